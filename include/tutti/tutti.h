@@ -1,0 +1,255 @@
+/* Tutti: collective communication. Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0
+ *
+ * Many ranks, one result. A rank is a participant of a communicator: a process, a thread, or one of several ranks that
+ * one thread drives inside a group. This header is the whole interface and its manual. Whoever knows NCCL knows it: the
+ * names, argument orders and values are NCCL's wherever NCCL has them.
+ *
+ * Conventions
+ *  (1) Every function returns tuttiResult_t; 0 is success. After a failure tuttiGetLastError() says what was expected,
+ *      which rank and peer were concerned and what to do. Outputs are untouched on failure, unless said otherwise.
+ *  (2) Handles (tuttiComm_t, streams, reduction ops) are opaque. A destroyed or foreign handle is refused with
+ *      tuttiInvalidArgument as long as the handle's memory was not reused, which the library avoids on purpose.
+ *  (3) `count` counts elements, never bytes. 0 is allowed everywhere and moves nothing.
+ *  (4) Buffers need the alignment of their element type, no more. Source and destination may be equal ("in place", see
+ *      each function for which part must coincide); any other overlap is refused.
+ *  (5) Arguments are checked before anything is enqueued: a refused call has no effect on any rank, and may be repeated
+ *      correctly.
+ *  (6) All ranks of a communicator issue the same collectives in the same order with the same count, type, op and root.
+ *      Ranks that do not are told so (tuttiInvalidUsage, the text names both ranks and both calls); they do not hang.
+ *  (7) Streams. With stream NULL a call on a CPU communicator works here and now, in the calling thread, and has
+ *      finished when it returns. With a tuttiStream_t it is enqueued and runs in that stream's order. Buffers belong to
+ *      the library until the operation has finished.
+ *  (8) Threads. Different communicators may be used concurrently from different threads. One communicator is used by one
+ *      thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call at any time.
+ *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names the
+ *      rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed, every
+ *      call on it returns that first error; only Abort and Destroy are of use then.
+ * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
+ * (11) The environment is read in one place; docs/environment.md lists every variable.
+ */
+#ifndef TUTTI_TUTTI_H_
+#define TUTTI_TUTTI_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_MAJOR 0
+#define TUTTI_MINOR 1
+#define TUTTI_PATCH 0
+#define TUTTI_VERSION_CODE (TUTTI_MAJOR * 10000 + TUTTI_MINOR * 100 + TUTTI_PATCH)
+
+#if defined(__GNUC__)
+#define TUTTI_API __attribute__((visibility("default")))
+#else
+#define TUTTI_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------ results, version */
+
+typedef enum {
+    tuttiSuccess = 0,
+    tuttiUnhandledCudaError = 1, /* a CUDA call failed */
+    tuttiSystemError = 2,        /* the operating system refused: memory, descriptors, sockets; the text has errno */
+    tuttiInternalError = 3,      /* a defect of Tutti: please report it with the text */
+    tuttiInvalidArgument = 4,    /* one argument is wrong by itself */
+    tuttiInvalidUsage = 5,       /* the call is wrong in this place, or does not fit what other ranks call */
+    tuttiRemoteError = 6,        /* a peer died, aborted or failed; the text names it */
+    tuttiInProgress = 7,         /* not finished yet (tuttiStreamQuery, tuttiCommGetAsyncError) */
+    tuttiTimeout = 8,            /* a wait lasted longer than the communicator allows; the text names whom it was for */
+    tuttiNumResults = 9
+} tuttiResult_t;
+
+/* The version of the library in use, as TUTTI_VERSION_CODE. */
+TUTTI_API tuttiResult_t tuttiGetVersion(int* version);
+
+/* A short constant text for a result code. Never NULL, also for values that are no result. */
+TUTTI_API const char* tuttiGetErrorString(tuttiResult_t result);
+
+/* ------------------------------------------------------------------------------------------------- types, operations */
+
+typedef enum {
+    tuttiInt8 = 0, tuttiChar = 0,
+    tuttiUint8 = 1,
+    tuttiInt32 = 2, tuttiInt = 2,
+    tuttiUint32 = 3,
+    tuttiInt64 = 4,
+    tuttiUint64 = 5,
+    tuttiFloat16 = 6, tuttiHalf = 6,
+    tuttiFloat32 = 7, tuttiFloat = 7,
+    tuttiFloat64 = 8, tuttiDouble = 8,
+    tuttiBfloat16 = 9,
+    tuttiFloat8e4m3 = 10, /* OCP E4M3: no infinities, largest finite 448; results beyond it saturate to NaN as in OCP's
+                             non-saturating mode */
+    tuttiFloat8e5m2 = 11, /* OCP E5M2: IEEE-like, with infinities */
+    tuttiNumTypes = 12
+} tuttiDataType_t;
+
+/* Integers wrap around. 16- and 8-bit floats are added in fp32 and rounded once (to nearest, ties to even) per step of the
+ * algorithm. tuttiAvg is the sum divided by the number of ranks (integers: the wrapped sum, division towards zero). min
+ * and max of floats return a NaN if any argument is one. */
+typedef enum {
+    tuttiSum = 0,
+    tuttiProd = 1,
+    tuttiMax = 2,
+    tuttiMin = 3,
+    tuttiAvg = 4,
+    tuttiNumOps = 5, /* values from here on come from tuttiRedOpCreatePreMulSum */
+    tuttiMaxRedOp = 0x7fffffff
+} tuttiRedOp_t;
+
+typedef enum {
+    tuttiScalarDevice = 0,       /* the scalar is read when the operation runs, from memory that the device can read
+                                    (CPU communicators: any host memory) */
+    tuttiScalarHostImmediate = 1 /* the scalar is read before the call returns */
+} tuttiScalarResidence_t;
+
+typedef struct tuttiComm* tuttiComm_t;
+
+/* CPU communicators: a stream of tuttiStreamCreate, or NULL for "here and now". CUDA communicators: a cudaStream_t. */
+typedef void* tuttiStream_t;
+
+/* ----------------------------------------------------------------------------------------------------- communicators */
+
+#define TUTTI_UNIQUE_ID_BYTES 128
+
+/* Where the ranks meet, and the secret that lets them in. Hand it to every rank over a channel you trust, and treat it like a
+ * password. */
+typedef struct {
+    char internal[TUTTI_UNIQUE_ID_BYTES];
+} tuttiUniqueId;
+
+#define TUTTI_UNDEF_INT INT_MIN
+
+/* Options of one communicator. Start from TUTTI_CONFIG_INITIALIZER, so that fields that your compiler did not know keep their
+ * defaults in a newer library. An option that is set here beats the environment variable of the same purpose. */
+typedef struct {
+    size_t size;           /* set by the initializer */
+    unsigned int magic;    /* set by the initializer */
+    unsigned int version;  /* set by the initializer: the header's TUTTI_VERSION_CODE */
+    int timeoutMs;         /* how long one operation may wait for its peers; default 600000 */
+    int initTimeoutMs;     /* how long the communicator waits for all ranks to arrive; default 60000 */
+    int check;             /* 1: compare every call's arguments among ranks before it moves data; 0: while it moves (free) */
+    const char* algorithm; /* name of the only algorithm to use, where it fits; see `tutti-plan list` */
+    const char* transport; /* name of the only transport to use: "local", "shm" */
+    const char* commName;  /* for messages; copied */
+} tuttiConfig_t;
+
+#define TUTTI_CONFIG_MAGIC 0x54555454u
+#define TUTTI_CONFIG_INITIALIZER                                                                                      \
+    { sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,                \
+      TUTTI_UNDEF_INT, NULL, NULL, NULL }
+
+/* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */
+TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id);
+
+/* Joins a communicator of `nranks` ranks as number `rank` (0 <= rank < nranks). Blocks until all have joined; a rank that
+ * does not arrive within initTimeoutMs gives tuttiTimeout that names it. Several ranks of one thread: between
+ * tuttiGroupStart and tuttiGroupEnd; *comm is valid after tuttiGroupEnd. */
+TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank);
+TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
+                                                const tuttiConfig_t* config);
+
+/* Makes a communicator whose `nranks` ranks all live in this process. comms: array of nranks handles, written on success.
+ * devices: NULL for CPU ranks. */
+TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices);
+
+/* Joins the communicator that a launcher describes: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT as torchrun and tutti-run set them, or Open MPI's, MPICH's and Slurm's variables. Without any of them: one
+ * rank of one. config may be NULL. */
+TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config);
+
+/* Number of ranks; this rank's number. */
+TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
+TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
+
+/* Waits until all operations issued on comm have finished, and refuses new ones. */
+TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
+
+/* Finalizes if that was not done, and frees. The handle is invalid afterwards, whatever is returned. Other ranks that
+ * still wait for this one get tuttiRemoteError. */
+TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
+
+/* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and frees.
+ * Always returns. May be called from any thread, also while another one waits inside an operation of comm: that operation
+ * ends with tuttiRemoteError ("aborted"). */
+TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
+
+/* *asyncError: tuttiSuccess, or the error that has befallen comm. Never blocks. */
+TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError);
+
+/* Text of the last error of the calling thread or, if comm is not NULL and has failed, of comm. Never NULL; valid until the
+ * calling thread's next call into the library. */
+TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+/* Page-aligned memory that the other ranks of a host can map, so that large messages from and to it are not copied. Zeroed.
+ * Not tied to a communicator. size 0 gives a pointer that can be freed. tuttiMemFree(NULL) does nothing. */
+TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
+TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
+
+/* ------------------------------------------------------------------------------------------------------------ streams */
+
+/* An in-order queue with a worker thread, for CPU communicators. Destroy waits for what was enqueued. Synchronize returns the
+ * first error of the operations since the last Synchronize. Query: tuttiSuccess when idle, tuttiInProgress when not. */
+TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream);
+TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
+
+/* -------------------------------------------------------------------------------------------------------- collectives */
+
+/* op becomes "multiply each rank's input by *scalar, then sum". scalar points to one element of `type`; every rank may have
+ * another one. Destroy it with the same comm; operations that were issued keep their scalar. */
+TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t type,
+                                                  tuttiScalarResidence_t residence, tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
+
+/* recvbuff[i] on every rank = op over all ranks of sendbuff[i], 0 <= i < count. In place: sendbuff == recvbuff. */
+TUTTI_API tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
+                                       tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* sendbuff: nranks * recvcount elements. recvbuff[i] on rank r = op over all ranks of sendbuff[r * recvcount + i].
+ * In place: recvbuff == sendbuff + rank * recvcount. */
+TUTTI_API tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t type,
+                                           tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff: nranks * sendcount elements. recvbuff[q * sendcount + i] = sendbuff[i] of rank q.
+ * In place: sendbuff == recvbuff + rank * sendcount. */
+TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t type,
+                                       tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[i] on every rank = sendbuff[i] of rank root. sendbuff is read on root only (may be NULL elsewhere).
+ * In place: sendbuff == recvbuff. */
+TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                                       tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[i] on root = op over all ranks of sendbuff[i]. recvbuff is written on root only (may be NULL elsewhere).
+ * In place: sendbuff == recvbuff. */
+TUTTI_API tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
+                                    tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+
+/* Sends to / receives from peer; the k-th Send of a pair meets its k-th Recv, which must have the same count and type. A
+ * Send may return before the peer has received; do not rely on it: two ranks that send to each other do so in a group. A
+ * rank may send to itself inside a group. */
+TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                  tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                  tuttiStream_t stream);
+
+/* Calls between Start and End of one thread are issued together at the outermost End: operations of several ranks that one
+ * thread drives, sends and receives that wait for each other, and CommInitRank of several ranks. Groups nest. If a call in
+ * the group is refused, End issues nothing and returns that error. */
+TUTTI_API tuttiResult_t tuttiGroupStart(void);
+TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TUTTI_TUTTI_H_ */

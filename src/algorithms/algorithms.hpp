@@ -1,0 +1,42 @@
+// The table of algorithms. An algorithm is a pure function from a request to the program of one rank: no input or output, no
+// environment, O(its own steps). To add one: a file with its function, a row in algorithms.cpp; verifier, executors,
+// transports, benchmarks and pictures then know it.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "schedule/program.hpp"
+
+namespace tutti {
+
+/// What an algorithm promises in closed form; the verifier compares it with what the programs do.
+struct ClosedForm {
+    int rounds;                 // messages on the longest chain of dependent messages
+    long long busiest_link;     // chunks sent over the busiest ordered pair of ranks
+    long long busiest_rank;     // chunks sent by the rank that sends most
+};
+
+struct Algorithm {
+    std::string_view name;
+    std::string_view summary;                       // one line for `tutti-plan list`
+    bool (*supports)(Collective);
+    Program (*make)(const Request&);                // only for supported collectives, 1 <= ranks, 0 <= rank < ranks
+    ClosedForm (*closed_form)(Collective, int ranks);
+    int fifo_depth;                                 // what the program needs at most, for any number of ranks
+    bool pull_safe;                                 // a send of a local slice may pass the slice's address instead of a copy
+    bool push_safe;                                 // a plain receive into a slice may be stored there by the sender, as soon
+                                                    // as the receiver has started the tile
+};
+
+std::span<const Algorithm> algorithms();
+
+/// nullptr if there is none of that name.
+const Algorithm* find_algorithm(std::string_view name);
+
+Program ring(const Request& request);
+Program flat(const Request& request);
+Program direct(const Request& request);
+Program pair(const Request& request);
+
+}  // namespace tutti

@@ -1,0 +1,102 @@
+#include "base/config.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr Variable table[] = {
+    {"TUTTI_TIMEOUT_MS", "600000", "How long one operation may wait for its peers, in milliseconds."},
+    {"TUTTI_INIT_TIMEOUT_MS", "60000", "How long a communicator waits for all ranks to arrive, in milliseconds."},
+    {"TUTTI_CHECK", "0", "1: compare every call's arguments among ranks before it moves data; 0: while it moves."},
+    {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
+    {"TUTTI_ALGO", "", "The only algorithm to use, where it can do the collective; `tutti-plan list` shows the names."},
+    {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
+    {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
+    {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
+    {"TUTTI_SOCKET_IFNAME", "", "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
+    {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
+    {"TUTTI_SPIN_US", "-1", "How long a wait spins before it yields, in microseconds; -1: chosen by ranks per core."},
+    {"TUTTI_FAULT", "", "Faults for tests, as seed:kind=one_in[,kind=one_in]: delay, tear, drop."},
+    {"RANK", "", "torchrun, tutti-run: this rank's number."},
+    {"WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks."},
+    {"LOCAL_RANK", "", "torchrun, tutti-run: this rank's number on its host."},
+    {"LOCAL_WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks on this host."},
+    {"MASTER_ADDR", "", "torchrun, tutti-run: the host where rank 0 runs."},
+    {"MASTER_PORT", "", "torchrun, tutti-run: a free port there."},
+    {"OMPI_COMM_WORLD_RANK", "", "Open MPI's RANK."},
+    {"OMPI_COMM_WORLD_SIZE", "", "Open MPI's WORLD_SIZE."},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "", "Open MPI's LOCAL_RANK."},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", "", "Open MPI's LOCAL_WORLD_SIZE."},
+    {"PMIX_NAMESPACE", "", "Open MPI's, PRRTE's and Slurm's name of the job, the meeting place on one host."},
+    {"PMI_RANK", "", "MPICH's RANK."},
+    {"PMI_SIZE", "", "MPICH's WORLD_SIZE."},
+    {"MPI_LOCALRANKID", "", "MPICH's LOCAL_RANK."},
+    {"MPI_LOCALNRANKS", "", "MPICH's LOCAL_WORLD_SIZE."},
+    {"PMI_FD", "", "MPICH's connection to its launcher; tells jobs of one user apart."},
+    {"SLURM_PROCID", "", "Slurm's RANK."},
+    {"SLURM_NTASKS", "", "Slurm's WORLD_SIZE."},
+    {"SLURM_LOCALID", "", "Slurm's LOCAL_RANK."},
+    {"SLURM_NNODES", "", "Slurm's number of hosts."},
+    {"SLURM_JOB_ID", "", "Slurm's job."},
+    {"SLURM_STEP_ID", "", "Slurm's step within the job."},
+};
+
+int read_int(const char* name, int low, int high) {
+    std::optional<std::string> value = environment(name);
+    const char* chosen = nullptr;
+    if (value) {
+        chosen = value->c_str();
+    } else {
+        for (const Variable& v : table)
+            if (std::strcmp(v.name, name) == 0) chosen = v.fallback;
+    }
+    char* end = nullptr;
+    const long number = std::strtol(chosen, &end, 10);
+    if (end == chosen || *end != '\0' || number < low || number > high)
+        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name, chosen,
+             low, high);
+    return static_cast<int>(number);
+}
+
+std::string read_text(const char* name) { return environment(name).value_or(""); }
+
+Config read() {
+    Config c;
+    c.timeout_ms = read_int("TUTTI_TIMEOUT_MS", 1, 2'000'000'000);
+    c.init_timeout_ms = read_int("TUTTI_INIT_TIMEOUT_MS", 1, 2'000'000'000);
+    c.check = read_int("TUTTI_CHECK", 0, 1) == 1;
+    c.verify = read_int("TUTTI_VERIFY", 0, 1) == 1;
+    c.algorithm = read_text("TUTTI_ALGO");
+    c.transport = read_text("TUTTI_TRANSPORT");
+    c.debug = read_text("TUTTI_DEBUG");
+    c.debug_file = read_text("TUTTI_DEBUG_FILE");
+    c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME");
+    c.secret = read_text("TUTTI_SECRET");
+    c.spin_us = read_int("TUTTI_SPIN_US", -1, 1'000'000);
+    c.fault = read_text("TUTTI_FAULT");
+    return c;
+}
+
+}  // namespace
+
+std::span<const Variable> variables() { return table; }
+
+const Config& config() {
+    static const Config instance = read();
+    return instance;
+}
+
+std::optional<std::string> environment(const char* name) {
+    bool known = false;
+    for (const Variable& v : table) known = known || std::strcmp(v.name, name) == 0;
+    TUTTI_ASSERT(known);
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return std::string(value);
+}
+
+}  // namespace tutti

@@ -1,0 +1,42 @@
+// Every environment variable that Tutti reads, in one table: the only getenv of the library. docs/environment.md is checked
+// against this table by a test, so the page and the code cannot drift apart.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tutti {
+
+struct Variable {
+    const char* name;
+    const char* fallback;  // what holds when it is unset, as text
+    const char* meaning;   // one sentence for the manual
+};
+
+/// The table, in the manual's order.
+std::span<const Variable> variables();
+
+/// What the environment says, read once when the process makes its first communicator or id.
+struct Config {
+    int timeout_ms;
+    int init_timeout_ms;
+    bool check;
+    bool verify;
+    std::string algorithm;
+    std::string transport;
+    std::string debug;
+    std::string debug_file;
+    std::string socket_ifname;
+    std::string secret;
+    int spin_us;         // -1: chosen by whether ranks outnumber cores
+    std::string fault;   // seeded faults for tests, see docs/environment.md
+};
+
+/// Throws Error(tuttiInvalidUsage) that names the variable if a value can't be read.
+const Config& config();
+
+/// A launcher's variable (RANK, PMI_RANK, ...); nullopt when unset or empty. Only names in the table are allowed.
+std::optional<std::string> environment(const char* name);
+
+}  // namespace tutti

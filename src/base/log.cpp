@@ -1,0 +1,71 @@
+#include "base/log.hpp"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/config.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+Level read_level() {
+    const std::string& name = config().debug;
+    if (name.empty() || name == "WARN") return Level::warn;
+    if (name == "NONE" || name == "VERSION") return Level::none;
+    if (name == "INFO") return Level::info;
+    if (name == "TRACE") return Level::trace;
+    fail(tuttiInvalidUsage, "environment variable TUTTI_DEBUG is '%s'; NONE, WARN, INFO or TRACE was expected",
+         name.c_str());
+}
+
+std::string host_name() {
+    char name[256] = "?";
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+int open_sink() {
+    std::string path = config().debug_file;
+    if (path.empty()) return STDERR_FILENO;
+    for (size_t at = 0; (at = path.find('%', at)) != std::string::npos && at + 1 < path.size();) {
+        std::string value = path[at + 1] == 'h' ? host_name() : path[at + 1] == 'p' ? std::to_string(getpid()) : "%";
+        path.replace(at, 2, value);
+        at += value.size();
+    }
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return fd < 0 ? STDERR_FILENO : fd;
+}
+
+}  // namespace
+
+bool logs(Level level) {
+    static const Level limit = read_level();
+    return level <= limit && level != Level::none;
+}
+
+void log(Level level, const char* format, ...) {
+    if (!logs(level)) return;
+    static const int sink = open_sink();
+    static const std::string host = host_name();
+    char line[2048];
+    const char* names[] = {"NONE", "WARN", "INFO", "TRACE"};
+    int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.c_str(), getpid(), syscall(SYS_gettid),
+                             names[static_cast<int>(level)]);
+    va_list arguments;
+    va_start(arguments, format);
+    used += std::vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
+    va_end(arguments);
+    if (used > static_cast<int>(sizeof line) - 2) used = static_cast<int>(sizeof line) - 2;
+    line[used++] = '\n';
+    // One write per line, so that lines of several processes do not mix. A full disk must not stop a job.
+    if (write(sink, line, static_cast<size_t>(used)) < 0) return;
+}
+
+}  // namespace tutti

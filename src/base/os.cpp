@@ -1,0 +1,100 @@
+#include "base/os.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <string>
+
+#include "base/result.hpp"
+
+namespace tutti {
+
+void Fd::reset() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+        if (base_ != nullptr) munmap(base_, size_);
+        base_ = std::exchange(other.base_, nullptr);
+        size_ = std::exchange(other.size_, 0);
+    }
+    return *this;
+}
+
+Mapping::~Mapping() {
+    if (base_ != nullptr) munmap(base_, size_);
+}
+
+Mapping Mapping::of(const Fd& fd) {
+    struct stat info{};
+    if (fstat(fd.get(), &info) != 0) fail_errno("fstat of shared memory failed");
+    Mapping m;
+    m.size_ = static_cast<std::size_t>(info.st_size);
+    void* base = mmap(nullptr, m.size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    if (base == MAP_FAILED) fail_errno("mapping %zu bytes of shared memory failed", m.size_);
+    m.base_ = static_cast<std::byte*>(base);
+    return m;
+}
+
+Fd make_memfd(const char* label, std::size_t size) {
+    Fd fd(static_cast<int>(syscall(SYS_memfd_create, label, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+    if (!fd) fail_errno("memfd_create for %zu bytes of shared memory failed (is it forbidden here, or are descriptors "
+                        "exhausted? see `ulimit -n`)", size);
+    if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) fail_errno("reserving %zu bytes of shared memory failed", size);
+    if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) fail_errno("sealing shared memory failed");
+    return fd;
+}
+
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most) {
+    static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
+    timespec limit{static_cast<time_t>(at_most.count() / 1'000'000'000), static_cast<long>(at_most.count() % 1'000'000'000)};
+    syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+
+void random_bytes(void* out, std::size_t size) {
+    auto* at = static_cast<char*>(out);
+    while (size > 0) {
+        const ssize_t got = getrandom(at, size, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) fail_errno("getrandom failed");
+        at += got;
+        size -= static_cast<std::size_t>(got);
+    }
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+std::uint64_t host_id() {
+    static const std::uint64_t id = [] {
+        std::string identity;
+        std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
+        for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
+            struct stat info{};
+            if (stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);
+        }
+        std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
+        for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+        return hash;
+    }();
+    return id;
+}
+
+}  // namespace tutti

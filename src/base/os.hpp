@@ -1,0 +1,74 @@
+// The operating system, as far as more than one room needs it: descriptors, anonymous shared memory, sleeping, time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace tutti {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+/// A file descriptor that closes itself.
+class Fd {
+  public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Fd& operator=(Fd&& other) noexcept {
+        if (this != &other) {
+            reset();
+            fd_ = std::exchange(other.fd_, -1);
+        }
+        return *this;
+    }
+    ~Fd() { reset(); }
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+    void reset();
+
+  private:
+    int fd_ = -1;
+};
+
+/// A shared mapping of a memfd; unmapped on destruction.
+class Mapping {
+  public:
+    Mapping() = default;
+    Mapping(Mapping&& other) noexcept
+        : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Mapping& operator=(Mapping&& other) noexcept;
+    ~Mapping();
+    std::byte* base() const { return base_; }
+    std::size_t size() const { return size_; }
+
+    /// Maps all of fd, read and write. Throws tuttiSystemError.
+    static Mapping of(const Fd& fd);
+
+  private:
+    std::byte* base_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// Anonymous shared memory: no name in any file system, gone with the last process that holds it. Throws tuttiSystemError
+/// that says what was asked for when memfds are forbidden or descriptors exhausted. Sealed against shrinking, so that a peer
+/// can't make a reader fault.
+Fd make_memfd(const char* label, std::size_t size);
+
+/// Sleeps while *word == expected, until woken or the time is over. Works across processes. Spurious returns are allowed.
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most);
+void futex_wake(std::atomic<std::uint32_t>& word);
+
+/// Fills with bytes from the kernel's random generator.
+void random_bytes(void* out, std::size_t size);
+
+/// The number of cores that this process may run on.
+int usable_cores();
+
+/// The same on every process that can share memory with this one: the machine's boot and the pid and network namespaces.
+std::uint64_t host_id();
+
+}  // namespace tutti

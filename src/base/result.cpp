@@ -1,0 +1,54 @@
+#include "base/result.hpp"
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+std::string format_text(const char* format, va_list arguments) {
+    va_list again;
+    va_copy(again, arguments);
+    const int length = std::vsnprintf(nullptr, 0, format, again);
+    va_end(again);
+    std::string out(length > 0 ? static_cast<size_t>(length) : 0, '\0');
+    std::vsnprintf(out.data(), out.size() + 1, format, arguments);
+    return out;
+}
+
+}  // namespace
+
+std::string text(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::string out = format_text(format, arguments);
+    va_end(arguments);
+    return out;
+}
+
+void fail(tuttiResult_t code, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::string out = format_text(format, arguments);
+    va_end(arguments);
+    throw Error(code, out);
+}
+
+void fail_errno(const char* format, ...) {
+    const int number = errno;
+    va_list arguments;
+    va_start(arguments, format);
+    std::string out = format_text(format, arguments);
+    va_end(arguments);
+    throw Error(tuttiSystemError, out + ": " + std::strerror(number));
+}
+
+void assertion_failed(const char* expression, const char* file, int line) {
+    std::fprintf(stderr, "tutti: internal error: %s does not hold at %s:%d\n", expression, file, line);
+    std::abort();
+}
+
+}  // namespace tutti

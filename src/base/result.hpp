@@ -1,0 +1,35 @@
+// How failures travel: thrown as Error inside the library, turned into a tuttiResult_t at the C API, and kept by a
+// communicator that they have ended. Nothing on the path of a small message throws.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "tutti/tutti.h"
+
+namespace tutti {
+
+class Error : public std::runtime_error {
+  public:
+    Error(tuttiResult_t code, const std::string& text) : std::runtime_error(text), code_(code) {}
+    tuttiResult_t code() const { return code_; }
+
+  private:
+    tuttiResult_t code_;
+};
+
+/// A printf-like text, so that error messages read like sentences where they are made.
+std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// Throws Error(code, formatted text).
+[[noreturn]] void fail(tuttiResult_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+/// Throws tuttiSystemError: "<what>: <strerror(errno)>".
+[[noreturn]] void fail_errno(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// Invariants of the library itself; on in release builds. Prints expression, file and line, and aborts.
+[[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
+#define TUTTI_ASSERT(expression) \
+    (__builtin_expect(!!(expression), 1) ? (void)0 : ::tutti::assertion_failed(#expression, __FILE__, __LINE__))
+
+}  // namespace tutti
