@@ -1,0 +1,15 @@
+// Ranks as threads: run(n, f) calls f(rank) on n threads and rethrows the first failure on the caller's thread. Catch2's macros
+// are not thread safe, so what runs on ranks throws (std::runtime_error, or check()) instead of REQUIREing.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace tutti::harness {
+
+void run(int ranks, const std::function<void(int rank)>& body);
+
+/// Throws std::runtime_error(what) unless holds.
+void check(bool holds, const std::string& what);
+
+}  // namespace tutti::harness
