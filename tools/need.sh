@@ -147,7 +147,8 @@ need() {
     done
 }
 
-# configure DIRECTORY MESON_ARGUMENTS...: once; Ninja reconfigures by itself later. False, with the log's end, if it fails.
+# configure DIRECTORY MESON_ARGUMENTS...: once; Ninja reconfigures by itself later. False, with the log's end, if it
+# fails.
 configure() {
     local directory=$1
     shift
