@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     "api": None,
 }
 MAY_NOT_INCLUDE = {
-    "kernels": {"algorithms", "bootstrap"},
+    "kernels": {"algorithms"},
     "transport": {"schedule", "algorithms", "kernels"},
     "bootstrap": {"schedule", "algorithms", "kernels"},
     "comm": {"api"},
