@@ -5,9 +5,10 @@
   count_tests.py count LOG             "<passed> <failed> <skipped>" from a testlog.json, a line per skip to stderr
   count_tests.py --self-test
 
-A Catch2 program (version 2 or 3) counts its test cases; any other program is one. A program that fails without saying how many
-cases failed (a crash, a time-out, a sanitizer's report) counts as one failed case. A Catch2 test case that can't run here
-prints a line "skipped: <reason>" and returns: it counts as skipped, not as passed. Exit code 77 skips a whole program.
+A Catch2 program (version 2 or 3) counts its test cases; any other program is one. A program that fails without saying
+how many cases failed (a crash, a time-out, a sanitizer's report) counts as one failed case. A Catch2 test case that
+can't run here prints a line "skipped: <reason>" and returns: it counts as skipped, not as passed. Exit code 77 skips a
+whole program.
 """
 import json
 import pathlib

@@ -103,9 +103,9 @@ why_apt_failed() {
     shows() { grep -qiE "$1" <<<"$output"; }
     if shows 'no space left|enough free space'; then
         die "the disk is full; the packages do not fit." "$again"
-    elif shows 'could not resolve|temporary failure|could not connect|connection (failed|refused|timed out)|unreachable'; then
-        die "the network, or the package server, can not be reached." "Check the connection and /etc/apt/sources.list*." \
-            "$again"
+    elif shows 'could not (resolve|connect)|temporary failure|connection (failed|refused|timed out)|unreachable'; then
+        die "the network, or the package server, can not be reached." \
+            "Check the connection and /etc/apt/sources.list*." "$again"
     elif shows 'could not get lock'; then
         die "another package manager is at work." "Wait until it has finished. $again"
     elif shows 'unable to locate package'; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """installed.py SOURCE BUILD: what `meson install` installs is enough to build README.md's C program, and it runs.
 
-With pkg-config as README.md says, statically, and with CMake where there is one. Alone, and as three ranks where tutti-run is
-built.
+With pkg-config as README.md says, statically, and with CMake where there is one. Alone, and as three ranks where
+tutti-run is built.
 """
 import os
 import pathlib
