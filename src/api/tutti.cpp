@@ -6,7 +6,7 @@
 
 #include "api/checks.hpp"
 #include "api/handles.hpp"
-#include "base/config.hpp"
+#include "transport/regions.hpp"
 
 using namespace tutti;
 

@@ -54,12 +54,18 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::~HostExecution() = default;
-
-void HostExecution::add_lane(std::vector<Connection> to, std::vector<Connection> from) {
-    const int number = lanes();
-    lanes_.push_back(std::make_unique<HostLane>(bound_, page_, number, std::move(to), std::move(from)));
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int lanes,
+                             const std::function<Connection(Rank, int)>& connect)
+    : bound_(std::move(bound)) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        std::vector<Connection> to, from;
+        for (Rank peer : bound_.to) to.push_back(connect(peer, lane));
+        for (Rank peer : bound_.from) from.push_back(connect(peer, lane));
+        lanes_.push_back(std::make_unique<HostLane>(bound_, page, lane, std::move(to), std::move(from)));
+    }
 }
+
+HostExecution::~HostExecution() = default;
 
 void HostExecution::start(const Job& job) {
     job_ = job;

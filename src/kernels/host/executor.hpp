@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/types.hpp"
@@ -65,15 +67,7 @@ class HostLane;
 class HostExecution {
   public:
     /// connect(peer, lane) gives the ends; they outlive the execution.
-    template <class Connect>
-    HostExecution(BoundProgram bound, RankPage& page, int lanes, Connect&& connect) : bound_(std::move(bound)), page_(page) {
-        for (int lane = 0; lane < lanes; ++lane) {
-            std::vector<Connection> to, from;
-            for (Rank peer : bound_.to) to.push_back(connect(peer, lane));
-            for (Rank peer : bound_.from) from.push_back(connect(peer, lane));
-            add_lane(std::move(to), std::move(from));
-        }
-    }
+    HostExecution(BoundProgram bound, RankPage& page, int lanes, const std::function<Connection(Rank, int)>& connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 
@@ -96,10 +90,7 @@ class HostExecution {
     Blocked blocked_on() const;
 
   private:
-    void add_lane(std::vector<Connection> to, std::vector<Connection> from);
-
     BoundProgram bound_;
-    RankPage& page_;
     Job job_;
     std::vector<std::unique_ptr<HostLane>> lanes_;
     std::vector<std::byte> scratch_;
