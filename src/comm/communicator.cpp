@@ -101,6 +101,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::unique_ptr<Communicator>> comms;
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], options));
+        comms.back()->family_ = arenas;
         comms.back()->listen();
     }
     return comms;

@@ -71,7 +71,8 @@ class Communicator {
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const;
 
-    void leave() { session_->leave(); }
+    /// Goes in peace: first what this rank has sent must have been read, for its memory goes with it.
+    void leave();
 
   private:
     struct Plan {
@@ -102,6 +103,7 @@ class Communicator {
     bool crowded_ = false;
     Turnstile turnstile_;
     std::map<Rank, Peer> peers_;
+    std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::vector<std::unique_ptr<Plan>> plans_;
     Plan* last_plan_ = nullptr;
     std::uint32_t sequence_ = 0;  // collectives begun

@@ -79,13 +79,38 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
     // A peer leaves after it has sent everything; what came before it left may have come after the last look.
-    if (session_->has_left(blocked.peer) && !execution.progress() && !execution.finished())
+    const bool left = session_->has_left(blocked.peer) || (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0);
+    if (left && !execution.progress() && !execution.finished())
         tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator", rank(), what,
              blocked.peer, std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
     tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s", rank(),
          static_cast<double>(waited.count()) * 1e-9, what, blocked.peer, std::string(name_of(program.collective)).c_str(),
          blocked.lane, blocked.at.tile, blocked.at.step, theirs.empty() ? "can't be seen" : theirs.c_str());
+}
+
+void Communicator::leave() {
+    arena_->page().leaving.store(1, std::memory_order_release);
+    const Deadline limit = Clock::now() + options_.timeout;
+    const auto unread = [&](Rank rank, const Peer& peer) {
+        if (session_->has_left(rank)) return false;
+        for (const auto& sender : peer.senders)
+            if (sender && !sender->drained()) return true;
+        return false;
+    };
+    for (const auto& [peer_rank, peer] : peers_) {
+        for (int looks = 0; family_.empty() && unread(peer_rank, peer) && !failed(); ++looks) {
+            if (Clock::now() > limit) {
+                log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
+                break;
+            }
+            if (looks < 1000)
+                std::this_thread::yield();
+            else
+                std::this_thread::sleep_for(std::chrono::microseconds(500));
+        }
+    }
+    session_->leave();
 }
 
 }  // namespace tutti

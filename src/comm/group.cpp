@@ -16,7 +16,7 @@ void copy_to_self(std::vector<Issued>& calls) {
         if (send.collective != Collective::send || send.root != calls[i].comm->rank()) continue;
         const auto match = std::find_if(calls.begin(), calls.end(), [&](const Issued& other) {
             return other.comm == calls[i].comm && other.operation.collective == Collective::recv &&
-                   other.operation.root == send.root;
+                   other.operation.root == send.root && other.operation.input == nullptr;
         });
         if (match == calls.end())
             fail(tuttiInvalidUsage, "rank %d sends to itself without a receive from itself in the same group", send.root);

@@ -19,6 +19,7 @@ struct RankPage {
     Bell bell;
     alignas(64) std::atomic<std::uint32_t> touching;  // it is inside a step that reads or writes peers' memory directly
     alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
+    std::atomic<std::uint32_t> leaving;               // it issues nothing any more
     alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
     SharedCall board[board_entries];                       // the last ones: collective number s is at s % board_entries
     std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process

@@ -165,6 +165,9 @@ class Sender {
         return static_cast<std::int32_t>(released_ - last_reference_) >= 0;
     }
 
+    /// True when the reader has finished with everything.
+    bool drained() const { return wire_.fifo->released.load(std::memory_order_acquire) == next_; }
+
     void begin(const Call& call) { wire_.fifo->call.set(call); }
     Bell& bell() { return *wire_.bell; }
 
