@@ -64,11 +64,19 @@ Choice choose(const Arguments& args) {
     const Algorithm& algorithm = wanted_algorithm(args, op);
     if (args.ranks < least_ranks(op))
         throw Usage(text("--ranks is %d, %s needs %d or more", args.ranks, name_of(op).data(), least_ranks(op)));
+    const bool one_rank = args.rank.has_value();
+    const int most = one_rank ? 1 << 20 : 4096;
+    if (args.ranks > most)
+        throw Usage(text("--ranks is %d; %s %d at most", args.ranks,
+                         one_rank ? "one rank's program is made for" : "all ranks' programs are made for", most));
     if (args.root && !has_root(op)) throw Usage(text("--root: %s has no root", name_of(op).data()));
     for (const auto& [flag, value] : {std::pair("--root", args.root), std::pair("--rank", args.rank)})
         if (value && (*value < 0 || *value >= args.ranks))
             throw Usage(text("%s is %d, should be in 0..%d", flag, *value, args.ranks - 1));
-    return {op, algorithm, all_programs(algorithm, op, args.ranks, args.root.value_or(0))};
+    const Rank root = args.root.value_or(0);
+    return {op, algorithm,
+            one_rank ? programs_of(algorithm, op, *args.rank, args.ranks, root)
+                     : all_programs(algorithm, op, args.ranks, root)};
 }
 
 int list(const Arguments& args) {
@@ -92,7 +100,6 @@ int show(const Arguments& args) {
     const Choice choice = choose(args);
     bool first = true;
     for (const Program& p : choice.programs) {
-        if (args.rank && *args.rank != p.rank) continue;
         std::printf("%s%s", first ? "" : "\n", text_of(p).c_str());
         first = false;
     }

@@ -23,36 +23,27 @@ std::string broken_promise(const Algorithm& a, Collective collective, int ranks,
     return {};
 }
 
-// All ranks get the same bits of an all-reduce only if they add in the same order.
-std::string different_order(const Report& r) {
-    for (std::size_t rank = 1; rank < r.order.size(); ++rank)
-        for (std::size_t c = 0; c < r.order[rank].size(); ++c)
-            if (r.order[rank][c] != r.order[0][c])
-                return text("rank %zu adds out[%zu] as %s, rank 0 as %s", rank, c,
-                            r.expressions.text(r.order[rank][c]).c_str(), r.expressions.text(r.order[0][c]).c_str());
-    return {};
-}
-
 }  // namespace
+
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root) {
+    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root})};
+    return {algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}),
+            algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks})};
+}
 
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
     std::vector<Program> programs;
-    for (Rank rank = 0; rank < ranks; ++rank) {
-        if (least_ranks(collective) == 1) {
-            programs.push_back(algorithm.make({collective, rank, ranks, root}));
-            continue;
-        }
-        programs.push_back(algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}));
-        programs.push_back(algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks}));
-    }
+    for (Rank rank = 0; rank < ranks; ++rank)
+        for (Program& p : programs_of(algorithm, collective, rank, ranks, root)) programs.push_back(std::move(p));
     return programs;
 }
 
 Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
-    Report report = verify(all_programs(algorithm, collective, ranks, root));
+    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root);
+    Report report = verify(programs);
     if (!report.ok) return report;
     report.error = broken_promise(algorithm, collective, ranks, report);
-    if (report.error.empty() && collective == Collective::all_reduce) report.error = different_order(report);
+    if (report.error.empty()) report.error = different_order(programs, report);
     report.ok = report.error.empty();
     return report;
 }

@@ -8,8 +8,10 @@
 
 namespace tutti {
 
-/// The programs of all ranks. Send and recv, which go together: every rank sends to the next one and receives from the
-/// one before, a program each.
+/// The program of one rank. For send and recv, which go together, there are two: to the next rank, from the one before.
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0);
+
+/// Those of all ranks, in order.
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
 
 /// Verifies them. Not ok, too, if rounds or chunks differ from the closed form, if they need more slots or are less

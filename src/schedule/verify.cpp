@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/result.hpp"
 #include "schedule/check.hpp"
 #include "schedule/hazards.hpp"
 #include "schedule/match.hpp"
@@ -55,6 +56,16 @@ Report verify(std::span<const Program> programs) {
     count(programs, matching, report);
     report.ok = true;
     return report;
+}
+
+std::string different_order(std::span<const Program> programs, const Report& r) {
+    if (programs.empty() || programs.front().collective != Collective::all_reduce) return {};
+    for (std::size_t rank = 1; rank < r.order.size(); ++rank)
+        for (std::size_t c = 0; c < r.order[rank].size(); ++c)
+            if (r.order[rank][c] != r.order[0][c])
+                return text("rank %zu adds out[%zu] as %s, rank 0 as %s", rank, c,
+                            r.expressions.text(r.order[rank][c]).c_str(), r.expressions.text(r.order[0][c]).c_str());
+    return {};
 }
 
 }  // namespace tutti

@@ -39,11 +39,14 @@ struct Report {
     std::string push_hazard;
 
     Expressions expressions;
-    std::vector<std::vector<std::uint32_t>>
-        order;  // [program][output chunk]: an expression; Expressions::none if not written
+    std::vector<std::vector<std::uint32_t>> order;  // [program][output chunk]: an expression, or none
 };
 
 /// The programs of all ranks, in order; or any number of sends and receives, each with its counterpart.
 Report verify(std::span<const Program> programs);
+
+/// All ranks get the same bits of an all-reduce if they add in the same order, which verify() does not ask for. Empty
+/// if they do, or if it is no all-reduce; else who differs in what.
+std::string different_order(std::span<const Program> programs, const Report& report);
 
 }  // namespace tutti
