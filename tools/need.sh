@@ -10,7 +10,7 @@ declare -A package_of=(
     [catch2]=catch2
 )
 
-say() { printf '%s\n' "$*"; }
+say() { printf '%s\n' "$@"; }
 
 # Ends the script: what is wrong, then what to do about it.
 die() {
