@@ -68,7 +68,8 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
 need_space() {
     local free
     free=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
-    ((free >= $2)) || die "$(realpath "$1") has $free MB left, and $3 takes about $2 MB." "Free some space and run it again."
+    ((free >= $2)) || die "$(realpath "$1") has $free MB left, and $3 takes about $2 MB." \
+        "Free some space and run it again."
 }
 
 # writable DIRECTORY: it is, or it does not exist, or the script ends.
