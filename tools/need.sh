@@ -10,11 +10,11 @@ declare -A package_of=(
     [catch2]=catch2
 )
 
-say() { printf '%s\n' "$*"; }
+say() { printf '%s\n' "$@"; }
 
 # Ends the script: what is wrong, then what to do about it.
 die() {
-    printf '\n%s can not go on: %s\n' "$0" "$1" >&2
+    printf '\n%s can not go on: %s\n' "tools/${0##*/}" "$1" >&2
     shift
     (($# == 0)) || printf '  %s\n' "$@" >&2
     exit 1
@@ -68,12 +68,13 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
 need_space() {
     local free
     free=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
-    ((free >= $2)) || die "$1 has $free MB left, and $3 takes about $2 MB." "Free some space and run it again."
+    ((free >= $2)) || die "$(realpath "$1") has $free MB left, and $3 takes about $2 MB." \
+        "Free some space and run it again."
 }
 
 # writable DIRECTORY: it is, or it does not exist, or the script ends.
 writable() {
-    [[ ! -e $1 || -w $1 ]] || die "$PWD/$1 is not writable for $(id -un)." \
+    [[ ! -e $1 || -w $1 ]] || die "$(realpath "$1") is not writable for $(id -un)." \
         "If an earlier run as root made it: sudo chown -R $(id -un) $1"
 }
 
@@ -99,7 +100,7 @@ why_apt_failed() {
     local output=$1 again
     shift
     again="Then run it again, or install by hand: apt-get install $*"
-    tail -n 15 <<<"$output" >&2
+    tail -n 5 <<<"$output" >&2
     shows() { grep -qiE "$1" <<<"$output"; }
     if shows 'no space left|enough free space'; then
         die "the disk is full; the packages do not fit." "$again"
