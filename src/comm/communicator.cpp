@@ -10,6 +10,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "schedule/verify.hpp"
+#include "transport/faulty.hpp"
 
 namespace tutti {
 namespace {
@@ -156,6 +157,9 @@ Connection Communicator::connection(Rank rank, int lane) {
             choose_transport(self, neighbourhood_.cards[static_cast<std::size_t>(rank)], options_.transport);
         peer.link = transport.connect(neighbourhood_, rank, Clock::now() + options_.init_timeout);
         peer.transport = transport.name();
+        if (!config().fault.empty())
+            peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
+                               static_cast<std::uint64_t>(this->rank() * 4096 + rank));
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
         log(Level::info, "rank %d reaches rank %d by %s", this->rank(), rank, peer.transport.c_str());
