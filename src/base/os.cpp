@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -75,6 +76,17 @@ void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FU
 
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+}
+
+bool allow_fences() {
+    static const bool allowed = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    return allowed;
+}
+
+bool fence_all_cores() {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return true;
+    full_fence();
+    return false;
 }
 
 void random_bytes(void* out, std::size_t size) {

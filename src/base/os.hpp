@@ -76,6 +76,11 @@ inline void full_fence() {
 #endif
 }
 
+/// Makes every core that runs a thread of a process which called allow_fences pass a full fence (membarrier). False where the
+/// kernel can't; then nobody may rely on it.
+bool allow_fences();
+bool fence_all_cores();
+
 /// Tells the core that this is a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)

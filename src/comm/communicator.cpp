@@ -19,11 +19,13 @@ namespace {
 struct Hello {
     Card card;
     std::uint64_t cores[16];  // the first 1024 that it may run on
+    std::uint64_t fences;     // 1: allow_fences()
 };
 
 Hello make_hello(const Arena& arena) {
     Hello hello{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    hello.fences = allow_fences();
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -117,6 +119,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     for (Rank r = 0; r < ranks(); ++r) {
         const Hello hello = read_hello(*session_, r);
         neighbourhood_.cards.push_back(hello.card);
+        all_fence_ = all_fence_ && hello.fences == 1;
         if (hello.card.host != host_id()) continue;
         ++here;
         for (std::size_t core = 0; core < 1024; ++core)
@@ -146,7 +149,7 @@ std::size_t Communicator::memory() const {
     std::size_t wires = 0;
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
-    return page_bytes + wires * (sizeof(Fifo) + fifo_depth * slot_bytes);
+    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
 }
 
 Connection Communicator::connection(Rank rank, int lane) {
@@ -180,7 +183,7 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
         const Report report = verify(all);
         if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
     }
-    TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(fifo_depth));
+    TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     BoundProgram bound = BoundProgram::bind(algorithm.make(request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
     auto execution = std::make_unique<HostExecution>(

@@ -66,6 +66,9 @@ class Communicator {
 
     /// Ranks of this host outnumber its cores: waiting must not spin.
     bool crowded() const { return crowded_; }
+
+    /// All ranks' processes let others fence their cores.
+    bool all_fence() const { return all_fence_; }
     Bell& bell() { return arena_->page().bell; }
 
     /// Upper bound of the memory that its connections use, in bytes.
@@ -101,6 +104,7 @@ class Communicator {
     Options options_;
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
+    bool all_fence_ = true;
     Turnstile turnstile_;
     std::map<Rank, Peer> peers_;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it

@@ -109,13 +109,14 @@ class Work {
     std::map<int, Queue> queues_;
 };
 
-/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed.
+/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where fences on
+/// all cores are not to be had it can, and the sleep is short.
 template <class Look>
-void sleep_on(Bell& bell, std::chrono::nanoseconds at_most, Look&& look) {
+void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look) {
     const std::uint32_t word = bell.word.load(std::memory_order_acquire);
     bell.sleeping.store(1, std::memory_order_seq_cst);
-    full_fence();
-    if (!look()) futex_wait(bell.word, word, at_most);
+    const bool rings_reach_us = all_fence && fence_all_cores();
+    if (!look()) futex_wait(bell.word, word, rings_reach_us ? at_most : milliseconds(1));
     bell.sleeping.store(0, std::memory_order_relaxed);
 }
 
@@ -136,7 +137,7 @@ void run_one(Communicator& comm, const Operation& operation) {
             }
             if (patience.stay_awake()) continue;
             bool news = false;
-            sleep_on(comm.bell(), milliseconds(20), [&] { return news = execution.progress() || comm.failed(); });
+            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20), [&] { return news = execution.progress() || comm.failed(); });
             if (news) {
                 patience.reset();
             } else if (!execution.finished() && !execution.progress() && !comm.failed()) {
@@ -191,7 +192,8 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the sleep.
         bool news = false;
         const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
-        sleep_on(work.front()->comm().bell(), at_most, [&] { return news = look(progress) || work.empty(); });
+        Communicator& one = work.front()->comm();
+        sleep_on(one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work.empty(); });
         const auto waited = patience.waited();
         if (news) {
             patience.reset();

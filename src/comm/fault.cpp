@@ -14,7 +14,6 @@ void Communicator::heard(const Fault& fault) {
         failed_.store(true, std::memory_order_release);
     }
     log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
-    full_fence();
     ring_bell(bell());
 }
 

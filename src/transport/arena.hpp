@@ -38,9 +38,9 @@ struct ArenaLayout {
         const std::size_t fifos = static_cast<std::size_t>(ranks) * lanes_per_link;
         const std::size_t base = (page_bytes + fifos * sizeof(Fifo) + page_bytes - 1) / page_bytes * page_bytes;
         const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
-        return base + number * fifo_depth * slot_bytes;
+        return base + number * slot_depth * slot_stride;
     }
-    std::size_t size() const { return slots_offset(ranks, 0); }
+    std::size_t size() const { return (slots_offset(ranks, 0) + page_bytes - 1) / page_bytes * page_bytes; }
 };
 
 /// An arena in this process' view: its owner's, or a peer's that was mapped.

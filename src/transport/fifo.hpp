@@ -24,16 +24,18 @@
 
 namespace tutti {
 
-inline constexpr std::uint32_t fifo_depth = 4;
+inline constexpr std::uint32_t fifo_depth = 16;  // messages under way; with little data each, so credits are rarely looked at
+inline constexpr std::uint32_t slot_depth = 4;   // those of them that lie in slots
 inline constexpr std::size_t slot_bytes = 256 * 1024;
+inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
 inline constexpr std::size_t inline_bytes = 48;
 inline constexpr int collective_lanes = 4;
 inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own
 inline constexpr int lanes_per_link = collective_lanes + 1;
 
-static_assert(fifo_depth >= 2, "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
+static_assert(slot_depth >= 2, "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
                                "waits for the next");
-static_assert((fifo_depth & (fifo_depth - 1)) == 0, "message numbers wrap around at 2^32");
+static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0, "message numbers wrap around at 2^32");
 
 /// A place in the owner's memory as its peers name it. region 0: an address of this very process.
 struct Reference {
@@ -43,7 +45,7 @@ struct Reference {
 
 enum class Kind : std::uint32_t {
     inlined,    // the payload is in the cell
-    slot,       // the payload is in the slot of the cell's number
+    slot,       // the payload is in slot number (message number % slot_depth)
     reference,  // the payload is where Cell::reference says, and stays there until released
     landed,     // the writer stored the payload at the place that the reader had posted for this message
 };
@@ -115,8 +117,10 @@ struct alignas(64) Bell {
     std::atomic<std::uint32_t> sleeping;
 };
 
-/// After a seq_cst fence that follows the store which the sleeper waits for.
+/// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache miss: the
+/// sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
 inline void ring_bell(Bell& bell) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(bell.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;
     bell.sleeping.store(0, std::memory_order_relaxed);
     bell.word.fetch_add(1, std::memory_order_seq_cst);
@@ -126,7 +130,7 @@ inline void ring_bell(Bell& bell) {
 /// Where one direction of a link lies, as this process sees it.
 struct Wire {
     Fifo* fifo = nullptr;
-    std::byte* slots = nullptr;  // fifo_depth * slot_bytes
+    std::byte* slots = nullptr;  // slot_depth * slot_stride
     Bell* bell = nullptr;        // of the rank at the other end
 };
 
@@ -135,13 +139,15 @@ class Sender {
   public:
     explicit Sender(Wire wire) : wire_(wire) {}
 
-    bool ready() {
-        if (next_ - released_ < fifo_depth) return true;
+    /// Whether a message that may need a slot, or one that does not, can be written.
+    bool ready(bool slot) {
+        const std::uint32_t depth = slot ? slot_depth : fifo_depth;
+        if (next_ - released_ < depth) return true;
         released_ = wire_.fifo->released.load(std::memory_order_acquire);
-        return next_ - released_ < fifo_depth;
+        return next_ - released_ < depth;
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
-    std::byte* slot() { return wire_.slots + (next_ % fifo_depth) * slot_bytes; }
+    std::byte* slot() { return wire_.slots + (next_ % slot_depth) * slot_stride; }
 
     /// The landing that the reader has posted for the next message; nullptr if there is none.
     const Landing* landing() const {
@@ -155,6 +161,7 @@ class Sender {
         c.bytes = bytes;
         c.kind = kind;
         c.turn.store(++next_, std::memory_order_release);
+        __builtin_prefetch(&cell(), 1);  // the next message's line is ours again by the time it is written
         if (kind == Kind::reference) last_reference_ = next_;
     }
 
@@ -185,7 +192,7 @@ class Receiver {
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
-    const std::byte* slot() const { return wire_.slots + (next_ % fifo_depth) * slot_bytes; }
+    const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * slot_stride; }
 
     void release() { wire_.fifo->released.store(++next_, std::memory_order_release); }
 

@@ -42,7 +42,7 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
             if (i >= step.sources) continue;
             messages.resize(bound.from.size());
             const std::uint32_t ahead = messages[static_cast<std::size_t>(operands[i].index)]++;
-            if (step.sources != 1 || ahead >= fifo_depth) continue;
+            if (step.sources != 1 || ahead >= slot_depth) continue;
             for (const Operand& sink : program.sinks(step))
                 if (sink.place != Place::peer) {
                     bound.landables.push_back({operands[i].index, ahead, sink, step.column});

@@ -17,6 +17,7 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
 void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = job;
     element_ = size_of(job.type);
+    needs_slots_ = std::min(job.tile, job.block) * element_ > inline_bytes;
     scratch_ = scratch;
     // Tiles are dealt to the lanes in turn, so that all of them work in the same neighbourhood.
     const auto lane = static_cast<std::uint32_t>(number_), lanes = static_cast<std::uint32_t>(job.lanes);
@@ -222,7 +223,6 @@ void HostLane::end_step(const Step&) {
     if (touching_) page_.touching.store(0, std::memory_order_release);
     touching_ = false;
     if (to_wake_.empty()) return;
-    full_fence();  // pairs with the sleeper's: it sees the store, or we see it sleep
     for (const Connection* c : to_wake_) ring_bell(c->sender->bell());
     to_wake_.clear();
 }

@@ -24,7 +24,7 @@ class HostLane {
     const Operand& operand(std::uint32_t i) const { return operand_list_[i]; }
     void begin_tile(std::uint32_t tile);
     bool arrived(int from) { return from_[static_cast<std::size_t>(from)].receiver->ready(); }
-    bool writable(int to) { return to_[static_cast<std::size_t>(to)].sender->ready(); }
+    bool writable(int to) { return to_[static_cast<std::size_t>(to)].sender->ready(needs_slots_); }
     void begin_step(const Step& step);
     void load(const Operand& operand);
     void store(const Operand& operand);
@@ -56,6 +56,7 @@ class HostLane {
     std::size_t element_ = 0;
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
+    bool needs_slots_ = false;
     bool finished_ = true;
 
     // Of the tile and the step under way.
