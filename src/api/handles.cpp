@@ -44,7 +44,7 @@ tuttiComm_t new_handle(CommunicatorPtr comm) {
     static std::mutex mutex;
     static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good
     auto handle = std::make_unique<tuttiComm>();
-    handle->quick.store(comm.get(), std::memory_order_release);
+    handle->turnstile = comm->turnstile();
     handle->comm = std::move(comm);
     std::lock_guard lock(mutex);
     all->push_back(std::move(handle));

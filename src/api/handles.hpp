@@ -21,9 +21,10 @@ struct PremultipliedSum {
 struct tuttiComm {
     static constexpr std::uint32_t living = 0x54754331, dead = 0x54754330;
     std::atomic<std::uint32_t> magic{living};
-    std::mutex mutex;                 // guards comm and ops
-    tutti::CommunicatorPtr comm;      // null once destroyed
-    std::atomic<tutti::Communicator*> quick{nullptr};
+    std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
+    tutti::CommunicatorPtr comm;                  // null once destroyed; changed inside the turnstile and under mutex, so either
+                                                  // will do to read it
+    std::mutex mutex;
     bool finalized = false;
     std::vector<tutti::PremultipliedSum> ops;
 };

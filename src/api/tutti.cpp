@@ -19,7 +19,7 @@ tuttiResult_t grouped(Body&& body) {
         try {
             body();
         } catch (const Error& error) {
-            if (Group::mine().open()) Group::mine().refuse(error);
+            if (Group::is_open()) Group::mine().refuse(error);
             throw;
         }
     });
@@ -36,26 +36,37 @@ class Turn {
     Turnstile& turnstile_;
 };
 
+bool is_pair(const Operation& o) { return o.collective == Collective::send || o.collective == Collective::recv; }
+
+Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
+    if (comm == nullptr) fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
+    if (h.finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", arguments.function);
+    const Operation operation = check(arguments, *comm, h.ops);
+    if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
+    return operation;
+}
+
 tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
-        CommunicatorPtr comm = communicator(handle);
-        if (h.finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", arguments.function);
-        const Operation operation = check(arguments, *comm, h.ops);
-        StreamPtr queue = stream_of(stream);
-        if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
-        if (operation.count == 0) return;
-        const bool pair = operation.collective == Collective::send || operation.collective == Collective::recv;
-        if (Group::mine().open()) {
-            Group::mine().add({std::move(comm), std::move(queue), operation});
-        } else if (pair && operation.root == comm->rank()) {
-            fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
-        } else if (queue) {
-            issue({{std::move(comm), std::move(queue), operation}});
-        } else {
-            Turn turn(comm->turnstile());
-            run_one(*comm, operation);
+        if (stream == nullptr && !Group::is_open()) {  // here and now: the way of small messages, without locks
+            Turn turn(*h.turnstile);
+            const Operation operation = prepare(arguments, h, h.comm.get());
+            if (is_pair(operation) && operation.root == h.comm->rank())
+                fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+            if (operation.count > 0) run_one(*h.comm, operation);
+            return;
         }
+        CommunicatorPtr comm = communicator(handle);
+        const Operation operation = prepare(arguments, h, comm.get());
+        StreamPtr queue = stream_of(stream);
+        if (operation.count == 0) return;
+        if (Group::is_open())
+            Group::mine().add({std::move(comm), std::move(queue), operation});
+        else if (is_pair(operation) && operation.root == comm->rank())
+            fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+        else
+            issue({{std::move(comm), std::move(queue), operation}});
     });
 }
 
@@ -64,15 +75,20 @@ void check_ranks(const char* function, const void* comm, int ranks) {
     if (ranks < 1) fail(tuttiInvalidArgument, "%s: nranks is %d; at least 1 was expected", function, ranks);
 }
 
-void wait_until_idle(Communicator& comm) { Turn turn(comm.turnstile()); }
+void wait_until_idle(Communicator& comm) { Turn turn(*comm.turnstile()); }
 
-/// Takes the communicator out of its handle, once.
-CommunicatorPtr take(tuttiComm_t handle) {
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this error.
+CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     tuttiComm& h = checked(handle);
+    CommunicatorPtr comm = communicator(handle);
+    std::uint32_t expected = tuttiComm::living;
+    if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
+        fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    if (now != nullptr) comm->fail(*now);
+    Turn turn(*h.turnstile);
     std::lock_guard lock(h.mutex);
-    if (!h.comm) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
-    h.magic.store(tuttiComm::dead, std::memory_order_release);
-    return std::exchange(h.comm, nullptr);
+    h.comm.reset();
+    return comm;
 }
 
 }  // namespace
@@ -134,7 +150,7 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
         const Options options = Options::from(config);
         const Identity identity = Identity::from(id);
         const auto join = [=] { *comm = new_handle(Communicator::join(identity, rank, nranks, options)); };
-        if (Group::mine().open())
+        if (Group::is_open())
             Group::mine().add_join(join);
         else
             join();
@@ -159,7 +175,7 @@ tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
         const auto join = [=] {
             *comm = new_handle(Communicator::join(launch.identity, launch.rank, launch.ranks, options));
         };
-        if (Group::mine().open())
+        if (Group::is_open())
             Group::mine().add_join(join);
         else
             join();
@@ -191,18 +207,14 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
-        CommunicatorPtr c = take(comm);
-        wait_until_idle(*c);
-        c->leave();
+        take(comm)->leave();
     });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
-        CommunicatorPtr c = take(comm);
-        c->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", c->rank())));
-        wait_until_idle(*c);
-        c->leave();
+        const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
+        take(comm, &aborted)->leave();
     });
 }
 
@@ -325,7 +337,7 @@ tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int 
 }
 
 tuttiResult_t tuttiGroupStart(void) {
-    return guarded([] { Group::mine().start(); });
+    return guarded([] { Group::start(); });
 }
 
 tuttiResult_t tuttiGroupEnd(void) {

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t flat_limit = 4 * 1024;           // above, two phases move less
+constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phases move less
 constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
 constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
 constexpr std::size_t tile_bytes = 128 * 1024;

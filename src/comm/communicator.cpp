@@ -200,13 +200,12 @@ Communicator::Plan& Communicator::plan_for(const Operation& o) {
     const auto fits = [&](const Plan& p) {
         return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
     };
-    if (last_plan_ != nullptr && fits(*last_plan_)) return *last_plan_;
     for (const auto& plan : plans_)
-        if (fits(*plan)) return *(last_plan_ = plan.get());
+        if (fits(*plan)) return *plan;
     plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm)));
     log(Level::info, "rank %d: %s uses %s from %zu bytes on", rank(), std::string(name_of(o.collective)).c_str(),
         std::string(algorithm.name).c_str(), bytes);
-    return *(last_plan_ = plans_.back().get());
+    return *plans_.back();
 }
 
 int Communicator::queue_of(const Operation& o) {
@@ -215,19 +214,35 @@ int Communicator::queue_of(const Operation& o) {
     return 0;
 }
 
-Call Communicator::describe(const Operation& o, const Plan& plan, const Cut& c) {
+const Communicator::Shape& Communicator::shape_of(const Operation& o) {
+    Shape& s = shape_;
+    if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op && s.root == o.root)
+        return s;
+    s = {};
+    Plan& plan = plan_for(o);
+    const Cut c = cut(o.count, size_of(o.type), plan.execution->program().columns, ranks());
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
+    if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
+        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 | c.tile);
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 | static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
+    }
+    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash};
+    return s;
+}
+
+/// What this rank now calls, for its peers to compare and, should they differ, to name.
+Call Communicator::describe(const Operation& o) {
     Call call;
     call.collective = o.collective;
     call.type = o.type;
     call.op = o.call_op;
-    call.algorithm = static_cast<std::uint8_t>(plan.algorithm - algorithms().data());
+    call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
     call.root = o.root;
     call.count = o.count;
-    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
+    std::uint32_t hash = shape_.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
-        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(call.op) << 32 | call.sequence);
-        hash = mix(hash, static_cast<std::uint64_t>(c.tile) << 32 | static_cast<std::uint64_t>(o.root) << 8 | call.algorithm);
+        hash += call.sequence * 0x9e3779b1u;
     }
     call.signature = hash == 0 ? 1 : hash;
     if (queue_of(o) == 0) {
@@ -238,9 +253,9 @@ Call Communicator::describe(const Operation& o, const Plan& plan, const Cut& c) 
 }
 
 HostExecution& Communicator::begin(const Operation& o) {
-    Plan& plan = plan_for(o);
-    const Program& program = plan.execution->program();
-    const Cut c = cut(o.count, size_of(o.type), program.columns, ranks());
+    const Shape& shape = shape_of(o);
+    Plan& plan = *shape.plan;
+    const Cut& c = shape.cut;
     Job job;
     job.input = static_cast<const std::byte*>(o.input);
     job.output = static_cast<std::byte*>(o.output);
@@ -260,7 +275,7 @@ HostExecution& Communicator::begin(const Operation& o) {
         if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
         job.scalar = &scalar;
     }
-    job.call = describe(o, plan, c);
+    job.call = describe(o);
     plan.execution->start(job);
     return *plan.execution;
 }

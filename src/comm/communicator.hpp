@@ -45,7 +45,7 @@ class Communicator {
     Rank rank() const { return session_->rank(); }
     int ranks() const { return session_->ranks(); }
     const Options& options() const { return options_; }
-    Turnstile& turnstile() { return turnstile_; }
+    const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
 
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions of
     /// different queues (see queue_of) may be under way at once.
@@ -84,6 +84,17 @@ class Communicator {
         const Algorithm* algorithm;
         std::unique_ptr<HostExecution> execution;
     };
+    /// What follows from an operation's arguments other than its buffers.
+    struct Shape {
+        Collective collective{};
+        DataType type{};
+        std::uint8_t call_op = 0;
+        Rank root = -1;
+        std::size_t count = 0;
+        Plan* plan = nullptr;
+        Cut cut{};
+        std::uint32_t hash = 0;
+    };
     struct Peer {
         std::unique_ptr<Link> link;
         std::string transport;
@@ -93,10 +104,11 @@ class Communicator {
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, const Options& options);
     void listen();
+    const Shape& shape_of(const Operation& operation);
     Plan& plan_for(const Operation& operation);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
-    Call describe(const Operation& operation, const Plan& plan, const Cut& cut);
+    Call describe(const Operation& operation);
     void heard(const Fault& fault);
 
     std::shared_ptr<Session> session_;
@@ -105,11 +117,11 @@ class Communicator {
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
     bool all_fence_ = true;
-    Turnstile turnstile_;
+    std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::vector<std::unique_ptr<Plan>> plans_;
-    Plan* last_plan_ = nullptr;
+    Shape shape_;                 // of the last operation: most are like the one before
     std::uint32_t sequence_ = 0;  // collectives begun
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
 

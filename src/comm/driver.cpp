@@ -158,7 +158,7 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
     std::optional<Error> first;
     bool crowded = false;
     for (Batch& batch : batches) {
-        batch.comm->turnstile().enter(batch.ticket);
+        batch.comm->turnstile()->enter(batch.ticket);
         work.push_back(std::make_unique<Work>(batch));
         crowded |= batch.comm->crowded();
     }
@@ -207,7 +207,7 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
             patience.reset();
         }
     }
-    for (Batch& batch : batches) batch.comm->turnstile().leave();
+    for (Batch& batch : batches) batch.comm->turnstile()->leave();
     return first;
 }
 

@@ -76,7 +76,7 @@ void issue_component(std::vector<Issued> calls) {
     const auto here = std::find(streams.begin(), streams.end(), nullptr);
     if (here != streams.end()) std::iter_swap(streams.begin(), here);
     auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
-    for (Batch& batch : *batches) batch.ticket = batch.comm->turnstile().ticket();
+    for (Batch& batch : *batches) batch.ticket = batch.comm->turnstile()->ticket();
     auto meeting = std::make_shared<Meeting>(static_cast<std::ptrdiff_t>(streams.size()) - 1);
     const auto run = [batches, meeting] {
         meeting->arrived.wait();
@@ -134,6 +134,8 @@ void issue(std::vector<Issued> calls) {
     }
     if (first) throw *first;
 }
+
+thread_local constinit int Group::depth_ = 0;
 
 Group& Group::mine() {
     static thread_local Group group;

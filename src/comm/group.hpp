@@ -26,9 +26,8 @@ void issue(std::vector<Issued> calls);
 class Group {
   public:
     static Group& mine();
-
-    bool open() const { return depth_ > 0; }
-    void start() { ++depth_; }
+    static bool is_open() { return depth_ > 0; }
+    static void start() { ++depth_; }
 
     /// Throws tuttiInvalidUsage if none is open; at the outermost end runs what was added, or throws what was refused.
     void end();
@@ -42,7 +41,7 @@ class Group {
     void refuse(const Error& error);
 
   private:
-    int depth_ = 0;
+    static thread_local constinit int depth_ __attribute__((tls_model("initial-exec")));  // asked at every call
     std::vector<Issued> calls_;
     std::vector<std::function<void()>> joins_;
     std::optional<Error> refused_;

@@ -74,7 +74,7 @@ void HostExecution::start(const Job& job) {
     running_ = 0;
     for (int lane = 0; lane < job.lanes; ++lane) {
         HostLane& l = *lanes_[static_cast<std::size_t>(lane)];
-        l.start(job, scratch_.data() + static_cast<std::size_t>(lane) * scratch);
+        l.start(job_, scratch_.data() + static_cast<std::size_t>(lane) * scratch);
         if (!l.finished()) ++running_;
     }
 }

@@ -15,7 +15,7 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
 }
 
 void HostLane::start(const Job& job, std::byte* scratch) {
-    job_ = job;
+    job_ = &job;
     element_ = size_of(job.type);
     needs_slots_ = std::min(job.tile, job.block) * element_ > inline_bytes;
     scratch_ = scratch;
@@ -58,24 +58,24 @@ HostExecution::Blocked HostLane::blocked_on() const {
 
 std::byte* HostLane::slice(const Operand& operand) const {
     const auto chunk = static_cast<std::size_t>(operand.index);
-    if (operand.place == Place::scratch) return scratch_ + chunk * job_.tile * element_;
+    if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
     const auto columns = static_cast<std::size_t>(bound_.program.columns);
-    const std::size_t at = chunk / columns * job_.count + chunk % columns * job_.block + tile_offset_;
+    const std::size_t at = chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
     // Inputs are only ever read: they are among the sources, or the same memory as an output.
-    const std::byte* base = operand.place == Place::input ? job_.input : job_.output;
+    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
     return const_cast<std::byte*>(base) + at * element_;
 }
 
 std::size_t HostLane::length(std::uint32_t column) const {
-    const std::size_t begin = column * job_.block + tile_offset_;
-    const std::size_t end = std::min({column * job_.block + tile_offset_ + job_.tile, (column + 1) * job_.block, job_.count});
+    const std::size_t begin = column * job_->block + tile_offset_;
+    const std::size_t end = std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
     return begin < end ? end - begin : 0;
 }
 
 void HostLane::begin_tile(std::uint32_t tile) {
-    tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_.lanes) + static_cast<std::size_t>(number_)) *
-                   job_.tile;
-    if (!job_.by_reference || !bound_.push_safe) return;
+    tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
+                   job_->tile;
+    if (!job_->by_reference || !bound_.push_safe) return;
     for (const BoundProgram::Landable& l : bound_.landables) {
         const std::size_t bytes = length(l.column) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
@@ -107,19 +107,19 @@ void HostLane::touch(const Connection& connection) {
         page_.touching.store(0, std::memory_order_release);
         touching_ = false;
         fail(tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank, connection.peer,
-             call_text(job_.call).c_str());
+             call_text(job_->call).c_str());
     }
 }
 
 void HostLane::load(const Operand& operand) {
     if (operand.place != Place::peer) {
-        if (operand.place == Place::input && job_.scalar != nullptr) scaled_source_ = static_cast<int>(sources_.size());
+        if (operand.place == Place::input && job_->scalar != nullptr) scaled_source_ = static_cast<int>(sources_.size());
         sources_.push_back(slice(operand));
         return;
     }
     const Connection& c = from_[static_cast<std::size_t>(operand.index)];
     const Cell& cell = c.receiver->cell();
-    if (cell.signature != job_.call.signature || cell.bytes != bytes_) mismatch(c);
+    if (cell.signature != job_->call.signature || cell.bytes != bytes_) mismatch(c);
     switch (cell.kind) {
         case Kind::inlined: sources_.push_back(cell.payload); return;
         case Kind::slot: sources_.push_back(c.receiver->slot()); return;
@@ -148,7 +148,7 @@ const Operand* HostLane::first_slice_sink(const Step& step) const {
 const std::byte* HostLane::shareable_slice(const Step& step) const {
     const Operand& source = operand_list_[step.first];
     const bool plain_copy = step.sources == 1 && source.place != Place::peer && scaled_source_ < 0;
-    if (plain_copy && (job_.divide_by == 0 || !step.completes)) return slice(source);
+    if (plain_copy && (job_->divide_by == 0 || !step.completes)) return slice(source);
     const Operand* sink = first_slice_sink(step);
     return sink != nullptr ? slice(*sink) : nullptr;
 }
@@ -166,7 +166,7 @@ void HostLane::store(const Operand& operand) {
         sinks_are_users_ = false;
         return;
     }
-    if (job_.by_reference) {
+    if (job_->by_reference) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
         if (landing != nullptr) {
@@ -187,21 +187,21 @@ void HostLane::store(const Operand& operand) {
 }
 
 void HostLane::reduce(const Step& step) {
-    const bool scaled = scaled_source_ >= 0, divided = job_.divide_by != 0 && step.completes;
+    const bool scaled = scaled_source_ >= 0, divided = job_->divide_by != 0 && step.completes;
     if (sources_.size() == 1 && !scaled && !divided) std::erase(sinks_, sources_[0]);  // in place, or landed there
     if (sinks_.empty() || elements_ == 0) return;
     Reduction r;
-    r.type = job_.type;
-    r.op = job_.op;
+    r.type = job_->type;
+    r.op = job_->op;
     r.count = elements_;
     r.sources = sources_.data();
     r.source_count = static_cast<int>(sources_.size());
     r.sinks = sinks_.data();
     r.sink_count = static_cast<int>(sinks_.size());
     r.scaled_source = scaled_source_;
-    r.scalar = job_.scalar;
-    r.divide_by = divided ? job_.divide_by : 0;
-    r.streaming = job_.streaming && sinks_are_users_;
+    r.scalar = job_->scalar;
+    r.divide_by = divided ? job_->divide_by : 0;
+    r.streaming = job_->streaming && sinks_are_users_;
     tutti::reduce(r);
 }
 
@@ -209,7 +209,7 @@ void HostLane::commit(int to) {
     const Connection& c = to_[static_cast<std::size_t>(to)];
     const Outgoing& out = outgoing_[static_cast<std::size_t>(to)];
     if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes_), job_.call.signature);
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes_), job_->call.signature);
     to_wake_.push_back(&c);
 }
 
@@ -230,11 +230,11 @@ void HostLane::end_step(const Step&) {
 void HostLane::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
-    if (cell.signature == job_.call.signature)
+    if (cell.signature == job_->call.signature)
         fail(tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
-             bound_.program.rank, cell.bytes, c.peer, call_text(job_.call).c_str(), bytes_);
+             bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
     fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
-         "with the same count, type, op and root", bound_.program.rank, call_text(job_.call).c_str(), c.peer,
+         "with the same count, type, op and root", bound_.program.rank, call_text(job_->call).c_str(), c.peer,
          call_text(theirs).c_str());
 }
 

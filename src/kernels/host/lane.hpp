@@ -12,7 +12,7 @@ class HostLane {
   public:
     HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to, std::vector<Connection> from);
 
-    void start(const Job& job, std::byte* scratch);
+    void start(const Job& job, std::byte* scratch);  // job lives until it is finished
     bool progress();  // true if anything moved
     bool finished() const { return finished_; }
     HostExecution::Blocked blocked_on() const;
@@ -52,7 +52,7 @@ class HostLane {
     std::uint32_t steps_;
     std::uint32_t tiles_ = 0;
 
-    Job job_;
+    const Job* job_ = nullptr;
     std::size_t element_ = 0;
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
