@@ -158,6 +158,54 @@ TEST_CASE("deadlock names who waits for what") {
                 "rank 0, step 1 `{in[0]} -> {out[0], send 1}`");
 }
 
+TEST_CASE("as many contributions as ranks are not all ranks' contributions") {
+    // Rank 0 adds 0+1 and 1+2: four, of which one is twice and one is missing.
+    Programs p = empty(Collective::reduce, 4);
+    p[0].scratch_chunks = 2;
+    p[1].step({input(0)}, {send(0), send(2)});
+    p[2].step({recv(1), input(0)}, {send(0)});
+    p[3].step({input(0)}, {send(0)});
+    p[0].step({recv(1), input(0)}, {scratch(0)});
+    p[0].step({recv(3)}, {scratch(1)});
+    p[0].step({scratch(0), recv(2)}, {output(0)});
+    check_error(p,
+                "rank 0: out[0] has the contribution of a rank more than once, every rank's in[0] was expected; last "
+                "written by "
+                "rank 0, step 2 `{tmp[0], recv 2} -> {out[0]}`");
+    Programs mixed = empty(Collective::reduce_scatter, 2);
+    for (Program& q : mixed) {
+        q.step({input(q.rank)}, {send(1 - q.rank)});
+        q.step({recv(1 - q.rank), input(q.rank)}, {output(0)});
+    }
+    check_error(mixed,
+                "rank 0: out[0] has a mixture of different chunks, every rank's in[0] was expected; last written by "
+                "rank 0, step 1 `{recv 1, in[0]} -> {out[0]}`");
+}
+
+TEST_CASE("one slot carries any number of messages to who takes them") {
+    Programs p = empty(Collective::broadcast, 2, 5);
+    for (int c = 0; c < 5; ++c) {
+        p[0].step({input(c)}, {output(c), send(1)});
+        p[1].step({recv(0)}, {output(c)});
+    }
+    const Report r = verify(p);
+    REQUIRE(r.error.empty());
+    CHECK(r.fifo_depth == 1);
+    CHECK(r.busiest_link == 5);
+    CHECK(r.rounds == 1);
+}
+
+TEST_CASE("a step that sends twice to a peer needs two slots at once") {
+    Programs p = empty(Collective::broadcast, 2);
+    p[0].step({input(0)}, {output(0), send(1), send(1)});
+    p[1].step({recv(0)}, {output(0)});
+    p[1].step({recv(0)}, {output(0)});
+    const Report r = verify(p);
+    REQUIRE(r.error.empty());
+    CHECK(r.fifo_depth == 2);
+    CHECK_FALSE(r.push_safe);  // the second message may arrive before the first was taken
+}
+
 TEST_CASE("the least depth is found where it is large") {
     for (const int columns : {1, 2, 3, 7, 12}) {
         Programs p = empty(Collective::all_gather, 2, columns);
