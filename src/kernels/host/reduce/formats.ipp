@@ -30,6 +30,13 @@ struct Native {
     }
 };
 
+// So that the upper half is rounded, ties to even. No case for NaN: those that arise from bfloat16 operands have a lower half of
+// zeros, from which no carry comes.
+template <class U32>
+TUTTI_INLINE U32 rounded_at_16(U32 u) {
+    return u + ((u >> 16 & 1) + 0x7fff);
+}
+
 // bfloat16 is the upper half of a float32: part 0 has the elements with even numbers, part 1 those with odd numbers.
 struct Bfloat16 {
     using Element = uint16_t;
@@ -44,15 +51,11 @@ struct Bfloat16 {
         return {{bits<F32>(pairs << 16), bits<F32>(pairs & 0xffff0000u)}};
     }
 
-    // No case for NaN: those that arise from bfloat16 operands have a lower half of zeros, to which rounding adds no carry.
-    template <int bytes>
-    TUTTI_INLINE static Vector<uint32_t, bytes> rounded(Vector<float, bytes> lanes) {
-        const auto u = bits<Vector<uint32_t, bytes>>(lanes);
-        return u + ((u >> 16 & 1) + 0x7fffu);
-    }
     template <int bytes>
     TUTTI_INLINE static Bytes<bytes> pack(const Wide<bytes>& wide) {
-        return bits<Bytes<bytes>>(rounded<bytes>(wide.part[0]) >> 16 | (rounded<bytes>(wide.part[1]) & 0xffff0000u));
+        using U32 = Vector<uint32_t, bytes>;
+        const U32 even = rounded_at_16(bits<U32>(wide.part[0])), odd = rounded_at_16(bits<U32>(wide.part[1]));
+        return bits<Bytes<bytes>>(even >> 16 | (odd & 0xffff0000u));
     }
 };
 
@@ -68,8 +71,7 @@ struct Float16 {
     }
     template <int bytes>
     TUTTI_INLINE static Bytes<bytes> pack(const Wide<bytes>& wide) {
-        using Half = Vector<uint16_t, bytes / 2>;
-        return bits<Bytes<bytes>>(Halves<Half>{to_halves(wide.part[0]), to_halves(wide.part[1])});
+        return bits<Bytes<bytes>>(joined<uint16_t, bytes>(to_halves(wide.part[0]), to_halves(wide.part[1])));
     }
 };
 
@@ -106,9 +108,8 @@ struct Float8 {
             upper = bits<U16>((upper & 0x7f00) == 0x7f00) & 0x7c00;
             upper |= shifted;
         }
-        const auto halves = bits<Halves<Vector<uint16_t, bytes / 2>>>(upper);
-        low = to_floats(halves.low);
-        high = to_floats(halves.high);
+        low = to_floats(low_half<uint16_t, bytes>(upper));
+        high = to_floats(high_half<uint16_t, bytes>(upper));
         if constexpr (!e5m2) low *= 256.0f, high *= 256.0f;
     }
     template <int bytes>
@@ -127,7 +128,7 @@ struct Float8 {
         low = e5m2 ? rounded_to<2, 127 - 14, bytes>(low) : rounded_to<3, 127 - 6, bytes>(low);
         high = e5m2 ? rounded_to<2, 127 - 14, bytes>(high) : rounded_to<3, 127 - 6, bytes>(high);
         if constexpr (!e5m2) low *= 1 / 256.0f, high *= 1 / 256.0f;
-        const U16 halves = bits<U16>(Halves<Vector<uint16_t, bytes / 2>>{to_halves(low), to_halves(high)});
+        const U16 halves = joined<uint16_t, bytes>(to_halves(low), to_halves(high));
         if constexpr (e5m2) return halves;
         const U16 magnitude = halves << 1 & 0xff00, sign = halves & 0x8000;  // beyond 448 lies the NaN, whatever it was
         const auto beyond = bits<U16>(bits<Vector<int16_t, bytes>>(halves & 0x7fff) > 0x3f00);

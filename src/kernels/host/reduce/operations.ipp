@@ -70,7 +70,7 @@ TUTTI_INLINE T divide_one(T value, int divisor) {
 }
 
 template <class Wide>
-TUTTI_INLINE void divide(Wide& wide, int divisor) {
+TUTTI_INLINE Wide divided(Wide wide, int divisor) {
     using T = typename Wide::Lane;
     for (auto& lanes : wide.part)
         if constexpr (is_float<T>) {
@@ -82,6 +82,7 @@ TUTTI_INLINE void divide(Wide& wide, int divisor) {
             for (T& value : one) value = divide_one(value, divisor);
             __builtin_memcpy(&lanes, one, sizeof one);
         }
+    return wide;
 }
 
 }  // namespace

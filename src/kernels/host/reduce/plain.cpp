@@ -6,7 +6,12 @@
 namespace tutti {
 namespace {
 
-constexpr int vector_bytes = 16;
+constexpr int vector_bytes = 16, accumulators = 4;
+#ifdef __x86_64__
+constexpr bool many_streams = false;  // nobody waits for it there: small rather than fast
+#else
+constexpr bool many_streams = true;
+#endif
 TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) { store(to, value); }
 TUTTI_INLINE void fence_stores() {}
 

@@ -8,7 +8,8 @@
 namespace tutti {
 namespace {
 
-constexpr int vector_bytes = 16;
+constexpr int vector_bytes = 16, accumulators = 4;
+constexpr bool many_streams = false;
 TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) {
     _mm_stream_si128(static_cast<__m128i*>(to), bits<__m128i>(value));
 }

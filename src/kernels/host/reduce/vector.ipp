@@ -38,10 +38,32 @@ TUTTI_INLINE To bits(const From& from) {
     return to;
 }
 
-template <class V>
-struct Halves {
-    V low, high;
-};
+// Numbers from 0 to n - 1 as a pack (std::make_index_sequence, without its header).
+template <int... i>
+struct Indices {};
+template <int n>
+using IndicesTo = Indices<__integer_pack(n)...>;
+
+template <int from, int... i, class V>
+TUTTI_INLINE auto some_of(V v, Indices<i...>) {
+    return __builtin_shufflevector(v, v, from + i...);
+}
+template <class T, int bytes>
+TUTTI_INLINE Vector<T, bytes / 2> low_half(Vector<T, bytes> v) {
+    return some_of<0>(v, IndicesTo<bytes / 2 / sizeof(T)>());
+}
+template <class T, int bytes>
+TUTTI_INLINE Vector<T, bytes / 2> high_half(Vector<T, bytes> v) {
+    return some_of<bytes / 2 / sizeof(T)>(v, IndicesTo<bytes / 2 / sizeof(T)>());
+}
+template <int... i, class V>
+TUTTI_INLINE auto joined(V low, V high, Indices<i...>) {
+    return __builtin_shufflevector(low, high, i...);
+}
+template <class T, int bytes>
+TUTTI_INLINE Vector<T, bytes> joined(Vector<T, bytes / 2> low, Vector<T, bytes / 2> high) {
+    return joined(low, high, IndicesTo<bytes / sizeof(T)>());
+}
 
 TUTTI_INLINE bool aligned(const void* p, size_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
