@@ -22,7 +22,7 @@ bool is_exhaustion(int error) { return error == EMFILE || error == ENFILE || err
 
 void Membership::start() {
     try {
-        if (rank_ == 0 && meeting_.has(Meeting::rank0_opens)) Directory::open(*service_, meeting_);
+        if (rank_ == 0 && meeting_.has(Meeting::rank0_opens)) open_directory();
         host_ = Directory::find(*service_, meeting_);
         if (host_) host_->add_guest();
         open_listeners();
@@ -34,6 +34,19 @@ void Membership::start() {
     deadline_ = service_->after(timeout_, [this] { time_up(); });
     if (ranks_ == 1) table_[0]->member = mine_;
     call_directory();
+}
+
+void Membership::open_directory() {
+    try {
+        Directory::open(*service_, meeting_);
+    } catch (const AddressTaken& e) {
+        // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
+        if (!e.address.is_local())
+            fail(tuttiSystemError, "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is taken "
+                 "by another program", e.address.text().c_str());
+    } catch (const Error& e) {
+        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s", meeting_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+    }
 }
 
 void Membership::open_listeners() {

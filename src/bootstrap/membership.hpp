@@ -81,6 +81,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     std::string name_of(Rank rank) const;
 
     // join.cpp: from start to joined
+    void open_directory();
     void open_listeners();
     void call_directory();
     void directory_lost(Connection& connection, const Loss& loss);
