@@ -12,7 +12,7 @@ namespace tutti::bootstrap {
 namespace {
 
 // Somebody with another secret may be the process' own previous meeting, which is about to end. Not for as long as this.
-constexpr std::chrono::seconds refusal_limit{3};
+constexpr std::chrono::seconds refusal_limit{2};
 // How long the answer to "who is missing?" may take.
 constexpr std::chrono::seconds answer_limit{2};
 
@@ -55,7 +55,10 @@ void Membership::open_listeners() {
     local_ = Listener::open(*service_, *this, Address::local(name), secret_, static_cast<std::uint64_t>(rank_));
     mine_.local = local_->address();
     if (!meeting_.has(Meeting::one_host)) {
-        const Address here = meeting_interface();
+        // On the host of the meeting place its address serves as well; listing interfaces takes a lock of the whole kernel.
+        const bool at_meeting = meeting_.tcp && meeting_.host == mine_.host;
+        Address here = at_meeting ? meeting_.tcp : meeting_interface();
+        here.port = 0;
         if (here) {
             remote_ = Listener::open(*service_, *this, here, secret_, static_cast<std::uint64_t>(rank_));
             mine_.remote = remote_->address();
