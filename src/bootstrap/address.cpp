@@ -133,8 +133,9 @@ Fd listen_at(const Address& address) {
     if (!address.is_local()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_storage where;
     const socklen_t size = address.to(where);
-    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&where), size) != 0 || listen(fd.get(), 4096) != 0)
-        fail_errno("listening on %s failed", address.text().c_str());
+    const bool listens = bind(fd.get(), reinterpret_cast<sockaddr*>(&where), size) == 0 && listen(fd.get(), 4096) == 0;
+    if (!listens && errno == EADDRINUSE) throw AddressTaken(address);
+    if (!listens) fail_errno("listening on %s failed", address.text().c_str());
     return fd;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/os.hpp"
+#include "base/result.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace tutti::bootstrap {
@@ -39,8 +40,14 @@ struct Address {
     socklen_t to(sockaddr_storage& out) const;
 };
 
-/// A listening socket, close-on-exec and non-blocking. Port 0 lets the system choose. Throws tuttiSystemError with the address
-/// in its text.
+class AddressTaken : public Error {
+  public:
+    explicit AddressTaken(const Address& a) : Error(tuttiSystemError, a.text() + " is taken by another program"), address(a) {}
+    Address address;
+};
+
+/// A listening socket, close-on-exec and non-blocking. Port 0 lets the system choose. Throws AddressTaken, or
+/// tuttiSystemError with the address in its text.
 Fd listen_at(const Address& address);
 
 /// The address that a socket is bound to, with the port that the system chose.

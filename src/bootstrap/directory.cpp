@@ -35,6 +35,7 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
 std::shared_ptr<Directory> Directory::open(Service& service, const Meeting& meeting) {
     std::shared_ptr<Directory> made(new Directory(service, meeting));
     std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
+    made->unix_ = Listener::open(service, *made, made->local_, meeting.secret, directory_tag);
     if (meeting.tcp) {
         // A process meets again and again at the same launcher's port: an earlier meeting that is over makes room.
         for (const auto& weak : registry())
@@ -42,7 +43,6 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Meeting& meet
                 d->close_tcp();
         made->tcp_ = Listener::open(service, *made, meeting.tcp, meeting.secret, directory_tag);
     }
-    made->unix_ = Listener::open(service, *made, made->local_, meeting.secret, directory_tag);
     for (const auto& listener : {made->unix_, made->tcp_})
         if (listener)
             listener->starved = [d = made.get()] {

@@ -12,7 +12,7 @@ namespace tutti::bootstrap {
 namespace {
 
 // Somebody with another secret may be the process' own previous meeting, which is about to end. Not for as long as this.
-constexpr std::chrono::seconds refusal_limit{3};
+constexpr std::chrono::seconds refusal_limit{2};
 // How long the answer to "who is missing?" may take.
 constexpr std::chrono::seconds answer_limit{2};
 
@@ -22,7 +22,7 @@ bool is_exhaustion(int error) { return error == EMFILE || error == ENFILE || err
 
 void Membership::start() {
     try {
-        if (rank_ == 0 && meeting_.has(Meeting::rank0_opens)) Directory::open(*service_, meeting_);
+        if (rank_ == 0 && meeting_.has(Meeting::rank0_opens)) open_directory();
         host_ = Directory::find(*service_, meeting_);
         if (host_) host_->add_guest();
         open_listeners();
@@ -36,13 +36,29 @@ void Membership::start() {
     call_directory();
 }
 
+void Membership::open_directory() {
+    try {
+        Directory::open(*service_, meeting_);
+    } catch (const AddressTaken& e) {
+        // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
+        if (!e.address.is_local())
+            fail(tuttiSystemError, "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is taken "
+                 "by another program", e.address.text().c_str());
+    } catch (const Error& e) {
+        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s", meeting_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+    }
+}
+
 void Membership::open_listeners() {
     std::array<std::byte, 16> name;
     random_bytes(name.data(), name.size());
     local_ = Listener::open(*service_, *this, Address::local(name), secret_, static_cast<std::uint64_t>(rank_));
     mine_.local = local_->address();
     if (!meeting_.has(Meeting::one_host)) {
-        const Address here = meeting_interface();
+        // On the host of the meeting place its address serves as well; listing interfaces takes a lock of the whole kernel.
+        const bool at_meeting = meeting_.tcp && meeting_.host == mine_.host;
+        Address here = at_meeting ? meeting_.tcp : meeting_interface();
+        here.port = 0;
         if (here) {
             remote_ = Listener::open(*service_, *this, here, secret_, static_cast<std::uint64_t>(rank_));
             mine_.remote = remote_->address();

@@ -114,6 +114,23 @@ void Membership::finish_if_idle() {
     if (idle) service_->post([self = shared_from_this()] { self->shut(); });
 }
 
+// The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else the lowest
+// rank: always a lower one than ours, so there are no circles.
+void Membership::seek_parent(Rank lost, bool unreachable) {
+    if (gone_ || left_ || fault_ || state_ != State::joined) return;
+    if (unreachable) unreachable_.insert(lost);
+    const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
+    Rank next = parent_of(lost);
+    while (next >= 0 && !usable(next)) next = parent_of(next);
+    for (Rank r = 0; next < 0 && r < rank_; ++r)
+        if (usable(r)) next = r;
+    if (next < 0) return;  // the root now
+    const Member& p = record(next).member;
+    const Address& address = is_near(p) && !meeting_.has(Meeting::tcp_only) ? p.local : p.remote;
+    if (address) parent_ = dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
+    if (!parent_) service_->post([self = shared_from_this(), next] { self->seek_parent(next, true); });
+}
+
 void Membership::set_listener(std::function<void(const Fault&)> listener) {
     std::optional<Fault> fault;
     {

@@ -59,7 +59,8 @@ void Membership::opened(Connection& connection) {
         case Role::parent:
             connection.recognise();
             connection.send(Attach{ranks_, rank_, true});
-            send_table(connection);
+            if (state_ == State::joining) send_table(connection);
+            send_news(connection);
             return;
         case Role::pair:
             connection.recognise();
@@ -81,6 +82,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         connection.welcome = true;
         refused_since_.reset();
         if (connection.role == Role::parent) leave_directory();
+        if (connection.role == Role::directory && known_ == ranks_) joined();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
         parent_member_ = parent->member;
         pause_ = first_pause;
@@ -111,7 +113,13 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     connection.role = attach.tree ? Role::child : Role::pair;
     connection.welcome = true;
     connection.send(Welcome{});
-    if (attach.tree) send_table(connection);
+    // Once we have joined, so have all: whoever comes now only seeks a new parent.
+    if (attach.tree && state_ == State::joining) send_table(connection);
+    send_news(connection);
+}
+
+// What has happened before this connection was made.
+void Membership::send_news(Connection& connection) {
     std::vector<Rank> left;
     for (Rank r = 0; r < ranks_; ++r)
         if (has_left(r)) left.push_back(r);
@@ -130,12 +138,14 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (!connection.welcome) {
         // The other side never took us in, so its end says nothing about that rank.
         trouble_ = connection.address().text() + ": " + loss.text;
+        if (role == Role::parent && state_ == State::joined) return seek_parent(peer, true);
         if (role == Role::parent) retry(&Membership::call_parent, connection.address().is_local());
         if (role == Role::pair) pair_lost(peer, loss.error);
         return;
     }
     if (has_left(peer)) {
         fail_fetches({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
+        if (role == Role::parent) seek_parent(peer, false);
         return finish_if_idle();
     }
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
@@ -78,9 +79,11 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret);
     void drop(Connection& connection);
     void on_attach(Connection& connection, const Attach& attach);
+    void send_news(Connection& connection);
     std::string name_of(Rank rank) const;
 
     // join.cpp: from start to joined
+    void open_directory();
     void open_listeners();
     void call_directory();
     void directory_lost(Connection& connection, const Loss& loss);
@@ -98,6 +101,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
+    void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
     void tell_listener(const Fault& fault);
 
@@ -135,6 +139,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     std::string trouble_;                    // why the last attempt failed
     std::optional<Deadline> refused_since_;  // every answer since then was that of somebody with another secret
     bool asked_ = false;
+    std::set<Rank> unreachable_;  // for an orphan
     bool gone_ = false;
     std::vector<std::shared_ptr<PendingFetch>> fetches_;
     std::uint32_t next_fetch_ = 1;
