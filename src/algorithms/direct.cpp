@@ -1,0 +1,82 @@
+// Direct: all pairs, two phases. Rank c is the server of chunk c: it gets everybody's part of it, reduces them in one
+// pass in rank order and sends the result to everybody. As few bytes per rank as a ring, in 2 rounds instead of 2(n-1),
+// where every pair of ranks has a good link. (All-to-all reduce-scatter and all-gather: R. Thakur, R. Rabenseifner, W.
+// Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1), 2005. The sharded parameter server
+// is the same schedule.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+// Ranks begin with different peers, lest all of them storm rank 0 first.
+Rank ahead(const Request& q, int i) {
+    return (q.rank + i) % q.ranks;
+}
+// The order in which peers that do so get to this rank.
+Rank behind(const Request& q, int i) {
+    return (q.rank + q.ranks - i) % q.ranks;
+}
+
+void send_parts(const Request& q, Program& p) {
+    for (int i = 1; i < q.ranks; ++i) p.step({input(ahead(q, i))}, {send(ahead(q, i))});
+}
+
+// In rank order, the own part at its place: the sum does not depend on who computes it.
+std::vector<Operand> everybodys_part(const Request& q) {
+    std::vector<Operand> parts;
+    for (Rank r = 0; r < q.ranks; ++r) parts.push_back(r == q.rank ? input(q.rank) : recv(r));
+    return parts;
+}
+
+std::vector<Operand> everybody(const Request& q, Operand own) {
+    std::vector<Operand> sinks{own};
+    for (int i = 1; i < q.ranks; ++i) sinks.push_back(send(ahead(q, i)));
+    return sinks;
+}
+
+void collect_rows(const Request& q, Program& p) {
+    for (int i = 1; i < q.ranks; ++i) p.step({recv(behind(q, i))}, {output(behind(q, i))});
+}
+
+Program all_reduce(const Request& q) {
+    Program p = program_for(q, q.ranks);
+    send_parts(q, p);
+    p.step(everybodys_part(q), everybody(q, output(q.rank)), true);
+    collect_rows(q, p);
+    return p;
+}
+
+Program reduce_scatter(const Request& q) {
+    Program p = program_for(q);
+    send_parts(q, p);
+    p.step(everybodys_part(q), std::vector{output(0)}, true);
+    return p;
+}
+
+Program all_gather(const Request& q) {
+    Program p = program_for(q);
+    p.step(std::vector{input(0)}, everybody(q, output(q.rank)));
+    collect_rows(q, p);
+    return p;
+}
+
+}  // namespace
+
+Program direct(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    switch (request.collective) {
+        case Collective::all_reduce:
+            return all_reduce(request);
+        case Collective::reduce_scatter:
+            return reduce_scatter(request);
+        case Collective::all_gather:
+            return all_gather(request);
+        default:
+            break;
+    }
+    fail(tuttiInternalError, "direct was asked for %s, which it does not support", name_of(request.collective).data());
+}
+
+}  // namespace tutti

@@ -1,0 +1,51 @@
+#include "algorithms/prove.hpp"
+
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+std::string differs(const char* what, long long found, long long promised) {
+    return text("%s: %lld, the closed form says %lld", what, found, promised);
+}
+
+std::string broken_promise(const Algorithm& a, Collective collective, int ranks, const Report& r) {
+    const ClosedForm form = a.closed_form(collective, ranks);
+    if (r.rounds != form.rounds) return differs("rounds", r.rounds, form.rounds);
+    if (r.busiest_link != form.busiest_link)
+        return differs("chunks on the busiest link", r.busiest_link, form.busiest_link);
+    if (r.busiest_rank != form.busiest_rank)
+        return differs("chunks of the busiest rank", r.busiest_rank, form.busiest_rank);
+    if (r.fifo_depth > a.fifo_depth)
+        return text("needs %d slots per connection, the table says %d", r.fifo_depth, a.fifo_depth);
+    if (a.pull_safe && !r.pull_safe) return "is not pull safe: " + r.pull_hazard;
+    if (a.push_safe && !r.push_safe) return "is not push safe: " + r.push_hazard;
+    return {};
+}
+
+}  // namespace
+
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root) {
+    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root})};
+    return {algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}),
+            algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks})};
+}
+
+std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
+    std::vector<Program> programs;
+    for (Rank rank = 0; rank < ranks; ++rank)
+        for (Program& p : programs_of(algorithm, collective, rank, ranks, root)) programs.push_back(std::move(p));
+    return programs;
+}
+
+Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
+    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root);
+    Report report = verify(programs);
+    if (!report.ok) return report;
+    report.error = broken_promise(algorithm, collective, ranks, report);
+    if (report.error.empty()) report.error = different_order(programs, report);
+    report.ok = report.error.empty();
+    return report;
+}
+
+}  // namespace tutti

@@ -1,0 +1,26 @@
+// Proves rows of the table: the verifier's report on all ranks' programs, compared with what the row promises.
+#pragma once
+
+#include <vector>
+
+#include "algorithms/algorithms.hpp"
+#include "schedule/verify.hpp"
+
+namespace tutti {
+
+/// The program of one rank. For send and recv, which go together, there are two: to the next rank, from the one before.
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0);
+
+/// Those of all ranks, in order.
+std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
+
+/// Verifies them. Not ok, too, if rounds or chunks differ from the closed form, if they need more slots or are less
+/// safe than the row says, or if two ranks add the same chunk of an all-reduce in different orders.
+Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
+
+/// The least number of ranks for which there are programs.
+constexpr int least_ranks(Collective c) {
+    return c == Collective::send || c == Collective::recv ? 2 : 1;
+}
+
+}  // namespace tutti

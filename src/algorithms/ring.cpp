@@ -1,0 +1,108 @@
+// Ring: every rank speaks to the next one only, and every link carries the same load all the time. The least bytes per
+// link that is possible, for the most rounds.
+//
+//     P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations.
+//     Journal of Parallel and Distributed Computing 69(2), 2009.
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+struct Neighbours {
+    Rank prev, next;
+};
+
+Neighbours neighbours(const Request& q) {
+    return {(q.rank + q.ranks - 1) % q.ranks, (q.rank + 1) % q.ranks};
+}
+
+// Chunk c sets out at rank c and goes round: complete at rank c - 1, handed on from there until rank c - 2 has it too.
+Program all_reduce(const Request& q) {
+    const int n = q.ranks;
+    const auto [prev, next] = neighbours(q);
+    const auto behind = [&](int k) {
+        return (q.rank + 2 * n - k) % n;
+    };  // the chunk that set out k ranks before this one
+    Program p = program_for(q, n);
+    p.step({input(q.rank)}, {send(next)});
+    for (int k = 1; k < n - 1; ++k) p.step({recv(prev), input(behind(k))}, {send(next)});
+    const int own = behind(n - 1);
+    p.step({recv(prev), input(own)}, {output(own), send(next)}, true);
+    for (int k = 0; k < n - 2; ++k) p.step({recv(prev)}, {output(behind(k)), send(next)});
+    p.step({recv(prev)}, {output(behind(n - 2))});
+    return p;
+}
+
+// Row c sets out at rank c + 1, so that it is complete where it belongs.
+Program reduce_scatter(const Request& q) {
+    const int n = q.ranks;
+    const auto [prev, next] = neighbours(q);
+    Program p = program_for(q);
+    p.step({input(prev)}, {send(next)});
+    for (int k = 2; k < n; ++k) p.step({recv(prev), input((q.rank + n - k) % n)}, {send(next)});
+    p.step({recv(prev), input(q.rank)}, {output(0)}, true);
+    return p;
+}
+
+Program all_gather(const Request& q) {
+    const int n = q.ranks;
+    const auto [prev, next] = neighbours(q);
+    Program p = program_for(q);
+    p.step({input(0)}, {output(q.rank), send(next)});
+    for (int k = 1; k < n - 1; ++k) p.step({recv(prev)}, {output((q.rank + n - k) % n), send(next)});
+    p.step({recv(prev)}, {output(next)});
+    return p;
+}
+
+// A chain root -> root + 1 -> ... -> root - 1. One chunk: the tiles of an operation follow each other through the
+// chain, which is what pipelines it.
+Program broadcast(const Request& q) {
+    const auto [prev, next] = neighbours(q);
+    Program p = program_for(q);
+    if (q.rank == q.root)
+        p.step({input(0)}, {output(0), send(next)});
+    else if (next != q.root)
+        p.step({recv(prev)}, {output(0), send(next)});
+    else
+        p.step({recv(prev)}, {output(0)});
+    return p;
+}
+
+// The same chain, ending at the root: root + 1 -> ... -> root - 1 -> root.
+Program reduce(const Request& q) {
+    const auto [prev, next] = neighbours(q);
+    Program p = program_for(q);
+    if (q.rank == q.root)
+        p.step({recv(prev), input(0)}, {output(0)}, true);
+    else if (prev != q.root)
+        p.step({recv(prev), input(0)}, {send(next)});
+    else
+        p.step({input(0)}, {send(next)});
+    return p;
+}
+
+}  // namespace
+
+Program ring(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    switch (request.collective) {
+        case Collective::all_reduce:
+            return all_reduce(request);
+        case Collective::reduce_scatter:
+            return reduce_scatter(request);
+        case Collective::all_gather:
+            return all_gather(request);
+        case Collective::broadcast:
+            return broadcast(request);
+        case Collective::reduce:
+            return reduce(request);
+        case Collective::send:
+        case Collective::recv:
+            break;
+    }
+    fail(tuttiInternalError, "ring was asked for %s, which it does not support", name_of(request.collective).data());
+}
+
+}  // namespace tutti

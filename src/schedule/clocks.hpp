@@ -1,0 +1,34 @@
+// Happens-before by vector clocks: C. Fidge: Timestamps in message-passing systems that preserve the partial ordering,
+// 1988; F. Mattern: Virtual time and global states of distributed systems, 1989. A clock is kept as long as a rank or a
+// message in flight has it, so that long programs of many ranks do not need steps x ranks of memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "schedule/match.hpp"
+
+namespace tutti {
+
+class Clocks {
+  public:
+    Clocks(std::span<const Program> programs, const Matching& matching);
+
+    /// Executes the next step of a run.
+    void advance(Turn turn);
+
+    /// Had `before` finished when the step that a rank executed last began? True for that step itself.
+    bool ordered(Turn before, Turn last) const;
+
+  private:
+    std::uint32_t fresh_copy(std::uint32_t clock);
+    void release(std::uint32_t clock);
+
+    std::span<const Program> programs_;
+    const Matching& matching_;
+    std::vector<std::vector<std::uint32_t>> clocks_;  // [clock][program]: how many of its steps came before
+    std::vector<std::uint32_t> users_, free_;
+    std::vector<std::uint32_t> of_program_, of_message_;
+};
+
+}  // namespace tutti

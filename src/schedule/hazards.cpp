@@ -1,0 +1,133 @@
+#include "schedule/hazards.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/result.hpp"
+#include "schedule/clocks.hpp"
+#include "schedule/memory.hpp"
+#include "schedule/text.hpp"
+
+namespace tutti {
+namespace {
+
+struct Mode {
+    bool pull, push, in_place;
+};
+constexpr std::array<Mode, 6> modes{{{true, false, false},
+                                     {true, false, true},
+                                     {false, true, false},
+                                     {false, true, true},
+                                     {true, true, false},
+                                     {true, true, true}}};
+
+// `last` writes to a slice of rank `owner` that `before` may still want as it was: safe if before comes before.
+struct Question {
+    Turn before, last;
+    std::uint32_t owner;
+    Operand slice;
+    std::uint8_t mode;
+};
+
+// Walks over each rank's steps and notes what has to be ordered. It is enough to compare a write with what has touched
+// the slice since the write before: earlier accesses are ordered by way of that one.
+class Collector {
+  public:
+    Collector(std::span<const Program> programs, const Matching& matching) : programs_(programs), matching_(matching) {}
+
+    std::vector<Question> collect() {
+        for (mode_ = 0; mode_ < modes.size(); ++mode_)
+            for (owner_ = 0; owner_ < programs_.size(); ++owner_) walk();
+        return std::move(questions_);
+    }
+
+  private:
+    struct Slice {
+        std::uint32_t touched_by = Matching::none;  // the owner's last step that did
+        std::vector<Turn> pulled_by;                // since it was written
+    };
+
+    void walk() {
+        const Program& p = programs_[owner_];
+        const Memory memory(p, modes[mode_].in_place);
+        slices_.assign(memory.size(), {});
+        for (std::uint32_t step = 0; step < p.steps.size(); ++step) {
+            const auto sources = p.sources(p.steps[step]), sinks = p.sinks(p.steps[step]);
+            for (const Operand o : sources)
+                if (o.place != Place::peer) slices_[memory[o]].touched_by = step;
+            bool pushed = modes[mode_].push && sources.size() == 1 && sources[0].place == Place::peer;
+            for (const Operand o : sinks) {
+                if (o.place == Place::peer) continue;
+                write(slices_[memory[o]], o, step, pushed);
+                pushed = false;  // only the first sink is: the receiver copies on from there
+            }
+            if (!modes[mode_].pull) continue;
+            if (sources.size() == 1 && sources[0].place != Place::peer) publish(slices_[memory[sources[0]]], step);
+            for (const Operand o : sinks)
+                if (o.place != Place::peer) publish(slices_[memory[o]], step);
+        }
+    }
+
+    void write(Slice& slice, Operand o, std::uint32_t step, bool pushed) {
+        const std::uint32_t first = programs_[owner_].steps[step].first;
+        const Turn begins = pushed ? matching_.messages[matching_.message_of[owner_][first]].sent : Turn{owner_, step};
+        for (const Turn reader : slice.pulled_by) ask(reader, begins, o);
+        if (pushed && slice.touched_by != Matching::none) ask({owner_, slice.touched_by}, begins, o);
+        slice.pulled_by.clear();
+        slice.touched_by = step;
+    }
+
+    void publish(Slice& slice, std::uint32_t step) {
+        const Step& s = programs_[owner_].steps[step];
+        for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i)
+            if (const std::uint32_t m = matching_.message_of[owner_][i]; m != Matching::none)
+                slice.pulled_by.push_back(matching_.messages[m].received);
+    }
+
+    void ask(Turn before, Turn last, Operand o) {
+        questions_.push_back({before, last, owner_, o, static_cast<std::uint8_t>(mode_)});
+    }
+
+    std::span<const Program> programs_;
+    const Matching& matching_;
+    std::size_t mode_ = 0;
+    std::uint32_t owner_ = 0;
+    std::vector<Slice> slices_;
+    std::vector<Question> questions_;
+};
+
+std::string reason(std::span<const Program> programs, const Question& q) {
+    const auto place = [&](Turn t) { return place_of(programs[t.program], t.step); };
+    return text("%s%s of rank %d is written by ", modes[q.mode].in_place ? "in place, " : "",
+                text_of(q.slice, false).c_str(), programs[q.owner].rank) +
+           place(q.last) + (q.last.program == q.owner ? "" : " (pushing)") + ", perhaps before " + place(q.before) +
+           (q.before.program == q.owner ? " has used it" : " (pulling) has read it");
+}
+
+}  // namespace
+
+Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run) {
+    std::vector<Question> questions = Collector(programs, matching).collect();
+    // Answers are known while the run passes the step that writes.
+    const auto key = [](const Question& q) { return std::pair(q.last.program, q.last.step); };
+    std::ranges::stable_sort(questions, {}, key);
+    std::vector<std::size_t> next(programs.size());
+    for (std::uint32_t p = 0; p < programs.size(); ++p)
+        next[p] = std::ranges::lower_bound(questions, std::pair(p, 0u), {}, key) - questions.begin();
+
+    std::array<std::string, modes.size()> unsafe;
+    Clocks clocks(programs, matching);
+    for (const Turn turn : run) {
+        clocks.advance(turn);
+        for (std::size_t& i = next[turn.program]; i < questions.size() && questions[i].last == turn; ++i) {
+            const Question& q = questions[i];
+            if (unsafe[q.mode].empty() && !clocks.ordered(q.before, q.last)) unsafe[q.mode] = reason(programs, q);
+        }
+    }
+    const auto first = [](const std::string& a, const std::string& b) { return a.empty() ? b : a; };
+    Hazards h{first(unsafe[0], unsafe[1]), first(unsafe[2], unsafe[3])};
+    if (h.pull.empty() && h.push.empty()) h.push = first(unsafe[4], unsafe[5]);
+    return h;
+}
+
+}  // namespace tutti

@@ -1,0 +1,110 @@
+#include "schedule/match.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/result.hpp"
+#include "schedule/text.hpp"
+
+namespace tutti {
+namespace {
+
+struct End {
+    Turn turn;
+    std::uint32_t operand;
+};
+
+struct Link {
+    Rank from, to;
+    std::vector<End> ends[2];  // receives, sends
+};
+
+class Matcher {
+  public:
+    explicit Matcher(std::span<const Program> programs) : programs_(programs) {}
+
+    Matching match() {
+        result_.message_of.resize(programs_.size());
+        for (std::uint32_t p = 0; p < programs_.size() && result_.error.empty(); ++p) collect(p);
+        for (const Link& link : links_)
+            if (result_.error.empty()) join(link);
+        return std::move(result_);
+    }
+
+  private:
+    void collect(std::uint32_t number) {
+        const Program& p = programs_[number];
+        result_.message_of[number].assign(p.operands.size(), Matching::none);
+        for (std::uint32_t step = 0; step < p.steps.size(); ++step) {
+            const Step& s = p.steps[step];
+            for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
+                if (p.operands[i].place != Place::peer) continue;
+                const bool sends = i >= s.first + s.sources;
+                const Rank peer = p.operands[i].index;
+                Link& link = sends ? link_of(p.rank, peer) : link_of(peer, p.rank);
+                std::vector<End>& ends = link.ends[sends];
+                if (!ends.empty() && ends.back().turn.program != number) {
+                    result_.error = place_of(p, step) + text(": another program of this rank has %s already",
+                                                             text_of(p.operands[i], !sends).c_str());
+                    return;
+                }
+                ends.push_back({{number, step}, i});
+            }
+        }
+    }
+
+    Link& link_of(Rank from, Rank to) {
+        const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
+        const auto [it, fresh] = index_.try_emplace(key, links_.size());
+        if (fresh) links_.push_back({from, to, {}});
+        return links_[it->second];
+    }
+
+    void join(const Link& link) {
+        const auto& [receives, sends] = link.ends;
+        const std::size_t both = std::min(receives.size(), sends.size());
+        for (std::size_t k = 0; k < both; ++k)
+            if (column(sends[k]) != column(receives[k])) {
+                result_.error = place(sends[k]) +
+                                text(": sends column %u to rank %d, which takes it as column %u in ", column(sends[k]),
+                                     link.to, column(receives[k])) +
+                                place(receives[k]);
+                return;
+            }
+        if (sends.size() > both)
+            result_.error = place(sends[both]) + text(": sends message %zu to rank %d, which receives %zu of this rank",
+                                                      both + 1, link.to, both);
+        if (receives.size() > both)
+            result_.error =
+                place(receives[both]) +
+                text(": receives message %zu of rank %d, which sends %zu to this rank", both + 1, link.from, both);
+        if (!result_.error.empty()) return;
+
+        const auto connection = static_cast<std::uint32_t>(result_.connections.size());
+        const auto first = static_cast<std::uint32_t>(result_.messages.size());
+        result_.connections.push_back(
+            {sends[0].turn.program, receives[0].turn.program, first, static_cast<std::uint32_t>(both)});
+        for (std::size_t k = 0; k < both; ++k) {
+            const auto message = static_cast<std::uint32_t>(first + k);
+            result_.messages.push_back({connection, sends[k].turn, receives[k].turn});
+            result_.message_of[sends[k].turn.program][sends[k].operand] = message;
+            result_.message_of[receives[k].turn.program][receives[k].operand] = message;
+        }
+    }
+
+    unsigned column(const End& end) const { return programs_[end.turn.program].steps[end.turn.step].column; }
+    std::string place(const End& end) const { return place_of(programs_[end.turn.program], end.turn.step); }
+
+    std::span<const Program> programs_;
+    std::unordered_map<std::uint64_t, std::size_t> index_;
+    std::vector<Link> links_;
+    Matching result_;
+};
+
+}  // namespace
+
+Matching match(std::span<const Program> programs) {
+    return Matcher(programs).match();
+}
+
+}  // namespace tutti

@@ -1,0 +1,45 @@
+// Where a rank's chunks lie, by number: its input, then its output, then its scratch. In place, the user passes one
+// buffer for both, and chunks of the output are chunks of the input (tutti.h says which for each collective).
+#pragma once
+
+#include <cstddef>
+
+#include "schedule/program.hpp"
+
+namespace tutti {
+
+class Memory {
+  public:
+    Memory(const Program& p, bool in_place)
+        : inputs_(p.input_rows * p.columns),
+          outputs_(p.output_rows * p.columns),
+          scratch_(p.scratch_chunks),
+          in_place_(in_place && inputs_ > 0 && outputs_ > 0),
+          smaller_starts_at_(starts_at(p)) {}
+
+    std::size_t size() const { return static_cast<std::size_t>(inputs_) + outputs_ + scratch_; }
+    int outputs() const { return outputs_; }
+    int inputs() const { return inputs_; }
+
+    /// `o` is a slice.
+    std::size_t operator[](Operand o) const {
+        const std::size_t index = o.index;
+        if (o.place == Place::scratch) return inputs_ + outputs_ + index;
+        if (o.place == Place::input)
+            return in_place_ && inputs_ < outputs_ ? inputs_ + smaller_starts_at_ + index : index;
+        return in_place_ && inputs_ >= outputs_ ? smaller_starts_at_ + index : inputs_ + index;
+    }
+
+  private:
+    // One row of the larger buffer is the smaller one.
+    static std::size_t starts_at(const Program& p) {
+        const bool by_rank = p.collective == Collective::all_gather || p.collective == Collective::reduce_scatter;
+        return by_rank ? static_cast<std::size_t>(p.rank) * p.columns : 0;
+    }
+
+    int inputs_, outputs_, scratch_;
+    bool in_place_;
+    std::size_t smaller_starts_at_;
+};
+
+}  // namespace tutti

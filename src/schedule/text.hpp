@@ -1,0 +1,22 @@
+// Programs as text for people: `tutti-plan show` prints it and the verifier's errors quote it.
+#pragma once
+
+#include <string>
+
+#include "schedule/program.hpp"
+
+namespace tutti {
+
+/// "recv 0", "send 2", "in[3]", "out[0]", "tmp[1]".
+std::string text_of(Operand operand, bool source);
+
+/// "{recv 0, in[2]} -> {out[2], send 2}  completes". Sides with more than `most` operands are shortened; 0 is no limit.
+std::string text_of(const Program& program, const Step& step, std::size_t most = 0);
+
+/// A header, then a line per step.
+std::string text_of(const Program& program);
+
+/// "rank 1, step 3 `{recv 0} -> {out[2]}`", as errors name it.
+std::string place_of(const Program& program, std::size_t step);
+
+}  // namespace tutti

@@ -1,0 +1,71 @@
+#include "schedule/verify.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "schedule/check.hpp"
+#include "schedule/hazards.hpp"
+#include "schedule/match.hpp"
+#include "schedule/simulate.hpp"
+#include "schedule/values.hpp"
+
+namespace tutti {
+namespace {
+
+Report failed(std::string error) {
+    Report report;
+    report.error = std::move(error);
+    return report;
+}
+
+void count(std::span<const Program> programs, const Matching& matching, Report& report) {
+    std::vector<long long> sent(programs.size());
+    for (const Connection& c : matching.connections) {
+        report.busiest_link = std::max<long long>(report.busiest_link, c.messages);
+        sent[c.from] += c.messages;
+    }
+    for (std::size_t p = 0; p < programs.size(); ++p) {
+        report.busiest_rank = std::max(report.busiest_rank, sent[p]);
+        report.steps = std::max(report.steps, static_cast<int>(programs[p].steps.size()));
+    }
+}
+
+}  // namespace
+
+Report verify(std::span<const Program> programs) {
+    if (std::string error = ill_formed(programs); !error.empty()) return failed(std::move(error));
+    Matching matching = match(programs);
+    if (!matching.error.empty()) return failed(std::move(matching.error));
+    Run run = simulate(programs, matching, 0);
+    if (!run.blocked.empty()) return failed("deadlock: " + run.blocked);
+
+    Report report;
+    Replay apart = replay(programs, matching, run.order, false, report.expressions);
+    if (!apart.error.empty()) return failed(std::move(apart.error));
+    const Replay in_place = replay(programs, matching, run.order, true, report.expressions);
+    if (!in_place.error.empty()) return failed("in place: " + in_place.error);
+    report.order = std::move(apart.order);
+
+    const Hazards hazards = find_hazards(programs, matching, run.order);
+    report.pull_hazard = hazards.pull;
+    report.push_hazard = hazards.push;
+    report.pull_safe = hazards.pull.empty();
+    report.push_safe = hazards.push.empty();
+    report.fifo_depth = least_depth(programs, matching);
+    report.rounds = longest_chain(programs, matching, run.order);
+    count(programs, matching, report);
+    report.ok = true;
+    return report;
+}
+
+std::string different_order(std::span<const Program> programs, const Report& r) {
+    if (programs.empty() || programs.front().collective != Collective::all_reduce) return {};
+    for (std::size_t rank = 1; rank < r.order.size(); ++rank)
+        for (std::size_t c = 0; c < r.order[rank].size(); ++c)
+            if (r.order[rank][c] != r.order[0][c])
+                return text("rank %zu adds out[%zu] as %s, rank 0 as %s", rank, c,
+                            r.expressions.text(r.order[rank][c]).c_str(), r.expressions.text(r.order[0][c]).c_str());
+    return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+#include <algorithm>
+#include <set>
+
+#include "algorithms/algorithms.hpp"
+#include "base/result.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+
+TEST_CASE("names are found and are unique") {
+    std::set<std::string_view> names;
+    for (const Algorithm& a : algorithms()) {
+        CHECK(names.insert(a.name).second);
+        CHECK(find_algorithm(a.name) == &a);
+        CHECK_FALSE(a.summary.empty());
+    }
+    CHECK(find_algorithm("") == nullptr);
+    CHECK(find_algorithm("Ring") == nullptr);
+}
+
+TEST_CASE("every collective has an algorithm") {
+    for (int c = 0; c < collectives; ++c) {
+        INFO(name_of(static_cast<Collective>(c)));
+        CHECK(std::ranges::any_of(algorithms(),
+                                  [&](const Algorithm& a) { return a.supports(static_cast<Collective>(c)); }));
+    }
+}
+
+TEST_CASE("an algorithm refuses what it does not support") {
+    for (const Algorithm& a : algorithms())
+        for (int c = 0; c < collectives; ++c) {
+            const auto op = static_cast<Collective>(c);
+            INFO(a.name << " " << name_of(op));
+            if (!a.supports(op)) CHECK_THROWS_AS(a.make({op, 0, 2, 1}), Error);
+        }
+}
+
+TEST_CASE("closed forms are the literature's") {
+    // Patarasuk & Yuan: 2(n-1)/n of the size per link, of chunks that are 1/n each; direct the same per rank.
+    const ClosedForm ring = find_algorithm("ring")->closed_form(Collective::all_reduce, 8);
+    CHECK(ring.busiest_link == 14);
+    CHECK(ring.busiest_rank == 14);
+    CHECK(ring.rounds == 14);
+    const ClosedForm direct = find_algorithm("direct")->closed_form(Collective::all_reduce, 8);
+    CHECK(direct.busiest_link == 2);
+    CHECK(direct.busiest_rank == 14);
+    CHECK(direct.rounds == 2);
+}

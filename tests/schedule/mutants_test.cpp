@@ -1,0 +1,97 @@
+// Every mutant of a correct program is caught by the verifier, or computes the same all the same: exactly one of the
+// two.
+#include "mutants.hpp"
+
+#include "algorithms/prove.hpp"
+#include "base/result.hpp"
+#include "execute.hpp"
+#include "harness/catch.hpp"
+#include "schedule/verify.hpp"
+
+using namespace tutti;
+
+namespace {
+
+struct Count {
+    int caught = 0, equivalent = 0;
+};
+
+std::string verdict(const Programs& programs, int depth) {
+    const Report report = verify(programs);
+    if (!report.ok) return report.error;
+    if (report.fifo_depth > depth) return "needs more slots than there are";
+    return different_order(programs, report);
+}
+
+std::string execute_both(const Programs& programs, int depth, int seeds) {
+    for (int seed = 1; seed <= seeds; ++seed)
+        for (const bool in_place : {false, true}) {
+            Conditions how;
+            how.seed = seed;
+            how.depth = depth;
+            how.in_place = in_place;
+            if (std::string wrong = execute(programs, how); !wrong.empty()) return wrong;
+        }
+    return {};
+}
+
+void judge(const std::string& what, const Programs& programs, int depth, Count& count) {
+    const std::string verifier = verdict(programs, depth);
+    const std::string execution = execute_both(programs, depth, 3);
+    INFO(what << "\n  verifier:  " << verifier << "\n  execution: " << execution);
+    if (verifier.empty() != execution.empty()) FAIL();
+    ++(verifier.empty() ? count.equivalent : count.caught);
+}
+
+Count judge_mutants(const Algorithm& a, Collective c, int ranks, Rank root) {
+    Count count;
+    const Programs programs = all_programs(a, c, ranks, root);
+    INFO(a.name << " " << name_of(c) << ", " << ranks << " ranks, root " << root);
+    REQUIRE(verdict(programs, a.fifo_depth).empty());
+    REQUIRE(execute_both(programs, a.fifo_depth, 3).empty());
+    for_each_mutant(programs,
+                    [&](const std::string& what, const Programs& mutant) { judge(what, mutant, a.fifo_depth, count); });
+    return count;
+}
+
+void for_each_case(int most_ranks, const std::function<void(const Algorithm&, Collective, int, Rank)>& visit) {
+    for (const Algorithm& a : algorithms())
+        for (int c = 0; c < collectives; ++c) {
+            const auto op = static_cast<Collective>(c);
+            if (!a.supports(op)) continue;
+            for (int n = least_ranks(op); n <= most_ranks; ++n)
+                for (Rank root = 0; root < (has_root(op) ? n : 1); ++root) visit(a, op, n, root);
+        }
+}
+
+}  // namespace
+
+TEST_CASE("every mutant is caught or equivalent") {
+    Count all;
+    for_each_case(5, [&](const Algorithm& a, Collective c, int n, Rank root) {
+        const Count count = judge_mutants(a, c, n, root);
+        all.caught += count.caught;
+        all.equivalent += count.equivalent;
+    });
+    INFO(all.caught << " mutants caught, " << all.equivalent << " equivalent");
+    CHECK(all.caught > 15000);
+    CHECK(all.equivalent > 1000);  // sends to different peers swapped, receives moved, ...
+}
+
+// A mutant of a mutant is often accepted only because it undoes the first mistake, or because nobody looks at the
+// result.
+TEST_CASE("mutants of mutants are caught or equivalent") {
+    Count all;
+    std::uint64_t dice = 1;
+    for_each_case(4, [&](const Algorithm& a, Collective c, int n, Rank root) {
+        for_each_mutant(all_programs(a, c, n, root), [&](const std::string& first, const Programs& once) {
+            for_each_mutant(once, [&](const std::string& second, const Programs& twice) {
+                dice = dice * 6364136223846793005u + 1442695040888963407u;
+                if (dice >> 57 == 0) judge(first + "; " + second, twice, a.fifo_depth, all);
+            });
+        });
+    });
+    INFO(all.caught << " mutants caught, " << all.equivalent << " equivalent");
+    CHECK(all.caught > 10000);
+    CHECK(all.equivalent > 100);
+}

@@ -1,0 +1,228 @@
+// tutti-plan: lists the algorithms, shows their programs, proves them. Works on schedules alone: no communicator, no
+// network.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "algorithms/algorithms.hpp"
+#include "algorithms/prove.hpp"
+#include "base/result.hpp"
+#include "schedule/text.hpp"
+#include "schedule/verify.hpp"
+
+namespace {
+
+using namespace tutti;
+
+struct Arguments {
+    std::string op, algorithm;
+    int ranks = 0, max_ranks = 64;
+    std::optional<int> rank, root;
+    bool all = false;
+};
+
+/// A wrong command line: the reason, on one line.
+struct Usage : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+std::optional<Collective> collective_of(const std::string& name) {
+    for (int c = 0; c < collectives; ++c)
+        if (name_of(static_cast<Collective>(c)) == name) return static_cast<Collective>(c);
+    return {};
+}
+
+Collective wanted_op(const Arguments& args) {
+    if (const auto c = collective_of(args.op)) return *c;
+    std::string known;
+    for (int c = 0; c < collectives; ++c) known += (c ? ", " : "") + std::string(name_of(static_cast<Collective>(c)));
+    throw Usage(text("there is no --op %s; there are %s", args.op.c_str(), known.c_str()));
+}
+
+const Algorithm& wanted_algorithm(const Arguments& args, Collective c) {
+    const Algorithm* a = find_algorithm(args.algorithm);
+    if (a && a->supports(c)) return *a;
+    std::string able;
+    for (const Algorithm& other : algorithms())
+        if (other.supports(c)) able += (able.empty() ? "" : ", ") + std::string(other.name);
+    throw Usage(text(a ? "%s cannot do %s; these can: %s" : "there is no --algo %s; for %s there are %s",
+                     args.algorithm.c_str(), name_of(c).data(), able.c_str()));
+}
+
+// One question: which programs? Checks everything that --op, --algo, --ranks, --root and --rank can get wrong.
+struct Choice {
+    Collective op;
+    const Algorithm& algorithm;
+    std::vector<Program> programs;
+};
+
+Choice choose(const Arguments& args) {
+    const Collective op = wanted_op(args);
+    const Algorithm& algorithm = wanted_algorithm(args, op);
+    if (args.ranks < least_ranks(op))
+        throw Usage(text("--ranks is %d, %s needs %d or more", args.ranks, name_of(op).data(), least_ranks(op)));
+    const bool one_rank = args.rank.has_value();
+    const int most = one_rank ? 1 << 20 : 4096;
+    if (args.ranks > most)
+        throw Usage(text("--ranks is %d; %s %d at most", args.ranks,
+                         one_rank ? "one rank's program is made for" : "all ranks' programs are made for", most));
+    if (args.root && !has_root(op)) throw Usage(text("--root: %s has no root", name_of(op).data()));
+    for (const auto& [flag, value] : {std::pair("--root", args.root), std::pair("--rank", args.rank)})
+        if (value && (*value < 0 || *value >= args.ranks))
+            throw Usage(text("%s is %d, should be in 0..%d", flag, *value, args.ranks - 1));
+    const Rank root = args.root.value_or(0);
+    return {op, algorithm,
+            one_rank ? programs_of(algorithm, op, *args.rank, args.ranks, root)
+                     : all_programs(algorithm, op, args.ranks, root)};
+}
+
+int list(const Arguments& args) {
+    if (args.op.empty()) {
+        for (const Algorithm& a : algorithms()) {
+            std::string ops;
+            for (int c = 0; c < collectives; ++c)
+                if (a.supports(static_cast<Collective>(c)))
+                    ops += " " + std::string(name_of(static_cast<Collective>(c)));
+            std::printf("%-8s %s;%s\n", a.name.data(), a.summary.data(), ops.c_str());
+        }
+        return 0;
+    }
+    const Collective op = wanted_op(args);
+    for (const Algorithm& a : algorithms())
+        if (a.supports(op)) std::printf("%s\n", a.name.data());
+    return 0;
+}
+
+int show(const Arguments& args) {
+    const Choice choice = choose(args);
+    bool first = true;
+    for (const Program& p : choice.programs) {
+        std::printf("%s%s", first ? "" : "\n", text_of(p).c_str());
+        first = false;
+    }
+    return 0;
+}
+
+const char* yes(bool safe) {
+    return safe ? "safe" : "no";
+}
+
+int verify_one(const Arguments& args) {
+    const Choice choice = choose(args);
+    const Report r = prove(choice.algorithm, choice.op, args.ranks, args.root.value_or(0));
+    if (!r.ok) {
+        std::fprintf(stderr, "%s %s, %d ranks: %s\n", choice.algorithm.name.data(), name_of(choice.op).data(),
+                     args.ranks, r.error.c_str());
+        return 1;
+    }
+    const int columns = choice.programs.front().columns;
+    std::printf("%s %s, %d ranks: proven\n", choice.algorithm.name.data(), name_of(choice.op).data(), args.ranks);
+    std::printf("least FIFO depth  %d\n", r.fifo_depth);
+    std::printf("steps             %d\n", r.steps);
+    std::printf("rounds            %d\n", r.rounds);
+    for (const auto& [name, chunks] :
+         {std::pair("busiest link", r.busiest_link), std::pair("busiest rank", r.busiest_rank)})
+        std::printf("%-17s %lld chunks = %lld/%d of the count (%.4g)\n", name, chunks, chunks, columns,
+                    static_cast<double>(chunks) / columns);
+    std::printf("pull              %s%s%s\n", yes(r.pull_safe), r.pull_safe ? "" : ": ", r.pull_hazard.c_str());
+    std::printf("push              %s%s%s\n", yes(r.push_safe), r.push_safe ? "" : ": ", r.push_hazard.c_str());
+    return 0;
+}
+
+struct Tally {
+    int steps = 0, fifo_depth = 0, rounds = 0;
+    long long busiest_link = 0, programs = 0;
+    bool pull_safe = true, push_safe = true;
+
+    void add(const Report& r) {
+        steps = std::max(steps, r.steps);
+        fifo_depth = std::max(fifo_depth, r.fifo_depth);
+        rounds = std::max(rounds, r.rounds);
+        busiest_link = std::max(busiest_link, r.busiest_link);
+        programs += static_cast<long long>(r.order.size());
+        pull_safe = pull_safe && r.pull_safe;
+        push_safe = push_safe && r.push_safe;
+    }
+};
+
+std::set<Rank> roots_to_try(Collective c, int ranks) {
+    if (!has_root(c)) return {0};
+    return {0, ranks / 2, ranks - 1, 1 % ranks};
+}
+
+int verify_all(const Arguments& args) {
+    if (args.max_ranks < 1) throw Usage(text("--max-ranks is %d, at least 1 was expected", args.max_ranks));
+    long long programs = 0;
+    for (const Algorithm& a : algorithms())
+        for (int c = 0; c < collectives; ++c) {
+            const auto op = static_cast<Collective>(c);
+            if (!a.supports(op)) continue;
+            Tally tally;
+            for (int n = least_ranks(op); n <= args.max_ranks; ++n)
+                for (const Rank root : roots_to_try(op, n)) {
+                    const Report r = prove(a, op, n, root);
+                    if (!r.ok) {
+                        std::fprintf(stderr, "%s %s, %d ranks, root %d: %s\n", a.name.data(), name_of(op).data(), n,
+                                     root, r.error.c_str());
+                        return 1;
+                    }
+                    tally.add(r);
+                }
+            std::printf("%-8s %-15s n %d..%d  steps %-4d fifo %d  rounds %-4d busiest link %-4lld pull %-5s push %s\n",
+                        a.name.data(), name_of(op).data(), least_ranks(op), args.max_ranks, tally.steps,
+                        tally.fifo_depth, tally.rounds, tally.busiest_link, yes(tally.pull_safe), yes(tally.push_safe));
+            programs += tally.programs;
+        }
+    std::printf("%lld programs proven\n", programs);
+    return 0;
+}
+
+int verify_command(const Arguments& args) {
+    if (args.all != (args.op.empty() && args.algorithm.empty() && args.ranks == 0))
+        throw Usage("verify takes either --all or --op, --algo and --ranks");
+    return args.all ? verify_all(args) : verify_one(args);
+}
+
+void add_choice(CLI::App& command, Arguments& args, bool required) {
+    command.add_option("--op", args.op, "collective, for instance all_reduce")->required(required);
+    command.add_option("--algo", args.algorithm, "algorithm, see list")->required(required);
+    command.add_option("--ranks", args.ranks, "number of ranks")->required(required);
+    command.add_option("--root", args.root, "root of a broadcast or reduce, 0 by default");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments args;
+    CLI::App app{"Lists, shows and proves collective algorithms", "tutti-plan"};
+    app.require_subcommand(1);
+    CLI::App& lists =
+        *app.add_subcommand("list", "the algorithms; with --op the names of those that can do it, one per line");
+    lists.add_option("--op", args.op, "collective, for instance all_reduce");
+    CLI::App& shows = *app.add_subcommand("show", "the programs of all ranks, or of --rank");
+    add_choice(shows, args, true);
+    shows.add_option("--rank", args.rank, "only this rank");
+    CLI::App& verifies = *app.add_subcommand("verify", "prove one algorithm, or with --all every one");
+    verifies.add_flag("--all", args.all, "every algorithm and collective for 1 to --max-ranks ranks");
+    verifies.add_option("--max-ranks", args.max_ranks, "for --all, 64 by default");
+    add_choice(verifies, args, false);
+
+    const char* usage =
+        "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] |\n"
+        "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N]\n";
+    try {
+        app.parse(argc, argv);
+        if (lists.parsed()) return list(args);
+        return shows.parsed() ? show(args) : verify_command(args);
+    } catch (const CLI::CallForHelp& help) {
+        return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "tutti-plan: %s\n%s", error.what(), usage);
+    } catch (const Usage& error) {
+        std::fprintf(stderr, "tutti-plan: %s\n%s", error.what(), usage);
+    }
+    return 2;
+}
