@@ -125,8 +125,8 @@ int verify_one(const Arguments& args) {
     std::printf("rounds            %d\n", r.rounds);
     for (const auto& [name, chunks] :
          {std::pair("busiest link", r.busiest_link), std::pair("busiest rank", r.busiest_rank)})
-        std::printf("%-17s %lld chunks = %lld/%d of the count (%.4g)\n", name, chunks, chunks, columns,
-                    static_cast<double>(chunks) / columns);
+        std::printf("%-17s %lld chunk%s = %lld/%d of the count (%.4g)\n", name, chunks, chunks == 1 ? "" : "s", chunks,
+                    columns, static_cast<double>(chunks) / columns);
     std::printf("pull              %s%s%s\n", yes(r.pull_safe), r.pull_safe ? "" : ": ", r.pull_hazard.c_str());
     std::printf("push              %s%s%s\n", yes(r.push_safe), r.push_safe ? "" : ": ", r.push_hazard.c_str());
     return 0;

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// The program of one rank. For send and recv, which go together, there are two: to the next rank, from the one before.
+/// The program of one rank. For send and recv, which go together, two: to the next rank, from the one before.
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0);
 
 /// Those of all ranks, in order.
