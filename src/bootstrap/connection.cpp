@@ -42,7 +42,7 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
 
 std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, std::uint32_t events,
                                               std::chrono::milliseconds limit) {
-    made->service_.watch(made->fd_.get(), events, made);
+    if (!made->service_.watch(made->fd_.get(), events, made)) return nullptr;
     made->limit_ = made->service_.after(limit, [weak = std::weak_ptr<Connection>(made)] {
         const auto c = weak.lock();
         if (!c || c->is_closed()) return;

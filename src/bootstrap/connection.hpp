@@ -36,7 +36,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     /// Connects to address. nullptr and errno if that failed at once.
     static std::shared_ptr<Connection> dial(Service& service, ConnectionUser& user, const Address& address,
                                             const Secret& secret, std::uint64_t tag);
-    /// The accepting side.
+    /// The accepting side. nullptr if the kernel has no room for it.
     static std::shared_ptr<Connection> answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
                                               const Secret& secret, std::uint64_t tag);
     ~Connection() override;

@@ -31,8 +31,7 @@ void Membership::start() {
         throw;
     }
     service_->keep(shared_from_this());
-    deadline_ = service_->after(timeout_, [this] { time_up(); });
-    if (ranks_ == 1) table_[0]->member = mine_;
+    deadline_ = service_->after(timeout_, [this] { time_up(); });  // cancelled when the membership goes
     call_directory();
 }
 
@@ -86,6 +85,7 @@ void Membership::call_directory() {
                           "TUTTI_SOCKET_IFNAME there to an interface that all hosts reach", rank_,
                           address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
                     nullptr);
+    if (trouble_.empty()) trouble_ = address.text() + ": no answer";
     directory_ = dial(address, directory_tag, Role::directory, -1, meeting_.secret);
     if (directory_) return;
     const int why = errno;

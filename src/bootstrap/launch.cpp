@@ -152,7 +152,10 @@ Address resolve(const std::string& host, int port) {
     if (trouble != 0)
         fail(tuttiInvalidUsage, "environment variable MASTER_ADDR is '%s', which has no address: %s", host.c_str(), gai_strerror(trouble));
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    // IPv4 before IPv6, so that all ranks choose the same.
     Address address = Address::from(found->ai_addr);
+    for (const addrinfo* i = found; i != nullptr && address.family != Address::Family::ipv4; i = i->ai_next)
+        if (i->ai_family == AF_INET) address = Address::from(i->ai_addr);
     address.port = static_cast<std::uint16_t>(port);
     return address;
 }

@@ -19,7 +19,7 @@ std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user,
     std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
     made->fd_ = listen_at(address);
     made->address_ = address.is_local() ? address : bound_address(made->fd_);
-    service.watch(made->fd_.get(), EPOLLIN, made);
+    if (!service.watch(made->fd_.get(), EPOLLIN, made)) fail_errno("watching %s failed", address.text().c_str());
     return made;
 }
 
@@ -57,7 +57,7 @@ void Listener::admit(Fd fd) {
         return !c || c->is_closed() || c->is_recognised();
     });
     while (strangers_.size() >= strangers_limit) drop_oldest_stranger();
-    strangers_.push_back(Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_));
+    if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_)) strangers_.push_back(c);
 }
 
 bool Listener::drop_oldest_stranger() {

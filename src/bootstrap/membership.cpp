@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -149,7 +150,9 @@ void Membership::closed(Connection& connection, const Loss& loss) {
         return finish_if_idle();
     }
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
-    hear({tuttiRemoteError, peer, name_of(peer) + " died"}, nullptr);
+    // The end of a process closes its connections, also over a network; other errors tell of the network itself.
+    const bool died = loss.error == 0 || loss.error == ECONNRESET || loss.error == EPIPE;
+    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)}, nullptr);
 }
 
 void Membership::shut() {

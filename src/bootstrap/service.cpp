@@ -161,15 +161,16 @@ bool Service::run(const Work& work) {
     return true;
 }
 
-void Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher) {
+bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher) {
     const std::uint64_t number = next_number_++;
     epoll_event event{};
     event.events = events;
     event.data.u64 = number;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("epoll_ctl failed");
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return false;
     watchers_[number] = {fd, std::move(watcher)};
     numbers_[fd] = number;
     ServiceHolder::get().add(fd);
+    return true;
 }
 
 void Service::change(int fd, std::uint32_t events) {

@@ -48,7 +48,8 @@ class Service {
     bool is_inherited() const;
 
     // ---- for the service thread
-    void watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher);
+    /// False and errno if the kernel refuses.
+    bool watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher);
     void change(int fd, std::uint32_t events);
     void unwatch(int fd);
     Timer at(Deadline when, Work work);
