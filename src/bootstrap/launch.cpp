@@ -144,7 +144,7 @@ Address resolve(const std::string& host, int port) {
     hints.ai_flags = AI_ADDRCONFIG;
     int trouble = 0;
     // A cluster's name server may not know a host yet that has just been started.
-    for (int attempt = 0; attempt < 10; ++attempt) {
+    for (int attempt = 0; attempt < 4; ++attempt) {
         trouble = getaddrinfo(host.c_str(), nullptr, &hints, &found);
         if (trouble != EAI_AGAIN) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -83,7 +83,17 @@ TEST_CASE(hidden_name, "[.rank]") {
     int rank = 0, ranks = 0, timeout = 0;
     std::cin >> hex >> rank >> ranks >> timeout;
     try {
-        Obeyer obeyer(join(from_hex(hex), rank, ranks, std::chrono::milliseconds(timeout)));
+        Launch launch;
+        if (hex == "environment") {
+            // The first communicator of the job; its meeting place is not that of the second, which is the one to test.
+            Launch::from_environment();
+            launch = Launch::from_environment();
+        } else {
+            launch.identity = from_hex(hex);
+            launch.rank = rank;
+            launch.ranks = ranks;
+        }
+        Obeyer obeyer(join(launch.identity, launch.rank, launch.ranks, std::chrono::milliseconds(timeout)));
         answer("joined");
         std::string line;
         std::getline(std::cin, line);
@@ -101,6 +111,16 @@ TEST_CASE(hidden_name, "[.rank]") {
 }
 
 RankProcess::RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout) {
+    start({});
+    say(to_hex(identity) + text(" %d %d %d", rank, ranks, static_cast<int>(timeout.count())));
+}
+
+RankProcess::RankProcess(const std::vector<std::string>& environment, std::chrono::milliseconds timeout) {
+    start(environment);
+    say(text("environment 0 0 %d", static_cast<int>(timeout.count())));
+}
+
+void RankProcess::start(const std::vector<std::string>& environment) {
     int to[2], from[2];
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) fail_errno("pipe2 failed");
     to_ = Fd(to[1]);
@@ -115,10 +135,10 @@ RankProcess::RankProcess(const Identity& identity, Rank rank, int ranks, std::ch
         dup2(orders.get(), 0);
         dup2(null, 1);
         dup2(source, 3);
+        for (const std::string& variable : environment) putenv(const_cast<char*>(variable.c_str()));
         execl("/proc/self/exe", "test-bootstrap", hidden_name, static_cast<char*>(nullptr));
         _exit(127);
     }
-    say(to_hex(identity) + text(" %d %d %d", rank, ranks, static_cast<int>(timeout.count())));
 }
 
 RankProcess::~RankProcess() {

@@ -52,6 +52,8 @@ std::string join_error(const Identity& identity, Rank rank, int ranks, std::chro
 class RankProcess {
   public:
     RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout = 20s);
+    /// A rank that finds out by itself who it is, from these variables ("NAME=value").
+    explicit RankProcess(const std::vector<std::string>& environment, std::chrono::milliseconds timeout = 20s);
     ~RankProcess();
     RankProcess(RankProcess&&) = default;
 
@@ -68,6 +70,8 @@ class RankProcess {
     pid_t pid() const { return pid_; }
 
   private:
+    void start(const std::vector<std::string>& environment);
+
     pid_t pid_ = -1;
     Fd to_, from_;
     std::string heard_;

@@ -134,7 +134,7 @@ TEST_CASE("running out of descriptors is an error, not a hang") {
     rlimit before{};
     getrlimit(RLIMIT_NOFILE, &before);
     const Fd probe = make_memfd("probe", 1);
-    const int spare = GENERATE(0, 1, 3, 5, 8);
+    const int spare = GENERATE(0, 2, 5);
     CAPTURE(spare);
     const rlimit tight{static_cast<rlim_t>(probe.get() + 1 + spare), before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &tight);

@@ -1,0 +1,134 @@
+#include "frame_input.hpp"
+
+#include <random>
+
+#include "support.hpp"
+
+namespace tutti::test {
+namespace {
+
+using namespace bootstrap;
+
+Member some_member(Rank rank) {
+    Member m;
+    m.rank = rank;
+    m.pid = 4711;
+    m.uid = 1000;
+    m.host = 0x123456789abcdef0;
+    m.host_name = "node7.example.org";
+    m.local = Address::local({});
+    m.remote.family = Address::Family::ipv6;
+    m.remote.port = 29500;
+    return m;
+}
+
+std::vector<Message> one_of_each() {
+    return {Register{8, some_member(3)}, Parent{some_member(0)}, Settled{}, Attach{8, 3, true}, Welcome{},
+            Record{some_member(3), Bytes(1024, std::byte{7})}, Ask{60000}, Failure{tuttiRemoteError, 2, "rank 2 died"},
+            Left{{1, 2, 3}}, Fetch{7, 1234567890123}, Give{7, true}};
+}
+
+Bytes framed(const Message& message) {
+    Bytes frame = encode(message);
+    frame.resize(frame.size() + mac_size);
+    return frame;
+}
+
+}  // namespace
+
+TEST_CASE("every message is read as it was written") {
+    for (const Message& m : one_of_each()) {
+        CAPTURE(m.index());
+        CHECK(read_frames(framed(m)) == 1);
+    }
+    Bytes stream;
+    for (const Message& m : one_of_each()) append(stream, framed(m));
+    CHECK(read_frames(stream) == static_cast<int>(std::variant_size_v<Message>));
+    const Bytes bytes = framed(Record{some_member(5), Bytes(3, std::byte{9})});
+    Frame frame;
+    REQUIRE(split_frame(bytes, frame) == Split::complete);
+    const auto parsed = parse(frame.kind, frame.payload);
+    const Record& r = std::get<Record>(*parsed);
+    CHECK(r.member.text() == "rank 5 (pid 4711 on host node7.example.org)");
+    CHECK(r.member.remote == some_member(5).remote);
+    CHECK(r.card == Bytes(3, std::byte{9}));
+}
+
+TEST_CASE("a frame that is cut anywhere is incomplete, never wrong") {
+    for (const Message& m : one_of_each()) {
+        const Bytes whole = framed(m);
+        Frame frame;
+        for (std::size_t size = 0; size < whole.size(); ++size)
+            REQUIRE(split_frame(View(whole).first(size), frame) == Split::incomplete);
+    }
+}
+
+TEST_CASE("frames that are too long for their kind are refused by their header alone") {
+    for (std::uint8_t kind = 0; kind < 255; ++kind)
+        for (const std::uint32_t size : {1300u, 65536u, 0x7fffffffu, 0xffffffffu}) {
+            Bytes header;
+            Writer w(header);
+            w.number(size);
+            w.number(kind);
+            header.resize(header_size);
+            Frame frame;
+            REQUIRE(split_frame(header, frame) == Split::bad);
+        }
+}
+
+TEST_CASE("random bytes and damaged messages do no harm") {
+    std::mt19937 random(7);
+    const auto byte = [&] { return static_cast<std::byte>(random()); };
+    for (int i = 0; i < 20000; ++i) {
+        Bytes noise(random() % 200);
+        for (auto& b : noise) b = byte();
+        if (noise.size() > 8) {  // plausible headers, so that the payload is looked at
+            const std::uint32_t size = random() % 180;
+            std::memcpy(noise.data(), &size, 4);
+            noise[4] = static_cast<std::byte>(random() % 12);
+            noise[5] = noise[6] = noise[7] = std::byte{0};
+        }
+        read_frames(noise);
+    }
+    int accepted = 0;
+    for (int i = 0; i < 20000; ++i) {
+        const auto all = one_of_each();
+        Bytes stream = framed(all[random() % all.size()]);
+        append(stream, framed(all[random() % all.size()]));
+        for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) stream[random() % stream.size()] = byte();
+        if (random() % 4 == 0) stream.resize(random() % stream.size());
+        accepted += read_frames(stream);
+    }
+    CHECK(accepted > 1000);
+}
+
+TEST_CASE("texts of peers can't play tricks on a terminal") {
+    const Bytes bytes = framed(Failure{tuttiInternalError, 1, "\x1b[2Jgone\n\x7f"});
+    Frame frame;
+    REQUIRE(split_frame(bytes, frame) == Split::complete);
+    CHECK(std::get<Failure>(*parse(frame.kind, frame.payload)).text == "?[2Jgone??");
+}
+
+TEST_CASE("both sides of a handshake come to the same keys, and nobody else") {
+    start_crypto();
+    const Secret secret = Secret::random();
+    const auto meet = [](Handshake& a, Handshake& b) {
+        REQUIRE((a.read_hello(b.hello()) && b.read_hello(a.hello())));
+        return a.check_proof(b.proof()) && b.check_proof(a.proof());
+    };
+    Handshake i(secret, 1, true), r(secret, 1, false);
+    REQUIRE(meet(i, r));
+    Seal sending = i.outgoing(), receiving = r.incoming(), other = r.outgoing();
+    const Bytes frame(100, std::byte{1});
+    auto seal = sending.next(frame);
+    CHECK(receiving.opens(frame, seal));
+    CHECK(!receiving.opens(frame, seal));  // repeated
+    CHECK(!other.opens(frame, sending.next(frame)));
+    Handshake stranger(Secret::random(), 1, true), elsewhere(secret, 2, true), twin(secret, 1, true);
+    Handshake r2(secret, 1, false), r3(secret, 1, false), mirror(secret, 1, true);
+    CHECK(!meet(stranger, r2));
+    CHECK(!meet(elsewhere, r3));
+    CHECK(!meet(twin, mirror));  // two of the same role: a proof can't be reflected
+}
+
+}  // namespace tutti::test

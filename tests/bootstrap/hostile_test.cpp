@@ -1,0 +1,248 @@
+// Strangers at the door: whatever they do, the job comes together.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/result.hpp"
+#include "bootstrap/auth.hpp"
+#include "bootstrap/directory.hpp"
+#include "bootstrap/frame.hpp"
+#include "support.hpp"
+
+namespace tutti::test {
+namespace {
+
+using namespace bootstrap;
+
+/// A plain socket to the meeting place, or an empty one if it is closed already.
+Fd knock(const Address& address) {
+    Fd fd = connect_to(address);
+    if (!fd) return fd;
+    pollfd ready{fd.get(), POLLOUT, 0};
+    poll(&ready, 1, 500);
+    return fd;
+}
+
+void put(const Fd& fd, View bytes) {
+    if (send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;  // it is no business of ours if that fails
+}
+
+Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
+    Bytes all;
+    pollfd ready{fd.get(), POLLIN, 0};
+    while (all.size() < size && poll(&ready, 1, patience_ms) > 0) {
+        std::byte buffer[2048];
+        const ssize_t got = recv(fd.get(), buffer, std::min(sizeof buffer, size - all.size()), 0);
+        if (got <= 0) break;
+        append(all, View(buffer, static_cast<std::size_t>(got)));
+    }
+    return all;
+}
+
+bool hangs_up(const Fd& fd) {
+    return eventually([&] {
+        std::byte b;
+        const ssize_t got = recv(fd.get(), &b, 1, MSG_DONTWAIT);
+        return got == 0 || (got < 0 && errno != EAGAIN);
+    });
+}
+
+/// Joins 6 ranks, the last one late, while `attack` runs again and again against the meeting place.
+void join_under(const std::function<void(const Address&)>& attack, std::uint16_t flags = Meeting::tcp_only) {
+    const Identity identity = create_identity(flags);
+    const Meeting m = Meeting::of(identity);
+    const Address door = flags & Meeting::tcp_only ? m.tcp : m.local();
+    std::atomic<bool> over{false};
+    std::thread attacker([&] {
+        while (!over) attack(door);
+    });
+    try {
+        harness::run(6, [&](int rank) {
+            if (rank == 5) std::this_thread::sleep_for(300ms);
+            const auto s = join(identity, rank, 6);
+            check_cards(*s);
+            harness::check(!s->fault(), "a fault");
+            s->leave();
+        });
+    } catch (...) {
+        over = true;
+        attacker.join();
+        throw;
+    }
+    over = true;
+    attacker.join();
+}
+
+}  // namespace
+
+TEST_CASE("a port scanner costs nothing") {
+    const std::uint16_t flags = GENERATE(Meeting::tcp_only, Meeting::one_host);
+    CHECK_NOTHROW(join_under([](const Address& door) { knock(door); }, flags));
+}
+
+TEST_CASE("abrupt resets cost nothing") {
+    CHECK_NOTHROW(join_under([](const Address& door) {
+        const Fd fd = knock(door);
+        if (!fd) return;
+        put(fd, Bytes(10));
+        const linger now{1, 0};
+        setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    }));
+}
+
+TEST_CASE("garbage costs nothing") {
+    std::mt19937 random(3);
+    CHECK_NOTHROW(join_under([&](const Address& door) {
+        const Fd fd = knock(door);
+        if (!fd) return;
+        Bytes noise(1 + random() % 100'000);
+        for (auto& b : noise) b = static_cast<std::byte>(random());
+        if (random() % 2 == 0) {  // as far as a right hello comes
+            const Bytes hello = Handshake(Secret::random(), directory_tag, true).hello();
+            std::copy(hello.begin(), hello.begin() + std::min<std::ptrdiff_t>(40, std::ssize(noise)), noise.begin());
+        }
+        put(fd, noise);
+    }));
+}
+
+TEST_CASE("connections that are held half open cost nothing, and end") {
+    std::vector<Fd> held;
+    CHECK_NOTHROW(join_under([&](const Address& door) {
+        if (held.size() < 400) held.push_back(knock(door));
+        else usleep(1000);
+    }));
+    const Identity identity = create_identity(Meeting::tcp_only);
+    const Fd idle = knock(Meeting::of(identity).tcp);
+    const Deadline start = Clock::now();
+    CHECK(hangs_up(idle));
+    CHECK(Clock::now() - start > 1500ms);
+}
+
+TEST_CASE("a slow loris costs nothing") {
+    std::vector<Fd> held;
+    std::size_t next = 0;
+    const Bytes hello = Handshake(Secret(), directory_tag, true).hello();
+    CHECK_NOTHROW(join_under([&](const Address& door) {
+        if (held.size() < 50) held.push_back(knock(door));
+        for (const Fd& fd : held)
+            if (fd) put(fd, View(hello).subspan(next % 40, 1));
+        ++next;
+        usleep(5000);
+    }));
+}
+
+TEST_CASE("who has the secret but sends wrong frames is dropped") {
+    const Identity identity = create_identity(Meeting::tcp_only);
+    const Meeting m = Meeting::of(identity);
+    std::thread others([&] {
+        usleep(300'000);
+        leave_all(join_all(identity, 3));
+    });
+    const int what = GENERATE(0, 1, 2, 3, 4);
+    CAPTURE(what);
+    {
+        const Fd fd = knock(m.tcp);
+        Handshake h(m.secret, directory_tag, true);
+        put(fd, h.hello());
+        const Bytes answer = take(fd, hello_size + proof_size);
+        REQUIRE(answer.size() == hello_size + proof_size);
+        REQUIRE(h.read_hello(View(answer).first(hello_size)));
+        REQUIRE(h.check_proof(View(answer).subspan(hello_size)));
+        put(fd, h.proof());
+        Seal seal = h.outgoing();
+        Member member;
+        member.rank = 0;
+        Bytes frame = encode(Register{3, member});
+        if (what == 0) frame[0] = frame[1] = frame[2] = std::byte{0xff};  // oversize
+        if (what == 1) frame[4] = std::byte{200};                         // no such kind
+        if (what == 2) frame = encode(Failure{tuttiInternalError, 0, "I am nobody"});
+        append(frame, seal.next(frame));
+        if (what == 3) frame.back() ^= std::byte{1};  // a broken seal
+        if (what == 4) frame.assign(70'000, std::byte{0xff});
+        put(fd, frame);
+        CHECK(hangs_up(fd));
+    }
+    CHECK_NOTHROW(others.join());
+}
+
+TEST_CASE("a recorded handshake is of no use") {
+    const Identity identity = create_identity(Meeting::tcp_only);
+    const Meeting m = Meeting::of(identity);
+    // Record rank 2, which meets the others through this relay.
+    Address relay_at = m.tcp;
+    relay_at.port = 0;
+    const Fd listener = listen_at(relay_at);
+    Meeting through = m;
+    through.tcp = bound_address(listener);
+    std::mutex guard;
+    Bytes recording;
+    std::thread relay([&] {
+        pollfd ready{listener.get(), POLLIN, 0};
+        poll(&ready, 1, 5000);
+        const Fd rank(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        const Fd door = knock(m.tcp);
+        for (bool open = true; open;) {
+            pollfd both[2] = {{rank.get(), POLLIN, 0}, {door.get(), POLLIN, 0}};
+            poll(both, 2, 5000);
+            for (int side = 0; side < 2; ++side) {
+                std::byte buffer[4096];
+                if (!both[side].revents) continue;
+                const ssize_t got = recv(both[side].fd, buffer, sizeof buffer, 0);
+                if (got <= 0) open = false;
+                const std::lock_guard lock(guard);
+                if (got > 0 && side == 0) append(recording, View(buffer, static_cast<std::size_t>(got)));
+                if (got > 0) put(side == 0 ? door : rank, View(buffer, static_cast<std::size_t>(got)));
+            }
+        }
+    });
+    std::vector<std::shared_ptr<Session>> s(3);
+    std::thread first([&] { s[2] = join(through.identity(), 2, 3); });
+    usleep(100'000);
+    // Before the job is complete: a second rank 2 would end it, if it were believed.
+    const Fd thief = knock(m.tcp);
+    {
+        const std::lock_guard lock(guard);
+        put(thief, recording);
+        CHECK(recording.size() > 200);
+    }
+    CHECK(hangs_up(thief));
+    harness::run(2, [&](int rank) { s[static_cast<std::size_t>(rank)] = join(identity, rank, 3); });
+    first.join();
+    relay.join();
+    for (const auto& session : s) {
+        CHECK(!session->fault());
+        CHECK_NOTHROW(check_cards(*session));
+    }
+    leave_all(s);
+}
+
+TEST_CASE("strangers do not disturb a job that runs") {
+    const auto s = join_all(create_identity(Meeting::tcp_only), 4);
+    // Every listening socket of this process, as a scanner would find it.
+    for (int fd = 3; fd < 200; ++fd) {
+        int listens = 0;
+        socklen_t size = sizeof listens;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens) continue;
+        sockaddr_storage where{};
+        socklen_t where_size = sizeof where;
+        getsockname(fd, reinterpret_cast<sockaddr*>(&where), &where_size);
+        for (int i = 0; i < 5; ++i) {
+            const Fd knocking(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            if (connect(knocking.get(), reinterpret_cast<sockaddr*>(&where), where_size) != 0) continue;
+            put(knocking, Bytes(1000, std::byte{'G'}));
+        }
+    }
+    usleep(50'000);
+    for (const auto& session : s) CHECK(!session->fault());
+    s[0]->offer(1, make_note(1));
+    CHECK(read_note(s[3]->fetch(0, 1, within(5s))) == 1);
+    leave_all(s);
+}
+
+}  // namespace tutti::test

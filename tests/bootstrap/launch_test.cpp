@@ -1,0 +1,160 @@
+#include <cstdlib>
+
+#include "base/result.hpp"
+#include "support.hpp"
+
+namespace tutti::test {
+namespace {
+
+const std::string secret = "TUTTI_SECRET=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+/// The environment with these variables, until it goes.
+class Variables {
+  public:
+    explicit Variables(std::vector<std::string> all) : all_(std::move(all)) {
+        for (std::string& v : all_) putenv(v.data());
+    }
+    ~Variables() {
+        for (const std::string& v : all_) unsetenv(v.substr(0, v.find('=')).c_str());
+    }
+
+  private:
+    std::vector<std::string> all_;
+};
+
+Launch launch(std::vector<std::string> variables) {
+    const Variables set(std::move(variables));
+    return Launch::from_environment();
+}
+
+std::string refusal(std::vector<std::string> variables) {
+    try {
+        launch(std::move(variables));
+        return "";
+    } catch (const Error& e) {
+        return e.code() == tuttiInvalidUsage ? e.what() : "another code";
+    }
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> torchrun(int rank, int ranks, const std::string& address = "127.0.0.1") {
+    return {text("RANK=%d", rank), text("WORLD_SIZE=%d", ranks), text("LOCAL_RANK=%d", rank), text("LOCAL_WORLD_SIZE=%d", ranks),
+            "MASTER_ADDR=" + address, "MASTER_PORT=29511"};
+}
+
+/// Joins the ranks of a job as processes that read these environments.
+void check_job(const std::vector<std::vector<std::string>>& environments) {
+    std::vector<RankProcess> all;
+    for (const auto& e : environments) all.emplace_back(e);
+    for (auto& p : all) CHECK(p.hear() == "joined");
+    for (std::size_t r = 0; r < all.size(); ++r) CHECK(all[r].ask(text("offer 1 %zu", r)) == "ok");
+    CHECK(all[0].ask(text("fetch %zu 1", all.size() - 1)) == text("%zu", all.size() - 1));
+}
+
+}  // namespace
+
+TEST_CASE("without a launcher there is one rank") {
+    const Launch l = launch({});
+    CHECK(l.rank == 0);
+    CHECK(l.ranks == 1);
+    CHECK(l.launcher == "none");
+    const auto s = join(l.identity, 0, 1);
+    CHECK(s->card(0).size() == card_of(0).size());
+    s->leave();
+}
+
+TEST_CASE("every launcher's numbers are read") {
+    Launch l = launch(torchrun(3, 8));
+    CHECK((l.rank == 3 && l.ranks == 8 && l.local_rank == 3 && l.local_ranks == 8));
+    CHECK(l.launcher == "tutti-run or torchrun");
+    l = launch({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                "PMIX_NAMESPACE=job7"});
+    CHECK((l.rank == 1 && l.ranks == 2 && l.local_rank == 1 && l.local_ranks == 2));
+    CHECK(l.launcher == "Open MPI");
+    l = launch({"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=0", "SLURM_NTASKS=1"});
+    CHECK((l.rank == 1 && l.ranks == 2 && l.launcher == "MPICH"));
+    const std::vector<std::string> slurm = {"SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=2", "SLURM_NNODES=1", "SLURM_JOB_ID=5"};
+    CHECK(launch(slurm).launcher == "none");  // a batch script, not a step
+    auto step = slurm;
+    step.push_back("SLURM_STEP_ID=0");
+    l = launch(step);
+    CHECK((l.rank == 2 && l.ranks == 4 && l.local_ranks == 4 && l.launcher == "Slurm"));
+}
+
+TEST_CASE("an environment that contradicts itself is refused by the variable's name") {
+    CHECK(has(refusal({"RANK=0"}), "RANK is set, but WORLD_SIZE is not"));
+    CHECK(has(refusal({"WORLD_SIZE=2"}), "WORLD_SIZE is set, but RANK is not"));
+    CHECK(has(refusal({"PMI_RANK=1"}), "PMI_SIZE"));
+    CHECK(has(refusal(torchrun(8, 8)), "RANK is 8, but WORLD_SIZE is only 8"));
+    CHECK(has(refusal({"RANK=x", "WORLD_SIZE=2"}), "RANK is 'x'"));
+    CHECK(has(refusal({"RANK=-1", "WORLD_SIZE=2"}), "RANK is '-1'"));
+    CHECK(has(refusal({"RANK=0", "WORLD_SIZE=2 ranks"}), "WORLD_SIZE is '2 ranks'"));
+    CHECK(has(refusal({"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=3"}), "LOCAL_WORLD_SIZE is '3'"));
+    CHECK(has(refusal({"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "LOCAL_RANK=2"}), "LOCAL_RANK is '2'"));
+    CHECK(has(refusal({"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}), "MASTER_ADDR is not set"));
+}
+
+TEST_CASE("ranks on several hosts need a secret and a place to meet") {
+    auto far = torchrun(1, 4, "192.0.2.1");
+    far[3] = "LOCAL_WORLD_SIZE=2";
+    CHECK(has(refusal(far), "set TUTTI_SECRET"));
+    CHECK(has(refusal(far), "openssl rand -hex 32"));
+    far.push_back(secret);
+    CHECK(refusal(far) == "");
+    const Meeting m = Meeting::of(launch(far).identity);
+    CHECK(m.tcp.text() == "192.0.2.1:29511");
+    CHECK(!m.has(Meeting::one_host));
+    far.push_back("TORCHELASTIC_USE_AGENT_STORE=True");
+    CHECK(Meeting::of(launch(far).identity).tcp.text() == "192.0.2.1:29512");
+    far[4] = "MASTER_ADDR=no-such-host.invalid";
+    CHECK(has(refusal(far), "MASTER_ADDR is 'no-such-host.invalid'"));
+    far[4] = "MASTER_ADDR=";
+    CHECK(has(refusal(far), "MASTER_ADDR is not set"));
+}
+
+TEST_CASE("a secret that is none is refused and not repeated") {
+    for (const std::string bad : {"cafe", "zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"}) {
+        auto variables = torchrun(0, 2);
+        variables.push_back("TUTTI_SECRET=" + bad);
+        const std::string told = refusal(variables);
+        CHECK(has(told, "64 hexadecimal digits"));
+        CHECK(!has(told, bad));
+    }
+}
+
+TEST_CASE("jobs, users' secrets and repeated calls meet in different places") {
+    const auto place = [](std::vector<std::string> v) { return Meeting::of(launch(std::move(v)).identity).local().text(); };
+    // Calls count, so that a second communicator of a process meets elsewhere.
+    CHECK(place(torchrun(0, 2)) != place(torchrun(0, 2)));
+}
+
+TEST_CASE("the ranks of one host meet without a secret or a port") {
+    check_job({torchrun(0, 3), torchrun(1, 3), torchrun(2, 3)});
+    std::vector<std::vector<std::string>> mpi;
+    for (int r = 0; r < 3; ++r)
+        mpi.push_back({text("OMPI_COMM_WORLD_RANK=%d", r), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "PMIX_NAMESPACE=test job"});
+    check_job(mpi);
+    for (int r = 0; r < 3; ++r) mpi[static_cast<std::size_t>(r)] = {text("PMI_RANK=%d", r), "PMI_SIZE=3", "MPI_LOCALNRANKS=3"};
+    check_job(mpi);
+    for (int r = 0; r < 3; ++r)
+        mpi[static_cast<std::size_t>(r)] = {text("SLURM_PROCID=%d", r), "SLURM_NTASKS=3", "SLURM_NNODES=2", "SLURM_STEP_NUM_NODES=1",
+                                            "SLURM_JOB_ID=17", "SLURM_STEP_ID=2"};
+    check_job(mpi);
+}
+
+TEST_CASE("with a secret, ranks meet by TCP at the master's address") {
+    // Said to be on several hosts, so they use TCP, although they are on one.
+    const std::string here = bootstrap::Meeting::of(Identity::create()).tcp.text();
+    std::vector<std::vector<std::string>> all;
+    for (int r = 0; r < 3; ++r) {
+        auto v = torchrun(r, 3, here.substr(0, here.rfind(':')));
+        v[3] = "LOCAL_WORLD_SIZE=1";
+        v[2] = "LOCAL_RANK=0";
+        v.push_back(secret);
+        all.push_back(v);
+    }
+    check_job(all);
+}
+
+}  // namespace tutti::test
