@@ -1,0 +1,38 @@
+/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "loop.h"
+
+static void sum(const float* in, float* out, size_t count) {
+    MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static double largest(double mine) {
+    double all;
+    MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return all;
+}
+
+static int local_rank(void) {
+    const char* names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_RANK"};
+    for (int i = 0; i < 3; ++i)
+        if (getenv(names[i])) return atoi(getenv(names[i]));
+    return 0;
+}
+
+int main(int argc, char** argv) {
+    struct library mpi = {0, 1, sum, largest, NULL};
+    if (argc != 3) {
+        fprintf(stderr, "usage: peer_mpi SIZES SECONDS\n");
+        return 2;
+    }
+    pin_to_core(local_rank());
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &mpi.ranks);
+    time_sizes(&mpi, argv[1], atof(argv[2]));
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* tuttiAllReduce in the loop. tutti_client private|mapped SIZES SECONDS
+ * With `init START` instead: the milliseconds from the first rank's first call to the last rank's first finished all-reduce;
+ * all ranks wait for START (CLOCK_MONOTONIC, seconds), so that the launcher's own time is not in it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+#include "loop.h"
+
+static tuttiComm_t comm;
+
+static void expect(tuttiResult_t result) {
+    if (result == tuttiSuccess) return;
+    fprintf(stderr, "%s\n", tuttiGetLastError(comm));
+    exit(1);
+}
+
+static void sum(const float* in, float* out, size_t count) {
+    expect(tuttiAllReduce(in, out, count, tuttiFloat, tuttiSum, comm, NULL));
+}
+
+static double largest(double mine) {
+    double all;
+    expect(tuttiAllReduce(&mine, &all, 1, tuttiDouble, tuttiMax, comm, NULL));
+    return all;
+}
+
+static void* mapped(size_t bytes) {
+    void* memory;
+    expect(tuttiMemAlloc(&memory, bytes));
+    return memory;
+}
+
+static int time_init(double start) {
+    float in = 1, out = 0;
+    double begin, end;
+    int rank;
+    while (now_seconds() < start) continue;
+    begin = now_seconds();
+    expect(tuttiCommInitEnv(&comm, NULL));
+    sum(&in, &out, 1);
+    end = now_seconds();
+    begin = -largest(-begin);
+    end = largest(end);
+    expect(tuttiCommUserRank(comm, &rank));
+    if (rank == 0) printf("{\"init_ms\": %.3f}\n", 1e3 * (end - begin));
+    expect(tuttiCommDestroy(comm));
+    return 0;
+}
+
+int main(int argc, char** argv) {
+    struct library tutti = {0, 1, sum, largest, NULL};
+    const char* rank = getenv("LOCAL_RANK");
+    pin_to_core(rank ? atoi(rank) : 0);
+    if (argc == 3 && strcmp(argv[1], "init") == 0) return time_init(atof(argv[2]));
+    if (argc != 4) {
+        fprintf(stderr, "usage: tutti_client private|mapped SIZES SECONDS, or init START\n");
+        return 2;
+    }
+    if (strcmp(argv[1], "mapped") == 0) tutti.allocate = mapped;
+    expect(tuttiCommInitEnv(&comm, NULL));
+    expect(tuttiCommUserRank(comm, &tutti.rank));
+    expect(tuttiCommCount(comm, &tutti.ranks));
+    time_sizes(&tutti, argv[2], atof(argv[3]));
+    expect(tuttiCommDestroy(comm));
+    return 0;
+}
