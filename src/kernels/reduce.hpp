@@ -22,7 +22,8 @@ struct Reduction {
     bool streaming = false;                // the sinks will not be read soon: store around the cache where that is faster
 };
 
-/// 16- and 8-bit floats: everything in fp32, rounded once at the end. Any alignment of the element type's size.
+/// 16- and 8-bit floats: everything in fp32, rounded once at the end. Any alignment of the element type's size. NaN in, NaN out,
+/// though not its payload; for max and min +0 is larger than -0. One source that is neither scaled nor divided is copied bit by bit.
 /// Uses the widest instructions that this machine has.
 void reduce(const Reduction& reduction);
 
@@ -31,7 +32,7 @@ void reduce_reference(const Reduction& reduction);
 
 /// One set of instructions and its reduce().
 struct ReduceVariant {
-    std::string_view name;  // "avx512", "avx2", "sse2", "plain"
+    std::string_view name;  // "avx512", "avx2", "plain"
     bool (*usable)();       // on this machine
     void (*reduce)(const Reduction&);
 };

@@ -55,7 +55,8 @@ bool same(DataType type, const Buffer& a, const Buffer& b, std::string* where) {
         if (std::memcmp(x, y, element) == 0) continue;
         const double left = load_as_double(type, x), right = load_as_double(type, y);
         if (is_float(type) && std::isnan(left) && std::isnan(right)) continue;
-        *where = "element " + std::to_string(at / element) + ": " + std::to_string(left) + " instead of " + std::to_string(right);
+        *where = "element " + std::to_string(at / element) + ": " + std::to_string(left) + " instead of " +
+                 std::to_string(right);
         return false;
     }
     return true;

@@ -12,15 +12,18 @@
 
 namespace tutti::test {
 
-inline constexpr DataType all_types[data_types] = {
-    DataType::int8,    DataType::uint8,   DataType::int32,   DataType::uint32,   DataType::int64,      DataType::uint64,
-    DataType::float16, DataType::float32, DataType::float64, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2};
+inline constexpr DataType all_types[data_types] = {DataType::int8,     DataType::uint8,      DataType::int32,
+                                                   DataType::uint32,   DataType::int64,      DataType::uint64,
+                                                   DataType::float16,  DataType::float32,    DataType::float64,
+                                                   DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2};
 inline constexpr ReduceOp all_ops[reduce_ops] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min};
 
-constexpr bool is_float(DataType type) { return type >= DataType::float16; }
+constexpr bool is_float(DataType type) {
+    return type >= DataType::float16;
+}
 
-/// Elements `offset` elements off the alignment of a vector, between bytes that must not change. It ends where its memory ends,
-/// so that a sanitizer sees a read beyond.
+/// Elements `offset` elements off the alignment of a vector, between bytes that must not change. It ends where its
+/// memory ends, so that a sanitizer sees a read beyond.
 class Buffer {
   public:
     Buffer(DataType type, std::size_t count, std::size_t offset);
@@ -37,8 +40,8 @@ class Buffer {
     std::unique_ptr<unsigned char, Free> memory_;
 };
 
-/// Random bits: all values, also subnormal, infinite and NaN ones. Floats: every other element is an ordinary number instead,
-/// of which sums and products stay within the range.
+/// Random bits: all values, also subnormal, infinite and NaN ones. Floats: every other element is an ordinary number
+/// instead, of which sums and products stay within the range.
 void fill(Buffer& buffer, DataType type, std::mt19937_64& random);
 
 /// Whether all elements have the same bits, or are both NaN. On failure *where says what differs.

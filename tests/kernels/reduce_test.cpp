@@ -14,7 +14,8 @@ namespace {
 struct Case {
     DataType type;
     ReduceOp op = ReduceOp::sum;
-    std::size_t count = 0, offset = 0;  // offset: of sinks; source k is k elements further, so that none is aligned as another
+    std::size_t count = 0,
+                offset = 0;  // offset: of sinks; source k is k elements further, so that none is aligned as another
     int sources = 2, sinks = 1;
     int in_place = 0;  // so many sinks are sources: sink 0 the last one, sink 1 the one before
     int scaled = -1, divide_by = 0;
@@ -23,9 +24,9 @@ struct Case {
 
 std::string describe(const Case& c, std::string_view variant) {
     std::ostringstream text;
-    text << variant << ' ' << name_of(c.type) << ' ' << name_of(c.op) << " count " << c.count << " offset " << c.offset << " sources "
-         << c.sources << " sinks " << c.sinks << " in place " << c.in_place << " scaled " << c.scaled << " divided by " << c.divide_by
-         << (c.streaming ? " streaming" : "");
+    text << variant << ' ' << name_of(c.type) << ' ' << name_of(c.op) << " count " << c.count << " offset " << c.offset
+         << " sources " << c.sources << " sinks " << c.sinks << " in place " << c.in_place << " scaled " << c.scaled
+         << " divided by " << c.divide_by << (c.streaming ? " streaming" : "");
     return text.str();
 }
 
@@ -66,7 +67,8 @@ class Trial {
     bool nothing_else_written() const {
         for (int k = 0; k < case_.sources; ++k) {
             if (!sources_[k].guards_untouched()) return false;
-            if (!is_sink(k) && std::memcmp(sources_[k].data(), originals_[k].data(), originals_[k].size()) != 0) return false;
+            if (!is_sink(k) && std::memcmp(sources_[k].data(), originals_[k].data(), originals_[k].size()) != 0)
+                return false;
         }
         return std::all_of(others_.begin(), others_.end(), [](const Buffer& b) { return b.guards_untouched(); });
     }
@@ -107,7 +109,8 @@ void check_all_types_and_ops(Case c, std::mt19937_64& random) {
     SUCCEED();
 }
 
-constexpr std::size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 255, 300, 511, 1027};
+constexpr std::size_t counts[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,   15,  16,  17,
+                                  31, 33, 63, 64, 65, 100, 127, 129, 255, 300, 511, 1027};
 
 TEST_CASE("every variant reduces as the reference does, whatever count and alignment") {
     std::mt19937_64 random(1);

@@ -9,8 +9,8 @@
 namespace tutti {
 namespace {
 
-// sign | exponent | mantissa, most significant bit first. With infinities (IEEE) the highest exponent is reserved for them and
-// for NaN; without them only the highest code of all is NaN.
+// sign | exponent | mantissa, most significant bit first. With infinities (IEEE) the highest exponent is reserved for
+// them and for NaN; without them only the highest code of all is NaN.
 struct SmallFloat {
     int exponent_bits, mantissa_bits;
     bool infinities;
@@ -46,11 +46,12 @@ unsigned encode(const SmallFloat& f, double value) {
     int exponent;  // of the leading bit; subnormals share the lowest one
     std::frexp(value, &exponent);
     exponent = std::max(exponent - 1, 1 - f.bias());
-    // In units of the last place nearbyint rounds as wanted. Codes are consecutive: a mantissa that overflows becomes the next
-    // exponent by itself, and beyond the largest number infinity or NaN.
+    // In units of the last place nearbyint rounds as wanted. Codes are consecutive: a mantissa that overflows becomes
+    // the next exponent by itself, and beyond the largest number infinity or NaN.
     const double units = std::nearbyint(std::ldexp(std::fabs(value), f.mantissa_bits - exponent));
     if (exponent + f.bias() > static_cast<int>(f.infinity() >> f.mantissa_bits)) return sign | f.first_not_finite();
-    const unsigned code = static_cast<unsigned>(units) + (static_cast<unsigned>(exponent + f.bias() - 1) << f.mantissa_bits);
+    const unsigned code =
+        static_cast<unsigned>(units) + (static_cast<unsigned>(exponent + f.bias() - 1) << f.mantissa_bits);
     return sign | std::min(code, f.first_not_finite());
 }
 
@@ -70,36 +71,60 @@ void write(void* element, T value) {
 
 double load_as_double(DataType type, const void* element) {
     switch (type) {
-        case DataType::int8: return read<std::int8_t>(element);
-        case DataType::uint8: return read<std::uint8_t>(element);
-        case DataType::int32: return read<std::int32_t>(element);
-        case DataType::uint32: return read<std::uint32_t>(element);
-        case DataType::int64: return static_cast<double>(read<std::int64_t>(element));
-        case DataType::uint64: return static_cast<double>(read<std::uint64_t>(element));
-        case DataType::float16: return decode(float16, read<std::uint16_t>(element));
-        case DataType::float32: return read<float>(element);
-        case DataType::float64: return read<double>(element);
-        case DataType::bfloat16: return decode(bfloat16, read<std::uint16_t>(element));
-        case DataType::float8e4m3: return decode(float8e4m3, read<std::uint8_t>(element));
-        case DataType::float8e5m2: return decode(float8e5m2, read<std::uint8_t>(element));
+        case DataType::int8:
+            return read<std::int8_t>(element);
+        case DataType::uint8:
+            return read<std::uint8_t>(element);
+        case DataType::int32:
+            return read<std::int32_t>(element);
+        case DataType::uint32:
+            return read<std::uint32_t>(element);
+        case DataType::int64:
+            return static_cast<double>(read<std::int64_t>(element));
+        case DataType::uint64:
+            return static_cast<double>(read<std::uint64_t>(element));
+        case DataType::float16:
+            return decode(float16, read<std::uint16_t>(element));
+        case DataType::float32:
+            return read<float>(element);
+        case DataType::float64:
+            return read<double>(element);
+        case DataType::bfloat16:
+            return decode(bfloat16, read<std::uint16_t>(element));
+        case DataType::float8e4m3:
+            return decode(float8e4m3, read<std::uint8_t>(element));
+        case DataType::float8e5m2:
+            return decode(float8e5m2, read<std::uint8_t>(element));
     }
     __builtin_trap();
 }
 
 void store_from_double(DataType type, double value, void* element) {
     switch (type) {
-        case DataType::int8: return write(element, static_cast<std::int8_t>(std::nearbyint(value)));
-        case DataType::uint8: return write(element, static_cast<std::uint8_t>(std::nearbyint(value)));
-        case DataType::int32: return write(element, static_cast<std::int32_t>(std::nearbyint(value)));
-        case DataType::uint32: return write(element, static_cast<std::uint32_t>(std::nearbyint(value)));
-        case DataType::int64: return write(element, static_cast<std::int64_t>(std::nearbyint(value)));
-        case DataType::uint64: return write(element, static_cast<std::uint64_t>(std::nearbyint(value)));
-        case DataType::float16: return write(element, static_cast<std::uint16_t>(encode(float16, value)));
-        case DataType::float32: return write(element, static_cast<float>(value));
-        case DataType::float64: return write(element, value);
-        case DataType::bfloat16: return write(element, static_cast<std::uint16_t>(encode(bfloat16, value)));
-        case DataType::float8e4m3: return write(element, static_cast<std::uint8_t>(encode(float8e4m3, value)));
-        case DataType::float8e5m2: return write(element, static_cast<std::uint8_t>(encode(float8e5m2, value)));
+        case DataType::int8:
+            return write(element, static_cast<std::int8_t>(std::nearbyint(value)));
+        case DataType::uint8:
+            return write(element, static_cast<std::uint8_t>(std::nearbyint(value)));
+        case DataType::int32:
+            return write(element, static_cast<std::int32_t>(std::nearbyint(value)));
+        case DataType::uint32:
+            return write(element, static_cast<std::uint32_t>(std::nearbyint(value)));
+        case DataType::int64:
+            return write(element, static_cast<std::int64_t>(std::nearbyint(value)));
+        case DataType::uint64:
+            return write(element, static_cast<std::uint64_t>(std::nearbyint(value)));
+        case DataType::float16:
+            return write(element, static_cast<std::uint16_t>(encode(float16, value)));
+        case DataType::float32:
+            return write(element, static_cast<float>(value));
+        case DataType::float64:
+            return write(element, value);
+        case DataType::bfloat16:
+            return write(element, static_cast<std::uint16_t>(encode(bfloat16, value)));
+        case DataType::float8e4m3:
+            return write(element, static_cast<std::uint8_t>(encode(float8e4m3, value)));
+        case DataType::float8e5m2:
+            return write(element, static_cast<std::uint8_t>(encode(float8e5m2, value)));
     }
     __builtin_trap();
 }

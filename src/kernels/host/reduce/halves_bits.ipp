@@ -1,4 +1,7 @@
 // float16 to float32 and back without instructions for it, on 4 lanes. After Fabian Giesen, "half to float done quic".
+#pragma once
+
+#include "kernels/host/reduce/vector.ipp"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,9 @@
 // float16 to float32 and back with the F16C instructions, on 4 and 8 lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/host/reduce/vector.ipp"
 
 namespace tutti {
 namespace {

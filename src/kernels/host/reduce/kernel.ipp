@@ -1,7 +1,12 @@
 // reduce() for one set of instructions. The file that includes this defines, before it,
-//   vector_bytes, the width of a vector, and accumulators, the vectors of lanes that are worked on at once to hide the latency
-//   of the arithmetic; many_streams, whether sums of up to 8 sources deserve code of their own; see also formats.ipp, and
-//   void store_around_cache(void* aligned, Bytes<vector_bytes>), fence_stores().
+//   vector_bytes, the width of a vector, and accumulators, the vectors of lanes that are worked on at once to hide the
+//   latency of the arithmetic; many_streams, whether sums of up to 8 sources deserve code of their own; see also
+//   formats.ipp, and void store_around_cache(void* aligned, Bytes<vector_bytes>), fence_stores().
+#pragma once
+
+#include "kernels/host/reduce/formats.ipp"
+#include "kernels/host/reduce/operations.ipp"
+#include "kernels/reduce.hpp"
 
 namespace tutti {
 namespace {
@@ -58,7 +63,7 @@ TUTTI_INLINE Results<bytes, n> finished(typename F::template Wide<bytes> (&sum)[
 // prefetchers of the first-level cache tell streams apart by.
 template <class F, ReduceOp op, int k>
 struct Few {
-    static constexpr bool lean = k <= 2;
+    static constexpr bool lean = k <= 2 && op == ReduceOp::sum;
     const char* from[k];
     const int divide_by;
 
@@ -70,7 +75,8 @@ struct Few {
         typename F::template Wide<bytes> sum[n];
         for (int v = 0; v < n; ++v) sum[v] = F::template unpack<bytes>(from[0] + offset + v * bytes);
         for (int i = 1; i < k; ++i)
-            for (int v = 0; v < n; ++v) sum[v] = combine<op>(sum[v], F::template unpack<bytes>(from[i] + offset + v * bytes));
+            for (int v = 0; v < n; ++v)
+                sum[v] = combine<op>(sum[v], F::template unpack<bytes>(from[i] + offset + v * bytes));
         return finished<F, bytes, n>(sum, divide_by);
     }
 };
@@ -134,8 +140,8 @@ TUTTI_INLINE Bytes<bytes> compute_one(const Work& work, size_t offset) {
         return compute_one_apart<bytes>(work, offset);
 }
 
-// At least 16 bytes, less than a vector. The last 16 overlap with those before, and are computed before anything is stored,
-// because a sink may be a source.
+// At least 16 bytes, less than a vector. The last 16 overlap with those before, and are computed before anything is
+// stored, because a sink may be a source.
 template <class Work>
 TUTTI_INLINE void run_short(const Work& work, const Sinks& sinks, size_t size) {
     const auto last = compute_one<16>(work, size - 16);
@@ -172,10 +178,12 @@ template <class F, class Work>
 [[gnu::noinline]] void run(const Reduction& r, size_t size) {
     const Work work(r);
     const Sinks sinks(r);
+    constexpr int parts = F::template Wide<vector_bytes>::parts,
+                  block = parts < accumulators ? accumulators / parts : 2;
     if (size < vector_bytes)
         run_short(work, sinks, size);
     else
-        run_long<accumulators / F::template Wide<vector_bytes>::parts>(work, sinks, size);
+        run_long<block>(work, sinks, size);
 }
 
 // Less than 16 bytes, in the least time: of one vector, only so much is loaded and stored.
@@ -183,7 +191,8 @@ template <class F, ReduceOp op>
 TUTTI_INLINE void run_tiny(const Reduction& r, size_t size) {
     if (r.source_count != 2 || r.sink_count != 1 || r.scaled_source >= 0 || r.divide_by != 0)
         return Sinks(r).store_part(Many<F, op>(r).compute_part(size), size);
-    const auto a = load_first(static_cast<const char*>(r.sources[0]), size), b = load_first(static_cast<const char*>(r.sources[1]), size);
+    const auto a = load_first(static_cast<const char*>(r.sources[0]), size),
+               b = load_first(static_cast<const char*>(r.sources[1]), size);
     const auto result = combine<op>(F::template unpack<16>(reinterpret_cast<const char*>(&a)),
                                     F::template unpack<16>(reinterpret_cast<const char*>(&b)));
     store_first(static_cast<char*>(r.sinks[0]), F::template pack<16>(result), size);
@@ -202,16 +211,25 @@ void reduce_as(const Reduction& r) {
     if (size == 0) return;
     if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) return copy(r, size);
     if (size < 16) return run_tiny<F, op>(r, size);
-    if (r.scaled_source >= 0) return run<F, Many<F, op>>(r, size);
-    if (r.source_count == 2) return run<F, Few<F, op, 2>>(r, size);
-    if constexpr (many_streams && op == ReduceOp::sum && F::template Wide<16>::parts <= 2) switch (r.source_count) {
-            case 3: return run<F, Few<F, op, 3>>(r, size);
-            case 4: return run<F, Few<F, op, 4>>(r, size);
-            case 5: return run<F, Few<F, op, 5>>(r, size);
-            case 6: return run<F, Few<F, op, 6>>(r, size);
-            case 7: return run<F, Few<F, op, 7>>(r, size);
-            case 8: return run<F, Few<F, op, 8>>(r, size);
-        }
+    constexpr bool memory_bound =
+        F::template Wide<16>::parts <= 2;  // 8-bit floats are not: the arithmetic takes longer
+    if constexpr (memory_bound)
+        if (r.source_count == 2 && r.scaled_source < 0) return run<F, Few<F, op, 2>>(r, size);
+    if constexpr (memory_bound && many_streams && op == ReduceOp::sum)
+        if (r.scaled_source < 0) switch (r.source_count) {
+                case 3:
+                    return run<F, Few<F, op, 3>>(r, size);
+                case 4:
+                    return run<F, Few<F, op, 4>>(r, size);
+                case 5:
+                    return run<F, Few<F, op, 5>>(r, size);
+                case 6:
+                    return run<F, Few<F, op, 6>>(r, size);
+                case 7:
+                    return run<F, Few<F, op, 7>>(r, size);
+                case 8:
+                    return run<F, Few<F, op, 8>>(r, size);
+            }
     run<F, Many<F, op>>(r, size);
 }
 
@@ -225,13 +243,15 @@ struct PerOp {
 
 // In the order of DataType.
 constexpr const ReduceFunction* table[] = {
-    PerOp<Native<int8_t>>::functions,  PerOp<Native<uint8_t>>::functions,  PerOp<Native<int32_t>>::functions,
+    PerOp<Native<int8_t>>::functions,   PerOp<Native<uint8_t>>::functions, PerOp<Native<int32_t>>::functions,
     PerOp<Native<uint32_t>>::functions, PerOp<Native<int64_t>>::functions, PerOp<Native<uint64_t>>::functions,
-    PerOp<Float16>::functions,         PerOp<Native<float>>::functions,    PerOp<Native<double>>::functions,
-    PerOp<Bfloat16>::functions,        PerOp<Float8<false>>::functions,    PerOp<Float8<true>>::functions};
+    PerOp<Float16>::functions,          PerOp<Native<float>>::functions,   PerOp<Native<double>>::functions,
+    PerOp<Bfloat16>::functions,         PerOp<Float8<false>>::functions,   PerOp<Float8<true>>::functions};
 static_assert(sizeof table / sizeof *table == data_types);
 
-void reduce_any(const Reduction& r) { table[static_cast<int>(r.type)][static_cast<int>(r.op)](r); }
+void reduce_any(const Reduction& r) {
+    table[static_cast<int>(r.type)][static_cast<int>(r.op)](r);
+}
 
 }  // namespace
 }  // namespace tutti

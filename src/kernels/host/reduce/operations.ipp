@@ -1,4 +1,8 @@
 // What happens to lanes: two become one, or one is divided.
+#pragma once
+
+#include "kernels/host/reduce/vector.ipp"
+#include "kernels/reduce.hpp"
 
 namespace tutti {
 namespace {
@@ -69,19 +73,24 @@ TUTTI_INLINE T divide_one(T value, int divisor) {
         return static_cast<T>(value / static_cast<T>(divisor));
 }
 
+// Apart, because it is long for integers, which no vector instruction divides.
+template <class T, int bytes>
+[[gnu::noinline]] Vector<T, bytes> divided_each(Vector<T, bytes> lanes, int divisor) {
+    T one[bytes / sizeof(T)];
+    __builtin_memcpy(one, &lanes, sizeof one);
+    for (T& value : one) value = divide_one(value, divisor);
+    __builtin_memcpy(&lanes, one, sizeof one);
+    return lanes;
+}
+
 template <class Wide>
 TUTTI_INLINE Wide divided(Wide wide, int divisor) {
     using T = typename Wide::Lane;
     for (auto& lanes : wide.part)
-        if constexpr (is_float<T>) {
+        if constexpr (is_float<T>)
             lanes /= static_cast<T>(divisor);
-        } else {
-            constexpr int n = Wide::bytes / static_cast<int>(sizeof(T));
-            T one[n];
-            __builtin_memcpy(one, &lanes, sizeof one);
-            for (T& value : one) value = divide_one(value, divisor);
-            __builtin_memcpy(&lanes, one, sizeof one);
-        }
+        else
+            lanes = divided_each<T, Wide::bytes>(lanes, divisor);
     return wide;
 }
 

@@ -1,25 +1,37 @@
-// What every compiler can do on every machine; vectors of 16 bytes are what it makes of them.
-#include "kernels/host/reduce/variants.hpp"
-#include "kernels/host/reduce/vector.ipp"
+// What every compiler can do on every machine; vectors of 16 bytes are what it makes of them: SSE2 on x86-64, NEON on
+// arm64.
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "kernels/host/reduce/halves_bits.ipp"
+#include "kernels/host/reduce/variants.hpp"
 
 namespace tutti {
 namespace {
 
 constexpr int vector_bytes = 16, accumulators = 4;
-#ifdef __x86_64__
-constexpr bool many_streams = false;  // nobody waits for it there: small rather than fast
+#ifdef __SSE2__
+constexpr bool many_streams = false;  // whoever waits for it has AVX2: small rather than fast
+TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) {
+    _mm_stream_si128(static_cast<__m128i*>(to), bits<__m128i>(value));
+}
+TUTTI_INLINE void fence_stores() {
+    _mm_sfence();
+}
 #else
 constexpr bool many_streams = true;
-#endif
-TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) { store(to, value); }
+TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) {
+    store(to, value);
+}
 TUTTI_INLINE void fence_stores() {}
+#endif
 
 }  // namespace
 }  // namespace tutti
 
-#include "kernels/host/reduce/formats.ipp"
-#include "kernels/host/reduce/operations.ipp"
 #include "kernels/host/reduce/kernel.ipp"
 
-void tutti::reduce_plain(const Reduction& r) { reduce_any(r); }
+void tutti::reduce_plain(const Reduction& r) {
+    reduce_any(r);
+}

@@ -7,7 +7,6 @@ namespace tutti {
 
 void reduce_avx512(const Reduction& reduction);
 void reduce_avx2(const Reduction& reduction);
-void reduce_sse2(const Reduction& reduction);
 void reduce_plain(const Reduction& reduction);
 
 }  // namespace tutti

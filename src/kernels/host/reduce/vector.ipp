@@ -1,6 +1,8 @@
-// Vectors of the compiler (GCC, clang): the same source becomes AVX-512, AVX2, SSE2 or NEON by the flags of the file that
-// includes it. Everything is in unnamed namespaces and calls no inline function of another header: a function that is compiled
-// with wide instructions must not be the one that the linker keeps for the whole program.
+// Vectors of the compiler (GCC, clang): the same source becomes AVX-512, AVX2, SSE2 or NEON by the flags of the file
+// that includes it. Everything is in unnamed namespaces and calls no inline function of another header: a function that
+// is compiled with wide instructions must not be the one that the linker keeps for the whole program.
+#pragma once
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,24 +50,26 @@ template <int from, int... i, class V>
 TUTTI_INLINE auto some_of(V v, Indices<i...>) {
     return __builtin_shufflevector(v, v, from + i...);
 }
-template <class T, int bytes>
-TUTTI_INLINE Vector<T, bytes / 2> low_half(Vector<T, bytes> v) {
-    return some_of<0>(v, IndicesTo<bytes / 2 / sizeof(T)>());
+template <class V>
+TUTTI_INLINE auto low_half(V v) {
+    return some_of<0>(v, IndicesTo<sizeof(V) / sizeof(v[0]) / 2>());
 }
-template <class T, int bytes>
-TUTTI_INLINE Vector<T, bytes / 2> high_half(Vector<T, bytes> v) {
-    return some_of<bytes / 2 / sizeof(T)>(v, IndicesTo<bytes / 2 / sizeof(T)>());
+template <class V>
+TUTTI_INLINE auto high_half(V v) {
+    return some_of<sizeof(V) / sizeof(v[0]) / 2>(v, IndicesTo<sizeof(V) / sizeof(v[0]) / 2>());
 }
 template <int... i, class V>
 TUTTI_INLINE auto joined(V low, V high, Indices<i...>) {
     return __builtin_shufflevector(low, high, i...);
 }
-template <class T, int bytes>
-TUTTI_INLINE Vector<T, bytes> joined(Vector<T, bytes / 2> low, Vector<T, bytes / 2> high) {
-    return joined(low, high, IndicesTo<bytes / sizeof(T)>());
+template <class V>
+TUTTI_INLINE auto joined(V low, V high) {
+    return joined(low, high, IndicesTo<2 * sizeof(V) / sizeof(low[0])>());
 }
 
-TUTTI_INLINE bool aligned(const void* p, size_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
+TUTTI_INLINE bool aligned(const void* p, size_t bytes) {
+    return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0;
+}
 
 // The first 0 < n < 16 bytes in a vector, without touching others: two loads that overlap.
 TUTTI_INLINE Bytes<16> load_first(const char* from, size_t n) {
