@@ -8,7 +8,7 @@ namespace tutti {
 namespace {
 
 constexpr int vector_bytes = 32, accumulators = 4;
-constexpr bool many_streams = true;
+constexpr bool many_streams = false;
 TUTTI_INLINE void store_around_cache(void* to, Bytes<32> value) {
     _mm256_stream_si256(static_cast<__m256i*>(to), bits<__m256i>(value));
 }

@@ -20,6 +20,7 @@ struct WideOf {
 template <class T>
 struct Native {
     using Element = T;
+    static constexpr bool is_common = sizeof(T) == 4 && T(0.5) != 0;  // worth code of its own, see reduce_as
     template <int bytes>
     using Wide = WideOf<T, bytes, 1>;
 
@@ -43,6 +44,7 @@ TUTTI_INLINE U32 rounded_at_16(U32 u) {
 // bfloat16 is the upper half of a float32: part 0 has the elements with even numbers, part 1 those with odd numbers.
 struct Bfloat16 {
     using Element = uint16_t;
+    static constexpr bool is_common = true;
     template <int bytes>
     using Wide = WideOf<float, bytes, 2>;
 
@@ -64,6 +66,7 @@ struct Bfloat16 {
 
 struct Float16 {
     using Element = uint16_t;
+    static constexpr bool is_common = true;
     template <int bytes>
     using Wide = WideOf<float, bytes, 2>;
 
@@ -100,6 +103,7 @@ TUTTI_INLINE Vector<float, bytes> rounded_to(Vector<float, bytes> lanes) {
 template <bool e5m2>
 struct Float8 {
     using Element = uint8_t;
+    static constexpr bool is_common = false;
     template <int bytes>
     using Wide = WideOf<float, bytes, 4>;
 

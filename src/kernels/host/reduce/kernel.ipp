@@ -211,25 +211,17 @@ void reduce_as(const Reduction& r) {
     if (size == 0) return;
     if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) return copy(r, size);
     if (size < 16) return run_tiny<F, op>(r, size);
-    constexpr bool memory_bound =
-        F::template Wide<16>::parts <= 2;  // 8-bit floats are not: the arithmetic takes longer
-    if constexpr (memory_bound)
-        if (r.source_count == 2 && r.scaled_source < 0) return run<F, Few<F, op, 2>>(r, size);
-    if constexpr (memory_bound && many_streams && op == ReduceOp::sum)
-        if (r.scaled_source < 0) switch (r.source_count) {
-                case 3:
-                    return run<F, Few<F, op, 3>>(r, size);
-                case 4:
-                    return run<F, Few<F, op, 4>>(r, size);
-                case 5:
-                    return run<F, Few<F, op, 5>>(r, size);
-                case 6:
-                    return run<F, Few<F, op, 6>>(r, size);
-                case 7:
-                    return run<F, Few<F, op, 7>>(r, size);
-                case 8:
-                    return run<F, Few<F, op, 8>>(r, size);
-            }
+    if (r.scaled_source < 0) {
+        // Code of their own for what gradients are made of; the product of all types, operations and numbers of sources would
+        // take minutes to compile and megabytes to keep.
+        if constexpr (F::is_common)
+            if (r.source_count == 2) return run<F, Few<F, op, 2>>(r, size);
+        if constexpr (F::is_common && many_streams && op == ReduceOp::sum) {
+            if (r.source_count == 3) return run<F, Few<F, op, 3>>(r, size);
+            if (r.source_count == 4) return run<F, Few<F, op, 4>>(r, size);
+            if (r.source_count == 8) return run<F, Few<F, op, 8>>(r, size);
+        }
+    }
     run<F, Many<F, op>>(r, size);
 }
 
