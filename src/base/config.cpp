@@ -27,6 +27,8 @@ constexpr Variable table[] = {
     {"LOCAL_WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks on this host."},
     {"MASTER_ADDR", "", "torchrun, tutti-run: the host where rank 0 runs."},
     {"MASTER_PORT", "", "torchrun, tutti-run: a free port there."},
+    {"TORCHELASTIC_USE_AGENT_STORE", "", "torchrun: True if it listens on MASTER_PORT itself; ranks then meet on the port after it."},
+    {"TORCHELASTIC_RESTART_COUNT", "", "torchrun: tells a restarted job from the one before."},
     {"OMPI_COMM_WORLD_RANK", "", "Open MPI's RANK."},
     {"OMPI_COMM_WORLD_SIZE", "", "Open MPI's WORLD_SIZE."},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "", "Open MPI's LOCAL_RANK."},
@@ -41,6 +43,7 @@ constexpr Variable table[] = {
     {"SLURM_NTASKS", "", "Slurm's WORLD_SIZE."},
     {"SLURM_LOCALID", "", "Slurm's LOCAL_RANK."},
     {"SLURM_NNODES", "", "Slurm's number of hosts."},
+    {"SLURM_STEP_NUM_NODES", "", "Slurm's number of hosts of this step; beats SLURM_NNODES."},
     {"SLURM_JOB_ID", "", "Slurm's job."},
     {"SLURM_STEP_ID", "", "Slurm's step within the job."},
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -47,6 +48,15 @@ Mapping Mapping::of(const Fd& fd) {
     return m;
 }
 
+Mapping Mapping::anonymous(std::size_t size) {
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) fail_errno("reserving %zu bytes of memory failed", size);
+    Mapping m;
+    m.base_ = static_cast<std::byte*>(base);
+    m.size_ = size;
+    return m;
+}
+
 Fd make_memfd(const char* label, std::size_t size) {
     Fd fd(static_cast<int>(syscall(SYS_memfd_create, label, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
     if (!fd) fail_errno("memfd_create for %zu bytes of shared memory failed (is it forbidden here, or are descriptors "
@@ -63,6 +73,21 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, 
 }
 
 void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+
+void futex_wake_all(std::atomic<std::uint32_t>& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+}
+
+bool allow_fences() {
+    static const bool allowed = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    return allowed;
+}
+
+bool fence_all_cores() {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return true;
+    full_fence();
+    return false;
+}
 
 void random_bytes(void* out, std::size_t size) {
     auto* at = static_cast<char*>(out);

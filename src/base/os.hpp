@@ -48,6 +48,9 @@ class Mapping {
     /// Maps all of fd, read and write. Throws tuttiSystemError.
     static Mapping of(const Fd& fd);
 
+    /// Zeroed memory of this process alone. Throws tuttiSystemError.
+    static Mapping anonymous(std::size_t size);
+
   private:
     std::byte* base_ = nullptr;
     std::size_t size_ = 0;
@@ -61,6 +64,31 @@ Fd make_memfd(const char* label, std::size_t size);
 /// Sleeps while *word == expected, until woken or the time is over. Works across processes. Spurious returns are allowed.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most);
 void futex_wake(std::atomic<std::uint32_t>& word);
+void futex_wake_all(std::atomic<std::uint32_t>& word);
+
+/// A store before it is seen before a load after it is made. (The thread sanitizer doesn't know fences: it gets an equivalent.)
+inline void full_fence() {
+#if defined(__SANITIZE_THREAD__)
+    static thread_local std::atomic<int> anywhere{0};
+    anywhere.fetch_add(1, std::memory_order_seq_cst);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+/// Makes every core that runs a thread of a process which called allow_fences pass a full fence (membarrier). False where the
+/// kernel can't; then nobody may rely on it.
+bool allow_fences();
+bool fence_all_cores();
+
+/// Tells the core that this is a spin loop.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
 
 /// Fills with bytes from the kernel's random generator.
 void random_bytes(void* out, std::size_t size);

@@ -1,0 +1,210 @@
+#include "worker.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace perf {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::duration time) {
+    return std::chrono::duration<double, std::micro>(time).count();
+}
+
+}  // namespace
+
+std::size_t buffer_bytes(const Options& options, int ranks) {
+    // More than the last-level cache of most machines, over all ranks and both buffers; not more than the run touches.
+    const std::size_t room = (std::size_t{64} << 20) / static_cast<std::size_t>(ranks);
+    const auto operations = static_cast<std::size_t>(options.iterations) * static_cast<std::size_t>(options.aggregate);
+    return std::max(options.max_bytes, std::min(room, options.max_bytes * operations));
+}
+
+Worker::Worker(World& world, const Options& options, const Collective& collective, Report* report, int thread)
+    : world_(world), options_(options), collective_(collective), report_(report), thread_(thread) {
+    constexpr std::size_t largest_element = 8;
+    const std::size_t unalign = static_cast<std::size_t>(options.unalign) * largest_element;
+    const std::size_t bytes = buffer_bytes(options, world.ranks()) + unalign;
+    int rank = world.first_rank(thread);
+    for (tuttiComm_t comm : world.join(thread)) {
+        tuttiStream_t stream = nullptr;
+        if (!options.null_stream) expect(tuttiStreamCreate(&stream), comm, rank);
+        members_.push_back(
+            {rank++, comm, stream, tuttiSum, Buffer(bytes, options.mapped), Buffer(bytes, options.mapped)});
+    }
+}
+
+Worker::~Worker() {
+    for (const Member& member : members_)
+        if (member.stream) tuttiStreamDestroy(member.stream);
+}
+
+void Worker::run() {
+    const std::vector<Op> none{Op::none};
+    for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle)
+        for (const tuttiDataType_t type : options_.types)
+            for (const Op op : collective_.reduces ? options_.ops : none) run_all_roots(type, op);
+}
+
+void Worker::run_all_roots(tuttiDataType_t type, Op op) {
+    create_ops(type, op);
+    if (!collective_.has_root) {
+        run_sizes(type, op, -1);
+    } else if (options_.root >= 0) {
+        run_sizes(type, op, options_.root);
+    } else {
+        for (int root = 0; root < world_.ranks(); ++root) run_sizes(type, op, root);
+    }
+    destroy_ops(op);
+}
+
+Worker::Row Worker::row_of(std::size_t bytes, tuttiDataType_t type, Op op, int root) const {
+    const Shape shape = collective_.shape(bytes / size_of(type), world_.ranks());
+    return {type, op, root, shape, std::max(shape.send, shape.receive) * size_of(type)};
+}
+
+void Worker::run_sizes(tuttiDataType_t type, Op op, int root) {
+    world_.barrier(thread_);
+    warm_up(row_of(options_.max_bytes, type, op, root));
+    warm_up(row_of(options_.min_bytes, type, op, root));
+    for (std::size_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes = options_.next(bytes)) {
+        const Row row = row_of(bytes, type, op, root);
+        if (report_) report_->begin({row.bytes, row.shape.count, type, op, root});
+        for (const bool in_place : {false, true}) {
+            if (in_place && !collective_.has_in_place) {
+                if (report_) report_->half(nullptr, true);
+                continue;
+            }
+            const Measurement measured = measure(row, in_place);
+            if (report_) report_->half(&measured, in_place);
+        }
+        if (report_) report_->end_of_row();
+    }
+}
+
+void Worker::create_ops(tuttiDataType_t type, Op op) {
+    static constexpr tuttiRedOp_t plain[] = {tuttiSum, tuttiProd, tuttiMax, tuttiMin, tuttiAvg};
+    for (Member& member : members_) {
+        std::uint64_t scalar = premul_scalar(type, member.rank);
+        if (op == Op::mulsum)
+            expect(tuttiRedOpCreatePreMulSum(&member.op, &scalar, type, tuttiScalarHostImmediate, member.comm),
+                   member.comm, member.rank);
+        else
+            member.op = op == Op::none ? tuttiSum : plain[static_cast<int>(op)];
+    }
+}
+
+void Worker::destroy_ops(Op op) {
+    if (op != Op::mulsum) return;
+    for (Member& member : members_) expect(tuttiRedOpDestroy(member.op, member.comm), member.comm, member.rank);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// timing
+
+std::byte* Worker::start(const Buffer& buffer, tuttiDataType_t type) const {
+    return buffer.data() + static_cast<std::size_t>(options_.unalign) * size_of(type);
+}
+
+void Worker::issue(const Row& row, bool in_place, std::size_t offset) {
+    const bool group = members_.size() > 1;
+    if (group) expect(tuttiGroupStart(), nullptr, members_[0].rank);
+    for (const Member& m : members_) {
+        std::byte* receive = start(m.receive, row.type) + offset;
+        const std::byte* send = start(m.send, row.type) + offset;
+        if (in_place) {
+            const std::size_t part = static_cast<std::size_t>(m.rank) * size_of(row.type);
+            send = receive + part * row.shape.send_in_place;
+            receive += part * row.shape.receive_in_place;
+        }
+        expect(collective_.call({send, receive, row.shape.count, row.type, m.op, row.root, m.rank, world_.ranks(),
+                                 m.comm, m.stream}),
+               m.comm, m.rank);
+    }
+    if (group) expect(tuttiGroupEnd(), nullptr, members_[0].rank);
+}
+
+void Worker::complete() {
+    for (const Member& member : members_)
+        if (member.stream) expect(tuttiStreamSynchronize(member.stream), member.comm, member.rank);
+}
+
+void Worker::warm_up(const Row& row) {
+    for (int i = 0; i < options_.warmup; ++i) issue(row, false, 0);
+    complete();
+}
+
+/// Microseconds per operation on this thread.
+double Worker::time(const Row& row, bool in_place, std::vector<double>& iterations) {
+    const std::size_t last_offset = buffer_bytes(options_, world_.ranks()) - row.bytes;
+    std::size_t offset = 0;
+    const auto begin = Clock::now();
+    auto last = begin;
+    for (int i = 0; i < options_.iterations; ++i) {
+        if (options_.aggregate > 1) expect(tuttiGroupStart(), nullptr, members_[0].rank);
+        for (int j = 0; j < options_.aggregate; ++j) {
+            issue(row, in_place, offset);
+            offset = offset + row.bytes <= last_offset ? offset + row.bytes : 0;
+        }
+        if (options_.aggregate > 1) expect(tuttiGroupEnd(), nullptr, members_[0].rank);
+        if (options_.blocking) {
+            complete();
+            world_.barrier(thread_);
+        }
+        if (options_.per_iteration) {
+            complete();
+            const auto now = Clock::now();
+            iterations.push_back(microseconds(now - last) / options_.aggregate);
+            last = now;
+        }
+    }
+    const auto issued = Clock::now();
+    complete();
+    const auto end = options_.cpu_time ? issued : Clock::now();
+    return microseconds(end - begin) / options_.iterations / options_.aggregate;
+}
+
+double Worker::averaged(double value) {
+    switch (options_.average) {
+        case Average::min:
+            return world_.combine(thread_, value, tuttiMin);
+        case Average::max:
+            return world_.combine(thread_, value, tuttiMax);
+        case Average::rank0:
+            return world_.combine(thread_, world_.is_main(thread_) ? value : 0, tuttiSum);
+        case Average::mean:
+            break;
+    }
+    return world_.combine(thread_, value, tuttiSum) / (world_.processes() * options_.threads);
+}
+
+void Worker::average_iterations(std::vector<double>& iterations) {
+    for (double& time : iterations) time = averaged(time);
+    const auto skipped = std::min(iterations.size() - 1, static_cast<std::size_t>(options_.skip_iterations));
+    iterations.erase(iterations.begin(), iterations.begin() + static_cast<std::ptrdiff_t>(skipped));
+}
+
+Measurement Worker::measure(const Row& row, bool in_place) {
+    issue(row, in_place, 0);
+    complete();
+    world_.barrier(thread_);
+
+    Measurement m;
+    std::vector<double> iterations;
+    m.microseconds = averaged(time(row, in_place, iterations));
+    if (options_.per_iteration) {
+        average_iterations(iterations);
+        m.iterations = summary_of(iterations);
+    }
+    if (m.microseconds > 0) m.algorithm_bandwidth = static_cast<double>(row.bytes) / m.microseconds / 1e3;
+    m.bus_bandwidth = m.algorithm_bandwidth * collective_.bus_factor(world_.ranks());
+
+    for (int check = 0; check < options_.checks && m.wrong.value_or(0) == 0; ++check)
+        m.wrong = world_.combine(thread_, wrong_elements(row, in_place), tuttiSum);
+    if (options_.error) m.error = world_.combine(thread_, largest_error(row, in_place), tuttiMax);
+    return m;
+}
+
+}  // namespace perf

@@ -1,0 +1,72 @@
+// One thread's part in the measurements: its ranks' buffers and streams, the timed loop, the check.
+#pragma once
+
+#include <vector>
+
+#include "buffer.hpp"
+#include "collectives.hpp"
+#include "image.hpp"
+#include "report.hpp"
+#include "world.hpp"
+
+namespace perf {
+
+/// Bytes of a buffer: the largest message, and room to shift the smaller ones, so that caches don't lie.
+std::size_t buffer_bytes(const Options& options, int ranks);
+
+class Worker {
+  public:
+    /// report: of the process's first thread, else nullptr.
+    Worker(World& world, const Options& options, const Collective& collective, Report* report, int thread);
+    ~Worker();
+
+    void run();
+
+  private:
+    struct Member {
+        int rank;
+        tuttiComm_t comm;
+        tuttiStream_t stream;
+        tuttiRedOp_t op;
+        Buffer send;
+        Buffer receive;
+    };
+
+    /// What a row's messages look like.
+    struct Row {
+        tuttiDataType_t type;
+        Op op;
+        int root;
+        Shape shape;
+        std::size_t bytes;  // of the larger side: the size that is printed, and the shift from operation to operation
+    };
+
+    void run_all_roots(tuttiDataType_t type, Op op);
+    void run_sizes(tuttiDataType_t type, Op op, int root);
+    Row row_of(std::size_t bytes, tuttiDataType_t type, Op op, int root) const;
+    void create_ops(tuttiDataType_t type, Op op);
+    void destroy_ops(Op op);
+
+    void warm_up(const Row& row);
+    Measurement measure(const Row& row, bool in_place);
+    double time(const Row& row, bool in_place, std::vector<double>& iterations);
+    std::byte* start(const Buffer& buffer, tuttiDataType_t type) const;
+    void issue(const Row& row, bool in_place, std::size_t offset);
+    void complete();
+    double averaged(double value);
+    void average_iterations(std::vector<double>& iterations);
+
+    double wrong_elements(const Row& row, bool in_place);
+    double largest_error(const Row& row, bool in_place);
+
+    World& world_;
+    const Options& options_;
+    const Collective& collective_;
+    Report* report_;
+    int thread_;
+    std::vector<Member> members_;
+    std::uint64_t seed_ = 0;
+    int complaints_ = 0;
+};
+
+}  // namespace perf

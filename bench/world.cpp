@@ -1,0 +1,148 @@
+#include "world.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+namespace perf {
+
+namespace {
+
+std::function<void(const std::string&)> listener;
+
+double folded(double a, double b, tuttiRedOp_t how) {
+    return how == tuttiMax ? std::max(a, b) : how == tuttiMin ? std::min(a, b) : a + b;
+}
+
+}  // namespace
+
+void on_failure(std::function<void(const std::string&)> f) {
+    listener = std::move(f);
+}
+
+void fail(ExitCode code, const std::string& why) {
+    // The first thread that fails speaks for the process; the others may be waiting for it in a barrier, so nobody
+    // returns.
+    static std::mutex mutex;
+    mutex.lock();
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", why.c_str());
+    if (listener) listener(why);
+    _exit(code);
+}
+
+void expect(tuttiResult_t result, tuttiComm_t comm, int rank) {
+    if (result == tuttiSuccess) return;
+    const std::string text = tuttiGetLastError(comm);
+    const std::string who = rank < 0 ? "" : "rank " + std::to_string(rank) + ": ";
+    fail(result == tuttiTimeout ? exit_timeout : exit_library,
+         who + (text.empty() ? tuttiGetErrorString(result) : text));
+}
+
+World::World(const Options& options)
+    : options_(options),
+      threads_(options.threads),
+      ranks_per_thread_(options.ranks_per_thread),
+      local_ranks_(threads_ * ranks_per_thread_),
+      comms_(static_cast<std::size_t>(local_ranks_)),
+      threads_barrier_(threads_),
+      of_threads_(static_cast<std::size_t>(threads_)) {
+    const tuttiConfig_t configuration = config();
+    expect(tuttiCommInitEnv(&processes_comm_, &configuration), nullptr, -1);
+    expect(tuttiCommCount(processes_comm_, &processes_), nullptr, -1);
+    expect(tuttiCommUserRank(processes_comm_, &process_), nullptr, -1);
+    if (local_ranks_ == 1) {
+        comms_[0] = processes_comm_;
+        return;
+    }
+    const bool configured = !options.algorithm.empty() || !options.transport.empty() || options.timeout_seconds > 0;
+    if (processes_ == 1 && !configured && !options.parallel_init) {
+        expect(tuttiCommInitAll(comms_.data(), local_ranks_, nullptr), nullptr, -1);
+        return;
+    }
+    share_unique_id();
+    if (!options.parallel_init) init(0, local_ranks_);
+}
+
+tuttiConfig_t World::config() const {
+    tuttiConfig_t configuration = TUTTI_CONFIG_INITIALIZER;
+    if (options_.timeout_seconds > 0) configuration.timeoutMs = options_.timeout_seconds * 1000;
+    if (!options_.algorithm.empty()) configuration.algorithm = options_.algorithm.c_str();
+    if (!options_.transport.empty()) configuration.transport = options_.transport.c_str();
+    configuration.commName = "perf";
+    return configuration;
+}
+
+void World::share_unique_id() {
+    if (process_ == 0) expect(tuttiGetUniqueId(&id_), nullptr, -1);
+    expect(tuttiBroadcast(&id_, &id_, sizeof id_, tuttiUint8, 0, processes_comm_, nullptr), processes_comm_, process_);
+}
+
+void World::init(int first, int count) {
+    const tuttiConfig_t configuration = config();
+    const int rank = process_ * local_ranks_ + first;
+    expect(tuttiGroupStart(), nullptr, rank);
+    for (int i = 0; i < count; ++i)
+        expect(tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(first + i)], ranks(), id_, rank + i,
+                                       &configuration),
+               nullptr, rank + i);
+    expect(tuttiGroupEnd(), nullptr, rank);
+}
+
+std::span<tuttiComm_t> World::join(int thread) {
+    const int first = thread * ranks_per_thread_;
+    if (comms_[static_cast<std::size_t>(first)] == nullptr) init(first, ranks_per_thread_);
+    return std::span(comms_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(ranks_per_thread_));
+}
+
+void World::among_processes(std::span<double> values, tuttiRedOp_t how) {
+    if (processes_ == 1) return;
+    expect(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiDouble, how, processes_comm_, nullptr),
+           processes_comm_, process_);
+}
+
+void World::barrier(int thread) {
+    combine(thread, 0, tuttiSum);
+}
+
+double World::combine(int thread, double value, tuttiRedOp_t how) {
+    combine(thread, std::span(&value, 1), how);
+    return value;
+}
+
+void World::combine(int thread, std::span<double> values, tuttiRedOp_t how) {
+    of_threads_[static_cast<std::size_t>(thread)].assign(values.begin(), values.end());
+    threads_barrier_.arrive_and_wait();
+    if (thread == 0) {
+        combined_ = of_threads_[0];
+        for (std::size_t t = 1; t < of_threads_.size(); ++t)
+            for (std::size_t i = 0; i < combined_.size(); ++i)
+                combined_[i] = folded(combined_[i], of_threads_[t][i], how);
+        among_processes(combined_, how);
+    }
+    // Nobody comes back to overwrite combined_ before all have copied it: thread 0 does so behind the barrier above.
+    threads_barrier_.arrive_and_wait();
+    std::copy(combined_.begin(), combined_.end(), values.begin());
+}
+
+std::vector<std::string> World::gather(const std::string& line) {
+    constexpr std::size_t longest = 256;
+    std::vector<char> mine(longest), all(longest * static_cast<std::size_t>(processes_));
+    std::memcpy(mine.data(), line.data(), std::min(line.size(), longest - 1));
+    expect(tuttiAllGather(mine.data(), all.data(), longest, tuttiChar, processes_comm_, nullptr), processes_comm_,
+           process_);
+    std::vector<std::string> lines;
+    for (std::size_t p = 0; p < all.size(); p += longest) lines.emplace_back(&all[p]);
+    return lines;
+}
+
+void World::leave() {
+    for (std::size_t i = 0; i < comms_.size(); ++i)
+        expect(tuttiCommDestroy(comms_[i]), nullptr, first_rank(0) + static_cast<int>(i));
+    if (local_ranks_ > 1) expect(tuttiCommDestroy(processes_comm_), nullptr, first_rank(0));
+}
+
+}  // namespace perf

@@ -1,0 +1,102 @@
+#include "api/checks.hpp"
+
+#include <cstdint>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t bytes_limit = SIZE_MAX / 4;
+
+/// Which of the two buffers this rank uses, and how many times `count` elements each has.
+struct Extent {
+    bool reads, writes;
+    std::size_t input_rows, output_rows;
+};
+
+Extent extent_of(const Arguments& a, Rank rank, int ranks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    switch (a.collective) {
+        case Collective::all_reduce: return {true, true, 1, 1};
+        case Collective::reduce_scatter: return {true, true, n, 1};
+        case Collective::all_gather: return {true, true, 1, n};
+        case Collective::broadcast: return {rank == a.root, true, 1, 1};
+        case Collective::reduce: return {true, rank == a.root, 1, 1};
+        case Collective::send: return {true, false, 1, 0};
+        case Collective::recv: return {false, true, 0, 1};
+    }
+    return {};
+}
+
+void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
+    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
+    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name, pointer,
+             alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
+}
+
+void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank rank) {
+    const auto in = reinterpret_cast<std::uintptr_t>(a.input), out = reinterpret_cast<std::uintptr_t>(a.output);
+    if (in + row * e.input_rows <= out || out + row * e.output_rows <= in) return;
+    const auto r = static_cast<std::size_t>(rank);
+    const std::uintptr_t in_place_in = a.collective == Collective::reduce_scatter ? in + r * row : in;
+    const std::uintptr_t in_place_out = a.collective == Collective::all_gather ? out + r * row : out;
+    if (in_place_in == in_place_out) return;
+    fail(tuttiInvalidArgument, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap without being in place",
+         a.function, a.input, row * e.input_rows, a.output, row * e.output_rows);
+}
+
+void set_op(const Arguments& a, const std::vector<PremultipliedSum>& ops, Operation& o) {
+    switch (static_cast<int>(a.op)) {
+        case tuttiSum: o.op = ReduceOp::sum; break;
+        case tuttiProd: o.op = ReduceOp::prod; break;
+        case tuttiMax: o.op = ReduceOp::max; break;
+        case tuttiMin: o.op = ReduceOp::min; break;
+        case tuttiAvg: o.average = true; break;
+        default: {
+            const int number = static_cast<int>(a.op) - tuttiNumOps;
+            if (number < 0 || static_cast<std::size_t>(number) >= ops.size() || !ops[static_cast<std::size_t>(number)].alive)
+                fail(tuttiInvalidArgument, "%s: op %d is unknown or was destroyed", a.function, static_cast<int>(a.op));
+            const PremultipliedSum& op = ops[static_cast<std::size_t>(number)];
+            if (op.type != o.type)
+                fail(tuttiInvalidArgument, "%s: the pre-multiplied sum was made for %s, the data is %s", a.function,
+                     std::string(name_of(op.type)).c_str(), std::string(name_of(o.type)).c_str());
+            o.premultiply = true;
+            o.scalar = op.scalar;
+            o.immediate = op.immediate;
+        }
+    }
+    o.call_op = static_cast<std::uint8_t>(o.premultiply ? 5 : static_cast<int>(a.op));
+}
+
+}  // namespace
+
+DataType check_type(const char* function, tuttiDataType_t type) {
+    if (static_cast<int>(type) < 0 || static_cast<int>(type) >= tuttiNumTypes)
+        fail(tuttiInvalidArgument, "%s: type %d is unknown", function, static_cast<int>(type));
+    return static_cast<DataType>(type);
+}
+
+Operation check(const Arguments& a, const Communicator& comm, const std::vector<PremultipliedSum>& ops) {
+    Operation o;
+    o.collective = a.collective;
+    o.type = check_type(a.function, a.type);
+    o.count = a.count;
+    o.root = a.root;
+    o.input = a.input;
+    o.output = a.output;
+    if (a.root < 0 || a.root >= comm.ranks())
+        fail(tuttiInvalidArgument, "%s: %s is %d; the communicator has ranks 0 to %d", a.function,
+             has_root(a.collective) ? "root" : "peer", a.root, comm.ranks() - 1);
+    if (reduces(a.collective)) set_op(a, ops, o);
+    const std::size_t size = size_of(o.type);
+    if (a.count > bytes_limit / size / static_cast<std::size_t>(comm.ranks()))
+        fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
+    if (a.count == 0) return o;
+    const Extent e = extent_of(a, comm.rank(), comm.ranks());
+    if (e.reads) check_pointer(a, "sendbuff", a.input, size);
+    if (e.writes) check_pointer(a, "recvbuff", a.output, size);
+    if (e.reads && e.writes) check_overlap(a, e, a.count * size, comm.rank());
+    return o;
+}
+
+}  // namespace tutti

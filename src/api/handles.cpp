@@ -1,0 +1,86 @@
+#include "api/handles.hpp"
+
+#include <map>
+#include <shared_mutex>
+
+namespace tutti {
+namespace {
+
+/// Streams by handle. A handle is a number, never used twice, so a destroyed or foreign one is simply not found.
+struct Streams {
+    std::shared_mutex mutex;
+    std::map<tuttiStream_t, StreamPtr> living;
+    std::uintptr_t next = 16;
+};
+
+Streams& streams() {
+    static Streams* instance = new Streams;
+    return *instance;
+}
+
+std::string& error_text() {
+    static thread_local std::string text;
+    return text;
+}
+
+}  // namespace
+
+tuttiComm& checked(tuttiComm_t handle) {
+    if (handle == nullptr) fail(tuttiInvalidArgument, "the communicator is NULL");
+    if (handle->magic.load(std::memory_order_acquire) == tuttiComm::living) return *handle;
+    if (handle->magic.load(std::memory_order_acquire) == tuttiComm::dead)
+        fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    fail(tuttiInvalidArgument, "%p is no communicator", static_cast<void*>(handle));
+}
+
+CommunicatorPtr communicator(tuttiComm_t handle) {
+    tuttiComm& h = checked(handle);
+    std::lock_guard lock(h.mutex);
+    if (!h.comm) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    return h.comm;
+}
+
+tuttiComm_t new_handle(CommunicatorPtr comm) {
+    static std::mutex mutex;
+    static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good
+    auto handle = std::make_unique<tuttiComm>();
+    handle->turnstile = comm->turnstile();
+    handle->comm = std::move(comm);
+    std::lock_guard lock(mutex);
+    all->push_back(std::move(handle));
+    return all->back().get();
+}
+
+StreamPtr stream_of(tuttiStream_t handle) {
+    if (handle == nullptr) return nullptr;
+    std::shared_lock lock(streams().mutex);
+    const auto found = streams().living.find(handle);
+    if (found == streams().living.end())
+        fail(tuttiInvalidArgument, "%p is no stream of this library, or was destroyed", handle);
+    return found->second;
+}
+
+tuttiStream_t new_stream() {
+    auto stream = std::make_shared<Stream>();
+    std::unique_lock lock(streams().mutex);
+    auto* handle = reinterpret_cast<tuttiStream_t>(streams().next += 16);
+    streams().living[handle] = std::move(stream);
+    return handle;
+}
+
+void destroy_stream(tuttiStream_t handle) {
+    StreamPtr last = stream_of(handle);
+    if (!last) fail(tuttiInvalidArgument, "the null stream can't be destroyed");
+    std::unique_lock lock(streams().mutex);
+    streams().living.erase(handle);
+    lock.unlock();  // the worker finishes what was enqueued as `last` goes
+}
+
+tuttiResult_t keep(const Error& error) {
+    error_text() = error.what();
+    return error.code();
+}
+
+const std::string& last_error() { return error_text(); }
+
+}  // namespace tutti

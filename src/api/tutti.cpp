@@ -1,0 +1,347 @@
+// The C API: checks, handles, and the shortest way from a call to its execution.
+#include "tutti/tutti.h"
+
+#include <cstring>
+#include <memory>
+
+#include "api/checks.hpp"
+#include "api/handles.hpp"
+#include "transport/regions.hpp"
+
+using namespace tutti;
+
+namespace {
+
+/// A refused call inside a group spoils the group.
+template <class Body>
+tuttiResult_t grouped(Body&& body) {
+    return guarded([&] {
+        try {
+            body();
+        } catch (const Error& error) {
+            if (Group::is_open()) Group::mine().refuse(error);
+            throw;
+        }
+    });
+}
+
+/// Keeps a turn for as long as it lives.
+class Turn {
+  public:
+    explicit Turn(Turnstile& turnstile) : turnstile_(turnstile) { turnstile_.enter(turnstile_.ticket()); }
+    ~Turn() { turnstile_.leave(); }
+    Turn(const Turn&) = delete;
+
+  private:
+    Turnstile& turnstile_;
+};
+
+bool is_pair(const Operation& o) { return o.collective == Collective::send || o.collective == Collective::recv; }
+
+Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
+    if (comm == nullptr) fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
+    if (h.finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", arguments.function);
+    const Operation operation = check(arguments, *comm, h.ops);
+    if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
+    return operation;
+}
+
+tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
+    return grouped([&] {
+        tuttiComm& h = checked(handle);
+        if (stream == nullptr && !Group::is_open()) {  // here and now: the way of small messages, without locks
+            Turn turn(*h.turnstile);
+            const Operation operation = prepare(arguments, h, h.comm.get());
+            if (is_pair(operation) && operation.root == h.comm->rank())
+                fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+            if (operation.count > 0) run_one(*h.comm, operation);
+            return;
+        }
+        CommunicatorPtr comm = communicator(handle);
+        const Operation operation = prepare(arguments, h, comm.get());
+        StreamPtr queue = stream_of(stream);
+        if (operation.count == 0) return;
+        if (Group::is_open())
+            Group::mine().add({std::move(comm), std::move(queue), operation});
+        else if (is_pair(operation) && operation.root == comm->rank())
+            fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+        else
+            issue({{std::move(comm), std::move(queue), operation}});
+    });
+}
+
+void check_ranks(const char* function, const void* comm, int ranks) {
+    if (comm == nullptr) fail(tuttiInvalidArgument, "%s: comm is NULL", function);
+    if (ranks < 1) fail(tuttiInvalidArgument, "%s: nranks is %d; at least 1 was expected", function, ranks);
+}
+
+void wait_until_idle(Communicator& comm) { Turn turn(*comm.turnstile()); }
+
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this error.
+CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
+    tuttiComm& h = checked(handle);
+    CommunicatorPtr comm = communicator(handle);
+    std::uint32_t expected = tuttiComm::living;
+    if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
+        fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    if (now != nullptr) comm->fail(*now);
+    Turn turn(*h.turnstile);
+    std::lock_guard lock(h.mutex);
+    h.comm.reset();
+    return comm;
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiGetVersion(int* version) {
+    return guarded([&] {
+        if (version == nullptr) fail(tuttiInvalidArgument, "tuttiGetVersion: version is NULL");
+        *version = TUTTI_VERSION_CODE;
+    });
+}
+
+const char* tuttiGetErrorString(tuttiResult_t result) {
+    switch (result) {
+        case tuttiSuccess: return "no error";
+        case tuttiUnhandledCudaError: return "unhandled cuda error";
+        case tuttiSystemError: return "system error: tuttiGetLastError() has the details";
+        case tuttiInternalError: return "internal error: a defect of Tutti";
+        case tuttiInvalidArgument: return "invalid argument: tuttiGetLastError() says which";
+        case tuttiInvalidUsage: return "invalid usage: tuttiGetLastError() says how";
+        case tuttiRemoteError: return "a peer died, aborted or failed: tuttiGetLastError() names it";
+        case tuttiInProgress: return "operation in progress";
+        case tuttiTimeout: return "timeout: tuttiGetLastError() says for whom";
+        default: return "unknown result code";
+    }
+}
+
+const char* tuttiGetLastError(tuttiComm_t handle) {
+    static thread_local std::string text;
+    text = last_error();
+    if (handle != nullptr) {
+        try {
+            if (const std::optional<Fault> fault = communicator(handle)->fault()) text = fault->text;
+        } catch (const std::exception&) {
+            return text.c_str();  // no living communicator: the thread's own error stands
+        }
+    }
+    return text.c_str();
+}
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
+    return guarded([&] {
+        if (id == nullptr) fail(tuttiInvalidArgument, "tuttiGetUniqueId: id is NULL");
+        *id = Identity::create().to_unique_id();
+    });
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank) {
+    return tuttiCommInitRankConfig(comm, nranks, id, rank, nullptr);
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
+                                      const tuttiConfig_t* config) {
+    return grouped([&] {
+        check_ranks("tuttiCommInitRank", comm, nranks);
+        if (rank < 0 || rank >= nranks)
+            fail(tuttiInvalidArgument, "tuttiCommInitRank: rank is %d; 0 to %d was expected", rank, nranks - 1);
+        const Options options = Options::from(config);
+        const Identity identity = Identity::from(id);
+        const auto join = [=] { *comm = new_handle(Communicator::join(identity, rank, nranks, options)); };
+        if (Group::is_open())
+            Group::mine().add_join(join);
+        else
+            join();
+    });
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices) {
+    return guarded([&] {
+        check_ranks("tuttiCommInitAll", comms, nranks);
+        if (devices != nullptr)
+            fail(tuttiInvalidArgument, "tuttiCommInitAll: devices must be NULL: this build has CPU ranks only");
+        std::vector<std::unique_ptr<Communicator>> all = Communicator::in_process(nranks, Options::from(nullptr));
+        for (std::size_t rank = 0; rank < all.size(); ++rank) comms[rank] = new_handle(std::move(all[rank]));
+    });
+}
+
+tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
+    return grouped([&] {
+        check_ranks("tuttiCommInitEnv", comm, 1);
+        const Options options = Options::from(config);
+        const Launch launch = Launch::from_environment();
+        const auto join = [=] {
+            *comm = new_handle(Communicator::join(launch.identity, launch.rank, launch.ranks, options));
+        };
+        if (Group::is_open())
+            Group::mine().add_join(join);
+        else
+            join();
+    });
+}
+
+tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) {
+    return guarded([&] {
+        if (count == nullptr) fail(tuttiInvalidArgument, "tuttiCommCount: count is NULL");
+        *count = communicator(comm)->ranks();
+    });
+}
+
+tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
+    return guarded([&] {
+        if (rank == nullptr) fail(tuttiInvalidArgument, "tuttiCommUserRank: rank is NULL");
+        *rank = communicator(comm)->rank();
+    });
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
+    return guarded([&] {
+        CommunicatorPtr c = communicator(comm);
+        wait_until_idle(*c);
+        comm->finalized = true;
+        if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+    });
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+    return guarded([&] {
+        take(comm)->leave();
+    });
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
+    return guarded([&] {
+        const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
+        take(comm, &aborted)->leave();
+    });
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
+    return guarded([&] {
+        if (asyncError == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetAsyncError: asyncError is NULL");
+        const std::optional<Fault> fault = communicator(comm)->fault();
+        *asyncError = fault ? fault->code : tuttiSuccess;
+    });
+}
+
+tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
+    return guarded([&] {
+        if (ptr == nullptr) fail(tuttiInvalidArgument, "tuttiMemAlloc: ptr is NULL");
+        *ptr = allocate_region(size);
+    });
+}
+
+tuttiResult_t tuttiMemFree(void* ptr) {
+    return guarded([&] {
+        if (ptr != nullptr) free_region(ptr);
+    });
+}
+
+tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
+    return guarded([&] {
+        if (stream == nullptr) fail(tuttiInvalidArgument, "tuttiStreamCreate: stream is NULL");
+        *stream = new_stream();
+    });
+}
+
+tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
+    return guarded([&] {
+        StreamPtr s = stream_of(stream);
+        if (!s) return;  // the null stream has finished whatever it was given
+        if (const std::optional<Error> error = s->synchronize()) throw *error;
+    });
+}
+
+tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
+    bool idle = true;
+    const tuttiResult_t result = guarded([&] {
+        if (const StreamPtr s = stream_of(stream)) idle = s->idle();
+    });
+    return result == tuttiSuccess && !idle ? tuttiInProgress : result;
+}
+
+tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
+    return guarded([&] { destroy_stream(stream); });
+}
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t type,
+                                        tuttiScalarResidence_t residence, tuttiComm_t comm) {
+    return guarded([&] {
+        const char* function = "tuttiRedOpCreatePreMulSum";
+        if (op == nullptr || scalar == nullptr)
+            fail(tuttiInvalidArgument, "%s: %s is NULL", function, op == nullptr ? "op" : "scalar");
+        PremultipliedSum sum{check_type(function, type), nullptr, 0, true};
+        if (residence == tuttiScalarHostImmediate)
+            std::memcpy(&sum.immediate, scalar, size_of(sum.type));
+        else if (residence == tuttiScalarDevice)
+            sum.scalar = scalar;
+        else
+            fail(tuttiInvalidArgument, "%s: residence %d is unknown", function, static_cast<int>(residence));
+        tuttiComm& h = checked(comm);
+        std::lock_guard lock(h.mutex);
+        std::size_t number = 0;
+        while (number < h.ops.size() && h.ops[number].alive) ++number;
+        if (number == h.ops.size()) h.ops.emplace_back();
+        h.ops[number] = sum;
+        *op = static_cast<tuttiRedOp_t>(static_cast<int>(tuttiNumOps) + static_cast<int>(number));
+    });
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
+    return guarded([&] {
+        tuttiComm& h = checked(comm);
+        std::lock_guard lock(h.mutex);
+        const int number = static_cast<int>(op) - tuttiNumOps;
+        if (number < 0 || static_cast<std::size_t>(number) >= h.ops.size() || !h.ops[static_cast<std::size_t>(number)].alive)
+            fail(tuttiInvalidArgument, "tuttiRedOpDestroy: op %d is not one of tuttiRedOpCreatePreMulSum, or was destroyed",
+                 static_cast<int>(op));
+        h.ops[static_cast<std::size_t>(number)].alive = false;
+    });
+}
+
+tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiAllReduce", Collective::all_reduce, sendbuff, recvbuff, count, type, op, 0}, comm, stream);
+}
+
+tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t type,
+                                 tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiReduceScatter", Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op, 0}, comm, stream);
+}
+
+tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t type, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+    return call({"tuttiAllGather", Collective::all_gather, sendbuff, recvbuff, sendcount, type, tuttiSum, 0}, comm, stream);
+}
+
+tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiBroadcast", Collective::broadcast, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op, int root,
+                          tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiReduce", Collective::reduce, sendbuff, recvbuff, count, type, op, root}, comm, stream);
+}
+
+tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                        tuttiStream_t stream) {
+    return call({"tuttiSend", Collective::send, sendbuff, nullptr, count, type, tuttiSum, peer}, comm, stream);
+}
+
+tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                        tuttiStream_t stream) {
+    return call({"tuttiRecv", Collective::recv, nullptr, recvbuff, count, type, tuttiSum, peer}, comm, stream);
+}
+
+tuttiResult_t tuttiGroupStart(void) {
+    return guarded([] { Group::start(); });
+}
+
+tuttiResult_t tuttiGroupEnd(void) {
+    return guarded([] { Group::mine().end(); });
+}
+
+}  // extern "C"

@@ -1,0 +1,254 @@
+#include "bootstrap/connection.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/result.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+// A stranger has this long to prove himself and to say who he is; whoever connects waits a little longer than that.
+constexpr std::chrono::milliseconds stranger_limit{2000}, dial_limit{5000};
+
+// A peer on another host that is cut off or loses power sends no end of file. These notice it within about 15 s.
+void prepare_tcp(int fd) {
+    const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15000);
+}
+
+struct ControlRoom {
+    alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+}  // namespace
+
+Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator,
+                       const Secret& secret, std::uint64_t tag)
+    : service_(service), user_(&user), fd_(std::move(fd)), address_(address), initiator_(initiator),
+      handshake_(secret, tag, initiator) {
+    if (!address.is_local()) prepare_tcp(fd_.get());
+}
+
+std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, std::uint32_t events,
+                                              std::chrono::milliseconds limit) {
+    made->service_.watch(made->fd_.get(), events, made);
+    made->limit_ = made->service_.after(limit, [weak = std::weak_ptr<Connection>(made)] {
+        const auto c = weak.lock();
+        if (!c || c->is_closed()) return;
+        c->limit_.reset();
+        c->lose(c->state_ == State::connecting ? "it did not answer within 5 s" : "it did not prove itself in time");
+    });
+    return made;
+}
+
+std::shared_ptr<Connection> Connection::dial(Service& service, ConnectionUser& user, const Address& address,
+                                             const Secret& secret, std::uint64_t tag) {
+    Fd fd = connect_to(address);
+    if (!fd) return nullptr;
+    std::shared_ptr<Connection> made(new Connection(service, user, std::move(fd), address, true, secret, tag));
+    return start(std::move(made), EPOLLIN | EPOLLOUT, dial_limit);
+}
+
+std::shared_ptr<Connection> Connection::answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
+                                               const Secret& secret, std::uint64_t tag) {
+    std::shared_ptr<Connection> made(new Connection(service, user, std::move(fd), listener, false, secret, tag));
+    made->state_ = State::hello;
+    return start(std::move(made), EPOLLIN, stranger_limit);
+}
+
+Connection::~Connection() { close(); }
+
+void Connection::close() {
+    if (is_closed()) return;
+    if (state_ == State::open) flush();
+    if (limit_) service_.cancel(*limit_);
+    limit_.reset();
+    state_ = State::closed;
+    service_.unwatch(fd_.get());
+    fd_.reset();
+    outgoing_.clear();
+}
+
+void Connection::lose_errno(int error) { lose(Loss{error, false, std::strerror(error)}); }
+
+void Connection::lose(const Loss& loss) {
+    if (is_closed()) return;
+    const auto self = shared_from_this();
+    outgoing_.clear();
+    close();
+    user_->closed(*this, loss);
+}
+
+void Connection::recognise() {
+    recognised_ = true;
+    if (limit_) service_.cancel(*limit_);
+    limit_.reset();
+}
+
+void Connection::ready(std::uint32_t events) {
+    if (is_closed()) return;
+    if (state_ == State::connecting) return finish_connecting();
+    if (events & EPOLLOUT) flush();
+    if (!is_closed() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) receive();
+}
+
+void Connection::finish_connecting() {
+    int trouble = 0;
+    socklen_t size = sizeof trouble;
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &trouble, &size);
+    if (trouble != 0) return lose_errno(trouble);
+    if (address_.is_local() && !peer_is_this_user(fd_.get())) return lose("it belongs to another user");
+    state_ = State::hello;
+    waits_to_write_ = true;
+    enqueue(handshake_.hello());
+    flush();
+}
+
+// One read per wake-up: the kernel tells again if there is more, and no connection can starve the others.
+void Connection::receive() {
+    static thread_local std::byte buffer[1 << 16];
+    ControlRoom control;
+    iovec io{buffer, sizeof buffer};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    // Descriptors are only taken from peers that have proven themselves; the kernel closes those of others.
+    if (address_.is_local() && is_open()) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+    }
+    const ssize_t got = recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got < 0) return lose_errno(errno);
+    if (got == 0) return lose(state_ == State::hello && initiator_ ? "it hung up before proving itself" : "it hung up");
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+        descriptors_.emplace_back(fd);
+    }
+    append(incoming_, View(buffer, static_cast<std::size_t>(got)));
+    digest();
+}
+
+void Connection::digest() {
+    const auto self = shared_from_this();
+    std::size_t used = 0;
+    while (!is_closed()) {
+        const View rest = View(incoming_).subspan(used);
+        const std::size_t taken = is_open() ? digest_frame(rest) : digest_handshake(rest);
+        if (taken == 0) break;
+        used += taken;
+    }
+    if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(used));
+}
+
+// How many bytes were used up; 0: more are needed, or the connection was lost.
+std::size_t Connection::digest_handshake(View bytes) {
+    const std::size_t expected = (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator_ ? proof_size : 0);
+    if (bytes.size() < expected) return 0;
+    if (state_ == State::hello && !handshake_.read_hello(bytes.first(hello_size)))
+        return lose("it does not speak this version of Tutti's protocol"), 0;
+    if (state_ == State::hello && !initiator_) {
+        state_ = State::proof;
+        enqueue(handshake_.hello());
+        enqueue(handshake_.proof());
+        flush();
+        return expected;
+    }
+    if (!handshake_.check_proof(bytes.subspan(expected - proof_size, proof_size))) return lose(Loss{0, true, "it has another secret"}), 0;
+    sealing_ = handshake_.outgoing();
+    opening_ = handshake_.incoming();
+    if (initiator_) enqueue(handshake_.proof());
+    state_ = State::open;
+    user_->opened(*this);
+    return expected;
+}
+
+std::size_t Connection::digest_frame(View bytes) {
+    Frame frame;
+    const Split split = split_frame(bytes, frame);
+    if (split == Split::incomplete) return 0;
+    if (split == Split::bad) return lose("it sent a frame that no version of the protocol has"), 0;
+    if (!opening_.opens(frame.sealed, frame.seal)) return lose("it sent a frame whose seal is broken"), 0;
+    std::optional<Message> message = parse(frame.kind, frame.payload);
+    if (!message) return lose("it sent a malformed frame"), 0;
+    Fd descriptor;
+    if (const Give* give = std::get_if<Give>(&*message); give != nullptr && give->granted && !descriptors_.empty()) {
+        descriptor = std::move(descriptors_.front());
+        descriptors_.pop_front();
+    }
+    user_->received(*this, *message, std::move(descriptor));
+    return frame.size();
+}
+
+void Connection::send(const Message& message, std::shared_ptr<Fd> descriptor) {
+    if (!is_open()) return;
+    Bytes frame = encode(message);
+    const auto seal = sealing_.next(frame);
+    append(frame, seal);
+    enqueue(frame, std::move(descriptor));
+}
+
+void Connection::enqueue(View bytes, std::shared_ptr<Fd> descriptor) {
+    // A descriptor travels with the first byte of a write, so it begins a new one.
+    if (descriptor || outgoing_.empty()) {
+        outgoing_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
+    } else {
+        append(outgoing_.back().bytes, bytes);
+    }
+    if (!flush_asked_ && !waits_to_write_) {
+        flush_asked_ = true;
+        service_.flush_later(shared_from_this());
+    }
+}
+
+void Connection::flush() {
+    flush_asked_ = false;
+    if (is_closed() || state_ == State::connecting) return;
+    while (!outgoing_.empty()) {
+        const ssize_t sent = write_front();
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) break;  // the reading side notices what is wrong, after it has read what came before
+        Outgoing& front = outgoing_.front();
+        front.descriptor.reset();
+        front.sent += static_cast<std::size_t>(sent);
+        if (front.sent == front.bytes.size()) outgoing_.pop_front();
+    }
+    const bool wait = !outgoing_.empty() && (errno == EAGAIN || errno == ENOBUFS);
+    if (wait != waits_to_write_) service_.change(fd_.get(), wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    waits_to_write_ = wait;
+}
+
+ssize_t Connection::write_front() {
+    Outgoing& front = outgoing_.front();
+    iovec io{front.bytes.data() + front.sent, front.bytes.size() - front.sent};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    ControlRoom control{};
+    if (front.descriptor) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        cmsghdr* c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        const int fd = front.descriptor->get();
+        std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    return sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,133 @@
+// One authenticated connection: a non-blocking socket, the handshake, and the frames after it. Lives on the service thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "bootstrap/frame.hpp"
+#include "bootstrap/service.hpp"
+
+namespace tutti::bootstrap {
+
+class Connection;
+
+/// Why a connection ended.
+struct Loss {
+    int error = 0;              // errno, if there was one
+    bool wrong_secret = false;  // the other side could not prove that it has our secret
+    std::string text;
+};
+
+/// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it himself.
+class ConnectionUser {
+  public:
+    virtual ~ConnectionUser() = default;
+    virtual void opened(Connection& connection) = 0;  // the other side has proven itself
+    virtual void received(Connection& connection, Message& message, Fd descriptor) = 0;
+    virtual void closed(Connection& connection, const Loss& loss) = 0;
+};
+
+/// What the other end of a connection is to the membership that holds it.
+enum class Role { unknown, directory, parent, child, pair };
+
+class Connection : public Watcher, public std::enable_shared_from_this<Connection> {
+  public:
+    /// Connects to address. nullptr and errno if that failed at once.
+    static std::shared_ptr<Connection> dial(Service& service, ConnectionUser& user, const Address& address,
+                                            const Secret& secret, std::uint64_t tag);
+    /// The accepting side.
+    static std::shared_ptr<Connection> answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
+                                              const Secret& secret, std::uint64_t tag);
+    ~Connection() override;
+
+    void send(const Message& message, std::shared_ptr<Fd> descriptor = nullptr);
+    void flush() override;
+    void close();
+    bool is_open() const { return state_ == State::open; }
+    bool is_closed() const { return state_ == State::closed; }
+    const Address& address() const { return address_; }
+
+    /// Ends the time limit for strangers: its user knows who it is.
+    void recognise();
+    bool is_recognised() const { return recognised_; }
+
+    // The user's notes.
+    Role role = Role::unknown;
+    Rank peer = -1;
+    bool welcome = false;  // the responder has answered our first frame
+    bool peer_left = false;
+
+  private:
+    enum class State { connecting, hello, proof, open, closed };
+    struct Outgoing {
+        Bytes bytes;
+        std::size_t sent = 0;
+        std::shared_ptr<Fd> descriptor;
+    };
+
+    Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator, const Secret& secret,
+               std::uint64_t tag);
+    static std::shared_ptr<Connection> start(std::shared_ptr<Connection> made, std::uint32_t events,
+                                             std::chrono::milliseconds limit);
+    void ready(std::uint32_t events) override;
+    void finish_connecting();
+    void receive();
+    void digest();
+    std::size_t digest_handshake(View bytes);
+    std::size_t digest_frame(View bytes);
+    void enqueue(View bytes, std::shared_ptr<Fd> descriptor = nullptr);
+    ssize_t write_front();
+    void lose(const Loss& loss);
+    void lose(const char* why) { lose(Loss{0, false, why}); }
+    void lose_errno(int error);
+
+    Service& service_;
+    ConnectionUser* user_;
+    Fd fd_;
+    Address address_;
+    bool initiator_;
+    State state_ = State::connecting;
+    Handshake handshake_;
+    Seal sealing_, opening_;
+    Bytes incoming_;
+    std::deque<Fd> descriptors_;
+    std::deque<Outgoing> outgoing_;
+    bool waits_to_write_ = false;
+    bool flush_asked_ = false;
+    bool recognised_ = false;
+    std::optional<Service::Timer> limit_;
+};
+
+/// Accepts connections for a user. Strangers are capped and have two seconds; running out of descriptors costs nobody a core.
+class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
+  public:
+    /// The address may have port 0; address() has the real one. Throws tuttiSystemError.
+    static std::shared_ptr<Listener> open(Service& service, ConnectionUser& user, const Address& address, const Secret& secret,
+                                          std::uint64_t tag);
+    ~Listener() override;
+    const Address& address() const { return address_; }
+    void close();
+    /// Called when no descriptor was to be had for a second.
+    std::function<void()> starved;
+
+  private:
+    Listener(Service& service, ConnectionUser& user, const Secret& secret, std::uint64_t tag)
+        : service_(service), user_(&user), secret_(secret), tag_(tag) {}
+    void ready(std::uint32_t events) override;
+    void admit(Fd fd);
+    bool drop_oldest_stranger();
+    void pause();
+
+    Service& service_;
+    ConnectionUser* user_;
+    std::deque<std::weak_ptr<Connection>> strangers_;  // the oldest first
+    Secret secret_;
+    std::uint64_t tag_;
+    Fd fd_;
+    Address address_;
+    std::optional<Service::Timer> paused_;
+    std::optional<Deadline> starving_since_;
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,196 @@
+#include "bootstrap/directory.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+// How long a meeting place that has failed still tells late-comers why.
+constexpr std::chrono::seconds linger_failed{10};
+
+// Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
+std::vector<std::weak_ptr<Directory>>& registry() {
+    static std::vector<std::weak_ptr<Directory>> all;
+    return all;
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<Rank>& ranks) {
+    std::string list;
+    for (std::size_t i = 0; i < ranks.size();) {
+        std::size_t end = i;
+        while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
+        if (!list.empty()) list += ", ";
+        list += std::to_string(ranks[i]);
+        if (end > i) list += (end == i + 1 ? ", " : "-") + std::to_string(ranks[end]);
+        i = end + 1;
+    }
+    return list;
+}
+
+std::shared_ptr<Directory> Directory::open(Service& service, const Meeting& meeting) {
+    std::shared_ptr<Directory> made(new Directory(service, meeting));
+    std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
+    made->unix_ = Listener::open(service, *made, made->local_, meeting.secret, directory_tag);
+    if (meeting.tcp) {
+        // A process meets again and again at the same launcher's port: an earlier meeting that is over makes room.
+        for (const auto& weak : registry())
+            if (const auto d = weak.lock(); d && &d->service_ == &service && d->state_ != State::gathering && meeting.tcp.port != 0)
+                d->close_tcp();
+        made->tcp_ = Listener::open(service, *made, meeting.tcp, meeting.secret, directory_tag);
+    }
+    for (const auto& listener : {made->unix_, made->tcp_})
+        if (listener)
+            listener->starved = [d = made.get()] {
+                d->fail_all({tuttiSystemError, -1, "the meeting place has run out of file descriptors; see `ulimit -n`"});
+            };
+    registry().push_back(made);
+    service.keep(made);
+    return made;
+}
+
+std::shared_ptr<Directory> Directory::find(Service& service, const Meeting& meeting) {
+    const Address wanted = meeting.local();
+    for (const auto& weak : registry())
+        if (const auto d = weak.lock(); d && &d->service_ == &service && d->local_ == wanted) return d;
+    return nullptr;
+}
+
+Directory::~Directory() { close(); }
+
+void Directory::opened(Connection& connection) { visitors_.push_back(connection.shared_from_this()); }
+
+void Directory::received(Connection& connection, Message& message, Fd) {
+    if (const auto* m = std::get_if<Register>(&message); m && connection.peer < 0) return on_register(connection, *m);
+    if (connection.peer < 0) {
+        connection.close();
+        std::erase_if(visitors_, [&](const auto& c) { return c.get() == &connection; });
+        return;
+    }
+    if (std::holds_alternative<Settled>(message)) return on_settled(connection);
+    if (const auto* m = std::get_if<Ask>(&message)) return on_ask(*m);
+    if (const auto* m = std::get_if<Failure>(&message)) return fail_all(*m);
+}
+
+void Directory::closed(Connection& connection, const Loss&) {
+    const auto self = shared_from_this();
+    const Rank rank = connection.peer;
+    std::erase_if(visitors_, [&](const auto& c) { return c.get() == &connection; });
+    const auto seat = seats_.find(rank);
+    if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
+    seat->second.connection.reset();
+    if (!seat->second.settled && state_ == State::gathering)
+        fail_all({tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined"});
+    close_if_idle();
+}
+
+void Directory::on_register(Connection& connection, const Register& request) {
+    connection.recognise();
+    connection.peer = request.member.rank;
+    connection.send(Welcome{});
+    if (!admit(connection, request)) return;
+    Seat& seat = seats_[request.member.rank];
+    seat.member = request.member;
+    seat.connection = connection.shared_from_this();
+    tell_parent(seat);
+    for (int child = 1; child <= tree_width; ++child) {
+        const auto waiting = seats_.find(tree_width * request.member.rank + child);
+        if (waiting != seats_.end()) tell_parent(waiting->second);
+    }
+}
+
+bool Directory::admit(Connection& connection, const Register& request) {
+    const Member& m = request.member;
+    if (state_ == State::failed) return connection.send(*failure_), false;
+    if (ranks_ == 0) ranks_ = request.ranks, first_ = m;
+    if (request.ranks != ranks_) {
+        Failure f{tuttiInvalidUsage, m.rank, text("the ranks disagree on how many they are: %s says %d, %s says %d", m.text().c_str(),
+                                                  request.ranks, first_.text().c_str(), ranks_)};
+        return state_ == State::complete ? connection.send(f) : fail_all(f), false;
+    }
+    const auto taken = seats_.find(m.rank);
+    if (taken == seats_.end()) return true;
+    const Member& other = taken->second.member;
+    Failure f{tuttiInvalidUsage, m.rank, text("rank %d is there twice: as pid %u on host %s and as pid %u on host %s", m.rank, other.pid,
+                                              other.host_name.c_str(), m.pid, m.host_name.c_str())};
+    if (state_ == State::complete) {
+        f.text += "; the job is complete and goes on without the second (a unique id serves one communicator)";
+        return connection.send(f), false;
+    }
+    return fail_all(f), false;
+}
+
+void Directory::tell_parent(Seat& seat) {
+    if (!seat.connection || seat.settled) return;
+    if (seat.member.rank == 0) return;
+    const auto parent = seats_.find(parent_of(seat.member.rank));
+    if (parent != seats_.end()) seat.connection->send(Parent{parent->second.member});
+}
+
+void Directory::on_settled(Connection& connection) {
+    const auto seat = seats_.find(connection.peer);
+    if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
+    seat->second.settled = true;
+    if (connection.peer != 0 || state_ != State::gathering) return;
+    state_ = State::complete;
+    close_tcp();
+}
+
+void Directory::on_ask(const Ask& ask) {
+    if (state_ != State::gathering) return;
+    std::vector<Rank> missing, unsettled;
+    for (Rank r = 0; r < ranks_; ++r) {
+        const auto seat = seats_.find(r);
+        if (seat == seats_.end()) missing.push_back(r);
+        else if (!seat->second.settled && r != 0) unsettled.push_back(r);
+    }
+    const auto ranks_text = [](const std::vector<Rank>& r) { return (r.size() == 1 ? "rank " : "ranks ") + list_ranks(r); };
+    const double seconds = ask.waited_ms / 1000.0;
+    std::string what;
+    if (!missing.empty()) what = text("%s of %d did not arrive within %g s", ranks_text(missing).c_str(), ranks_, seconds);
+    else if (!unsettled.empty()) what = text("all %d ranks arrived, but %s could not connect to the others within %g s", ranks_,
+                                             ranks_text(unsettled).c_str(), seconds);
+    else what = text("all %d ranks arrived, but did not hear of each other within %g s", ranks_, seconds);
+    const std::vector<Rank>& origins = missing.empty() ? unsettled : missing;
+    fail_all({tuttiTimeout, origins.empty() ? -1 : origins.front(), what});
+}
+
+void Directory::fail_all(const Failure& failure) {
+    if (state_ != State::gathering) return;
+    state_ = State::failed;
+    failure_ = failure;
+    log(Level::info, "meeting place: %s", failure.text.c_str());
+    for (const auto& c : visitors_)
+        if (c->peer >= 0) c->send(failure);
+    service_.after(linger_failed, [weak = weak_from_this()] {
+        if (const auto d = weak.lock()) d->close();
+    });
+}
+
+// Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.
+void Directory::close_if_idle() {
+    const auto settling = [](const auto& seat) { return seat.second.connection != nullptr; };
+    if (state_ == State::complete && guests_ == 0 && std::ranges::none_of(seats_, settling)) close();
+}
+
+void Directory::close_tcp() {
+    if (tcp_) tcp_->close();
+    tcp_.reset();
+}
+
+void Directory::close() {
+    const auto self = weak_from_this().lock();
+    close_tcp();
+    if (unix_) unix_->close();
+    unix_.reset();
+    for (const auto& c : visitors_) c->close();
+    visitors_.clear();
+    seats_.clear();
+    service_.release(this);
+}
+
+}  // namespace tutti::bootstrap

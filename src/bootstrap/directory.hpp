@@ -1,0 +1,74 @@
+// The meeting place of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices what only
+// somebody who sees all can notice: ranks that are there twice, disagree, or are missing. A few hundred bytes per rank pass
+// through it; the table itself goes through the tree.
+#pragma once
+
+#include <map>
+
+#include "bootstrap/connection.hpp"
+#include "bootstrap/identity.hpp"
+
+namespace tutti::bootstrap {
+
+/// Each rank connects to its parent; the root is rank 0.
+inline constexpr int tree_width = 8;
+constexpr Rank parent_of(Rank rank) { return rank == 0 ? -1 : (rank - 1) / tree_width; }
+
+/// Tells the directory's connections from those of members: see Handshake.
+inline constexpr std::uint64_t directory_tag = std::uint64_t{1} << 32;
+
+/// "3, 5-7"
+std::string list_ranks(const std::vector<Rank>& ranks);
+
+class Directory : public ConnectionUser, public std::enable_shared_from_this<Directory> {
+  public:
+    /// Opens the meeting place in this process; it stays until nobody needs it. Throws tuttiSystemError.
+    static std::shared_ptr<Directory> open(Service& service, const Meeting& meeting);
+    /// The one of this process for that meeting, if there is one.
+    static std::shared_ptr<Directory> find(Service& service, const Meeting& meeting);
+
+    ~Directory() override;
+    Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
+
+    /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a reason.
+    void add_guest() { ++guests_; }
+    void remove_guest() {
+        --guests_;
+        close_if_idle();
+    }
+
+  private:
+    struct Seat {
+        Member member;
+        std::shared_ptr<Connection> connection;
+        bool settled = false;
+    };
+    enum class State { gathering, complete, failed };
+
+    Directory(Service& service, const Meeting& meeting) : service_(service), local_(meeting.local()) {}
+    void opened(Connection& connection) override;
+    void received(Connection& connection, Message& message, Fd descriptor) override;
+    void closed(Connection& connection, const Loss& loss) override;
+    void on_register(Connection& connection, const Register& request);
+    bool admit(Connection& connection, const Register& request);
+    void on_settled(Connection& connection);
+    void on_ask(const Ask& ask);
+    void tell_parent(Seat& seat);
+    void fail_all(const Failure& failure);
+    void close_tcp();
+    void close_if_idle();
+    void close();
+
+    Service& service_;
+    Address local_;
+    std::shared_ptr<Listener> unix_, tcp_;
+    State state_ = State::gathering;
+    int ranks_ = 0;
+    Member first_;  // who said so
+    std::map<Rank, Seat> seats_;
+    std::vector<std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
+    std::optional<Failure> failure_;
+    int guests_ = 0;
+};
+
+}  // namespace tutti::bootstrap

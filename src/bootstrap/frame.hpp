@@ -1,0 +1,79 @@
+// The messages of the control channel. Every kind has a fixed layout and a greatest size; nothing nests. Frames are only
+// looked at after the sender has proven that he has the secret, and parsed only after their seal was checked.
+//
+//     size of the payload u32 | kind u8 | 3 zero bytes | payload | seal, 16 bytes
+#pragma once
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "base/types.hpp"
+#include "bootstrap/address.hpp"
+#include "bootstrap/auth.hpp"
+#include "tutti/tutti.h"
+
+namespace tutti::bootstrap {
+
+inline constexpr std::size_t header_size = 8;
+inline constexpr std::size_t card_limit = 1024;
+inline constexpr std::size_t text_limit = 512;
+inline constexpr std::size_t host_limit = 64;
+inline constexpr std::size_t left_limit = 256;
+inline constexpr int ranks_limit = 1 << 20;
+
+/// Who a rank is and where it listens.
+struct Member {
+    Rank rank = -1;
+    std::uint32_t pid = 0;
+    std::uint32_t uid = 0;
+    std::uint64_t host = 0;  // host_id()
+    std::string host_name;
+    Address local;   // always there
+    Address remote;  // none when all ranks are known to be on one host
+
+    /// "rank 2 (pid 4711 on host x)"
+    std::string text() const;
+};
+
+// To the directory: I am here. From the directory: your parent in the tree is there (rank -1: you have none).
+struct Register { std::int32_t ranks; Member member; };
+struct Parent { Member member; };
+// To the directory: I have found my parent and don't need you any more; of rank 0: all have joined.
+struct Settled {};
+// The first frame on a connection between members, and its answer, without which the connection does not count.
+struct Attach { std::int32_t ranks; Rank rank; bool tree; };
+struct Welcome {};
+// One line of the table. Every rank passes it on to its other neighbours in the tree.
+struct Record { Member member; Bytes card; };
+// My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.
+struct Ask { std::uint32_t waited_ms; };
+struct Failure { tuttiResult_t code; Rank origin; std::string text; };
+struct Left { std::vector<Rank> ranks; };
+struct Fetch { std::uint32_t id; std::uint64_t key; };
+// A descriptor comes beside it if it was granted.
+struct Give { std::uint32_t id; bool granted; };
+
+using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give>;
+
+/// The frame without its seal.
+Bytes encode(const Message& message);
+
+struct Frame {
+    std::uint8_t kind = 0;
+    View sealed;   // header and payload
+    View payload;
+    View seal;
+    std::size_t size() const { return sealed.size() + seal.size(); }
+};
+
+enum class Split { incomplete, bad, complete };
+
+/// Looks whether `bytes` begin with a whole frame. bad: an unknown kind, or more bytes than the kind may have; this is known from
+/// the header alone, before anything is stored.
+Split split_frame(View bytes, Frame& frame);
+
+/// nullopt: not exactly the layout of that kind, or a value that it can't have.
+std::optional<Message> parse(std::uint8_t kind, View payload);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,115 @@
+#include "bootstrap/identity.hpp"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/result.hpp"
+#include "bootstrap/directory.hpp"
+#include "bootstrap/interfaces.hpp"
+
+namespace tutti {
+namespace bootstrap {
+namespace {
+
+constexpr char identity_magic[8] = {'T', 'U', 'T', 'T', 'I', '-', 'I', 'D'};
+constexpr std::uint16_t identity_version = 1;
+constexpr std::size_t checksum_at = 12, body_at = 16;
+
+std::uint32_t checksum(View bytes) {
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    const View body = bytes.subspan(body_at);
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, nullptr, 0, sizeof hash);
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(bytes.data()), checksum_at);
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(body.data()), body.size());
+    crypto_generichash_final(&state, hash, sizeof hash);
+    std::uint32_t sum;
+    std::memcpy(&sum, hash, sizeof sum);
+    return sum;
+}
+
+void check(View bytes) {
+    Reader in(bytes);
+    const View magic = in.bytes(sizeof identity_magic);
+    const auto version = in.number<std::uint16_t>();
+    in.number<std::uint16_t>();
+    const auto sum = in.number<std::uint32_t>();
+    if (std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }))
+        fail(tuttiInvalidArgument, "the unique id is all zeros: tuttiGetUniqueId was not called, or its result did not reach this rank");
+    if (!std::ranges::equal(magic, std::as_bytes(std::span(identity_magic))))
+        fail(tuttiInvalidArgument, "the unique id was not made by tuttiGetUniqueId, or got damaged on its way to this rank");
+    if (version != identity_version)
+        fail(tuttiInvalidArgument, "the unique id has version %u, but this library speaks version %u: all ranks must run the same "
+             "version of Tutti", version, identity_version);
+    if (sum != checksum(bytes))
+        fail(tuttiInvalidArgument, "the unique id got damaged or cut off on its way to this rank (its checksum is wrong): all %d "
+             "bytes must be passed on", TUTTI_UNIQUE_ID_BYTES);
+}
+
+}  // namespace
+
+Identity Meeting::identity() const {
+    start_crypto();
+    Bytes out;
+    Writer w(out);
+    w.bytes(std::as_bytes(std::span(identity_magic)));
+    w.number(identity_version);
+    w.number(flags);
+    w.number(std::uint32_t{0});
+    w.bytes(secret.view());
+    w.number(host);
+    tcp.write(w);
+    out.resize(TUTTI_UNIQUE_ID_BYTES);
+    const std::uint32_t sum = checksum(out);
+    std::memcpy(out.data() + checksum_at, &sum, sizeof sum);
+    Identity identity;
+    std::copy(out.begin(), out.end(), identity.bytes.begin());
+    sodium_memzero(out.data(), out.size());
+    return identity;
+}
+
+Meeting Meeting::of(const Identity& identity) {
+    start_crypto();
+    check(identity.bytes);
+    Reader in(View(identity.bytes).subspan(10));
+    Meeting m;
+    m.flags = in.number<std::uint16_t>();
+    in.number<std::uint32_t>();
+    m.secret = Secret(in.bytes(Secret::size));
+    m.host = in.number<std::uint64_t>();
+    m.tcp = Address::read(in);
+    return m;
+}
+
+Identity create_identity(std::uint16_t flags) {
+    const std::shared_ptr<Service> service = Service::get();
+    Meeting meeting;
+    meeting.flags = flags;
+    meeting.secret = Secret::random();
+    meeting.host = host_id();
+    if (!meeting.has(Meeting::one_host)) meeting.tcp = meeting_interface();
+    if (!meeting.tcp) meeting.flags |= Meeting::one_host;  // a machine without any network still runs jobs of its own
+    service->run([&] { meeting.tcp = Directory::open(*service, meeting)->tcp_address(); });
+    return meeting.identity();
+}
+
+}  // namespace bootstrap
+
+Identity Identity::create() { return bootstrap::create_identity(0); }
+
+Identity Identity::from(const tuttiUniqueId& id) {
+    Identity identity;
+    std::memcpy(identity.bytes.data(), id.internal, identity.bytes.size());
+    bootstrap::Meeting::of(identity);
+    return identity;
+}
+
+tuttiUniqueId Identity::to_unique_id() const {
+    tuttiUniqueId id;
+    std::memcpy(id.internal, bytes.data(), bytes.size());
+    return id;
+}
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// What is inside an Identity. The 128 bytes:
+//
+//      0  magic "TUTTI-ID"        8  version, u16     10  flags, u16     12  checksum, u32
+//     16  the secret, 32 bytes   48  host_id of the creator, u64         56  TCP address, 24 bytes     80  zeros
+#pragma once
+
+#include "bootstrap/address.hpp"
+#include "bootstrap/auth.hpp"
+#include "bootstrap/session.hpp"
+
+namespace tutti::bootstrap {
+
+struct Meeting {
+    enum Flag : std::uint16_t {
+        one_host = 1,    // all ranks are on one host: no TCP port is opened at all
+        tcp_only = 2,    // for tests: no Unix sockets but for descriptors
+        rank0_opens = 4, // the meeting place is opened by rank 0 when it joins, not by whoever made the identity
+        alone = 8,       // rank 0 of 1 without a launcher: nobody to meet
+    };
+
+    std::uint16_t flags = 0;
+    Secret secret;
+    std::uint64_t host = 0;  // where the meeting place is; 0: not known
+    Address tcp;             // none with one_host
+
+    bool has(Flag flag) const { return (flags & flag) != 0; }
+    /// The meeting place's Unix socket. Whoever has the secret knows it, so nobody needs to be told.
+    Address local() const { return Address::local(secret.name("tutti meeting place")); }
+
+    Identity identity() const;
+    static Meeting of(const Identity& identity);
+};
+
+/// Identity::create() with flags, for tests of the TCP path.
+Identity create_identity(std::uint16_t flags);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,156 @@
+// Sessions whose members all live in one process: no sockets, no thread, one shared table.
+#include <fcntl.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/result.hpp"
+#include "bootstrap/frame.hpp"
+#include "bootstrap/session.hpp"
+
+namespace tutti {
+namespace bootstrap {
+namespace {
+
+using Listener = std::function<void(const Fault&)>;
+
+struct Seat {
+    Bytes card;
+    std::map<std::uint64_t, Fd> offers;
+    Listener listener;
+    std::thread::id running;  // who calls the listener right now
+    std::optional<Fault> fault;
+    bool left = false;
+};
+
+struct Room {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<Seat> seats;
+
+    /// Calls a rank's listener, once. Without the lock, so that it may use its session.
+    void tell(Seat& seat, const Fault& fault, std::unique_lock<std::mutex>& lock) {
+        if (!seat.listener || seat.left) return;
+        const Listener listener = std::move(seat.listener);
+        seat.listener = nullptr;
+        seat.running = std::this_thread::get_id();
+        lock.unlock();
+        listener(fault);
+        lock.lock();
+        seat.running = {};
+        changed.notify_all();
+    }
+};
+
+class RoomSession : public Session {
+  public:
+    RoomSession(std::shared_ptr<Room> room, Rank rank) : room_(std::move(room)), rank_(rank) {}
+    ~RoomSession() override {
+        const bool orderly = has_left(rank_);
+        if (!orderly) raise({tuttiRemoteError, rank_, text("rank %d gave up", rank_)});
+        leave();
+    }
+
+    Rank rank() const override { return rank_; }
+    int ranks() const override { return static_cast<int>(room_->seats.size()); }
+    std::span<const std::byte> card(Rank rank) const override { return seat(rank).card; }
+
+    void offer(std::uint64_t key, const Fd& fd) override {
+        Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+        if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
+        std::lock_guard lock(room_->mutex);
+        if (!mine().left) mine().offers[key] = std::move(copy);
+        room_->changed.notify_all();
+    }
+    void withdraw(std::uint64_t key) override {
+        std::lock_guard lock(room_->mutex);
+        mine().offers.erase(key);
+    }
+    Fd fetch(Rank peer, std::uint64_t key, Deadline deadline) override;
+    void on_fault(Listener listener) override;
+    void raise(const Fault& fault) override;
+    std::optional<Fault> fault() const override {
+        std::lock_guard lock(room_->mutex);
+        return mine().fault;
+    }
+    void leave() override;
+    bool has_left(Rank peer) const override {
+        std::lock_guard lock(room_->mutex);
+        return seat(peer).left;
+    }
+
+  private:
+    Seat& seat(Rank rank) const {
+        if (rank < 0 || rank >= ranks()) fail(tuttiInvalidArgument, "there is no rank %d among %d", rank, ranks());
+        return room_->seats[static_cast<std::size_t>(rank)];
+    }
+    Seat& mine() const { return seat(rank_); }
+
+    const std::shared_ptr<Room> room_;
+    const Rank rank_;
+};
+
+Fd RoomSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
+    std::unique_lock lock(room_->mutex);
+    Seat& theirs = seat(peer);
+    const bool in_time = room_->changed.wait_until(
+        lock, deadline, [&] { return theirs.offers.contains(key) || theirs.left || mine().left || mine().fault; });
+    if (const auto found = theirs.offers.find(key); found != theirs.offers.end()) {
+        Fd copy(fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
+        if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
+        return copy;
+    }
+    if (mine().fault) throw Error(mine().fault->code, mine().fault->text);
+    if (!in_time) fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
+    fail(tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
+}
+
+void RoomSession::on_fault(Listener listener) {
+    std::unique_lock lock(room_->mutex);
+    if (mine().left) return;
+    mine().listener = std::move(listener);
+    if (const auto fault = mine().fault) room_->tell(mine(), *fault, lock);
+}
+
+void RoomSession::raise(const Fault& fault) {
+    std::unique_lock lock(room_->mutex);
+    if (mine().fault) return;
+    mine().fault = fault;
+    mine().listener = nullptr;  // whoever raises a fault knows of it
+    for (Seat& s : room_->seats)
+        if (!s.fault) s.fault = fault;
+    room_->changed.notify_all();
+    for (Seat& s : room_->seats) room_->tell(s, fault, lock);
+}
+
+void RoomSession::leave() {
+    std::unique_lock lock(room_->mutex);
+    mine().left = true;
+    mine().listener = nullptr;
+    mine().offers.clear();
+    room_->changed.notify_all();
+    room_->changed.wait(lock, [&] {
+        return mine().running == std::thread::id{} || mine().running == std::this_thread::get_id();
+    });
+}
+
+}  // namespace
+}  // namespace bootstrap
+
+std::vector<std::shared_ptr<Session>> Session::in_process(std::vector<std::vector<std::byte>> cards) {
+    using namespace bootstrap;
+    auto room = std::make_shared<Room>();
+    room->seats.resize(cards.size());
+    std::vector<std::shared_ptr<Session>> sessions;
+    for (std::size_t r = 0; r < cards.size(); ++r) {
+        if (cards[r].size() > card_limit)
+            fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", cards[r].size(), card_limit);
+        room->seats[r].card = std::move(cards[r]);
+        sessions.push_back(std::make_shared<RoomSession>(room, static_cast<Rank>(r)));
+    }
+    return sessions;
+}
+
+}  // namespace tutti

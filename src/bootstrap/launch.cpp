@@ -1,0 +1,230 @@
+// What torchrun, tutti-run, Open MPI, MPICH and Slurm tell a process by its environment, and where its ranks meet then.
+//
+// With TUTTI_SECRET, that secret lets ranks in. Without it they must all be on one host: then they meet on a Unix socket whose
+// name follows from the user and the job, and the kernel, which says whose process is at the other end, lets them in.
+#include <netdb.h>
+#include <sodium.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "base/config.hpp"
+#include "base/result.hpp"
+#include "bootstrap/identity.hpp"
+#include "bootstrap/interfaces.hpp"
+
+namespace tutti {
+namespace bootstrap {
+namespace {
+
+struct Launcher {
+    const char* name;
+    const char* rank;
+    const char* ranks;
+    const char* local_rank;
+    const char* local_ranks;  // nullptr: it has none
+};
+
+// Whoever starts the program itself comes before whoever gave the machines: mpirun works inside of Slurm's jobs.
+constexpr Launcher launchers[] = {
+    {"tutti-run or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+};
+
+int to_number(const char* name, const std::string& value, int low, int high) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc{} || end != value.data() + value.size() || number < low || number > high)
+        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name, value.c_str(), low,
+             high);
+    return number;
+}
+
+std::optional<int> number(const char* name, int low, int high) {
+    const auto value = name == nullptr ? std::nullopt : environment(name);
+    if (!value) return std::nullopt;
+    return to_number(name, *value, low, high);
+}
+
+int required(const char* name, const char* because, int low, int high) {
+    const auto value = number(name, low, high);
+    if (!value) fail(tuttiInvalidUsage, "environment variable %s is set, but %s is not: a launcher sets both", because, name);
+    return *value;
+}
+
+const Launcher* find_launcher() {
+    for (const Launcher& l : launchers) {
+        // A batch script has Slurm's variables too, but is not a rank: only srun makes steps.
+        if (l.local_ranks == nullptr && !environment("SLURM_STEP_ID")) continue;
+        if (environment(l.rank) || environment(l.ranks)) return &l;
+    }
+    return nullptr;
+}
+
+void read_numbers(const Launcher& l, Launch& out) {
+    out.launcher = l.name;
+    out.ranks = required(l.ranks, l.rank, 1, 1 << 20);
+    out.rank = required(l.rank, l.ranks, 0, 1 << 20);
+    if (out.rank >= out.ranks)
+        fail(tuttiInvalidUsage, "environment variable %s is %d, but %s is only %d", l.rank, out.rank, l.ranks, out.ranks);
+    out.local_ranks = number(l.local_ranks, 1, out.ranks).value_or(0);
+    if (out.local_ranks == 0 && environment("SLURM_STEP_ID")) {
+        const auto hosts = environment("SLURM_STEP_NUM_NODES") ? number("SLURM_STEP_NUM_NODES", 1, 1 << 20)
+                                                               : number("SLURM_NNODES", 1, 1 << 20);
+        if (hosts == 1) out.local_ranks = out.ranks;
+    }
+    const int local_limit = out.local_ranks > 0 ? out.local_ranks : out.ranks;
+    out.local_rank = number(l.local_rank, 0, local_limit - 1).value_or(0);
+}
+
+bool is_loopback_name(const std::string& host) { return host == "localhost" || host.starts_with("127.") || host == "::1"; }
+
+// MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them.
+std::string mpich_job() {
+    pid_t pid = getppid();
+    for (int generation = 0; generation < 16 && pid > 1; ++generation) {
+        std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+        std::string line, name;
+        pid_t parent = 0;
+        while (std::getline(status, line)) {
+            if (line.starts_with("Name:")) name = line;
+            if (line.starts_with("PPid:")) parent = std::atoi(line.c_str() + 5);
+        }
+        if (name.find("pmi_proxy") != std::string::npos) return "mpich " + std::to_string(pid);
+        pid = parent;
+    }
+    return "mpich " + std::to_string(getppid());
+}
+
+// Something that all ranks of a job have in common and other jobs of this user do not.
+std::string job_of(const Launcher& l) {
+    const std::string launcher = l.name;
+    const auto value = [](const char* name) { return environment(name).value_or(""); };
+    if (launcher == "Slurm") return "slurm " + value("SLURM_JOB_ID") + "." + value("SLURM_STEP_ID");
+    if (launcher == "MPICH") return mpich_job();
+    if (launcher == "Open MPI") {
+        const std::string space = value("PMIX_NAMESPACE");
+        return "openmpi " + (space.empty() ? std::to_string(getppid()) : space);
+    }
+    return "";  // its meeting point says it
+}
+
+std::string meeting_point() {
+    return environment("MASTER_ADDR").value_or("") + ":" + environment("MASTER_PORT").value_or("") + " " +
+           environment("TORCHELASTIC_RESTART_COUNT").value_or("");
+}
+
+std::optional<Secret> secret_of_job() {
+    const auto digits = environment("TUTTI_SECRET");
+    if (!digits) return std::nullopt;
+    unsigned char bytes[Secret::size];
+    std::size_t size = 0;
+    const bool good = sodium_hex2bin(bytes, sizeof bytes, digits->data(), digits->size(), nullptr, &size, nullptr) == 0 &&
+                      size == sizeof bytes && digits->size() == 2 * sizeof bytes;
+    // The value is not repeated here: error texts end up in logs.
+    if (!good)
+        fail(tuttiInvalidUsage, "environment variable TUTTI_SECRET has %zu characters; exactly 64 hexadecimal digits were expected, for "
+             "example from `openssl rand -hex 32`", digits->size());
+    const Secret secret(std::as_bytes(std::span(bytes)));
+    sodium_memzero(bytes, sizeof bytes);
+    return secret;
+}
+
+Address resolve(const std::string& host, int port) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_ADDRCONFIG;
+    int trouble = 0;
+    // A cluster's name server may not know a host yet that has just been started.
+    for (int attempt = 0; attempt < 10; ++attempt) {
+        trouble = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+        if (trouble != EAI_AGAIN) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    if (trouble != 0)
+        fail(tuttiInvalidUsage, "environment variable MASTER_ADDR is '%s', which has no address: %s", host.c_str(), gai_strerror(trouble));
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    Address address = Address::from(found->ai_addr);
+    address.port = static_cast<std::uint16_t>(port);
+    return address;
+}
+
+Address tcp_meeting(Rank rank) {
+    const auto host = environment("MASTER_ADDR");
+    if (!host || !environment("MASTER_PORT"))
+        fail(tuttiInvalidUsage, "the ranks are on several hosts, but %s is not set: MASTER_ADDR and MASTER_PORT say where rank 0 can be "
+             "reached", host ? "MASTER_PORT" : "MASTER_ADDR");
+    int port = *number("MASTER_PORT", 1, 65534);
+    // There torchrun itself listens on MASTER_PORT, so the ranks meet next door.
+    if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
+    Address address = resolve(*host, port);
+    // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
+    if (rank == 0 && address.is_loopback()) {
+        address = meeting_interface();
+        address.port = static_cast<std::uint16_t>(port);
+    }
+    return address;
+}
+
+Meeting meeting_of(const Launcher& l, const Launch& launch) {
+    // A second communicator of the same job meets elsewhere; all ranks make them in the same order.
+    static std::atomic<std::uint64_t> calls{0};
+    const std::uint64_t call = calls++;
+    const auto secret = secret_of_job();
+    const auto host = environment("MASTER_ADDR");
+    const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
+    const std::string job = job_of(l);
+    if (!secret && !one_host)
+        fail(tuttiInvalidUsage, "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
+             "set TUTTI_SECRET to the same 64 hexadecimal digits on all of them, for example to what `openssl rand -hex 32` prints",
+             l.local_ranks ? l.local_ranks : "SLURM_NNODES");
+    if (!secret && launch.ranks > 1 && job.empty() && (!host || !environment("MASTER_PORT")))
+        fail(tuttiInvalidUsage, "environment variable %s is not set: without it and without TUTTI_SECRET, the ranks do not know where to "
+             "meet", host ? "MASTER_PORT" : "MASTER_ADDR");
+    Meeting m;
+    m.flags = Meeting::rank0_opens;
+    if (one_host) m.flags |= Meeting::one_host;
+    else m.tcp = tcp_meeting(launch.rank);
+    if (launch.ranks == 1) m.flags |= Meeting::alone;
+    Bytes context;
+    Writer w(context);
+    w.number(call);
+    if (one_host) w.number(static_cast<std::uint32_t>(geteuid()));  // users may have other numbers on other hosts
+    w.bytes(std::as_bytes(std::span(job)));
+    w.number('\0');
+    const std::string point = meeting_point();
+    w.bytes(std::as_bytes(std::span(point)));
+    m.secret = secret.value_or(Secret()).derive("tutti launcher", context);
+    return m;
+}
+
+}  // namespace
+}  // namespace bootstrap
+
+Launch Launch::from_environment() {
+    using namespace bootstrap;
+    start_crypto();
+    Launch launch;
+    launch.launcher = "none";
+    if (const Launcher* l = find_launcher()) {
+        read_numbers(*l, launch);
+        launch.identity = meeting_of(*l, launch).identity();
+        return launch;
+    }
+    launch.local_ranks = 1;
+    Meeting m;
+    m.flags = Meeting::one_host | Meeting::rank0_opens | Meeting::alone;
+    m.secret = Secret::random();
+    launch.identity = m.identity();
+    return launch;
+}
+
+}  // namespace tutti

@@ -1,0 +1,85 @@
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+#include "base/result.hpp"
+#include "bootstrap/connection.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr std::size_t strangers_limit = 128;
+constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for those that are at work
+constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{1000};
+
+}  // namespace
+
+std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user, const Address& address, const Secret& secret,
+                                         std::uint64_t tag) {
+    std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
+    made->fd_ = listen_at(address);
+    made->address_ = address.is_local() ? address : bound_address(made->fd_);
+    service.watch(made->fd_.get(), EPOLLIN, made);
+    return made;
+}
+
+Listener::~Listener() { close(); }
+
+void Listener::close() {
+    if (!fd_) return;
+    if (paused_) service_.cancel(*paused_);
+    paused_.reset();
+    for (const auto& weak : strangers_)
+        if (const auto c = weak.lock(); c && !c->is_recognised()) c->close();
+    strangers_.clear();
+    service_.unwatch(fd_.get());
+    fd_.reset();
+}
+
+void Listener::ready(std::uint32_t) {
+    for (int i = 0; i < accepts_per_wake && fd_; ++i) {
+        Fd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (fd) {
+            starving_since_.reset();
+            admit(std::move(fd));
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            if (!drop_oldest_stranger()) return pause();
+        } else if (errno == EAGAIN || errno == EBADF || errno == EINVAL) {
+            return;
+        }  // else: that one connection went before it was accepted; there may be more
+    }
+}
+
+void Listener::admit(Fd fd) {
+    if (address_.is_local() && !peer_is_this_user(fd.get())) return;
+    std::erase_if(strangers_, [](const auto& weak) {
+        const auto c = weak.lock();
+        return !c || c->is_closed() || c->is_recognised();
+    });
+    while (strangers_.size() >= strangers_limit) drop_oldest_stranger();
+    strangers_.push_back(Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_));
+}
+
+bool Listener::drop_oldest_stranger() {
+    while (!strangers_.empty()) {
+        const auto oldest = strangers_.front().lock();
+        strangers_.pop_front();
+        if (!oldest || oldest->is_closed() || oldest->is_recognised()) continue;
+        oldest->close();
+        return true;
+    }
+    return false;
+}
+
+// A waiting connection that can't be accepted would wake the thread again and again.
+void Listener::pause() {
+    if (!starving_since_) starving_since_ = Clock::now();
+    service_.change(fd_.get(), 0);
+    paused_ = service_.after(pause_when_starved, [this] {
+        paused_.reset();
+        service_.change(fd_.get(), EPOLLIN);
+    });
+    if (Clock::now() - *starving_since_ > starved_for_long && starved) starved();
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,155 @@
+// Membership: faults and departures.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "bootstrap/membership.hpp"
+
+namespace tutti::bootstrap {
+
+// The first fault wins. It is passed on before anything else happens, so that a rank that ends because of it is never taken
+// for the one that began it: on every connection the news is ahead of the end.
+void Membership::hear(const Fault& fault, const Connection* from) {
+    bool was_joining;
+    {
+        std::lock_guard lock(mutex_);
+        if (fault_ || state_ == State::failed) return;
+        fault_ = fault;
+        was_joining = state_ == State::joining;
+    }
+    for (const auto& c : connections_)
+        if (c.get() != from) c->send(Failure{fault.code, fault.origin, fault.text}), c->flush();
+    fail_fetches(fault, -1);
+    if (was_joining) {
+        std::lock_guard lock(mutex_);
+        state_ = State::failed;
+        changed_.notify_all();
+        service_->post([self = shared_from_this()] { self->shut(); });
+    } else {
+        tell_listener(fault);
+        finish_if_idle();
+    }
+}
+
+void Membership::raise(const Fault& fault) {
+    {
+        std::lock_guard lock(mutex_);
+        listener_ = nullptr;  // whoever raises a fault knows of it
+    }
+    hear(fault, nullptr);
+}
+
+void Membership::tell_listener(const Fault& fault) {
+    std::unique_lock lock(mutex_);
+    if (!listener_) return;
+    const auto listener = std::move(listener_);
+    listener_ = nullptr;
+    listener_runs_ = std::this_thread::get_id();
+    lock.unlock();
+    listener(fault);
+    lock.lock();
+    listener_runs_ = {};
+    changed_.notify_all();
+}
+
+void Membership::wait_listener() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return listener_runs_ == std::thread::id{} || listener_runs_ == std::this_thread::get_id(); });
+}
+
+void Membership::leave() {
+    {
+        std::lock_guard lock(mutex_);
+        if (left_) return;
+        left_ = true;
+        listener_ = nullptr;
+        offers_.clear();
+    }
+    parked_.clear();
+    fail_fetches({tuttiInvalidUsage, rank_, "this rank has left"}, -1);
+    mark_left({rank_}, nullptr);
+    for (const auto& c : connections_) c->flush();
+    finish_if_idle();
+}
+
+void Membership::on_left(Connection& connection, const Left& left) {
+    if (std::ranges::any_of(left.ranks, [&](Rank r) { return r >= ranks_; })) return;
+    mark_left(left.ranks, &connection);
+    finish_if_idle();
+}
+
+// A rank's own departure goes to all whom it is connected to; that of others is passed on along the tree.
+void Membership::mark_left(const std::vector<Rank>& ranks, const Connection* from) {
+    std::vector<Rank> fresh;
+    {
+        std::lock_guard lock(mutex_);
+        for (const Rank r : ranks) {
+            if (has_left_[static_cast<std::size_t>(r)]) continue;
+            has_left_[static_cast<std::size_t>(r)] = true;
+            fresh.push_back(r);
+        }
+    }
+    if (fresh.empty()) return;
+    for (const Rank r : fresh) fail_fetches({tuttiRemoteError, r, name_of(r) + " has left"}, r);
+    for (const auto& c : connections_)
+        if (c.get() != from && (from == nullptr || is_tree(*c))) send_left(*c, fresh);
+}
+
+void Membership::send_left(Connection& connection, const std::vector<Rank>& ranks) {
+    for (std::size_t i = 0; i < ranks.size(); i += left_limit) {
+        const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(i);
+        connection.send(Left{{begin, begin + static_cast<std::ptrdiff_t>(std::min(left_limit, ranks.size() - i))}});
+    }
+}
+
+// A member that has left still passes on news for the others, until there is nobody left to pass them on for.
+void Membership::finish_if_idle() {
+    if (gone_) return;
+    bool idle;
+    {
+        std::lock_guard lock(mutex_);
+        const bool all_left = std::ranges::all_of(has_left_, [](bool left) { return left; });
+        idle = left_ && (all_left || fault_ || connections_.empty());
+    }
+    if (idle) service_->post([self = shared_from_this()] { self->shut(); });
+}
+
+// The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else the lowest
+// rank: always a lower one than ours, so there are no circles.
+void Membership::seek_parent(Rank lost, bool unreachable) {
+    if (gone_ || left_ || fault_ || state_ != State::joined) return;
+    if (unreachable) unreachable_.insert(lost);
+    const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
+    Rank next = parent_of(lost);
+    while (next >= 0 && !usable(next)) next = parent_of(next);
+    for (Rank r = 0; next < 0 && r < rank_; ++r)
+        if (usable(r)) next = r;
+    if (next < 0) return;  // the root now
+    const Member& p = record(next).member;
+    const Address& address = is_near(p) && !meeting_.has(Meeting::tcp_only) ? p.local : p.remote;
+    if (address) parent_ = dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
+    if (!parent_) service_->post([self = shared_from_this(), next] { self->seek_parent(next, true); });
+}
+
+void Membership::set_listener(std::function<void(const Fault&)> listener) {
+    std::optional<Fault> fault;
+    {
+        std::lock_guard lock(mutex_);
+        if (left_) return;
+        listener_ = std::move(listener);
+        fault = fault_;
+    }
+    if (fault) tell_listener(*fault);
+}
+
+std::optional<Fault> Membership::fault() const {
+    std::lock_guard lock(mutex_);
+    return fault_;
+}
+
+bool Membership::has_left(Rank rank) const {
+    std::lock_guard lock(mutex_);
+    return rank >= 0 && rank < ranks_ && has_left_[static_cast<std::size_t>(rank)];
+}
+
+}  // namespace tutti::bootstrap

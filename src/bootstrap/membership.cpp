@@ -1,0 +1,177 @@
+#include "bootstrap/membership.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti::bootstrap {
+
+Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
+                       std::chrono::milliseconds timeout)
+    : service_(std::move(service)), meeting_(meeting), secret_(meeting.secret.derive("tutti members")), rank_(rank),
+      ranks_(ranks), timeout_(timeout) {
+    char host[host_limit + 1] = "?";
+    gethostname(host, host_limit);
+    mine_.rank = rank;
+    mine_.pid = static_cast<std::uint32_t>(getpid());
+    mine_.uid = geteuid();
+    mine_.host = host_id();
+    mine_.host_name = host;
+    table_.resize(static_cast<std::size_t>(ranks));
+    has_left_.resize(static_cast<std::size_t>(ranks));
+    table_[static_cast<std::size_t>(rank)] = Record{mine_, Bytes(card.begin(), card.end())};
+    known_ = 1;
+}
+
+std::string Membership::name_of(Rank rank) const {
+    const auto& line = table_[static_cast<std::size_t>(rank)];
+    return line ? line->member.text() : text("rank %d", rank);
+}
+
+std::shared_ptr<Connection> Membership::dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
+                                             const Secret& secret) {
+    std::shared_ptr<Connection> c = Connection::dial(*service_, *this, address, secret, tag);
+    if (!c) return nullptr;
+    c->role = role;
+    c->peer = peer;
+    connections_.push_back(c);
+    return c;
+}
+
+void Membership::drop(Connection& connection) {
+    if (directory_.get() == &connection) directory_.reset();
+    if (parent_.get() == &connection) parent_.reset();
+    std::erase_if(connections_, [&](const auto& c) { return c.get() == &connection; });
+}
+
+void Membership::opened(Connection& connection) {
+    switch (connection.role) {
+        case Role::unknown:
+            connections_.push_back(connection.shared_from_this());
+            return;  // it has to say who it is
+        case Role::directory:
+            connection.recognise();
+            connection.send(Register{ranks_, mine_});
+            return;
+        case Role::parent:
+            connection.recognise();
+            connection.send(Attach{ranks_, rank_, true});
+            if (state_ == State::joining) send_table(connection);
+            send_news(connection);
+            return;
+        case Role::pair:
+            connection.recognise();
+            connection.send(Attach{ranks_, rank_, false});
+            send_requests(connection);
+            return;
+        case Role::child: return;
+    }
+}
+
+void Membership::received(Connection& connection, Message& message, Fd descriptor) {
+    const auto self = shared_from_this();
+    if (connection.role == Role::unknown) {
+        if (const auto* m = std::get_if<Attach>(&message)) return on_attach(connection, *m);
+        connection.close();
+        return drop(connection);
+    }
+    if (std::holds_alternative<Welcome>(message)) {
+        connection.welcome = true;
+        refused_since_.reset();
+        if (connection.role == Role::parent) leave_directory();
+        if (connection.role == Role::directory && known_ == ranks_) joined();
+    } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
+        parent_member_ = parent->member;
+        pause_ = first_pause;
+        if (!parent_) call_parent();
+    } else if (auto* record = std::get_if<Record>(&message); record && is_tree(connection)) {
+        on_record(connection, *record);
+    } else if (const auto* ask = std::get_if<Ask>(&message); ask && is_tree(connection)) {
+        const auto& up = parent_ && parent_->welcome ? parent_ : directory_;
+        if (up) up->send(*ask);
+    } else if (const auto* failure = std::get_if<Failure>(&message)) {
+        hear({failure->code, failure->origin, failure->text}, &connection);
+    } else if (const auto* left = std::get_if<Left>(&message)) {
+        on_left(connection, *left);
+    } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
+        on_fetch(connection, *fetch);
+    } else if (const auto* give = std::get_if<Give>(&message)) {
+        on_give(connection, *give, std::move(descriptor));
+    }
+}
+
+void Membership::on_attach(Connection& connection, const Attach& attach) {
+    if (attach.ranks != ranks_ || attach.rank == rank_ || gone_) {
+        connection.close();
+        return drop(connection);
+    }
+    connection.recognise();
+    connection.peer = attach.rank;
+    connection.role = attach.tree ? Role::child : Role::pair;
+    connection.welcome = true;
+    connection.send(Welcome{});
+    // Once we have joined, so have all: whoever comes now only seeks a new parent.
+    if (attach.tree && state_ == State::joining) send_table(connection);
+    send_news(connection);
+}
+
+// What has happened before this connection was made.
+void Membership::send_news(Connection& connection) {
+    std::vector<Rank> left;
+    for (Rank r = 0; r < ranks_; ++r)
+        if (has_left(r)) left.push_back(r);
+    send_left(connection, left);
+    if (const auto fault = this->fault()) connection.send(Failure{fault->code, fault->origin, fault->text});
+}
+
+void Membership::closed(Connection& connection, const Loss& loss) {
+    const auto self = shared_from_this();
+    const auto keep = connection.shared_from_this();
+    const Role role = connection.role;
+    const Rank peer = connection.peer;
+    drop(connection);
+    if (gone_ || role == Role::unknown) return;
+    if (role == Role::directory) return directory_lost(connection, loss);
+    if (!connection.welcome) {
+        // The other side never took us in, so its end says nothing about that rank.
+        trouble_ = connection.address().text() + ": " + loss.text;
+        if (role == Role::parent && state_ == State::joined) return seek_parent(peer, true);
+        if (role == Role::parent) retry(&Membership::call_parent, connection.address().is_local());
+        if (role == Role::pair) pair_lost(peer, loss.error);
+        return;
+    }
+    if (has_left(peer)) {
+        fail_fetches({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
+        if (role == Role::parent) seek_parent(peer, false);
+        return finish_if_idle();
+    }
+    log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
+    hear({tuttiRemoteError, peer, name_of(peer) + " died"}, nullptr);
+}
+
+void Membership::shut() {
+    if (gone_) return;
+    gone_ = true;
+    const auto self = shared_from_this();
+    for (auto* timer : {&deadline_, &retry_}) {
+        if (*timer) service_->cancel(**timer);
+        timer->reset();
+    }
+    for (const auto& c : connections_) c->close();
+    connections_.clear();
+    directory_.reset();
+    parent_.reset();
+    if (local_) local_->close();
+    if (remote_) remote_->close();
+    local_.reset();
+    remote_.reset();
+    parked_.clear();
+    if (host_) host_->remove_guest();
+    host_.reset();
+    service_->release(this);
+}
+
+}  // namespace tutti::bootstrap

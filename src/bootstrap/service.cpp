@@ -1,0 +1,265 @@
+#include "bootstrap/service.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <future>
+#include <set>
+#include <system_error>
+
+#include "base/result.hpp"
+#include "bootstrap/auth.hpp"
+
+namespace tutti::bootstrap {
+
+// The service of this process, and what a fork needs to know of it.
+struct ServiceHolder {
+    std::mutex mutex;
+    std::shared_ptr<Service> service;
+    std::set<int> descriptors;  // of the service; a forked child closes them
+    std::vector<std::shared_ptr<Service>>* inherited = nullptr;
+
+    ServiceHolder() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+    ~ServiceHolder() {
+        if (service && !service->is_inherited()) service->stop();
+    }
+    static ServiceHolder& get() {
+        static ServiceHolder holder;
+        return holder;
+    }
+
+    static void before_fork() { get().mutex.lock(); }
+    static void after_fork_in_parent() { get().mutex.unlock(); }
+    static void after_fork_in_child() {
+        ServiceHolder& h = get();
+        for (const int fd : h.descriptors) ::close(fd);
+        h.descriptors.clear();
+        // Its thread did not come along, so it can be neither used nor destroyed here: it is kept for ever.
+        if (h.inherited == nullptr) h.inherited = new std::vector<std::shared_ptr<Service>>;
+        if (h.service) h.inherited->push_back(std::move(h.service));
+        h.service.reset();
+        h.mutex.unlock();
+    }
+
+    void add(int fd) {
+        std::lock_guard lock(mutex);
+        descriptors.insert(fd);
+    }
+    void remove(int fd) {
+        std::lock_guard lock(mutex);
+        descriptors.erase(fd);
+    }
+};
+
+namespace {
+
+constexpr std::uint64_t wake_number = 0, alarm_number = 1;
+
+void add_to(const Fd& epoll, const Fd& fd, std::uint64_t number) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = number;
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) fail_errno("epoll_ctl failed");
+}
+
+}  // namespace
+
+std::shared_ptr<Service> Service::get() {
+    start_crypto();
+    ServiceHolder& holder = ServiceHolder::get();
+    std::lock_guard lock(holder.mutex);
+    if (!holder.service) {
+        std::shared_ptr<Service> made(new Service);
+        made->start();
+        for (const Fd* fd : {&made->epoll_, &made->wake_, &made->alarm_}) holder.descriptors.insert(fd->get());
+        holder.service = std::move(made);
+    }
+    return holder.service;
+}
+
+void Service::start() {
+    process_ = getpid();
+    epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    alarm_ = Fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!epoll_ || !wake_ || !alarm_) fail_errno("starting the service thread failed");
+    add_to(epoll_, wake_, wake_number);
+    add_to(epoll_, alarm_, alarm_number);
+    // The application's signals are its own: none is ever delivered to this thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::string trouble;
+    try {
+        std::promise<void> known;
+        thread_ = std::thread([this, ready = known.get_future()]() mutable {
+            ready.wait();  // until thread_id_ is written
+            loop();
+        });
+        thread_id_ = thread_.get_id();
+        pthread_setname_np(thread_.native_handle(), "tutti-service");
+        known.set_value();
+    } catch (const std::system_error& e) {
+        trouble = e.what();
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!trouble.empty()) fail(tuttiSystemError, "starting the service thread failed: %s", trouble.c_str());
+}
+
+Service::~Service() = default;
+
+void Service::stop() {
+    {
+        std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    const std::uint64_t one = 1;
+    if (write(wake_.get(), &one, sizeof one) < 0) return;
+    thread_.join();
+}
+
+bool Service::is_inherited() const { return process_ != getpid(); }
+
+void Service::post(Work work) {
+    if (is_inherited()) return;
+    bool first;
+    {
+        std::lock_guard lock(mutex_);
+        if (stop_) return;
+        first = posted_.empty();
+        posted_.push_back(std::move(work));
+    }
+    const std::uint64_t one = 1;
+    if (first && write(wake_.get(), &one, sizeof one) < 0) return;  // the counter is full: it is awake
+}
+
+bool Service::run(const Work& work) {
+    if (is_this_thread()) {
+        work();
+        return true;
+    }
+    // A promise that is dropped unkept, because the service ended first, ends the wait as well.
+    auto promise = std::make_shared<std::promise<void>>();
+    std::future<void> done = promise->get_future();
+    post([work, promise = std::move(promise)] {
+        try {
+            work();
+            promise->set_value();
+        } catch (...) {
+            promise->set_exception(std::current_exception());
+        }
+    });
+    try {
+        done.get();
+    } catch (const std::future_error&) {
+        return false;
+    }
+    return true;
+}
+
+void Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher) {
+    const std::uint64_t number = next_number_++;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = number;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("epoll_ctl failed");
+    watchers_[number] = {fd, std::move(watcher)};
+    numbers_[fd] = number;
+    ServiceHolder::get().add(fd);
+}
+
+void Service::change(int fd, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = numbers_.at(fd);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Service::unwatch(int fd) {
+    const auto found = numbers_.find(fd);
+    if (found == numbers_.end()) return;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    const auto entry = watchers_.extract(found->second);  // may hold the last reference: destroyed last
+    numbers_.erase(found);
+    ServiceHolder::get().remove(fd);
+}
+
+Service::Timer Service::at(Deadline when, Work work) {
+    const Timer timer{when, next_number_++};
+    timers_.emplace(timer, std::move(work));
+    return timer;
+}
+
+void Service::loop() {
+    epoll_event events[64];
+    bool go_on = true;
+    while (go_on) {
+        arm_alarm();
+        const int count = epoll_wait(epoll_.get(), events, 64, -1);
+        for (int i = 0; i < count; ++i) dispatch(events[i].data.u64, events[i].events);
+        run_timers();
+        go_on = run_posted();
+        flush_all();
+    }
+    timers_.clear();
+    const auto kept = std::move(kept_);  // what goes with it may call release()
+    kept_.clear();
+    while (!numbers_.empty()) unwatch(numbers_.begin()->first);
+}
+
+void Service::dispatch(std::uint64_t number, std::uint32_t events) {
+    std::uint64_t count;
+    if (number == wake_number || number == alarm_number) {
+        if (read(number == wake_number ? wake_.get() : alarm_.get(), &count, sizeof count) < 0) return;
+        if (number == alarm_number) armed_ = {};
+        return;
+    }
+    const auto found = watchers_.find(number);
+    if (found == watchers_.end()) return;  // it went while an earlier event of this round was dealt with
+    const std::shared_ptr<Watcher> watcher = found->second.watcher;
+    watcher->ready(events);
+}
+
+void Service::arm_alarm() {
+    if (timers_.empty() || timers_.begin()->first.first == armed_) return;
+    armed_ = timers_.begin()->first.first;
+    // A time of zero would disarm it, so one that has passed already becomes the first nanosecond.
+    const auto since = std::max<std::int64_t>(1, std::chrono::nanoseconds(armed_.time_since_epoch()).count());
+    itimerspec spec{};
+    spec.it_value = {static_cast<time_t>(since / 1'000'000'000), static_cast<long>(since % 1'000'000'000)};
+    timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void Service::run_timers() {
+    const Deadline now = Clock::now();
+    while (!timers_.empty() && timers_.begin()->first.first <= now) {
+        const auto due = timers_.extract(timers_.begin());
+        due.mapped()();
+    }
+}
+
+bool Service::run_posted() {
+    std::vector<Work> work;
+    bool stop;
+    {
+        std::lock_guard lock(mutex_);
+        work.swap(posted_);
+        stop = stop_;
+    }
+    for (const Work& w : work) w();
+    return !stop;
+}
+
+void Service::flush_all() {
+    while (!unflushed_.empty()) {
+        std::vector<std::shared_ptr<Watcher>> now;
+        now.swap(unflushed_);
+        for (const auto& w : now) w->flush();
+    }
+}
+
+}  // namespace tutti::bootstrap

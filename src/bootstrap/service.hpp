@@ -1,0 +1,97 @@
+// The one thread per process that does all of the bootstrap's input and output. It starts with the first session and ends with
+// the process. Connections, listeners, meeting places and memberships belong to it: only it touches them, and nothing of
+// theirs needs a lock. Other threads hand it work with run() and post().
+//
+// fork(): the child has no such thread. What it inherited is closed in the child at once, so that the parent's death is
+// noticed although the child lives on; sessions of the parent can't be used in the child.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/os.hpp"
+
+namespace tutti::bootstrap {
+
+/// Something with a descriptor that the service thread waits for.
+class Watcher {
+  public:
+    virtual ~Watcher() = default;
+    virtual void ready(std::uint32_t events) = 0;
+    /// Called once after all that was ready has been dealt with, if flush_later() asked for it: one write for many messages.
+    virtual void flush() {}
+};
+
+class Service {
+  public:
+    using Work = std::function<void()>;
+    using Timer = std::pair<Deadline, std::uint64_t>;
+
+    /// The process' service; its thread runs when this returns. Throws tuttiSystemError.
+    static std::shared_ptr<Service> get();
+    ~Service();
+
+    // ---- for any thread
+    void post(Work work);
+    /// Does work on the service thread and waits for it; what it throws is rethrown. False if the service has ended.
+    bool run(const Work& work);
+    bool is_this_thread() const { return std::this_thread::get_id() == thread_id_; }
+    /// Whether this process is a fork of the one that the service belongs to.
+    bool is_inherited() const;
+
+    // ---- for the service thread
+    void watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher);
+    void change(int fd, std::uint32_t events);
+    void unwatch(int fd);
+    Timer at(Deadline when, Work work);
+    Timer after(std::chrono::microseconds delay, Work work) { return at(Clock::now() + delay, std::move(work)); }
+    void cancel(const Timer& timer) { timers_.erase(timer); }
+    void flush_later(std::shared_ptr<Watcher> watcher) { unflushed_.push_back(std::move(watcher)); }
+    /// Keeps an object alive that no user thread holds, until released or the service ends.
+    void keep(std::shared_ptr<void> object) { kept_[object.get()] = object; }
+    void release(const void* object) { kept_.erase(object); }
+
+  private:
+    Service() = default;
+    void start();
+    void stop();
+    void loop();
+    void dispatch(std::uint64_t number, std::uint32_t events);
+    void arm_alarm();
+    void run_timers();
+    bool run_posted();
+    void flush_all();
+
+    struct Entry {
+        int fd;
+        std::shared_ptr<Watcher> watcher;
+    };
+
+    Fd epoll_, wake_, alarm_;
+    std::unordered_map<std::uint64_t, Entry> watchers_;  // by numbers that are never used again, unlike descriptors
+    std::unordered_map<int, std::uint64_t> numbers_;
+    std::map<Timer, Work> timers_;
+    std::vector<std::shared_ptr<Watcher>> unflushed_;
+    std::unordered_map<const void*, std::shared_ptr<void>> kept_;
+    std::uint64_t next_number_ = 2;
+    Deadline armed_{};
+
+    std::mutex mutex_;
+    std::vector<Work> posted_;
+    bool stop_ = false;
+    pid_t process_ = 0;
+    std::thread::id thread_id_;
+    std::thread thread_;
+
+    friend struct ServiceHolder;
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,56 @@
+#include "comm/choice.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "transport/fifo.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phases move less
+constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
+constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
+constexpr std::size_t tile_bytes = 128 * 1024;
+constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
+constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
+
+static_assert(tile_bytes <= slot_bytes);
+
+}  // namespace
+
+const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only) {
+    if (!only.empty()) {
+        const Algorithm* wanted = find_algorithm(only);
+        if (wanted != nullptr && wanted->supports(collective)) return *wanted;
+    }
+    const char* name = "ring";
+    switch (collective) {
+        case Collective::all_reduce: name = bytes <= flat_limit ? "flat" : ranks <= all_pairs_limit ? "direct" : "ring"; break;
+        case Collective::reduce_scatter:
+        case Collective::all_gather: name = ranks <= all_pairs_limit ? "direct" : "ring"; break;
+        case Collective::broadcast:
+        case Collective::reduce: name = bytes <= one_to_all_limit ? "flat" : "ring"; break;
+        case Collective::send:
+        case Collective::recv: name = "pair"; break;
+    }
+    const Algorithm* chosen = find_algorithm(name);
+    TUTTI_ASSERT(chosen != nullptr && chosen->supports(collective));
+    return *chosen;
+}
+
+Cut cut(std::size_t count, std::size_t element, int columns, int ranks) {
+    (void)ranks;
+    Cut c{};
+    const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
+    const auto parts = static_cast<std::size_t>(columns);
+    c.block = parts == 1 ? count : ((count + parts - 1) / parts + line - 1) / line * line;
+    c.tile = std::min(c.block, tile_bytes / element);
+    c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
+    c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, collective_lanes));
+    c.by_reference = c.tile * element >= reference_bytes;
+    c.streaming = count * element >= streaming_bytes;
+    return c;
+}
+
+}  // namespace tutti

@@ -1,0 +1,27 @@
+// Which algorithm a call gets and how its data is cut: pure functions of what all ranks know, so all of them decide alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "algorithms/algorithms.hpp"
+
+namespace tutti {
+
+/// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the collective.
+const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only);
+
+struct Cut {
+    std::size_t block;  // elements per column
+    std::size_t tile;   // elements of a column per message
+    std::uint32_t tiles;
+    int lanes;
+    bool by_reference;
+    bool streaming;
+};
+
+/// count > 0 elements per row, in `columns` columns.
+Cut cut(std::size_t count, std::size_t element, int columns, int ranks);
+
+}  // namespace tutti

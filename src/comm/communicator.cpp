@@ -1,0 +1,283 @@
+#include "comm/communicator.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "schedule/verify.hpp"
+#include "transport/faulty.hpp"
+
+namespace tutti {
+namespace {
+
+/// What a rank tells the others when it joins.
+struct Hello {
+    Card card;
+    std::uint64_t cores[16];  // the first 1024 that it may run on
+    std::uint64_t fences;     // 1: allow_fences()
+};
+
+Hello make_hello(const Arena& arena) {
+    Hello hello{};
+    hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    hello.fences = allow_fences();
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (std::size_t core = 0; core < 1024 && core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &set)) hello.cores[core / 64] |= 1ull << core % 64;
+    return hello;
+}
+
+Hello read_hello(const Session& session, Rank rank) {
+    const std::span<const std::byte> card = session.card(rank);
+    Hello hello;
+    if (card.size() != sizeof hello)
+        fail(tuttiInvalidUsage, "rank %d uses another version of Tutti than rank %d", rank, session.rank());
+    std::memcpy(&hello, card.data(), sizeof hello);
+    if (hello.card.version != TUTTI_VERSION_CODE)
+        fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.card.version,
+             session.rank(), TUTTI_VERSION_CODE);
+    return hello;
+}
+
+std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
+    hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9e3779b1u;
+    hash = (hash ^ static_cast<std::uint32_t>(value >> 32)) * 0x85ebca77u;
+    return hash ^ hash >> 15;
+}
+
+}  // namespace
+
+Options Options::from(const tuttiConfig_t* given) {
+    const Config& c = config();
+    Options options{std::chrono::milliseconds(c.timeout_ms), std::chrono::milliseconds(c.init_timeout_ms), c.check,
+                    c.algorithm, c.transport, ""};
+    if (given == nullptr) return options;
+    tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
+    if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
+        tutti::fail(tuttiInvalidArgument, "config was not initialized with TUTTI_CONFIG_INITIALIZER");
+    std::memcpy(&known, given, std::min(given->size, sizeof known));
+    const auto positive = [](const char* field, int value) {
+        if (value <= 0) tutti::fail(tuttiInvalidArgument, "config.%s is %d; a number above 0 was expected", field, value);
+        return std::chrono::milliseconds(value);
+    };
+    if (known.timeoutMs != TUTTI_UNDEF_INT) options.timeout = positive("timeoutMs", known.timeoutMs);
+    if (known.initTimeoutMs != TUTTI_UNDEF_INT) options.init_timeout = positive("initTimeoutMs", known.initTimeoutMs);
+    if (known.check != TUTTI_UNDEF_INT) {
+        if (known.check != 0 && known.check != 1)
+            tutti::fail(tuttiInvalidArgument, "config.check is %d; 0 or 1 was expected", known.check);
+        options.check = known.check == 1;
+    }
+    if (known.algorithm != nullptr) options.algorithm = known.algorithm;
+    if (known.transport != nullptr) options.transport = known.transport;
+    if (known.commName != nullptr) options.name = known.commName;
+    return options;
+}
+
+std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options) {
+    std::shared_ptr<Arena> arena = Arena::make(ranks, ranks > 1);
+    const Hello hello = make_hello(*arena);
+    std::shared_ptr<Session> session =
+        Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
+    if (ranks > 1) session->offer(arena->key(), arena->fd());
+    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), options));
+    comm->listen();
+    return comm;
+}
+
+std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options) {
+    std::vector<std::shared_ptr<Arena>> arenas;
+    std::vector<std::vector<std::byte>> cards;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+        arenas.push_back(Arena::make(ranks, false));
+        const Hello hello = make_hello(*arenas.back());
+        const auto bytes = std::as_bytes(std::span(&hello, 1));
+        cards.emplace_back(bytes.begin(), bytes.end());
+    }
+    std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
+        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], options));
+        comms.back()->family_ = arenas;
+        comms.back()->listen();
+    }
+    return comms;
+}
+
+Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, const Options& options)
+    : session_(std::move(session)), arena_(std::move(arena)), options_(options) {
+    neighbourhood_.session = session_;
+    neighbourhood_.arena = arena_;
+    std::bitset<1024> cores;
+    std::size_t here = 0;
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Hello hello = read_hello(*session_, r);
+        neighbourhood_.cards.push_back(hello.card);
+        all_fence_ = all_fence_ && hello.fences == 1;
+        if (hello.card.host != host_id()) continue;
+        ++here;
+        for (std::size_t core = 0; core < 1024; ++core)
+            if (hello.cores[core / 64] >> core % 64 & 1) cores.set(core);
+    }
+    crowded_ = here > cores.count();
+    if (!options_.algorithm.empty() && find_algorithm(options_.algorithm) == nullptr) {
+        std::string names;
+        for (const Algorithm& a : algorithms()) names += (names.empty() ? "" : ", ") + std::string(a.name);
+        tutti::fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", options_.algorithm.c_str(), names.c_str());
+    }
+    log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ", options_.name.c_str(),
+        crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+}
+
+void Communicator::listen() {
+    session_->on_fault([this](const Fault& fault) { heard(fault); });
+}
+
+Communicator::~Communicator() {
+    session_->leave();
+    log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB of shared memory", rank(), ranks(),
+        memory() / 1024);
+}
+
+std::size_t Communicator::memory() const {
+    std::size_t wires = 0;
+    for (const auto& [rank, peer] : peers_)
+        for (const auto& sender : peer.senders) wires += sender != nullptr;
+    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
+}
+
+Connection Communicator::connection(Rank rank, int lane) {
+    Peer& peer = peers_[rank];
+    if (!peer.link) {
+        const Card& self = neighbourhood_.cards[static_cast<std::size_t>(this->rank())];
+        const Transport& transport =
+            choose_transport(self, neighbourhood_.cards[static_cast<std::size_t>(rank)], options_.transport);
+        peer.link = transport.connect(neighbourhood_, rank, Clock::now() + options_.init_timeout);
+        peer.transport = transport.name();
+        if (!config().fault.empty())
+            peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
+                               static_cast<std::uint64_t>(this->rank() * 4096 + rank));
+        peer.senders.resize(lanes_per_link);
+        peer.receivers.resize(lanes_per_link);
+        log(Level::info, "rank %d reaches rank %d by %s", this->rank(), rank, peer.transport.c_str());
+    }
+    const auto l = static_cast<std::size_t>(lane);
+    if (!peer.senders[l]) {
+        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(lane));
+        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(lane));
+    }
+    return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
+}
+
+Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm) {
+    Request request{collective, rank(), ranks(), root};
+    if (config().verify && collective != Collective::send && collective != Collective::recv) {
+        std::vector<Program> all;
+        for (Rank r = 0; r < ranks(); ++r) all.push_back(algorithm.make({collective, r, ranks(), root}));
+        const Report report = verify(all);
+        if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
+    }
+    TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
+    BoundProgram bound = BoundProgram::bind(algorithm.make(request), algorithm.pull_safe, algorithm.push_safe);
+    const bool pair = collective == Collective::send || collective == Collective::recv;
+    auto execution = std::make_unique<HostExecution>(
+        std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
+        [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
+    return {collective, root, &algorithm, std::move(execution)};
+}
+
+Communicator::Plan& Communicator::plan_for(const Operation& o) {
+    std::size_t bytes = o.count * size_of(o.type);
+    if (o.collective == Collective::all_gather || o.collective == Collective::reduce_scatter)
+        bytes *= static_cast<std::size_t>(ranks());
+    const Algorithm& algorithm = choose_algorithm(o.collective, bytes, ranks(), options_.algorithm);
+    const auto fits = [&](const Plan& p) {
+        return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
+    };
+    for (const auto& plan : plans_)
+        if (fits(*plan)) return *plan;
+    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm)));
+    log(Level::info, "rank %d: %s uses %s from %zu bytes on", rank(), std::string(name_of(o.collective)).c_str(),
+        std::string(algorithm.name).c_str(), bytes);
+    return *plans_.back();
+}
+
+int Communicator::queue_of(const Operation& o) {
+    if (o.collective == Collective::send) return 1 + 2 * o.root;
+    if (o.collective == Collective::recv) return 2 + 2 * o.root;
+    return 0;
+}
+
+const Communicator::Shape& Communicator::shape_of(const Operation& o) {
+    Shape& s = shape_;
+    if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op && s.root == o.root)
+        return s;
+    s = {};
+    Plan& plan = plan_for(o);
+    const Cut c = cut(o.count, size_of(o.type), plan.execution->program().columns, ranks());
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
+    if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
+        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 | c.tile);
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 | static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
+    }
+    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash};
+    return s;
+}
+
+/// What this rank now calls, for its peers to compare and, should they differ, to name.
+Call Communicator::describe(const Operation& o) {
+    Call call;
+    call.collective = o.collective;
+    call.type = o.type;
+    call.op = o.call_op;
+    call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
+    call.root = o.root;
+    call.count = o.count;
+    std::uint32_t hash = shape_.hash;
+    if (queue_of(o) == 0) {
+        call.sequence = sequence_++;
+        hash += call.sequence * 0x9e3779b1u;
+    }
+    call.signature = hash == 0 ? 1 : hash;
+    if (queue_of(o) == 0) {
+        arena_->page().board[call.sequence % board_entries].set(call);
+        arena_->page().sequence.store(sequence_, std::memory_order_release);
+    }
+    return call;
+}
+
+HostExecution& Communicator::begin(const Operation& o) {
+    const Shape& shape = shape_of(o);
+    Plan& plan = *shape.plan;
+    const Cut& c = shape.cut;
+    Job job;
+    job.input = static_cast<const std::byte*>(o.input);
+    job.output = static_cast<std::byte*>(o.output);
+    job.type = o.type;
+    job.op = o.op;
+    job.count = o.count;
+    job.block = c.block;
+    job.tile = c.tile;
+    job.tiles = c.tiles;
+    job.lanes = std::min(c.lanes, plan.execution->lanes());
+    job.by_reference = c.by_reference;
+    job.streaming = c.streaming;
+    job.divide_by = o.average ? ranks() : 0;
+    if (o.premultiply) {
+        std::uint64_t& scalar = scalars_[queue_of(o)];
+        scalar = o.immediate;
+        if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
+        job.scalar = &scalar;
+    }
+    job.call = describe(o);
+    plan.execution->start(job);
+    return *plan.execution;
+}
+
+}  // namespace tutti

@@ -1,0 +1,133 @@
+// One rank of one communicator: its links, its programs, its state. Made in named phases (see join()), then used by one thread at
+// a time, which the Turnstile sees to; fail(), failed() and fault() may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/session.hpp"
+#include "comm/choice.hpp"
+#include "comm/operation.hpp"
+#include "comm/turnstile.hpp"
+#include "kernels/host/executor.hpp"
+#include "transport/transport.hpp"
+
+namespace tutti {
+
+/// tuttiConfig_t over the environment over the defaults.
+struct Options {
+    std::chrono::milliseconds timeout;
+    std::chrono::milliseconds init_timeout;
+    bool check;
+    std::string algorithm;
+    std::string transport;
+    std::string name;
+
+    /// config may be null. Throws tuttiInvalidArgument that names the field.
+    static Options from(const tuttiConfig_t* config);
+};
+
+class Communicator {
+  public:
+    /// Blocks until all ranks have joined.
+    static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options);
+
+    /// All ranks in this process.
+    static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options);
+
+    ~Communicator();
+
+    Rank rank() const { return session_->rank(); }
+    int ranks() const { return session_->ranks(); }
+    const Options& options() const { return options_; }
+    const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
+
+    /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions of
+    /// different queues (see queue_of) may be under way at once.
+    HostExecution& begin(const Operation& operation);
+
+    /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one peer.
+    static int queue_of(const Operation& operation);
+
+    /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this rank's buffers
+    /// any more once it has returned.
+    void fail(const Error& error);
+    bool failed() const { return failed_.load(std::memory_order_acquire); }
+    std::optional<Fault> fault() const;
+
+    /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something else, the
+    /// time-out is over).
+    void diagnose(HostExecution& execution, std::chrono::nanoseconds waited);
+
+    /// Ranks of this host outnumber its cores: waiting must not spin.
+    bool crowded() const { return crowded_; }
+
+    /// All ranks' processes let others fence their cores.
+    bool all_fence() const { return all_fence_; }
+    Bell& bell() { return arena_->page().bell; }
+
+    /// Upper bound of the memory that its connections use, in bytes.
+    std::size_t memory() const;
+
+    /// Goes in peace: first what this rank has sent must have been read, for its memory goes with it.
+    void leave();
+
+  private:
+    struct Plan {
+        Collective collective;
+        Rank root;
+        const Algorithm* algorithm;
+        std::unique_ptr<HostExecution> execution;
+    };
+    /// What follows from an operation's arguments other than its buffers.
+    struct Shape {
+        Collective collective{};
+        DataType type{};
+        std::uint8_t call_op = 0;
+        Rank root = -1;
+        std::size_t count = 0;
+        Plan* plan = nullptr;
+        Cut cut{};
+        std::uint32_t hash = 0;
+    };
+    struct Peer {
+        std::unique_ptr<Link> link;
+        std::string transport;
+        std::vector<std::unique_ptr<Sender>> senders;      // by lane
+        std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
+    };
+
+    Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, const Options& options);
+    void listen();
+    const Shape& shape_of(const Operation& operation);
+    Plan& plan_for(const Operation& operation);
+    Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
+    Connection connection(Rank peer, int lane);
+    Call describe(const Operation& operation);
+    void heard(const Fault& fault);
+
+    std::shared_ptr<Session> session_;
+    std::shared_ptr<Arena> arena_;
+    Options options_;
+    Neighbourhood neighbourhood_;
+    bool crowded_ = false;
+    bool all_fence_ = true;
+    std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
+    std::map<Rank, Peer> peers_;
+    std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
+    std::vector<std::unique_ptr<Plan>> plans_;
+    Shape shape_;                 // of the last operation: most are like the one before
+    std::uint32_t sequence_ = 0;  // collectives begun
+    std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
+
+    std::atomic<bool> failed_{false};
+    mutable std::mutex fault_mutex_;
+    Fault fault_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,214 @@
+#include "comm/driver.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/config.hpp"
+
+namespace tutti {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a sleeper costs its waker a
+/// system call, and some 30 us until it runs.
+class Patience {
+  public:
+    explicit Patience(bool crowded) {
+        const int chosen = config().spin_us;
+        spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 200);
+        yield_until_ = spin_ + (crowded ? milliseconds(2) : milliseconds(1));
+    }
+    void reset() { looks_ = 0; }
+
+    /// False when it is time to sleep.
+    bool stay_awake() {
+        if (looks_++ == 0) {
+            if (spin_.count() == 0) {
+                sched_yield();
+                return true;
+            }
+            start_known_ = false;
+        }
+        if (looks_ % 64 != 0) {
+            if (spin_.count() != 0 && !yielding_) {
+                cpu_relax();
+                return true;
+            }
+        }
+        const Deadline now = Clock::now();
+        if (!start_known_) {
+            start_ = now;
+            start_known_ = true;
+            yielding_ = false;
+        }
+        const auto waited = now - start_;
+        if (waited >= yield_until_) return false;
+        yielding_ = waited >= spin_;
+        if (yielding_) sched_yield();
+        return true;
+    }
+    std::chrono::nanoseconds waited() const { return Clock::now() - start_; }
+
+  private:
+    std::chrono::nanoseconds spin_{}, yield_until_{};
+    unsigned looks_ = 0;
+    bool yielding_ = false, start_known_ = false;
+    Deadline start_{};
+};
+
+[[noreturn]] void throw_fault(const Communicator& comm) {
+    const Fault fault = comm.fault().value();
+    throw Error(fault.code, fault.text);
+}
+
+/// The operations of one batch while they run: queues of which the heads are under way.
+class Work {
+  public:
+    explicit Work(Batch& batch) : comm_(*batch.comm) {
+        for (const Operation& o : batch.operations) {
+            if (o.collective == Collective::recv && o.root == comm_.rank())  // from itself: what it sends is its input
+                std::memmove(o.output, o.input, o.count * size_of(o.type));
+            else
+                queues_[Communicator::queue_of(o)].operations.push_back(o);
+        }
+    }
+    Communicator& comm() { return comm_; }
+    bool finished() const { return queues_.empty(); }
+    HostExecution* any() { return queues_.empty() ? nullptr : queues_.begin()->second.running; }
+
+    bool progress() {
+        bool moved = false;
+        for (auto q = queues_.begin(); q != queues_.end();) {
+            Queue& queue = q->second;
+            if (queue.running == nullptr) queue.running = &comm_.begin(queue.operations.front());
+            moved |= queue.running->progress();
+            if (queue.running->finished()) {
+                queue.running = nullptr;
+                queue.operations.pop_front();
+                moved = true;
+            }
+            q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
+        }
+        return moved;
+    }
+    void diagnose(std::chrono::nanoseconds waited) {
+        for (auto& [number, queue] : queues_)
+            if (queue.running != nullptr) comm_.diagnose(*queue.running, waited);
+    }
+
+  private:
+    struct Queue {
+        std::deque<Operation> operations;
+        HostExecution* running = nullptr;
+    };
+    Communicator& comm_;
+    std::map<int, Queue> queues_;
+};
+
+/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where fences on
+/// all cores are not to be had it can, and the sleep is short.
+template <class Look>
+void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look) {
+    const std::uint32_t word = bell.word.load(std::memory_order_acquire);
+    bell.sleeping.store(1, std::memory_order_seq_cst);
+    const bool rings_reach_us = all_fence && fence_all_cores();
+    if (!look()) futex_wait(bell.word, word, rings_reach_us ? at_most : milliseconds(1));
+    bell.sleeping.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void run_one(Communicator& comm, const Operation& operation) {
+    if (comm.failed()) throw_fault(comm);
+    try {
+        HostExecution& execution = comm.begin(operation);
+        Patience patience(comm.crowded());
+        for (;;) {
+            const bool moved = execution.progress();
+            if (execution.finished()) return;
+            if (comm.failed()) throw_fault(comm);
+            if (moved) {
+                patience.reset();
+                continue;
+            }
+            if (patience.stay_awake()) continue;
+            bool news = false;
+            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20), [&] { return news = execution.progress() || comm.failed(); });
+            if (news) {
+                patience.reset();
+            } else if (!execution.finished() && !execution.progress() && !comm.failed()) {
+                comm.diagnose(execution, patience.waited());
+            } else {
+                patience.reset();
+            }
+            if (execution.finished()) return;
+        }
+    } catch (const Error& error) {
+        comm.fail(error);
+        throw;
+    }
+}
+
+std::optional<Error> run_batches(std::span<Batch> batches) {
+    std::vector<std::unique_ptr<Work>> work;
+    std::optional<Error> first;
+    bool crowded = false;
+    for (Batch& batch : batches) {
+        batch.comm->turnstile()->enter(batch.ticket);
+        work.push_back(std::make_unique<Work>(batch));
+        crowded |= batch.comm->crowded();
+    }
+    // One look at everything; a communicator that fails ends, the others go on (they hear of it if they are concerned).
+    const auto look = [&](auto&& act) {
+        bool moved = false;
+        for (auto w = work.begin(); w != work.end();) {
+            Communicator& comm = (*w)->comm();
+            try {
+                if (comm.failed()) throw_fault(comm);
+                moved |= act(**w);
+            } catch (const Error& error) {
+                comm.fail(error);
+                if (!first) first = error;
+                w = work.erase(w);
+                moved = true;
+                continue;
+            }
+            w = (*w)->finished() ? work.erase(w) : std::next(w);
+        }
+        return moved;
+    };
+    const auto progress = [](Work& w) { return w.progress(); };
+    Patience patience(crowded || work.size() > 1);
+    while (!work.empty()) {
+        if (look(progress)) {
+            patience.reset();
+            continue;
+        }
+        if (patience.stay_awake()) continue;
+        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the sleep.
+        bool news = false;
+        const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
+        Communicator& one = work.front()->comm();
+        sleep_on(one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work.empty(); });
+        const auto waited = patience.waited();
+        if (news) {
+            patience.reset();
+        } else if (!look([&](Work& w) {
+                       if (w.progress()) return true;
+                       w.diagnose(waited);
+                       return false;
+                   })) {
+            continue;
+        } else {
+            patience.reset();
+        }
+    }
+    for (Batch& batch : batches) batch.comm->turnstile()->leave();
+    return first;
+}
+
+}  // namespace tutti

@@ -1,0 +1,115 @@
+// How a communicator ends: its own failures, those it hears of, and waits that can't succeed.
+#include <thread>
+
+#include "base/log.hpp"
+#include "comm/communicator.hpp"
+
+namespace tutti {
+
+void Communicator::heard(const Fault& fault) {
+    {
+        std::lock_guard lock(fault_mutex_);
+        if (failed_.load(std::memory_order_relaxed)) return;
+        fault_ = fault;
+        failed_.store(true, std::memory_order_release);
+    }
+    log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
+    ring_bell(bell());
+}
+
+std::optional<Fault> Communicator::fault() const {
+    if (!failed()) return std::nullopt;
+    std::lock_guard lock(fault_mutex_);
+    return fault_;
+}
+
+void Communicator::fail(const Error& error) {
+    bool first = false;
+    {
+        std::lock_guard lock(fault_mutex_);
+        if (!failed_.load(std::memory_order_relaxed)) {
+            fault_ = {error.code(), rank(), error.what()};
+            failed_.store(true, std::memory_order_release);
+            first = true;
+        }
+    }
+    RankPage& page = arena_->page();
+    page.closed.store(1, std::memory_order_seq_cst);
+    full_fence();
+    ring_bell(page.bell);
+    if (first) {
+        // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
+        const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
+        session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
+    }
+    // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short; a dead
+    // peer never finishes, so the wait is bounded.
+    const Deadline limit = Clock::now() + std::chrono::milliseconds(200);
+    for (const auto& [peer_rank, peer] : peers_) {
+        RankPage* theirs = peer.link ? peer.link->page() : nullptr;
+        while (theirs != nullptr && theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit)
+            std::this_thread::yield();
+    }
+}
+
+void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) {
+    const HostExecution::Blocked blocked = execution.blocked_on();
+    if (blocked.peer < 0) return;
+    const Program& program = execution.program();
+    const bool pair = program.collective == Collective::send || program.collective == Collective::recv;
+    const auto found = peers_.find(blocked.peer);
+    const RankPage* page = found == peers_.end() || !found->second.link ? nullptr : found->second.link->page();
+    const std::uint32_t mine = sequence_ - 1;
+    std::string theirs;
+    if (page != nullptr) {
+        const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
+        if (!pair && begun - mine - 1 < board_entries) {
+            const Call other = page->board[mine % board_entries].get();
+            const Call own = arena_->page().board[mine % board_entries].get();
+            if (other.sequence == mine && other.signature != own.signature)
+                tutti::fail(tuttiInvalidUsage,
+                     "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the same operations "
+                     "in the same order with the same count, type, op and root",
+                     rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
+        }
+        theirs = begun == 0 ? "has called no collective yet"
+                            : text("has called %u collectives, the last one %s", begun,
+                                   call_text(page->board[(begun - 1) % board_entries].get()).c_str());
+    }
+    const char* what = blocked.for_message ? "a message from" : "space towards";
+    // A peer leaves after it has sent everything; what came before it left may have come after the last look.
+    const bool left = session_->has_left(blocked.peer) || (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0);
+    if (left && !execution.progress() && !execution.finished())
+        tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator", rank(), what,
+             blocked.peer, std::string(name_of(program.collective)).c_str());
+    if (waited < options_.timeout) return;
+    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s", rank(),
+         static_cast<double>(waited.count()) * 1e-9, what, blocked.peer, std::string(name_of(program.collective)).c_str(),
+         blocked.lane, blocked.at.tile, blocked.at.step, theirs.empty() ? "can't be seen" : theirs.c_str());
+}
+
+void Communicator::leave() {
+    arena_->page().leaving.store(1, std::memory_order_release);
+    const Deadline limit = Clock::now() + options_.timeout;
+    const auto unread = [&](Rank rank, const Peer& peer) {
+        if (session_->has_left(rank)) return false;
+        for (const auto& sender : peer.senders)
+            if (sender && !sender->drained()) return true;
+        return false;
+    };
+    for (const auto& [peer_rank, peer] : peers_) {
+        for (int looks = 0; family_.empty() && unread(peer_rank, peer) && !failed(); ++looks) {
+            if (Clock::now() > limit) {
+                log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
+                break;
+            }
+            if (looks < 1000)
+                std::this_thread::yield();
+            else
+                std::this_thread::sleep_for(std::chrono::microseconds(500));
+        }
+    }
+    session_->leave();
+}
+
+}  // namespace tutti

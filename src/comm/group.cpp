@@ -1,0 +1,160 @@
+#include "comm/group.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <latch>
+#include <numeric>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+/// Sends to oneself meet receives from oneself, in order, and are copies.
+void copy_to_self(std::vector<Issued>& calls) {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        const Operation send = calls[i].operation;
+        if (send.collective != Collective::send || send.root != calls[i].comm->rank()) continue;
+        const auto match = std::find_if(calls.begin(), calls.end(), [&](const Issued& other) {
+            return other.comm == calls[i].comm && other.operation.collective == Collective::recv &&
+                   other.operation.root == send.root && other.operation.input == nullptr;
+        });
+        if (match == calls.end())
+            fail(tuttiInvalidUsage, "rank %d sends to itself without a receive from itself in the same group", send.root);
+        if (match->operation.count != send.count || match->operation.type != send.type)
+            fail(tuttiInvalidUsage, "rank %d sends itself %zu elements and receives %zu from itself, or the types differ",
+                 send.root, send.count, match->operation.count);
+        match->operation.input = send.input;  // the receive does it all: see Work
+        calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(i--));
+    }
+    for (const Issued& call : calls)
+        if (call.operation.collective == Collective::recv && call.operation.root == call.comm->rank() &&
+            call.operation.input == nullptr)
+            fail(tuttiInvalidUsage, "rank %d receives from itself without a send to itself in the same group",
+                 call.operation.root);
+}
+
+/// Numbers for calls such that those that share a communicator or a stream have the same.
+std::vector<std::size_t> components(const std::vector<Issued>& calls) {
+    std::vector<std::size_t> root(calls.size());
+    std::iota(root.begin(), root.end(), std::size_t{0});
+    const auto find = [&](std::size_t i) {
+        while (root[i] != i) i = root[i] = root[root[i]];
+        return i;
+    };
+    for (std::size_t i = 0; i < calls.size(); ++i)
+        for (std::size_t k = 0; k < i; ++k)
+            if (calls[i].comm == calls[k].comm || calls[i].stream == calls[k].stream) root[find(i)] = find(k);
+    for (std::size_t i = 0; i < calls.size(); ++i) root[i] = find(i);
+    return root;
+}
+
+std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
+    std::vector<Batch> batches;
+    for (const Issued& call : calls) {
+        auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.comm == call.comm; });
+        if (batch == batches.end()) {
+            batches.push_back({call.comm, {}, 0});
+            batch = std::prev(batches.end());
+        }
+        batch->operations.push_back(call.operation);
+    }
+    return batches;
+}
+
+/// The streams of a component other than the one that does the work: they must have come here before it begins, and go on after
+/// it has ended.
+struct Meeting {
+    explicit Meeting(std::ptrdiff_t others) : arrived(others), finished(1) {}
+    std::latch arrived, finished;
+};
+
+void issue_component(std::vector<Issued> calls) {
+    std::vector<StreamPtr> streams;
+    for (const Issued& call : calls)
+        if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
+    // Where the null stream takes part, the work is done here and now.
+    const auto here = std::find(streams.begin(), streams.end(), nullptr);
+    if (here != streams.end()) std::iter_swap(streams.begin(), here);
+    auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
+    for (Batch& batch : *batches) batch.ticket = batch.comm->turnstile()->ticket();
+    auto meeting = std::make_shared<Meeting>(static_cast<std::ptrdiff_t>(streams.size()) - 1);
+    const auto run = [batches, meeting] {
+        meeting->arrived.wait();
+        std::optional<Error> error = run_batches(*batches);
+        batches->clear();
+        meeting->finished.count_down();
+        return error;
+    };
+    for (std::size_t i = 1; i < streams.size(); ++i)
+        streams[i]->enqueue([meeting]() -> std::optional<Error> {
+            meeting->arrived.count_down();
+            meeting->finished.wait();
+            return std::nullopt;
+        });
+    if (streams[0] != nullptr) {
+        streams[0]->enqueue(run);
+    } else if (std::optional<Error> error = run()) {
+        throw *error;
+    }
+}
+
+/// Each on a thread of its own; rethrows the first failure after all have ended.
+void run_concurrently(const std::vector<std::function<void()>>& joins) {
+    std::vector<std::exception_ptr> failures(joins.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < joins.size(); ++i)
+        threads.emplace_back([&, i] {
+            try {
+                joins[i]();
+            } catch (...) {
+                failures[i] = std::current_exception();
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+void issue(std::vector<Issued> calls) {
+    copy_to_self(calls);
+    const std::vector<std::size_t> component = components(calls);
+    std::optional<Error> first;
+    for (std::size_t c = 0; c < calls.size(); ++c) {
+        std::vector<Issued> members;
+        for (std::size_t i = 0; i < calls.size(); ++i)
+            if (component[i] == c) members.push_back(calls[i]);
+        if (members.empty()) continue;
+        try {
+            issue_component(std::move(members));
+        } catch (const Error& error) {
+            if (!first) first = error;
+        }
+    }
+    if (first) throw *first;
+}
+
+thread_local constinit int Group::depth_ = 0;
+
+Group& Group::mine() {
+    static thread_local Group group;
+    return group;
+}
+
+void Group::refuse(const Error& error) {
+    if (!refused_) refused_ = error;
+}
+
+void Group::end() {
+    if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupEnd without tuttiGroupStart");
+    if (--depth_ > 0) return;
+    std::vector<Issued> calls = std::exchange(calls_, {});
+    std::vector<std::function<void()>> joins = std::exchange(joins_, {});
+    std::optional<Error> refused = std::exchange(refused_, std::nullopt);
+    if (refused) throw *refused;
+    if (!joins.empty()) run_concurrently(joins);
+    if (!calls.empty()) issue(std::move(calls));
+}
+
+}  // namespace tutti

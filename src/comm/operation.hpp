@@ -1,0 +1,26 @@
+// A call that has passed its checks, ready to run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.hpp"
+
+namespace tutti {
+
+struct Operation {
+    Collective collective{};
+    DataType type{};
+    ReduceOp op = ReduceOp::sum;
+    std::uint8_t call_op = 0;      // as the user named it: tuttiRedOp_t, 5 for every pre-multiplied sum
+    bool average = false;
+    bool premultiply = false;
+    Rank root = 0;                 // broadcast, reduce; send and recv: the peer
+    std::size_t count = 0;         // > 0
+    const void* input = nullptr;
+    void* output = nullptr;
+    const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate
+    std::uint64_t immediate = 0;   // pre-multiplied sum: the bytes of one element
+};
+
+}  // namespace tutti

@@ -1,0 +1,113 @@
+#include "kernels/host/executor.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/result.hpp"
+#include "kernels/host/lane.hpp"
+
+namespace tutti {
+namespace {
+
+int number_of(std::vector<Rank>& peers, Rank peer) {
+    const auto found = std::find(peers.begin(), peers.end(), peer);
+    if (found != peers.end()) return static_cast<int>(found - peers.begin());
+    peers.push_back(peer);
+    return static_cast<int>(peers.size()) - 1;
+}
+
+void require_distinct(std::span<const Operand> operands) {
+    for (std::size_t i = 0; i < operands.size(); ++i)
+        for (std::size_t k = i + 1; k < operands.size(); ++k)
+            if (operands[i].place == Place::peer && operands[i] == operands[k])
+                fail(tuttiInternalError, "a step has rank %d twice on one side", operands[i].index);
+}
+
+}  // namespace
+
+BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe) {
+    BoundProgram bound;
+    bound.pull_safe = pull_safe;
+    bound.push_safe = push_safe;
+    std::vector<std::uint32_t> messages;  // received so far, by connection
+    for (const Step& step : program.steps) {
+        if (step.sources + step.sinks <= 64) {  // all-pairs steps are right by construction; the check is quadratic
+            require_distinct(program.sources(step));
+            require_distinct(program.sinks(step));
+        }
+        Operand* const operands = program.operands.data() + step.first;
+        for (std::uint32_t i = 0; i < step.sources + step.sinks; ++i) {
+            if (operands[i].place != Place::peer) continue;
+            operands[i].index = number_of(i < step.sources ? bound.from : bound.to, operands[i].index);
+            if (i >= step.sources) continue;
+            messages.resize(bound.from.size());
+            const std::uint32_t ahead = messages[static_cast<std::size_t>(operands[i].index)]++;
+            if (step.sources != 1 || ahead >= slot_depth) continue;
+            for (const Operand& sink : program.sinks(step))
+                if (sink.place != Place::peer) {
+                    bound.landables.push_back({operands[i].index, ahead, sink, step.column});
+                    break;
+                }
+        }
+    }
+    bound.program = std::move(program);
+    return bound;
+}
+
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int lanes,
+                             const std::function<Connection(Rank, int)>& connect)
+    : bound_(std::move(bound)) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        std::vector<Connection> to, from;
+        for (Rank peer : bound_.to) to.push_back(connect(peer, lane));
+        for (Rank peer : bound_.from) from.push_back(connect(peer, lane));
+        lanes_.push_back(std::make_unique<HostLane>(bound_, page, lane, std::move(to), std::move(from)));
+    }
+}
+
+HostExecution::~HostExecution() = default;
+
+void HostExecution::start(const Job& job) {
+    job_ = job;
+    const std::size_t scratch = static_cast<std::size_t>(bound_.program.scratch_chunks) * job.tile * size_of(job.type);
+    if (scratch_.size() < scratch * lanes_.size()) scratch_.resize(scratch * lanes_.size());
+    running_ = 0;
+    for (int lane = 0; lane < job.lanes; ++lane) {
+        HostLane& l = *lanes_[static_cast<std::size_t>(lane)];
+        l.start(job_, scratch_.data() + static_cast<std::size_t>(lane) * scratch);
+        if (!l.finished()) ++running_;
+    }
+}
+
+bool HostExecution::progress() {
+    bool moved = false;
+    for (int lane = 0; lane < job_.lanes; ++lane) {
+        HostLane& l = *lanes_[static_cast<std::size_t>(lane)];
+        if (l.finished()) continue;
+        moved |= l.progress();
+        if (l.finished()) --running_;
+    }
+    return moved;
+}
+
+HostExecution::Blocked HostExecution::blocked_on() const {
+    for (int lane = 0; lane < job_.lanes; ++lane) {
+        const Blocked b = lanes_[static_cast<std::size_t>(lane)]->blocked_on();
+        if (b.peer >= 0) return b;
+    }
+    return {};
+}
+
+std::string call_text(const Call& call) {
+    static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
+    if (call.signature == 0) return "nothing yet";
+    std::string out(name_of(call.collective));
+    out += text("(count %llu, %s", static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str());
+    if (reduces(call.collective)) out += std::string(", ") + ops[call.op % 6];
+    if (has_root(call.collective)) out += text(", root %d", call.root);
+    if (call.collective == Collective::send) out += text(", to %d", call.root);
+    if (call.collective == Collective::recv) out += text(", from %d", call.root);
+    return out + ")";
+}
+
+}  // namespace tutti

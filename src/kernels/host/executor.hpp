@@ -1,0 +1,103 @@
+// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of lanes, programs and ranks:
+// progress() goes as far as it can and returns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "kernels/interpreter.hpp"
+#include "schedule/program.hpp"
+#include "transport/transport.hpp"
+
+namespace tutti {
+
+/// This rank's ends of one lane of the connection with a peer.
+struct Connection {
+    Rank peer;
+    Link* link;
+    Sender* sender;
+    Receiver* receiver;
+};
+
+/// A program whose peers are connections: operand.index of a peer is a number into `to` (sinks) or `from` (sources).
+struct BoundProgram {
+    Program program;
+    std::vector<Rank> to, from;
+
+    /// A plain receive into a slice: its sender may store there itself.
+    struct Landable {
+        std::int32_t from;    // connection
+        std::uint32_t ahead;  // messages of the tile from there before it
+        Operand slice;
+        std::uint32_t column;
+    };
+    std::vector<Landable> landables;
+    bool pull_safe = false, push_safe = false;
+
+    /// Throws tuttiInternalError if a peer stands twice among a step's sources or sinks.
+    static BoundProgram bind(Program program, bool pull_safe, bool push_safe);
+};
+
+/// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles of `tile`.
+struct Job {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    DataType type{};
+    ReduceOp op{};
+    std::size_t count = 0;
+    std::size_t block = 0;
+    std::size_t tile = 0;
+    std::uint32_t tiles = 0;
+    int lanes = 1;
+    const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
+    int divide_by = 0;             // the result is divided by it; 0: it is not
+    bool streaming = false;        // buffers are too large to stay in the cache
+    bool by_reference = false;     // messages are large enough to be worth an acknowledgement
+    Call call{};                   // for the signature and for error texts
+};
+
+class HostLane;
+
+/// A bound program with the connections of all its lanes; runs one job at a time, again and again.
+class HostExecution {
+  public:
+    /// connect(peer, lane) gives the ends; they outlive the execution.
+    HostExecution(BoundProgram bound, RankPage& page, int lanes, const std::function<Connection(Rank, int)>& connect);
+    ~HostExecution();
+    HostExecution(const HostExecution&) = delete;
+
+    const Program& program() const { return bound_.program; }
+    int lanes() const { return static_cast<int>(lanes_.size()); }
+
+    void start(const Job& job);
+
+    /// True if anything moved. Throws Error when a peer calls something else, or has given up.
+    bool progress();
+    bool finished() const { return running_ == 0; }
+
+    /// What it waits for: the peer, and whether for a message from it or for space towards it. Peer -1: for nothing.
+    struct Blocked {
+        Rank peer = -1;
+        bool for_message = false;
+        int lane = 0;
+        Cursor at;
+    };
+    Blocked blocked_on() const;
+
+  private:
+    BoundProgram bound_;
+    Job job_;
+    std::vector<std::unique_ptr<HostLane>> lanes_;
+    std::vector<std::byte> scratch_;
+    int running_ = 0;  // lanes that have not finished
+};
+
+/// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)".
+std::string call_text(const Call& call);
+
+}  // namespace tutti

@@ -1,0 +1,241 @@
+#include "kernels/host/lane.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+
+namespace tutti {
+
+HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
+                   std::vector<Connection> from)
+    : bound_(bound), page_(page), number_(number), to_(std::move(to)), from_(std::move(from)),
+      step_list_(bound.program.steps.data()), operand_list_(bound.program.operands.data()),
+      steps_(static_cast<std::uint32_t>(bound.program.steps.size())), outgoing_(to_.size()) {
+    to_wake_.reserve(to_.size() + from_.size());
+}
+
+void HostLane::start(const Job& job, std::byte* scratch) {
+    job_ = &job;
+    element_ = size_of(job.type);
+    needs_slots_ = std::min(job.tile, job.block) * element_ > inline_bytes;
+    scratch_ = scratch;
+    // Tiles are dealt to the lanes in turn, so that all of them work in the same neighbourhood.
+    const auto lane = static_cast<std::uint32_t>(number_), lanes = static_cast<std::uint32_t>(job.lanes);
+    tiles_ = lane < job.tiles ? (job.tiles - lane + lanes - 1) / lanes : 0;
+    cursor_ = {};
+    finished_ = tiles_ == 0;
+    if (finished_) return;
+    for (const Connection& c : to_) c.sender->begin(job.call);
+}
+
+bool HostLane::progress() {
+    const Cursor before = cursor_;
+    if (cursor_.tile < tiles_ && !advance(*this, cursor_)) return cursor_.tile != before.tile || cursor_.step != before.step;
+    finished_ = settled();
+    return finished_ || cursor_.tile != before.tile;
+}
+
+bool HostLane::settled() {
+    for (const Connection& c : to_)
+        if (!c.sender->settled()) return false;
+    return true;
+}
+
+HostExecution::Blocked HostLane::blocked_on() const {
+    if (finished_) return {};
+    if (cursor_.tile == tiles_) {
+        for (const Connection& c : to_)
+            if (!c.sender->settled()) return {c.peer, false, number_, cursor_};
+        return {};
+    }
+    const Step& step = step_list_[cursor_.step];
+    const Operand& o = operand_list_[step.first + std::min(cursor_.operand, step.sources + step.sinks - 1)];
+    if (o.place != Place::peer) return {};
+    const bool source = cursor_.operand < step.sources;
+    const Connection& c = (source ? from_ : to_)[static_cast<std::size_t>(o.index)];
+    return {c.peer, source, number_, cursor_};
+}
+
+std::byte* HostLane::slice(const Operand& operand) const {
+    const auto chunk = static_cast<std::size_t>(operand.index);
+    if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
+    const auto columns = static_cast<std::size_t>(bound_.program.columns);
+    const std::size_t at = chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
+    // Inputs are only ever read: they are among the sources, or the same memory as an output.
+    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
+    return const_cast<std::byte*>(base) + at * element_;
+}
+
+std::size_t HostLane::length(std::uint32_t column) const {
+    const std::size_t begin = column * job_->block + tile_offset_;
+    const std::size_t end = std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
+    return begin < end ? end - begin : 0;
+}
+
+void HostLane::begin_tile(std::uint32_t tile) {
+    tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
+                   job_->tile;
+    if (!job_->by_reference || !bound_.push_safe) return;
+    for (const BoundProgram::Landable& l : bound_.landables) {
+        const std::size_t bytes = length(l.column) * element_;
+        const Connection& c = from_[static_cast<std::size_t>(l.from)];
+        Reference where;
+        if (bytes > inline_bytes && c.link->refer(slice(l.slice), bytes, where)) c.receiver->post(l.ahead, where);
+    }
+}
+
+void HostLane::begin_step(const Step& step) {
+    current_ = &step;
+    elements_ = length(step.column);
+    bytes_ = elements_ * element_;
+    sources_.clear();
+    sinks_.clear();
+    scaled_source_ = -1;
+    sinks_are_users_ = true;
+}
+
+/// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its buffers
+/// back to its user, and not begin if it has. The peer closes first and looks at `touching` then (communicator.cpp).
+void HostLane::touch(const Connection& connection) {
+    RankPage* page = connection.link->page();
+    if (!touching_) {
+        page_.touching.store(1, std::memory_order_relaxed);
+        full_fence();
+        touching_ = true;
+    }
+    if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0) {
+        page_.touching.store(0, std::memory_order_release);
+        touching_ = false;
+        fail(tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank, connection.peer,
+             call_text(job_->call).c_str());
+    }
+}
+
+void HostLane::load(const Operand& operand) {
+    if (operand.place != Place::peer) {
+        if (operand.place == Place::input && job_->scalar != nullptr) scaled_source_ = static_cast<int>(sources_.size());
+        sources_.push_back(slice(operand));
+        return;
+    }
+    const Connection& c = from_[static_cast<std::size_t>(operand.index)];
+    const Cell& cell = c.receiver->cell();
+    if (cell.signature != job_->call.signature || cell.bytes != bytes_) mismatch(c);
+    switch (cell.kind) {
+        case Kind::inlined: sources_.push_back(cell.payload); return;
+        case Kind::slot: sources_.push_back(c.receiver->slot()); return;
+        case Kind::reference:
+            touch(c);
+            sources_.push_back(c.link->see(cell.reference, bytes_));
+            return;
+        case Kind::landed: {
+            const Operand* place = first_slice_sink(*current_);
+            if (place == nullptr) break;
+            sources_.push_back(slice(*place));  // what the sender stored there is this step's result already
+            return;
+        }
+    }
+    fail(tuttiInternalError, "rank %d: a message of unknown kind %u from rank %d", bound_.program.rank,
+         static_cast<unsigned>(cell.kind), c.peer);
+}
+
+const Operand* HostLane::first_slice_sink(const Step& step) const {
+    for (const Operand& o : bound_.program.sinks(step))
+        if (o.place != Place::peer) return &o;
+    return nullptr;
+}
+
+/// A local slice that holds, after the step, what the step sends.
+const std::byte* HostLane::shareable_slice(const Step& step) const {
+    const Operand& source = operand_list_[step.first];
+    const bool plain_copy = step.sources == 1 && source.place != Place::peer && scaled_source_ < 0;
+    if (plain_copy && (job_->divide_by == 0 || !step.completes)) return slice(source);
+    const Operand* sink = first_slice_sink(step);
+    return sink != nullptr ? slice(*sink) : nullptr;
+}
+
+void HostLane::store(const Operand& operand) {
+    if (operand.place != Place::peer) {
+        sinks_.push_back(slice(operand));
+        return;
+    }
+    const Connection& c = to_[static_cast<std::size_t>(operand.index)];
+    Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
+    if (bytes_ <= inline_bytes) {
+        out.kind = Kind::inlined;
+        sinks_.push_back(c.sender->cell().payload);
+        sinks_are_users_ = false;
+        return;
+    }
+    if (job_->by_reference) {
+        // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches itself.
+        const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
+        if (landing != nullptr) {
+            touch(c);
+            out.kind = Kind::landed;
+            sinks_.push_back(c.link->see(landing->where, bytes_));
+            return;
+        }
+        const std::byte* shared = bound_.pull_safe ? shareable_slice(*current_) : nullptr;
+        if (shared != nullptr && c.link->refer(shared, bytes_, out.reference)) {
+            out.kind = Kind::reference;
+            return;
+        }
+    }
+    out.kind = Kind::slot;
+    sinks_.push_back(c.sender->slot());
+    sinks_are_users_ = false;
+}
+
+void HostLane::reduce(const Step& step) {
+    const bool scaled = scaled_source_ >= 0, divided = job_->divide_by != 0 && step.completes;
+    if (sources_.size() == 1 && !scaled && !divided) std::erase(sinks_, sources_[0]);  // in place, or landed there
+    if (sinks_.empty() || elements_ == 0) return;
+    Reduction r;
+    r.type = job_->type;
+    r.op = job_->op;
+    r.count = elements_;
+    r.sources = sources_.data();
+    r.source_count = static_cast<int>(sources_.size());
+    r.sinks = sinks_.data();
+    r.sink_count = static_cast<int>(sinks_.size());
+    r.scaled_source = scaled_source_;
+    r.scalar = job_->scalar;
+    r.divide_by = divided ? job_->divide_by : 0;
+    r.streaming = job_->streaming && sinks_are_users_;
+    tutti::reduce(r);
+}
+
+void HostLane::commit(int to) {
+    const Connection& c = to_[static_cast<std::size_t>(to)];
+    const Outgoing& out = outgoing_[static_cast<std::size_t>(to)];
+    if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes_), job_->call.signature);
+    to_wake_.push_back(&c);
+}
+
+void HostLane::release(int from) {
+    const Connection& c = from_[static_cast<std::size_t>(from)];
+    c.receiver->release();
+    to_wake_.push_back(&c);
+}
+
+void HostLane::end_step(const Step&) {
+    if (touching_) page_.touching.store(0, std::memory_order_release);
+    touching_ = false;
+    if (to_wake_.empty()) return;
+    for (const Connection* c : to_wake_) ring_bell(c->sender->bell());
+    to_wake_.clear();
+}
+
+void HostLane::mismatch(const Connection& c) const {
+    const Cell& cell = c.receiver->cell();
+    const Call theirs = c.receiver->call();
+    if (cell.signature == job_->call.signature)
+        fail(tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
+             bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
+    fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
+         "with the same count, type, op and root", bound_.program.rank, call_text(job_->call).c_str(), c.peer,
+         call_text(theirs).c_str());
+}
+
+}  // namespace tutti

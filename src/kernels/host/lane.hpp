@@ -1,0 +1,80 @@
+// The host's Machine for the interpreter: one lane of a HostExecution.
+#pragma once
+
+#include <vector>
+
+#include "kernels/host/executor.hpp"
+#include "kernels/reduce.hpp"
+
+namespace tutti {
+
+class HostLane {
+  public:
+    HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to, std::vector<Connection> from);
+
+    void start(const Job& job, std::byte* scratch);  // job lives until it is finished
+    bool progress();  // true if anything moved
+    bool finished() const { return finished_; }
+    HostExecution::Blocked blocked_on() const;
+
+    // The interpreter's side.
+    std::uint32_t tiles() const { return tiles_; }
+    std::uint32_t steps() const { return steps_; }
+    const Step& step(std::uint32_t i) const { return step_list_[i]; }
+    const Operand& operand(std::uint32_t i) const { return operand_list_[i]; }
+    void begin_tile(std::uint32_t tile);
+    bool arrived(int from) { return from_[static_cast<std::size_t>(from)].receiver->ready(); }
+    bool writable(int to) { return to_[static_cast<std::size_t>(to)].sender->ready(needs_slots_); }
+    void begin_step(const Step& step);
+    void load(const Operand& operand);
+    void store(const Operand& operand);
+    void reduce(const Step& step);
+    void commit(int to);
+    void release(int from);
+    void end_step(const Step& step);
+
+  private:
+    std::byte* slice(const Operand& operand) const;
+    std::size_t length(std::uint32_t column) const;
+    const Operand* first_slice_sink(const Step& step) const;
+    const std::byte* shareable_slice(const Step& step) const;
+    void touch(const Connection& connection);
+    bool settled();
+    void wake_after(const Connection& connection) { to_wake_.push_back(&connection); }
+    [[noreturn]] void mismatch(const Connection& connection) const;
+
+    const BoundProgram& bound_;
+    RankPage& page_;
+    const int number_;
+    std::vector<Connection> to_, from_;
+    const Step* step_list_;
+    const Operand* operand_list_;
+    std::uint32_t steps_;
+    std::uint32_t tiles_ = 0;
+
+    const Job* job_ = nullptr;
+    std::size_t element_ = 0;
+    std::byte* scratch_ = nullptr;
+    Cursor cursor_;
+    bool needs_slots_ = false;
+    bool finished_ = true;
+
+    // Of the tile and the step under way.
+    std::size_t tile_offset_ = 0;  // elements into each block
+    std::size_t elements_ = 0;
+    std::size_t bytes_ = 0;
+    const Step* current_ = nullptr;
+    bool touching_ = false;
+    int scaled_source_ = -1;
+    bool sinks_are_users_ = true;
+    std::vector<const void*> sources_;
+    std::vector<void*> sinks_;
+    struct Outgoing {
+        Kind kind;
+        Reference reference;
+    };
+    std::vector<Outgoing> outgoing_;  // by connection
+    std::vector<const Connection*> to_wake_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,89 @@
+// What happens to lanes: two become one, or one is divided.
+
+namespace tutti {
+namespace {
+
+template <class T>
+struct UnsignedOf {
+    using type = T;
+};
+template <>
+struct UnsignedOf<int8_t> {
+    using type = uint8_t;
+};
+template <>
+struct UnsignedOf<int32_t> {
+    using type = uint32_t;
+};
+template <>
+struct UnsignedOf<int64_t> {
+    using type = uint64_t;
+};
+template <class T>
+inline constexpr bool is_float = false;
+template <>
+inline constexpr bool is_float<float> = true;
+template <>
+inline constexpr bool is_float<double> = true;
+
+// +0 is larger than -0, and any NaN gives a NaN: the result does not depend on the order.
+template <ReduceOp op, class T, int bytes>
+TUTTI_INLINE Vector<T, bytes> extreme_float(Vector<T, bytes> a, Vector<T, bytes> b) {
+    using V = Vector<T, bytes>;
+    const auto ab = op == ReduceOp::max ? (a > b ? a : b) : (a < b ? a : b);
+    const auto ba = op == ReduceOp::max ? (b > a ? b : a) : (b < a ? b : a);
+    using Mask = decltype(a < b);
+    // The same number twice, unless it is a zero: then each is the other one, and the sign tells.
+    const Mask both = op == ReduceOp::max ? bits<Mask>(ab) & bits<Mask>(ba) : bits<Mask>(ab) | bits<Mask>(ba);
+    return (a != a) | (b != b) ? a + b : bits<V>(both);
+}
+
+template <ReduceOp op, class T, int bytes>
+TUTTI_INLINE Vector<T, bytes> combine(Vector<T, bytes> a, Vector<T, bytes> b) {
+    using V = Vector<T, bytes>;
+    using U = Vector<typename UnsignedOf<T>::type, bytes>;  // overflow is defined
+    if constexpr (op == ReduceOp::sum)
+        return bits<V>(bits<U>(a) + bits<U>(b));
+    else if constexpr (op == ReduceOp::prod)
+        return bits<V>(bits<U>(a) * bits<U>(b));
+    else if constexpr (is_float<T>)
+        return extreme_float<op, T, bytes>(a, b);
+    else
+        return op == ReduceOp::max ? (a > b ? a : b) : (a < b ? a : b);
+}
+
+template <ReduceOp op, class Wide>
+TUTTI_INLINE Wide combine(const Wide& a, const Wide& b) {
+    Wide result;
+    for (int p = 0; p < Wide::parts; ++p)
+        result.part[p] = combine<op, typename Wide::Lane, Wide::bytes>(a.part[p], b.part[p]);
+    return result;
+}
+
+// Towards zero for integers. A double holds every quotient of 32 bits closely enough that truncating it is exact.
+template <class T>
+TUTTI_INLINE T divide_one(T value, int divisor) {
+    if constexpr (sizeof(T) <= 4)
+        return static_cast<T>(static_cast<double>(value) / divisor);
+    else
+        return static_cast<T>(value / static_cast<T>(divisor));
+}
+
+template <class Wide>
+TUTTI_INLINE Wide divided(Wide wide, int divisor) {
+    using T = typename Wide::Lane;
+    for (auto& lanes : wide.part)
+        if constexpr (is_float<T>) {
+            lanes /= static_cast<T>(divisor);
+        } else {
+            constexpr int n = Wide::bytes / static_cast<int>(sizeof(T));
+            T one[n];
+            __builtin_memcpy(one, &lanes, sizeof one);
+            for (T& value : one) value = divide_one(value, divisor);
+            __builtin_memcpy(&lanes, one, sizeof one);
+        }
+    return wide;
+}
+
+}  // namespace
+}  // namespace tutti

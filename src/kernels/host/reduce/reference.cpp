@@ -1,0 +1,107 @@
+// What reduce() computes, one element at a time. Every variant gives these bits (of a NaN: a NaN).
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/convert.hpp"
+#include "kernels/reduce.hpp"
+
+namespace tutti {
+namespace {
+
+template <class T>
+T larger(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        if (std::isnan(a) || std::isnan(b)) return a + b;
+        if (a == b) return std::signbit(a) ? b : a;  // +0 is larger than -0
+    }
+    return a > b ? a : b;
+}
+
+template <class T>
+T smaller(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        if (std::isnan(a) || std::isnan(b)) return a + b;
+        if (a == b) return std::signbit(a) ? a : b;
+    }
+    return a < b ? a : b;
+}
+
+template <class T>
+T combine(ReduceOp op, T a, T b) {
+    if (op == ReduceOp::max) return larger(a, b);
+    if (op == ReduceOp::min) return smaller(a, b);
+    if constexpr (std::is_floating_point_v<T>)
+        return op == ReduceOp::sum ? a + b : a * b;
+    else {  // integers wrap around
+        const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
+        return static_cast<T>(op == ReduceOp::sum ? x + y : x * y);
+    }
+}
+
+template <class T>
+T divide(T value, int divisor) {
+    if constexpr (std::is_floating_point_v<T>)
+        return value / static_cast<T>(divisor);
+    else if constexpr (std::is_signed_v<T>)
+        return static_cast<T>(value / static_cast<std::int64_t>(divisor));
+    else
+        return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
+}
+
+// Element is what memory holds; T is what is computed with.
+template <class Element, class T>
+void reduce_as(const Reduction& r) {
+    const auto read = [&](const void* element) {
+        if constexpr (std::is_same_v<Element, T>) {
+            T value;
+            std::memcpy(&value, element, sizeof value);
+            return value;
+        } else {
+            return static_cast<T>(load_as_double(r.type, element));
+        }
+    };
+    const T scalar = r.scaled_source >= 0 ? read(r.scalar) : T{};
+    for (std::size_t i = 0; i < r.count; ++i) {
+        T result{};
+        for (int k = 0; k < r.source_count; ++k) {
+            T next = read(static_cast<const Element*>(r.sources[k]) + i);
+            if (k == r.scaled_source) next = combine(ReduceOp::prod, next, scalar);
+            result = k == 0 ? next : combine(r.op, result, next);
+        }
+        if (r.divide_by != 0) result = divide(result, r.divide_by);
+        Element element;
+        if constexpr (std::is_same_v<Element, T>)
+            element = result;
+        else
+            store_from_double(r.type, result, &element);
+        for (int m = 0; m < r.sink_count; ++m)
+            std::memcpy(static_cast<Element*>(r.sinks[m]) + i, &element, sizeof element);
+    }
+}
+
+}  // namespace
+
+void reduce_reference(const Reduction& r) {
+    if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) {  // a copy keeps every bit, of NaNs too
+        for (int m = 0; m < r.sink_count; ++m) std::memmove(r.sinks[m], r.sources[0], r.count * size_of(r.type));
+        return;
+    }
+    switch (r.type) {
+        case DataType::int8: return reduce_as<std::int8_t, std::int8_t>(r);
+        case DataType::uint8: return reduce_as<std::uint8_t, std::uint8_t>(r);
+        case DataType::int32: return reduce_as<std::int32_t, std::int32_t>(r);
+        case DataType::uint32: return reduce_as<std::uint32_t, std::uint32_t>(r);
+        case DataType::int64: return reduce_as<std::int64_t, std::int64_t>(r);
+        case DataType::uint64: return reduce_as<std::uint64_t, std::uint64_t>(r);
+        case DataType::float16: return reduce_as<std::uint16_t, float>(r);
+        case DataType::float32: return reduce_as<float, float>(r);
+        case DataType::float64: return reduce_as<double, double>(r);
+        case DataType::bfloat16: return reduce_as<std::uint16_t, float>(r);
+        case DataType::float8e4m3: return reduce_as<std::uint8_t, float>(r);
+        case DataType::float8e5m2: return reduce_as<std::uint8_t, float>(r);
+    }
+}
+
+}  // namespace tutti

@@ -1,0 +1,87 @@
+#include "transport/arena.hpp"
+
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::map<std::uint64_t, std::weak_ptr<Arena>> arenas;
+};
+
+Registry& registry() {
+    static Registry* instance = new Registry;  // outlives every communicator, also those destroyed at exit
+    return *instance;
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
+    std::shared_ptr<Arena> arena(new Arena);
+    arena->layout_ = {ranks};
+    if (shared) {
+        arena->fd_ = make_memfd("tutti-arena", arena->layout_.size());
+        arena->mapping_ = Mapping::of(arena->fd_);
+    } else {
+        arena->mapping_ = Mapping::anonymous(arena->layout_.size());
+    }
+    random_bytes(&arena->key_, sizeof arena->key_);
+    std::lock_guard lock(registry().mutex);
+    registry().arenas[arena->key_] = arena;
+    return arena;
+}
+
+std::shared_ptr<Arena> Arena::map(int ranks, const Fd& fd) {
+    std::shared_ptr<Arena> arena(new Arena);
+    arena->layout_ = {ranks};
+    arena->mapping_ = Mapping::of(fd);
+    if (arena->mapping_.size() != arena->layout_.size())
+        fail(tuttiInternalError, "a peer's arena has %zu bytes, %zu were expected: do all ranks use the same version?",
+             arena->mapping_.size(), arena->layout_.size());
+    return arena;
+}
+
+Arena::~Arena() {
+    if (key_ == 0) return;
+    std::lock_guard lock(registry().mutex);
+    registry().arenas.erase(key_);
+}
+
+std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
+    std::lock_guard lock(registry().mutex);
+    auto found = registry().arenas.find(key);
+    return found == registry().arenas.end() ? nullptr : found->second.lock();
+}
+
+Wire Arena::wire(Rank reader, int lane, Bell* bell_at_other_end) const {
+    // The memory is zeroed, which is the initial state of every word of a FIFO.
+    Wire wire;
+    wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + layout_.fifo_offset(reader, lane)));
+    wire.slots = mapping_.base() + layout_.slots_offset(reader, lane);
+    wire.bell = bell_at_other_end;
+    return wire;
+}
+
+std::uint64_t process_id() {
+    struct Identity {
+        pid_t pid = 0;
+        std::uint64_t value = 0;
+    };
+    static std::mutex mutex;
+    static Identity identity;
+    std::lock_guard lock(mutex);
+    if (identity.pid != getpid()) {  // also after a fork
+        random_bytes(&identity.value, sizeof identity.value);
+        identity.pid = getpid();
+    }
+    return identity.value;
+}
+
+}  // namespace tutti

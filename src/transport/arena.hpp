@@ -1,0 +1,75 @@
+// A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every peer
+// and lane. The file is sparse: what is not used costs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/os.hpp"
+#include "transport/fifo.hpp"
+
+namespace tutti {
+
+inline constexpr int board_entries = 8;
+
+/// What a rank tells about itself to everybody who can see its memory.
+struct RankPage {
+    Bell bell;
+    alignas(64) std::atomic<std::uint32_t> touching;  // it is inside a step that reads or writes peers' memory directly
+    alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
+    std::atomic<std::uint32_t> leaving;               // it issues nothing any more
+    alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
+    SharedCall board[board_entries];                       // the last ones: collective number s is at s % board_entries
+    std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process
+};
+
+inline constexpr std::size_t page_bytes = 4096;
+static_assert(sizeof(RankPage) <= page_bytes);
+
+/// Where things lie in the arena of one rank of `ranks`.
+struct ArenaLayout {
+    int ranks;
+    std::size_t fifo_offset(Rank peer, int lane) const {
+        return page_bytes + (static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane)) * sizeof(Fifo);
+    }
+    std::size_t slots_offset(Rank peer, int lane) const {
+        const std::size_t fifos = static_cast<std::size_t>(ranks) * lanes_per_link;
+        const std::size_t base = (page_bytes + fifos * sizeof(Fifo) + page_bytes - 1) / page_bytes * page_bytes;
+        const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
+        return base + number * slot_depth * slot_stride;
+    }
+    std::size_t size() const { return (slots_offset(ranks, 0) + page_bytes - 1) / page_bytes * page_bytes; }
+};
+
+/// An arena in this process' view: its owner's, or a peer's that was mapped.
+class Arena {
+  public:
+    /// A new one. shared: in a memfd that other processes can map; otherwise private to this process.
+    static std::shared_ptr<Arena> make(int ranks, bool shared);
+
+    /// A peer's.
+    static std::shared_ptr<Arena> map(int ranks, const Fd& fd);
+
+    RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
+    Wire wire(Rank reader, int lane, Bell* bell_at_other_end) const;
+    const Fd& fd() const { return fd_; }
+
+    /// Registered arenas can be found by other ranks of this process under their key.
+    std::uint64_t key() const { return key_; }
+    static std::shared_ptr<Arena> find(std::uint64_t key);
+    ~Arena();
+
+  private:
+    Arena() = default;
+    ArenaLayout layout_{};
+    Fd fd_;
+    Mapping mapping_;
+    std::uint64_t key_ = 0;
+};
+
+/// The same for all ranks of this process, different from every other process' one.
+std::uint64_t process_id();
+
+}  // namespace tutti

@@ -1,0 +1,214 @@
+// The wire of every connection: a FIFO of messages from one writer to one reader, in memory that both can see. The executor
+// only ever sees this; a transport's whole job is to make one end's writes appear at the other end.
+//
+//     writer                                            reader
+//     ready()?  a cell is free                          ready()?  cell[next] carries turn next + 1
+//     fill      payload in the cell (small), in the     read      where Cell::kind says
+//               slot, or nowhere (by reference)
+//     commit()  turn = next + 1              ------>
+//                                            <------    release() released = next + 1: the credit and, for messages by
+//                                                       reference, the acknowledgement
+//
+// A message of up to 48 bytes is one cache line: data and flag arrive together. Everything is plain data, so that a GPU may
+// read the same words.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/os.hpp"
+#include "base/types.hpp"
+
+namespace tutti {
+
+inline constexpr std::uint32_t fifo_depth = 16;  // messages under way; with little data each, so credits are rarely looked at
+inline constexpr std::uint32_t slot_depth = 4;   // those of them that lie in slots
+inline constexpr std::size_t slot_bytes = 256 * 1024;
+inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
+inline constexpr std::size_t inline_bytes = 48;
+inline constexpr int collective_lanes = 4;
+inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own
+inline constexpr int lanes_per_link = collective_lanes + 1;
+
+static_assert(slot_depth >= 2, "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
+                               "waits for the next");
+static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0, "message numbers wrap around at 2^32");
+
+/// A place in the owner's memory as its peers name it. region 0: an address of this very process.
+struct Reference {
+    std::uint64_t region;
+    std::uint64_t offset;
+};
+
+enum class Kind : std::uint32_t {
+    inlined,    // the payload is in the cell
+    slot,       // the payload is in slot number (message number % slot_depth)
+    reference,  // the payload is where Cell::reference says, and stays there until released
+    landed,     // the writer stored the payload at the place that the reader had posted for this message
+};
+
+struct alignas(64) Cell {
+    std::atomic<std::uint32_t> turn;  // message number + 1, once the message is complete
+    std::uint32_t signature;          // of the operation, so that ranks which call different things are told apart
+    std::uint32_t bytes;
+    Kind kind;
+    union {
+        std::byte payload[inline_bytes];
+        Reference reference;
+    };
+};
+
+/// Posted by the reader: message number turn - 1 may be stored here.
+struct alignas(64) Landing {
+    std::atomic<std::uint32_t> turn;
+    Reference where;
+};
+
+/// What a rank calls, for error texts.
+struct Call {
+    std::uint32_t signature = 0;  // 0: nothing
+    Collective collective{};
+    DataType type{};
+    std::uint8_t op = 0;          // as tuttiRedOp_t, every pre-multiplied sum as 5
+    std::uint8_t algorithm = 0;
+    std::int32_t root = 0;
+    std::uint32_t sequence = 0;   // collectives: how many the rank had called before
+    std::uint64_t count = 0;
+};
+
+/// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts only.
+class SharedCall {
+  public:
+    void set(const Call& call) {
+        std::uint64_t words[size];
+        std::memcpy(words, &call, sizeof call);
+        for (int i = 0; i < size; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+    }
+    Call get() const {
+        std::uint64_t words[size];
+        for (int i = 0; i < size; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+        Call call;
+        std::memcpy(&call, words, sizeof call);
+        return call;
+    }
+
+  private:
+    static constexpr int size = sizeof(Call) / 8;
+    static_assert(sizeof(Call) % 8 == 0);
+    std::atomic<std::uint64_t> words_[size];
+};
+
+struct Fifo {
+    Cell cells[fifo_depth];
+    Landing landings[fifo_depth];
+    alignas(64) std::atomic<std::uint32_t> released;
+    alignas(64) SharedCall call;  // what the writer last began here; read only to explain an error
+};
+
+static_assert(sizeof(Cell) == 64 && sizeof(Landing) == 64 && std::is_trivially_copyable_v<Call>);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// Wakes a rank that sleeps. A rank has one bell for all its connections.
+struct alignas(64) Bell {
+    std::atomic<std::uint32_t> word;
+    std::atomic<std::uint32_t> sleeping;
+};
+
+/// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache miss: the
+/// sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
+inline void ring_bell(Bell& bell) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (__builtin_expect(bell.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;
+    bell.sleeping.store(0, std::memory_order_relaxed);
+    bell.word.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake(bell.word);
+}
+
+/// Where one direction of a link lies, as this process sees it.
+struct Wire {
+    Fifo* fifo = nullptr;
+    std::byte* slots = nullptr;  // slot_depth * slot_stride
+    Bell* bell = nullptr;        // of the rank at the other end
+};
+
+/// The writer's end. One thread at a time.
+class Sender {
+  public:
+    explicit Sender(Wire wire) : wire_(wire) {}
+
+    /// Whether a message that may need a slot, or one that does not, can be written.
+    bool ready(bool slot) {
+        const std::uint32_t depth = slot ? slot_depth : fifo_depth;
+        if (next_ - released_ < depth) return true;
+        released_ = wire_.fifo->released.load(std::memory_order_acquire);
+        return next_ - released_ < depth;
+    }
+    Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
+    std::byte* slot() { return wire_.slots + (next_ % slot_depth) * slot_stride; }
+
+    /// The landing that the reader has posted for the next message; nullptr if there is none.
+    const Landing* landing() const {
+        const Landing& l = wire_.fifo->landings[next_ % fifo_depth];
+        return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;
+    }
+
+    void commit(Kind kind, std::uint32_t bytes, std::uint32_t signature) {
+        Cell& c = cell();
+        c.signature = signature;
+        c.bytes = bytes;
+        c.kind = kind;
+        c.turn.store(++next_, std::memory_order_release);
+        __builtin_prefetch(&cell(), 1);  // the next message's line is ours again by the time it is written
+        if (kind == Kind::reference) last_reference_ = next_;
+    }
+
+    /// True when no message by reference is still being read.
+    bool settled() {
+        if (static_cast<std::int32_t>(released_ - last_reference_) >= 0) return true;
+        released_ = wire_.fifo->released.load(std::memory_order_acquire);
+        return static_cast<std::int32_t>(released_ - last_reference_) >= 0;
+    }
+
+    /// True when the reader has finished with everything.
+    bool drained() const { return wire_.fifo->released.load(std::memory_order_acquire) == next_; }
+
+    void begin(const Call& call) { wire_.fifo->call.set(call); }
+    Bell& bell() { return *wire_.bell; }
+
+  private:
+    Wire wire_;
+    std::uint32_t next_ = 0;
+    std::uint32_t released_ = 0;
+    std::uint32_t last_reference_ = 0;
+};
+
+/// The reader's end. One thread at a time.
+class Receiver {
+  public:
+    explicit Receiver(Wire wire) : wire_(wire) {}
+
+    bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
+    const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
+    const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * slot_stride; }
+
+    void release() { wire_.fifo->released.store(++next_, std::memory_order_release); }
+
+    /// Offers a place for the message `ahead` messages after the next one; ahead < fifo_depth.
+    void post(std::uint32_t ahead, Reference where) {
+        Landing& l = wire_.fifo->landings[(next_ + ahead) % fifo_depth];
+        l.where = where;
+        l.turn.store(next_ + ahead + 1, std::memory_order_release);
+    }
+
+    Call call() const { return wire_.fifo->call.get(); }
+    Bell& bell() { return *wire_.bell; }
+
+  private:
+    Wire wire_;
+    std::uint32_t next_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+// Ranks of one process: they see each other's memory as it is. The shortest transport; read it before you write another.
+#include "transport/transport.hpp"
+
+namespace tutti {
+namespace {
+
+class LocalLink : public Link {
+  public:
+    LocalLink(std::shared_ptr<Arena> mine, std::shared_ptr<Arena> theirs, Rank self, Rank peer)
+        : mine_(std::move(mine)), theirs_(std::move(theirs)), self_(self), peer_(peer) {}
+
+    // What a rank writes lies in its own arena; what it reads, in the peer's.
+    Wire outlet(int lane) override { return mine_->wire(peer_, lane, &theirs_->page().bell); }
+    Wire inlet(int lane) override { return theirs_->wire(self_, lane, &theirs_->page().bell); }
+
+    bool refer(const void* pointer, std::size_t, Reference& out) override {
+        out = {0, reinterpret_cast<std::uint64_t>(pointer)};
+        return true;
+    }
+    std::byte* see(Reference reference, std::size_t) override { return reinterpret_cast<std::byte*>(reference.offset); }
+    RankPage* page() override { return &theirs_->page(); }
+
+  private:
+    std::shared_ptr<Arena> mine_, theirs_;
+    Rank self_, peer_;
+};
+
+class LocalTransport : public Transport {
+  public:
+    std::string_view name() const override { return "local"; }
+    bool reaches(const Card& self, const Card& peer) const override { return self.process == peer.process; }
+    Line cost() const override { return {0.1, 1.0 / 60e3}; }
+
+    std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
+        std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);
+        if (!theirs) fail(tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", from.self(), peer);
+        return std::make_unique<LocalLink>(from.arena, theirs, from.self(), peer);
+    }
+};
+
+}  // namespace
+
+const Transport& local_transport() {
+    static const LocalTransport instance;
+    return instance;
+}
+
+}  // namespace tutti

@@ -1,0 +1,65 @@
+#include <sys/wait.h>
+
+#include <thread>
+
+#include "base/result.hpp"
+#include "support.hpp"
+
+namespace tutti::test {
+
+TEST_CASE("ranks join and have everybody's card") {
+    const int ranks = GENERATE(1, 2, 5, 16, 33);
+    const std::uint16_t flags = GENERATE(0, Meeting::one_host, Meeting::tcp_only);
+    CAPTURE(ranks, flags);
+    const auto sessions = join_all(bootstrap::create_identity(flags), ranks);
+    for (const auto& s : sessions) {
+        CHECK_NOTHROW(check_cards(*s));
+        CHECK(s->ranks() == ranks);
+        CHECK(!s->fault());
+    }
+    leave_all(sessions);
+}
+
+TEST_CASE("processes join") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 8);
+    for (auto& p : all) CHECK(p.ask("leave") == "ok");
+    for (auto& p : all) p.say("quit");
+    for (auto& p : all) CHECK(p.wait() == 0);
+}
+
+TEST_CASE("a rank may be late") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only, Meeting::one_host | Meeting::rank0_opens);
+    const Rank late = GENERATE(0, 1, 11);
+    CAPTURE(flags, late);
+    Meeting m;
+    m.flags = flags;
+    m.secret = bootstrap::Secret::random();
+    const Identity identity = (flags & Meeting::rank0_opens) ? m.identity() : bootstrap::create_identity(flags);
+    harness::run(12, [&](int rank) {
+        if (rank == late) std::this_thread::sleep_for(200ms);
+        const auto s = join(identity, rank, 12);
+        check_cards(*s);
+        s->leave();
+    });
+}
+
+TEST_CASE("one process joins many jobs, at once and one after the other") {
+    harness::run(6, [&](int) {
+        for (int i = 0; i < 3; ++i) {
+            const auto sessions = join_all(Identity::create(), 3);
+            for (const auto& s : sessions) check_cards(*s);
+            leave_all(sessions);
+        }
+    });
+}
+
+TEST_CASE("wrong arguments are refused before anything is opened") {
+    const Identity identity = Identity::create();
+    CHECK(join_error(identity, 2, 2, 1s).starts_with("4: rank 2 is not one of 0 to 1"));
+    CHECK(join_error(identity, -1, 2, 1s).starts_with("4: "));
+    CHECK(join_error(identity, 0, 0, 1s).starts_with("4: "));
+    CHECK_THROWS_AS(Session::join(identity, 0, 1, std::vector<std::byte>(1025), 1s), Error);
+}
+
+}  // namespace tutti::test

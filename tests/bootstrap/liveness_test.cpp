@@ -1,0 +1,167 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/result.hpp"
+#include "support.hpp"
+
+namespace tutti::test {
+
+TEST_CASE("a killed process is noticed and named by all") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const Rank victim = GENERATE(0, 1, 9);
+    CAPTURE(flags, victim);
+    std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 10);
+    RankProcess& dead = all[static_cast<std::size_t>(victim)];
+    const std::string expected = text("fault %d 6 rank %d (pid %d on host ", victim, victim, dead.pid());
+    dead.signal(SIGKILL);
+    for (auto& p : all) {
+        if (&p == &dead) continue;
+        const std::string heard = p.ask("fault 1000");
+        INFO(heard);
+        CHECK(heard.starts_with(expected));
+        CHECK(heard.ends_with(" died"));
+    }
+}
+
+TEST_CASE("a process that is stopped is no fault; one that is killed while stopped is") {
+    std::vector<RankProcess> all = start_processes(Identity::create(), 3);
+    all[1].signal(SIGSTOP);
+    CHECK(all[0].ask("fault 100") == "none");
+    all[1].signal(SIGKILL);
+    CHECK(all[0].ask("fault 1000").starts_with("fault 1 6 "));
+    CHECK(all[2].ask("fault 1000").starts_with("fault 1 6 "));
+}
+
+TEST_CASE("a fetch from a process that dies ends at once") {
+    std::vector<RankProcess> all = start_processes(Identity::create(), 2);
+    all[0].say("fetch 1 77");
+    usleep(50'000);
+    all[1].signal(SIGKILL);
+    const std::string heard = all[0].hear();
+    INFO(heard);
+    CHECK(heard.starts_with("error 6 rank 1 (pid "));
+}
+
+TEST_CASE("leaving is no fault, whoever leaves and ends first") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 12);
+    for (std::size_t r : {0, 1}) {
+        CHECK(all[r].ask("leave") == "ok");
+        CHECK(all[2].ask(text("left %zu 2000", r)) == "yes");
+        CHECK(all[11].ask(text("left %zu 2000", r)) == "yes");
+        all[r].say("quit");
+        CHECK(all[r].wait() == 0);
+    }
+    CHECK(all[9].ask("fault 100") == "none");
+    // 9 to 11 were the children of 1, and 1 to 8 those of 0: they have found each other again.
+    usleep(50'000);
+    CHECK(all[10].ask("raise") == "ok");
+    for (std::size_t r = 2; r < 12; ++r)
+        if (r != 10) CHECK(all[r].ask("fault 1000") == "fault 10 3 raised");
+}
+
+TEST_CASE("a member that has left still passes on news") {
+    std::vector<RankProcess> all = start_processes(Identity::create(), 10);
+    CHECK(all[1].ask("leave") == "ok");
+    all[9].signal(SIGKILL);
+    for (std::size_t r : {0, 2, 8}) CHECK(all[r].ask("fault 1000").starts_with("fault 9 6 "));
+    CHECK(all[1].ask("fault 100") == "none");
+}
+
+TEST_CASE("raise reaches all, once, and the first wins") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const auto s = join_all(bootstrap::create_identity(flags), 11);
+    std::atomic<int> told{0}, wrong{0};
+    for (const auto& session : s)
+        session->on_fault([&](const Fault& f) {
+            ++told;
+            if (f.origin != 3 || f.code != tuttiInternalError || f.text != "first") ++wrong;
+        });
+    s[3]->raise({tuttiInternalError, 3, "first"});
+    s[3]->raise({tuttiInternalError, 3, "second"});
+    REQUIRE(eventually([&] { return told == 10; }));  // the one that raised it knows
+    s[4]->raise({tuttiInternalError, 4, "third"});
+    CHECK(wrong == 0);
+    for (const auto& session : s) CHECK(session->fault()->text == "first");
+    std::string late;
+    s[5]->on_fault([&](const Fault& f) { late = f.text; });
+    CHECK(late == "first");
+    leave_all(s);
+    CHECK(told == 10);
+}
+
+TEST_CASE("a session that is dropped without leaving is a fault, one that left is none") {
+    auto s = join_all(Identity::create(), 3);
+    s[2]->leave();
+    s[2].reset();
+    CHECK(eventually([&] { return s[0]->has_left(2) && s[1]->has_left(2); }));
+    CHECK(!s[0]->fault());
+    s[1].reset();
+    REQUIRE(eventually([&] { return s[0]->fault().has_value(); }));
+    CHECK(s[0]->fault()->origin == 1);
+    s[0]->leave();
+}
+
+TEST_CASE("a listener may leave, and leaving waits for a listener that runs") {
+    const auto s = join_all(Identity::create(), 3);
+    std::atomic<int> state{0};
+    s[1]->on_fault([&](const Fault&) {
+        s[1]->leave();
+        ++state;
+    });
+    s[0]->raise({tuttiInternalError, 0, "x"});
+    CHECK(eventually([&] { return state == 1; }));
+    std::atomic<bool> inside{false}, done{false};
+    std::thread other([&] {
+        s[2]->on_fault([&](const Fault&) {
+            inside = true;
+            std::this_thread::sleep_for(50ms);
+            done = true;
+        });
+    });
+    REQUIRE(eventually([&] { return inside.load(); }));
+    s[2]->leave();
+    CHECK(done);
+    other.join();
+    s[0]->leave();
+}
+
+TEST_CASE("a child of fork holds nothing of its parent's") {
+    auto s = join_all(Identity::create(), 2);
+    std::vector<RankProcess> all = start_processes(Identity::create(), 2);
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        // Neither using nor destroying a session that is the parent's may hang or harm it.
+        bool refused = false;
+        try {
+            s[0]->fetch(1, 1, within(1s));
+        } catch (const Error&) {
+            refused = true;
+        }
+        s[0]->leave();
+        s[0].reset();
+        const char answer = refused ? 'y' : 'n';
+        if (write(ready[1], &answer, 1) != 1) _exit(1);
+        pause();
+        _exit(0);
+    }
+    char answer = 0;
+    REQUIRE(read(ready[0], &answer, 1) == 1);
+    CHECK(answer == 'y');
+    CHECK(!s[1]->fault());
+    s[0]->offer(1, make_note(7));
+    CHECK(read_note(s[1]->fetch(0, 1, within(5s))) == 7);
+    leave_all(s);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,152 @@
+// What ranks are told when a job can't come together.
+#include <arpa/inet.h>
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "base/result.hpp"
+#include "support.hpp"
+
+namespace tutti::test {
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Every rank of a job tries to join; what each is told.
+std::vector<std::string> errors_of(const Identity& identity, const std::vector<std::pair<Rank, int>>& ranks,
+                                   std::chrono::milliseconds timeout) {
+    std::vector<std::string> errors(ranks.size());
+    harness::run(static_cast<int>(ranks.size()), [&](int i) {
+        const auto [rank, count] = ranks[static_cast<std::size_t>(i)];
+        errors[static_cast<std::size_t>(i)] = join_error(identity, rank, count, timeout);
+    });
+    return errors;
+}
+
+Identity identity_of(std::uint16_t flags) {
+    if (!(flags & Meeting::rank0_opens)) return bootstrap::create_identity(flags);
+    Meeting m;
+    m.flags = flags;
+    m.secret = bootstrap::Secret::random();
+    return m.identity();
+}
+
+}  // namespace
+
+TEST_CASE("missing ranks are named, to all") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    for (const auto& e : errors_of(bootstrap::create_identity(flags), {{0, 8}, {1, 8}, {2, 8}, {4, 8}}, 400ms)) {
+        INFO(e);
+        CHECK(has(e, "8: ranks 3, 5-7 of 8 did not arrive within 0.4 s"));
+    }
+}
+
+TEST_CASE("missing inner nodes of the tree are named too") {
+    // 1 is the parent of 9 to 16.
+    for (const auto& e : errors_of(Identity::create(), {{0, 12}, {2, 12}, {9, 12}, {10, 12}}, 300ms)) {
+        INFO(e);
+        CHECK(has(e, "ranks 1, 3-8, 11 of 12 did not arrive"));
+    }
+}
+
+TEST_CASE("a missing meeting place is named") {
+    const std::string e = join_error(identity_of(Meeting::one_host | Meeting::rank0_opens), 1, 2, 200ms);
+    INFO(e);
+    CHECK(has(e, "8: rank 1 could not reach the place where the ranks meet within 0.2 s"));
+    CHECK(has(e, "has rank 0 started?"));
+}
+
+TEST_CASE("a rank number that is taken twice ends the job for all") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only, Meeting::one_host | Meeting::rank0_opens);
+    const Rank twice = GENERATE(0, 2);
+    CAPTURE(flags, twice);
+    for (const auto& e : errors_of(identity_of(flags), {{0, 4}, {1, 4}, {2, 4}, {twice, 4}}, 10s)) {
+        INFO(e);
+        CHECK(has(e, text("5: rank %d is there twice: as pid ", twice)));
+    }
+}
+
+TEST_CASE("a late second one is turned away, and the job goes on") {
+    const Identity identity = Identity::create();
+    const auto sessions = join_all(identity, 3);
+    const std::string e = join_error(identity, 1, 3, 5s);
+    INFO(e);
+    CHECK(has(e, "5: rank 1 is there twice"));
+    CHECK(has(e, "goes on without"));
+    for (const auto& s : sessions) CHECK(!s->fault());
+    leave_all(sessions);
+}
+
+TEST_CASE("ranks that disagree on how many they are hear both numbers") {
+    for (const auto& e : errors_of(Identity::create(), {{0, 2}, {1, 3}}, 10s)) {
+        INFO(e);
+        CHECK(has(e, "5: the ranks disagree on how many they are"));
+        CHECK(has(e, "says 2"));
+        CHECK(has(e, "says 3"));
+    }
+}
+
+TEST_CASE("somebody with another secret is refused, and told so, and does no harm") {
+    const Identity real = bootstrap::create_identity(Meeting::tcp_only);
+    Meeting m = Meeting::of(real);
+    m.secret = bootstrap::Secret::random();
+    const Identity forged = m.identity();
+    harness::run(4, [&](int rank) {
+        if (rank == 3) {
+            const std::string e = join_error(forged, 1, 3, 10s);
+            harness::check(has(e, "5: rank 1 was not let in"), e);
+            return;
+        }
+        if (rank == 2) std::this_thread::sleep_for(2300ms);
+        const auto s = join(real, rank, 3);
+        check_cards(*s);
+        s->leave();
+    });
+}
+
+TEST_CASE("a port that is taken is named") {
+    const Identity blocker = bootstrap::create_identity(Meeting::tcp_only);
+    Meeting m;
+    m.flags = Meeting::rank0_opens;
+    m.secret = bootstrap::Secret::random();
+    m.tcp = Meeting::of(blocker).tcp;
+    const std::string e = join_error(m.identity(), 0, 2, 1s);
+    INFO(e);
+    CHECK(has(e, "2: rank 0 can't open the place where the ranks meet: " + m.tcp.text()));
+    CHECK(has(e, "taken"));
+}
+
+TEST_CASE("an address of another host is named") {
+    Meeting m;
+    m.flags = Meeting::rank0_opens;
+    m.secret = bootstrap::Secret::random();
+    m.tcp.family = bootstrap::Address::Family::ipv4;
+    m.tcp.port = 1337;
+    inet_pton(AF_INET, "203.0.113.1", m.tcp.body.data());  // for documentation: nobody has it
+    const std::string e = join_error(m.identity(), 0, 2, 1s);
+    INFO(e);
+    CHECK(has(e, "2: rank 0 can't open"));
+    CHECK(has(e, "203.0.113.1:1337"));
+}
+
+TEST_CASE("running out of descriptors is an error, not a hang") {
+    const Identity identity = Identity::create();
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    const Fd probe = make_memfd("probe", 1);
+    const int spare = GENERATE(0, 1, 3, 5, 8);
+    CAPTURE(spare);
+    const rlimit tight{static_cast<rlim_t>(probe.get() + 1 + spare), before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &tight);
+    const auto errors = errors_of(identity, {{0, 3}, {1, 3}, {2, 3}}, 1500ms);
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (const auto& e : errors) {
+        INFO(e);
+        CHECK(!e.empty());
+    }
+    bool told = false;
+    for (const auto& e : errors) told = told || has(e, "ulimit -n");
+    CHECK(told);
+}
+
+}  // namespace tutti::test

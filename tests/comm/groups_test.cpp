@@ -1,0 +1,162 @@
+// Groups, sends and receives, streams, several communicators.
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "harness/collective.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+using harness::Case;
+using harness::require_success;
+
+namespace {
+
+struct Comms {
+    explicit Comms(int ranks) : all(static_cast<size_t>(ranks)) {
+        require_success(tuttiCommInitAll(all.data(), ranks, nullptr), "tuttiCommInitAll");
+    }
+    ~Comms() {
+        for (tuttiComm_t comm : all) tuttiCommDestroy(comm);
+    }
+    tuttiComm_t operator[](int rank) const { return all[static_cast<size_t>(rank)]; }
+    std::vector<tuttiComm_t> all;
+};
+
+struct Streams {
+    explicit Streams(int n) : all(static_cast<size_t>(n)) {
+        for (tuttiStream_t& s : all) require_success(tuttiStreamCreate(&s), "tuttiStreamCreate");
+    }
+    ~Streams() {
+        for (tuttiStream_t s : all) tuttiStreamDestroy(s);
+    }
+    tuttiStream_t operator[](int i) const { return all[static_cast<size_t>(i)]; }
+    std::vector<tuttiStream_t> all;
+};
+
+}  // namespace
+
+TEST_CASE("one thread drives all ranks in a group") {
+    const int n = GENERATE(2, 4);
+    const size_t count = GENERATE(3, 100000);
+    Comms comms(n);
+    std::vector<std::vector<float>> in(static_cast<size_t>(n)), out(static_cast<size_t>(n));
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < n; ++r) {
+        auto k = static_cast<size_t>(r);
+        in[k].assign(count, static_cast<float>(r + 1));
+        out[k].assign(count, -1);
+        for (int twice = 0; twice < 2; ++twice)
+            REQUIRE(tuttiAllReduce(in[k].data(), out[k].data(), count, tuttiFloat32, tuttiSum, comms[r], nullptr) ==
+                    tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (const auto& o : out) REQUIRE(o == std::vector<float>(count, static_cast<float>(n * (n + 1) / 2)));
+}
+
+TEST_CASE("sends and receives in a ring, to oneself, of different sizes, through groups") {
+    const int n = GENERATE(1, 2, 3, 6);
+    const size_t count = GENERATE(1, 1000, 300000);
+    Comms comms(n);
+    harness::run(n, [&](int r) {
+        const int next = (r + 1) % n, prev = (r + n - 1) % n;
+        const size_t mine = count + static_cast<size_t>(r), theirs = count + static_cast<size_t>(prev);
+        std::vector<int> out(mine), in(theirs, -1), small{r}, got{-1};
+        std::iota(out.begin(), out.end(), r * 1000);
+        require_success(tuttiGroupStart(), "start");
+        require_success(tuttiSend(out.data(), mine, tuttiInt32, next, comms[r], nullptr), "send");
+        require_success(tuttiSend(small.data(), 1, tuttiInt32, next, comms[r], nullptr), "send");
+        require_success(tuttiRecv(in.data(), theirs, tuttiInt32, prev, comms[r], nullptr), "recv");
+        require_success(tuttiRecv(got.data(), 1, tuttiInt32, prev, comms[r], nullptr), "recv");
+        require_success(tuttiGroupEnd(), "end");
+        for (size_t i = 0; i < theirs; ++i) harness::check(in[i] == prev * 1000 + static_cast<int>(i), "wrong element");
+        harness::check(got[0] == prev, "wrong small message");
+    });
+    SUCCEED();
+}
+
+TEST_CASE("a send meets a receive outside of groups") {
+    Comms comms(2);
+    harness::run(2, [&](int r) {
+        std::vector<double> data(70000, r == 0 ? 3.5 : 0);
+        require_success(r == 0 ? tuttiSend(data.data(), data.size(), tuttiFloat64, 1, comms[0], nullptr)
+                               : tuttiRecv(data.data(), data.size(), tuttiFloat64, 0, comms[1], nullptr),
+                        "pair");
+        harness::check(data == std::vector<double>(70000, 3.5), "wrong data");
+    });
+    SUCCEED();
+}
+
+TEST_CASE("operations on streams run in order and later") {
+    const int n = 3;
+    Comms comms(n);
+    Streams streams(n);
+    std::vector<std::vector<float>> data(static_cast<size_t>(n), std::vector<float>(5000, 1));
+    for (int round = 0; round < 10; ++round)  // one thread enqueues for all ranks; nothing may block
+        for (int r = 0; r < n; ++r) {
+            float* d = data[static_cast<size_t>(r)].data();
+            REQUIRE(tuttiAllReduce(d, d, 5000, tuttiFloat32, tuttiSum, comms[r], streams[r]) == tuttiSuccess);
+        }
+    for (int r = 0; r < n; ++r) {
+        REQUIRE(tuttiStreamSynchronize(streams[r]) == tuttiSuccess);
+        REQUIRE(tuttiStreamQuery(streams[r]) == tuttiSuccess);
+        REQUIRE(data[static_cast<size_t>(r)] == std::vector<float>(5000, 59049));  // 3^10
+    }
+}
+
+TEST_CASE("a group over streams of which some are shared") {
+    const int n = 4;
+    Comms comms(n);
+    Streams streams(2);
+    std::vector<std::vector<int>> data(static_cast<size_t>(n), std::vector<int>(100, 1));
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < n; ++r) {
+        int* d = data[static_cast<size_t>(r)].data();
+        REQUIRE(tuttiAllReduce(d, d, 100, tuttiInt32, tuttiSum, comms[r], streams[r % 2]) == tuttiSuccess);
+        REQUIRE(tuttiAllReduce(d, d, 100, tuttiInt32, tuttiSum, comms[r], streams[1 - r % 2]) == tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (int s = 0; s < 2; ++s) REQUIRE(tuttiStreamSynchronize(streams[s]) == tuttiSuccess);
+    for (const auto& d : data) REQUIRE(d == std::vector<int>(100, 16));
+}
+
+TEST_CASE("several communicators of one process, used concurrently") {
+    const int n = 2, communicators = 4;
+    std::vector<std::unique_ptr<Comms>> sets;
+    for (int i = 0; i < communicators; ++i) sets.push_back(std::make_unique<Comms>(n));
+    harness::run(n * communicators, [&](int k) {
+        const int rank = k % n;
+        for (size_t count : {1u, 77u, 20000u})
+            for (int repeat = 0; repeat < 20; ++repeat)
+                harness::run_case({Case::What::all_reduce, count}, (*sets[static_cast<size_t>(k / n)])[rank], rank, n);
+    });
+    SUCCEED();
+}
+
+TEST_CASE("average and pre-multiplied sum") {
+    const int n = 3;
+    Comms comms(n);
+    harness::run(n, [&](int r) {
+        for (size_t count : {1u, 100u, 200000u}) {
+            std::vector<float> in(count, static_cast<float>(r + 1)), out(count, -1);
+            float factor = static_cast<float>(r) * 0.5f;
+            tuttiRedOp_t now, later;
+            require_success(tuttiRedOpCreatePreMulSum(&now, &factor, tuttiFloat32, tuttiScalarHostImmediate, comms[r]), "op");
+            require_success(tuttiRedOpCreatePreMulSum(&later, &factor, tuttiFloat32, tuttiScalarDevice, comms[r]), "op");
+            factor = 1;
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr), "mulsum");
+            harness::check(out == std::vector<float>(count, 0 * 1 + 0.5f * 2 + 1 * 3), "immediate scalar");
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, later, comms[r], nullptr), "mulsum");
+            harness::check(out == std::vector<float>(count, 6), "scalar read at run time");
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comms[r], nullptr), "avg");
+            harness::check(out == std::vector<float>(count, 2), "average");
+            require_success(tuttiRedOpDestroy(now, comms[r]), "destroy");
+            require_success(tuttiRedOpDestroy(later, comms[r]), "destroy");
+            harness::check(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr) ==
+                               tuttiInvalidArgument, "a destroyed op is refused");
+        }
+    });
+    SUCCEED();
+}

@@ -1,0 +1,163 @@
+#include "harness/collective.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "base/types.hpp"
+#include "kernels/convert.hpp"
+
+namespace tutti::harness {
+namespace {
+
+constexpr unsigned char guard_byte = 0xa5;
+constexpr std::size_t guard = 64;
+
+/// count elements with guards around them.
+class Buffer {
+  public:
+    Buffer(std::size_t count, std::size_t size, const Case& c)
+        : bytes_(count * size), mapped_(c.mapped), offset_(guard + c.shift * size) {
+        const std::size_t all = bytes_ + 2 * guard + c.shift * size + guard;
+        if (mapped_) {
+            void* p = nullptr;
+            require_success(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
+            base_ = static_cast<unsigned char*>(p);
+        } else {
+            base_ = new (std::align_val_t(64)) unsigned char[all];
+        }
+        std::memset(base_, guard_byte, all);
+        size_ = all;
+    }
+    Buffer(const Buffer&) = delete;
+    ~Buffer() {
+        if (mapped_)
+            tuttiMemFree(base_);
+        else
+            operator delete[](base_, std::align_val_t(64));
+    }
+    unsigned char* data() { return base_ + offset_; }
+    bool guards_hold() const {
+        for (std::size_t i = 0; i < size_; ++i)
+            if ((i < offset_ || i >= offset_ + bytes_) && base_[i] != guard_byte) return false;
+        return true;
+    }
+
+  private:
+    std::size_t bytes_, size_ = 0;
+    bool mapped_;
+    std::size_t offset_;
+    unsigned char* base_ = nullptr;
+};
+
+double combine(const Case& c, int ranks, std::size_t i) {
+    double value = input_value(c, 0, i);
+    for (int r = 1; r < ranks; ++r) {
+        const double next = input_value(c, r, i);
+        switch (static_cast<int>(c.op)) {
+            case tuttiProd: value *= next; break;
+            case tuttiMax: value = std::max(value, next); break;
+            case tuttiMin: value = std::min(value, next); break;
+            default: value += next;
+        }
+    }
+    return value;
+}
+
+bool is_integer(tuttiDataType_t type) { return type <= tuttiUint64; }
+
+struct Sizes {
+    std::size_t in, out;
+    bool reads, writes;
+};
+
+Sizes sizes_of(const Case& c, int rank, int ranks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    switch (c.what) {
+        case Case::What::all_reduce: return {c.count, c.count, true, true};
+        case Case::What::reduce_scatter: return {c.count * n, c.count, true, true};
+        case Case::What::all_gather: return {c.count, c.count * n, true, true};
+        case Case::What::broadcast: return {c.count, c.count, rank == c.root, true};
+        case Case::What::reduce: return {c.count, c.count, true, rank == c.root};
+    }
+    return {};
+}
+
+double expected(const Case& c, int rank, int ranks, std::size_t i) {
+    switch (c.what) {
+        case Case::What::reduce_scatter: return combine(c, ranks, static_cast<std::size_t>(rank) * c.count + i);
+        case Case::What::all_gather: return input_value(c, static_cast<int>(i / c.count), i % c.count);
+        case Case::What::broadcast: return input_value(c, c.root, i);
+        default: return combine(c, ranks, i);
+    }
+}
+
+tuttiResult_t call(const Case& c, const void* in, void* out, tuttiComm_t comm, tuttiStream_t stream) {
+    switch (c.what) {
+        case Case::What::all_reduce: return tuttiAllReduce(in, out, c.count, c.type, c.op, comm, stream);
+        case Case::What::reduce_scatter: return tuttiReduceScatter(in, out, c.count, c.type, c.op, comm, stream);
+        case Case::What::all_gather: return tuttiAllGather(in, out, c.count, c.type, comm, stream);
+        case Case::What::broadcast: return tuttiBroadcast(in, out, c.count, c.type, c.root, comm, stream);
+        case Case::What::reduce: return tuttiReduce(in, out, c.count, c.type, c.op, c.root, comm, stream);
+    }
+    return tuttiInternalError;
+}
+
+}  // namespace
+
+const char* name_of(Case::What what) {
+    constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"};
+    return names[static_cast<int>(what)];
+}
+
+void require_success(tuttiResult_t result, const char* what) {
+    if (result != tuttiSuccess) throw std::runtime_error(std::string(what) + ": " + tuttiGetLastError(nullptr));
+}
+
+double input_value(const Case& c, int rank, std::size_t i) {
+    const auto mixed = static_cast<unsigned>(rank * 7 + 1) * 2654435761u + static_cast<unsigned>(i) * 40503u;
+    if (c.op == tuttiProd) return (mixed >> 13) % 8 == 0 ? 2 : 1;
+    return (mixed >> 13) % 3;  // 0 to 2: sums of 16 ranks are exact in fp8 e5m2 only up to 8; see run_case's callers
+}
+
+void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream) {
+    const auto type = static_cast<DataType>(c.type);
+    const std::size_t size = size_of(type);
+    const Sizes s = sizes_of(c, rank, ranks);
+    const bool in_place = c.where == Where::in_place;
+    Buffer big(std::max(s.in, s.out), size, c);
+    std::unique_ptr<Buffer> second;
+    unsigned char *in = big.data(), *out = big.data();
+    if (!in_place) {
+        second = std::make_unique<Buffer>(s.out, size, c);
+        out = second->data();
+    } else if (c.what == Case::What::reduce_scatter) {
+        out = in + static_cast<std::size_t>(rank) * c.count * size;
+    } else if (c.what == Case::What::all_gather) {
+        in = out + static_cast<std::size_t>(rank) * c.count * size;
+    }
+    for (std::size_t i = 0; i < s.in && s.reads; ++i) store_from_double(type, input_value(c, rank, i), in + i * size);
+    require_success(call(c, s.reads ? in : nullptr, s.writes ? out : nullptr, comm, stream), name_of(c.what));
+    if (stream != nullptr) require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+    for (std::size_t i = 0; i < s.out && s.writes; ++i) {
+        double want = expected(c, rank, ranks, i);
+        if (c.op == tuttiAvg && c.what != Case::What::all_gather && c.what != Case::What::broadcast) {
+            want /= ranks;
+            if (is_integer(c.type)) want = std::trunc(want);
+        }
+        alignas(8) unsigned char rounded[8];
+        store_from_double(type, want, rounded);
+        if (std::memcmp(rounded, out + i * size, size) != 0)
+            throw std::runtime_error(std::string(name_of(c.what)) + " rank " + std::to_string(rank) + " element " +
+                                     std::to_string(i) + " of " + std::to_string(c.count) + ": " +
+                                     std::to_string(load_as_double(type, out + i * size)) + ", expected " +
+                                     std::to_string(want));
+    }
+    if (!big.guards_hold() || (second && !second->guards_hold()))
+        throw std::runtime_error(std::string(name_of(c.what)) + " wrote outside of its buffer");
+}
+
+}  // namespace tutti::harness

@@ -1,0 +1,36 @@
+// One collective on small integers that every type holds exactly, and what must come out of it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace tutti::harness {
+
+enum class Where { out_of_place, in_place };
+
+/// A call as a test describes it.
+struct Case {
+    enum class What { all_reduce, reduce_scatter, all_gather, broadcast, reduce } what;
+    std::size_t count;
+    tuttiDataType_t type = tuttiFloat32;
+    tuttiRedOp_t op = tuttiSum;
+    int root = 0;
+    Where where = Where::out_of_place;
+    bool mapped = false;      // buffers of tuttiMemAlloc
+    std::size_t shift = 0;    // elements that the buffers start after an aligned address
+};
+
+const char* name_of(Case::What what);
+
+/// Makes the buffers, calls, checks every element and what lies around the buffers. Throws std::runtime_error.
+void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream = nullptr);
+
+/// The value that rank puts at element i of its input.
+double input_value(const Case& c, int rank, std::size_t i);
+
+/// Throws with tuttiGetLastError() unless result is success.
+void require_success(tuttiResult_t result, const char* what);
+
+}  // namespace tutti::harness

@@ -1,0 +1,248 @@
+// The contract of transport.hpp, run on every transport, bare and behind the fault decorator.
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+#include "links.hpp"
+#include "transport/regions.hpp"
+
+using namespace tutti;
+using harness::LinkedPair;
+using harness::join;
+
+namespace {
+
+struct Subject {
+    const Transport* transport;
+    FaultPlan faults;
+};
+
+std::vector<Subject> subjects() {
+    std::vector<Subject> all;
+    for (const Transport* t : transports())
+        for (const char* faults : {"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"})
+            all.push_back({t, FaultPlan::parse(faults)});
+    return all;
+}
+
+template <class Ready>
+void wait_until(Ready&& ready) {
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    while (!ready()) {
+        if (Clock::now() > limit) throw std::runtime_error("a message or credit did not come within 20 s");
+        std::this_thread::yield();
+    }
+}
+
+std::byte pattern(std::uint32_t message, std::size_t i, int lane) {
+    return static_cast<std::byte>(message * 31 + i * 7 + static_cast<std::size_t>(lane) * 3 + 1);
+}
+
+const std::size_t sizes[] = {0, 1, inline_bytes, inline_bytes + 1, 4096, 100000, slot_bytes};
+
+void write_all(Sender& sender, std::uint32_t messages, int lane) {
+    for (std::uint32_t m = 0; m < messages; ++m) {
+        wait_until([&] { return sender.ready(true); });
+        const std::size_t bytes = sizes[m % std::size(sizes)];
+        const Kind kind = bytes <= inline_bytes ? Kind::inlined : Kind::slot;
+        std::byte* to = kind == Kind::inlined ? sender.cell().payload : sender.slot();
+        for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(m, i, lane);
+        sender.commit(kind, static_cast<std::uint32_t>(bytes), 1000 + m);
+        ring_bell(sender.bell());
+    }
+}
+
+void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
+    for (std::uint32_t m = 0; m < messages; ++m) {
+        wait_until([&] { return receiver.ready(); });
+        const Cell& cell = receiver.cell();
+        harness::check(cell.bytes == sizes[m % std::size(sizes)] && cell.signature == 1000 + m, "a message out of order");
+        const std::byte* from = cell.kind == Kind::inlined ? cell.payload : receiver.slot();
+        for (std::size_t i = 0; i < cell.bytes; ++i)
+            harness::check(from[i] == pattern(m, i, lane), "a message with wrong contents");
+        receiver.release();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("messages of all sizes arrive whole and in order, on all lanes, both ways at once") {
+    for (const Subject& subject : subjects()) {
+        CAPTURE(subject.transport->name(), subject.faults.seed);
+        LinkedPair pair = join(*subject.transport, subject.faults);
+        const std::uint32_t messages = subject.faults.any() ? 30 : 100;
+        REQUIRE_NOTHROW(harness::run(4 * lanes_per_link, [&](int k) {
+            const int lane = k / 4, rank = k % 2;
+            Link& link = *pair.link[rank];
+            if (k % 4 < 2) {
+                Sender sender(link.outlet(lane));
+                write_all(sender, messages, lane);
+                wait_until([&] { return sender.drained(); });
+            } else {
+                Receiver receiver(link.inlet(lane));
+                read_all(receiver, messages, lane);
+            }
+        }));
+    }
+}
+
+TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
+    for (const Transport* transport : transports()) {
+        LinkedPair pair = join(*transport);
+        Sender sender(pair.link[0]->outlet(0));
+        Receiver receiver(pair.link[1]->inlet(0));
+        for (std::uint32_t m = 0; m < fifo_depth; ++m) {
+            REQUIRE(sender.ready(false));
+            sender.commit(Kind::inlined, 0, m);
+        }
+        REQUIRE_FALSE(sender.ready(false));
+        REQUIRE(receiver.ready());
+        receiver.release();
+        REQUIRE(sender.ready(false));
+        sender.commit(Kind::inlined, 0, fifo_depth);
+        REQUIRE_FALSE(sender.ready(false));
+        for (std::uint32_t m = 1; m <= fifo_depth; ++m) {
+            REQUIRE(receiver.cell().signature == m);
+            receiver.release();
+        }
+        REQUIRE_FALSE(receiver.ready());
+        REQUIRE(sender.drained());
+    }
+}
+
+TEST_CASE("memory passed by reference is seen by the peer, and free again once released") {
+    for (const Subject& subject : subjects()) {
+        CAPTURE(subject.transport->name(), subject.faults.seed);
+        LinkedPair pair = join(*subject.transport, subject.faults);
+        auto* memory = static_cast<std::byte*>(allocate_region(10000));
+        memory[5000] = std::byte{77};
+        Reference reference{};
+        REQUIRE(pair.link[0]->refer(memory + 5000, 100, reference));
+        Sender sender(pair.link[0]->outlet(2));
+        Receiver receiver(pair.link[1]->inlet(2));
+        sender.cell().reference = reference;
+        sender.commit(Kind::reference, 100, 1);
+        REQUIRE_NOTHROW(wait_until([&] { return receiver.ready(); }));
+        REQUIRE(pair.link[1]->see(receiver.cell().reference, 100)[0] == std::byte{77});
+        REQUIRE_FALSE(sender.settled());
+        receiver.release();
+        REQUIRE_NOTHROW(wait_until([&] { return sender.settled(); }));
+        free_region(memory);
+    }
+}
+
+TEST_CASE("a landing is for one message only, and lets the writer store into the reader's memory") {
+    for (const Transport* transport : transports()) {
+        LinkedPair pair = join(*transport);
+        auto* memory = static_cast<std::byte*>(allocate_region(4096));
+        Sender sender(pair.link[0]->outlet(1));
+        Receiver receiver(pair.link[1]->inlet(1));
+        Reference where{};
+        REQUIRE(pair.link[1]->refer(memory, 64, where));
+        receiver.post(1, where);
+        REQUIRE(sender.landing() == nullptr);
+        sender.commit(Kind::inlined, 0, 1);
+        REQUIRE(sender.landing() != nullptr);
+        pair.link[0]->see(sender.landing()->where, 64)[3] = std::byte{9};
+        sender.commit(Kind::landed, 64, 1);
+        REQUIRE(sender.landing() == nullptr);
+        receiver.release();
+        REQUIRE(receiver.ready());
+        REQUIRE(memory[3] == std::byte{9});
+        free_region(memory);
+    }
+}
+
+TEST_CASE("private memory can be named within a process only, and freed memory not at all") {
+    std::vector<std::byte> mine(100000);
+    Reference reference{};
+    REQUIRE(join(local_transport()).link[0]->refer(mine.data(), mine.size(), reference));
+    LinkedPair pair = join(shm_transport());
+    REQUIRE_FALSE(pair.link[0]->refer(mine.data(), mine.size(), reference));
+    void* memory = allocate_region(8192);
+    REQUIRE(pair.link[0]->refer(memory, 8192, reference));
+    REQUIRE_FALSE(pair.link[0]->refer(static_cast<std::byte*>(memory) + 1, 8192, reference));
+    REQUIRE_THROWS_AS(pair.link[1]->see(reference, 8193), Error);
+    free_region(memory);
+    void* again = allocate_region(8192);  // most likely at the same address, but another region
+    Reference second{};
+    REQUIRE(pair.link[0]->refer(again, 8192, second));
+    REQUIRE(second.region != reference.region);
+    REQUIRE_NOTHROW(pair.link[1]->see(second, 8192));
+    REQUIRE_THROWS_AS(free_region(static_cast<std::byte*>(again) + 4096), Error);
+    free_region(again);
+    REQUIRE_THROWS_AS(free_region(again), Error);
+}
+
+TEST_CASE("a sleeping rank is woken by the bell") {
+    for (const Transport* transport : transports()) {
+        LinkedPair pair = join(*transport);
+        allow_fences();
+        std::atomic<bool> woken{false};
+        std::thread sleeper([&] {
+            Receiver receiver(pair.link[1]->inlet(0));
+            Bell& bell = pair.arenas[1]->page().bell;
+            while (!receiver.ready()) {
+                const std::uint32_t word = bell.word.load();
+                bell.sleeping.store(1);
+                fence_all_cores();
+                if (!receiver.ready()) futex_wait(bell.word, word, std::chrono::seconds(10));
+            }
+            woken = true;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        Sender sender(pair.link[0]->outlet(0));
+        const auto start = Clock::now();
+        sender.commit(Kind::inlined, 0, 1);
+        ring_bell(sender.bell());
+        sleeper.join();
+        REQUIRE(woken);
+        REQUIRE(Clock::now() - start < std::chrono::seconds(5));
+    }
+}
+
+TEST_CASE("one end may go while the other still works") {
+    for (const Subject& subject : subjects()) {
+        LinkedPair pair = join(*subject.transport, subject.faults);
+        Sender sender(pair.link[0]->outlet(0));
+        pair.link[1].reset();
+        pair.at[1] = {};
+        pair.arenas[1].reset();
+        for (std::uint32_t m = 0; m < fifo_depth; ++m) sender.commit(Kind::inlined, 8, m);
+        ring_bell(sender.bell());
+        REQUIRE_FALSE(sender.drained());
+    }
+}
+
+TEST_CASE("a dropped link stays silent") {
+    LinkedPair pair = join(local_transport(), FaultPlan::parse("5:drop=1"));
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    sender.commit(Kind::inlined, 0, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    REQUIRE_FALSE(receiver.ready());
+}
+
+TEST_CASE("fault plans are read, or refused with the reason") {
+    const FaultPlan plan = FaultPlan::parse("42:delay=3,drop=1000");
+    REQUIRE(plan.seed == 42);
+    REQUIRE(plan.delay_one_in == 3);
+    REQUIRE(plan.tear_one_in == 0);
+    REQUIRE(plan.drop_one_in == 1000);
+    for (const char* bad : {"", "x", "1", "1:delay", "1:delay=x", "1:delay=3tear=4", "1:explode=3", "1:tear=-1"}) {
+        CAPTURE(bad);
+        REQUIRE_THROWS_AS(FaultPlan::parse(bad), Error);
+    }
+}
+
+TEST_CASE("transports are chosen by reach, or refused by name") {
+    const Card self{1, 2, 0, 0, 0}, same{1, 2, 0, 0, 0}, neighbour{1, 3, 0, 0, 0}, stranger{9, 9, 0, 0, 0};
+    REQUIRE(choose_transport(self, same, "").name() == "local");
+    REQUIRE(choose_transport(self, neighbour, "").name() == "shm");
+    REQUIRE(choose_transport(self, same, "shm").name() == "shm");
+    REQUIRE_THROWS_AS(choose_transport(self, neighbour, "local"), Error);
+    REQUIRE_THROWS_AS(choose_transport(self, stranger, ""), Error);
+    REQUIRE_THROWS_AS(choose_transport(self, same, "pigeon"), Error);
+}

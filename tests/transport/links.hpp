@@ -1,0 +1,70 @@
+// Two ranks joined by a transport under test, both in this process; shm all the same maps everything twice.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "transport/faulty.hpp"
+#include "transport/transport.hpp"
+
+namespace tutti::harness {
+
+/// A session without a network: descriptors go through a map.
+class MapSession : public Session {
+  public:
+    using Offers = std::map<std::pair<Rank, std::uint64_t>, int>;
+    MapSession(Rank rank, std::shared_ptr<Offers> offers) : rank_(rank), offers_(std::move(offers)) {}
+    Rank rank() const override { return rank_; }
+    int ranks() const override { return 2; }
+    std::span<const std::byte> card(Rank) const override { return {}; }
+    void offer(std::uint64_t key, const Fd& fd) override { (*offers_)[{rank_, key}] = fd.get(); }
+    void withdraw(std::uint64_t key) override { offers_->erase({rank_, key}); }
+    Fd fetch(Rank peer, std::uint64_t key, Deadline) override {
+        const auto found = offers_->find({peer, key});
+        if (found == offers_->end()) fail(tuttiRemoteError, "nothing under that key");
+        return Fd(dup(found->second));
+    }
+    void on_fault(std::function<void(const Fault&)>) override {}
+    void raise(const Fault&) override {}
+    std::optional<Fault> fault() const override { return std::nullopt; }
+    void leave() override {}
+    bool has_left(Rank) const override { return false; }
+
+  private:
+    Rank rank_;
+    std::shared_ptr<Offers> offers_;
+};
+
+struct LinkedPair {
+    std::shared_ptr<Arena> arenas[2];
+    Neighbourhood at[2];
+    std::unique_ptr<Link> link[2];  // link[r] is rank r's to the other one
+};
+
+inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}) {
+    LinkedPair pair;
+    auto offers = std::make_shared<MapSession::Offers>();
+    for (auto& arena : pair.arenas) arena = Arena::make(2, true);
+    for (Rank r = 0; r < 2; ++r) {
+        Neighbourhood& n = pair.at[r];
+        n.session = std::make_shared<MapSession>(r, offers);
+        n.arena = pair.arenas[r];
+        for (const auto& arena : pair.arenas)
+            n.cards.push_back({host_id(), process_id(), arena->key(), getpid(), TUTTI_VERSION_CODE});
+        n.session->offer(n.arena->key(), n.arena->fd());
+    }
+    for (Rank r = 0; r < 2; ++r) {
+        pair.link[r] = transport.connect(pair.at[r], 1 - r, Clock::now() + std::chrono::seconds(5));
+        if (faults.any())
+            pair.link[r] = faulty(std::move(pair.link[r]), pair.arenas[r]->page().bell, faults, static_cast<std::uint64_t>(r));
+    }
+    return pair;
+}
+
+}  // namespace tutti::harness

@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""The house rules, as a test. CONTRIBUTING.md says why; every rule below has its own small test at the end.
+
+  tidy.py                       checks the tree; prints "file:line: what is wrong" and fails if there is any
+  tidy.py --self-test           checks the rules
+  tidy.py --write-environment   writes the table of docs/environment.md anew from src/base/config.cpp
+  tidy.py --wrap FILE...        moves words of comments that stick out to the next line
+
+What is enforced is what is here. KNOWN lists the places that break a rule today; it may only get shorter.
+"""
+import pathlib
+import re
+import sys
+
+WIDTH = 120
+FUNCTION_LINES = 70
+FILE_LINES = 800
+
+# (rule, file) -> how many times it may. A file that has improved to 0 must leave the list.
+KNOWN = {}
+
+CODE = (".cpp", ".hpp", ".ipp", ".h", ".c", ".cu", ".cuh")
+
+# Pattern (of code without comments and strings), where it is allowed, what to use instead. In src/ only.
+BANNED = [
+    (r"\b(secure_)?getenv\b", ["src/base/config.cpp"], "environment() or config() of base/config.hpp"),
+    (r"\b(f|d)?printf\s*\(|\bputs\s*\(|std::(cout|cerr|clog)\b", ["src/base/log.cpp", "src/base/result.cpp"],
+     "log() of base/log.hpp, or fail() of base/result.hpp"),
+    (r"#\s*include\s*<iostream>", [], "base/log.hpp"),
+    (r"\bassert\s*\(", [], "TUTTI_ASSERT, which stays on in release builds"),
+    (r"\b(sprintf|strcpy|strcat|gets|atoi|atol|atof)\s*\(", [], "a bounded function that reports errors"),
+    (r"\busing\s+namespace\s+std\b", [], "names with std::"),
+    (r"\bstd::endl\b", [], "'\\n'"),
+]
+
+# A room may include the rooms before it; README.md has the same order.
+ORDER = ["base", "schedule", "algorithms", "bootstrap", "transport", "kernels", "comm", "api"]
+# Except these.
+MAY_NOT_INCLUDE = {"kernels": ["algorithms"], "transport": ["schedule", "algorithms"],
+                   "bootstrap": ["schedule", "algorithms"]}
+# Programs are data: what makes and proves them touches nothing outside memory.
+PURE_ROOMS = ("schedule", "algorithms")
+IMPURE = r"#\s*include\s*<(fstream|iostream|cstdio|stdio\.h|filesystem|thread|unistd\.h|fcntl\.h|sys/.*)>"
+
+
+def room_of(path):
+    parts = path.split("/")
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+
+def in_code(tree, folders):
+    return {p: t for p, t in tree.items() if p.endswith(CODE) and p.split("/")[0] in folders}
+
+
+def bare(text):
+    """C++ text with comments, strings and characters blanked; as many lines and columns as before."""
+    def blank(match):
+        s = match.group(0)
+        if s[0] in "\"'":
+            return s[0] + " " * (len(s) - 2) + s[-1]
+        if s[0] == "R":
+            return re.sub(r"[^\n]", " ", s)
+        return re.sub(r"[^\n]", " ", s)
+    comment, raw_string = r"//[^\n]*|/\*.*?\*/", r'R"(?P<d>[^(\s]*)\(.*?\)(?P=d)"'
+    string, character = r'"(?:[^"\\\n]|\\.)*"', r"(?<![0-9A-Fa-f])'(?:[^'\\\n]|\\.)+'"
+    pattern = "|".join((comment, raw_string, string, character))
+    return re.sub(pattern, blank, text, flags=re.DOTALL)
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- rules
+# A rule gets the tree (path -> text) and yields (path, line, problem).
+
+def width(tree):
+    for path, text in tree.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if path.split("/")[0] in ("src", "include", "bench", "tools", "tests") and len(line) > WIDTH:
+                yield path, number, f"{len(line)} columns; at most {WIDTH}"
+
+
+def file_length(tree):
+    for path, text in tree.items():
+        lines = text.count("\n")
+        if path.split("/")[0] in ("src", "include", "bench", "tools", "tests") and lines > FILE_LINES:
+            yield path, lines, f"{lines} lines; at most {FILE_LINES}"
+
+
+CONTAINER = r"(inline\s+)?namespace\b|extern\b|(template\s*<.*>\s*)?(class|struct|union|enum)\b"
+
+
+def functions(text):
+    """(first line, lines) of each function: a block outside of functions whose head has a parameter list."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, bare(text), flags=re.M)  # no preprocessor lines
+    head = 0         # where the text since the last ; { or } begins
+    opened = []      # for each open block: where its function began, or None for namespaces, classes and blocks
+    inside = 0       # how many open blocks are functions or in one
+    for match in re.finditer(r"[{};]", text):
+        at, sign = match.start(), match.group(0)
+        if sign == "{":
+            words = text[head:at].strip()
+            container = re.match(CONTAINER, words, re.S)
+            is_function = not inside and "(" in words and not container and not words.endswith("=")
+            opened.append(head + len(text[head:at]) - len(text[head:at].lstrip()) if is_function else None)
+            inside += 1 if inside or is_function else 0
+        elif sign == "}" and opened:
+            start = opened.pop()
+            inside -= 1 if inside else 0
+            following = text[at + 1:].lstrip()[:1]
+            if start is not None and following and following in ",{":
+                head = start  # that was a member's initializer, the body is still to come
+                continue
+            if start is not None:
+                first = line_of(text, start)
+                yield first, line_of(text, at) - first + 1
+        head = at + 1
+
+
+def function_length(tree):
+    for path, text in in_code(tree, ["src"]).items():
+        for first, lines in functions(text):
+            if lines > FUNCTION_LINES:
+                yield path, first, f"a function of {lines} lines; at most {FUNCTION_LINES}"
+
+
+def banned(tree):
+    for path, text in in_code(tree, ["src"]).items():
+        code = bare(text)
+        for pattern, allowed, instead in BANNED:
+            for match in re.finditer(pattern, code) if path not in allowed else ():
+                yield path, line_of(code, match.start()), f"'{match.group(0).strip()}': use {instead}"
+
+
+def unfinished(tree):
+    for path, text in tree.items():
+        for match in re.finditer(r"\b(TODO|FIX" + r"ME|XX" + r"X)\b", text):
+            if path != "tools/tidy.py":
+                yield path, line_of(text, match.start()), f"'{match.group(0)}': finish it, or open an issue"
+
+
+def may_include(room):
+    before = ORDER[:ORDER.index(room)] if room in ORDER else []
+    return [r for r in before if r not in MAY_NOT_INCLUDE.get(room, [])]
+
+
+def layers(tree):
+    for path, text in in_code(tree, ["src"]).items():
+        room = room_of(path)
+        for match in re.finditer(r'^\s*#\s*include\s*"([a-z_]+)/', text, re.M):
+            other = match.group(1)
+            if room is None or other in (room, "tutti"):
+                continue
+            if other not in may_include(room):
+                yield path, line_of(text, match.start(1)), f"src/{room} must not include {other}/: see ORDER in tidy.py"
+        for match in re.finditer(IMPURE, bare(text)) if room in PURE_ROOMS else ():
+            yield path, line_of(text, match.start()), f"src/{room} does no input or output: '{match.group(0)}'"
+
+
+def dead_files(tree):
+    builds = "\n".join(t for p, t in tree.items() if p.endswith("meson.build"))
+    includes = "\n".join(t for p, t in tree.items() if p.endswith(CODE))
+    for path in in_code(tree, ["src"]):
+        name = path.split("/")[-1]
+        named = rf"['/]{re.escape(name)}'|'{re.escape(name.rsplit('.', 1)[0])}'"  # 'x.cpp', or 'x' in a foreach
+        if path.endswith((".cpp", ".c", ".cu")) and not re.search(named, builds):
+            yield path, 1, "no meson.build names this file"
+        if path.endswith((".hpp", ".ipp", ".h", ".cuh")) and f'"{path[len("src/"):]}"' not in includes:
+            yield path, 1, "nothing includes this file"
+
+
+def tested_rooms(tree):
+    rooms = {room_of(p) for p in in_code(tree, ["src"]) if p.endswith((".cpp", ".cu"))} - {None}
+    tested = {p.split("/")[1] for p in in_code(tree, ["tests"])}
+    for room in sorted(rooms - tested):
+        yield f"src/{room}", 1, f"a room without tests: tests/{room} has none"
+
+
+def mapped_rooms(tree):
+    for room in sorted({room_of(p) for p in in_code(tree, ["src"])} - {None}):
+        if f"src/{room}" not in tree.get("README.md", ""):
+            yield "README.md", 1, f"the map lacks src/{room}"
+
+
+def packages(tree):
+    known = tree.get("tools/need.sh", "")
+    for path, text in tree.items():
+        calls = re.finditer(r"\bdependency\('([^']+)'([^)]*)\)", text) if path.endswith("meson.build") else ()
+        for match in calls:
+            name, rest = match.groups()
+            if name != "threads" and "required:" not in rest and f"[{name}]=" not in known:
+                yield path, line_of(text, match.start()), f"tools/need.sh does not know the package of '{name}'"
+
+
+# ---------------------------------------------------------------------------------------------------------- environment
+
+ENVIRONMENT = "docs/environment.md"
+BEGIN, END = "<!-- table: tools/tidy.py --write-environment -->", "<!-- end of table -->"
+
+
+def variables(config):
+    """(name, default, meaning) of each row of the table in src/base/config.cpp."""
+    string = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
+    for row in re.finditer(r"\{\s*" + r",\s*".join([string] * 3) + r"\}", config):
+        yield ["".join(re.findall(r'"((?:[^"\\]|\\.)*)"', field)).replace('\\"', '"') for field in row.groups()]
+
+
+def environment_table(config):
+    def table(rows, columns):
+        return ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)] + \
+            ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    rows = list(variables(config))
+    own = [(f"`{n}`", f"`{d}`" if d else "unset", m) for n, d, m in rows if n.startswith("TUTTI_")]
+    launchers = [(f"`{n}`", m) for n, d, m in rows if not n.startswith("TUTTI_")]
+    lines = table(own, ["variable", "default", "meaning"])
+    lines += ["", "Set by launchers; `tuttiCommInitEnv` reads them:", ""] + table(launchers, ["variable", "meaning"])
+    return "\n".join([BEGIN, ""] + lines + ["", END])
+
+
+def with_table(page, config):
+    before, rest = page.split(BEGIN)
+    return before + environment_table(config) + rest.split(END)[1]
+
+
+def environment(tree):
+    page, config = tree.get(ENVIRONMENT, ""), tree.get("src/base/config.cpp", "")
+    if BEGIN not in page or END not in page:
+        yield ENVIRONMENT, 1, "the page or its table's marks are missing"
+    elif not list(variables(config)):
+        yield "src/base/config.cpp", 1, "no rows {\"NAME\", \"default\", \"meaning\"} found"
+    elif with_table(page, config) != page:
+        yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
+
+
+RULES = [width, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms, mapped_rooms,
+         packages, environment]
+
+
+# ----------------------------------------------------------------------------------------------------------------- wrap
+
+COMMENT = re.compile(r"(\s*)(///?|#|/\*|\*)( +)(?=\S)")
+
+
+def prefix_after(prefix, line, following):
+    """What begins the line after `line`, and whether that is `following`, the rest of the same paragraph."""
+    mark = prefix.group(2)
+    match = COMMENT.match(following)
+    begins_item = re.match(r"\s*\S+\s+(\(\d+\)|-|\d+\.|@|REQUIRES)\s*", following)
+    if match and not begins_item and match.group(2) == {"/*": "*"}.get(mark, mark):
+        return match.group(0), True
+    item = re.match(r"\(\d+\) |- |\d+\. ", line[prefix.end():])
+    own = prefix.group(0).replace("/*", " *")
+    return own + " " * (len(item.group(0)) if item else 0), False
+
+
+def wrap(text):
+    lines, at = text.split("\n"), 0
+    while at < len(lines):
+        line, prefix = lines[at], COMMENT.match(lines[at])
+        if len(line) > WIDTH and re.search(r"-{20,}", line):
+            lines[at] = re.sub(r"-{20,}", lambda m: m.group(0)[len(line) - WIDTH:], line)
+        elif len(line) > WIDTH and prefix and line.rfind(" ", prefix.end(), WIDTH + 1) > 0:
+            cut = line.rfind(" ", prefix.end(), WIDTH + 1)
+            if line[cut + 1:] == "*/":
+                cut = line.rfind(" ", prefix.end(), cut)
+            following, same = prefix_after(prefix, line, lines[at + 1] if at + 1 < len(lines) else "")
+            tail = following + line[cut + 1:]
+            if same and not line.endswith("*/"):
+                lines[at + 1] = tail + " " + lines[at + 1][len(following):]
+            else:
+                lines.insert(at + 1, tail)
+            lines[at] = line[:cut]
+        at += 1
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------------------- main
+
+def read_tree(root):
+    tree = {}
+    for top in ("src", "include", "bench", "tools", "tests", "examples", ".ci"):
+        for path in sorted((root / top).rglob("*")):
+            if not path.is_file() or "__pycache__" in path.parts:
+                continue
+            if path.suffix in CODE + (".py", ".sh", ".in", ".map") or path.name == "meson.build" or not path.suffix:
+                tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
+    for name in ("README.md", "meson.build", ENVIRONMENT):
+        if (root / name).exists():
+            tree[name] = (root / name).read_text(encoding="utf-8")
+    return tree
+
+
+def check(tree):
+    problems = []
+    for rule in RULES:
+        found = {}
+        for path, line, problem in rule(tree):
+            found.setdefault(path, []).append(f"{path}:{line}: {problem}")
+        for path, lines in found.items():
+            if len(lines) > KNOWN.get((rule.__name__, path), 0):
+                problems += lines
+        for (name, path) in KNOWN:
+            if name == rule.__name__ and path not in found:
+                problems.append(f"tools/tidy.py:1: {path} keeps the rule '{name}' now: take it out of KNOWN")
+    return problems
+
+
+def main(arguments):
+    root = pathlib.Path(__file__).resolve().parent.parent
+    if arguments == ["--self-test"]:
+        self_test()
+    elif arguments == ["--write-environment"]:
+        page = root / ENVIRONMENT
+        page.write_text(with_table(page.read_text(encoding="utf-8"),
+                                   (root / "src/base/config.cpp").read_text(encoding="utf-8")), encoding="utf-8")
+    elif arguments[:1] == ["--wrap"]:
+        for path in map(pathlib.Path, arguments[1:]):
+            path.write_text(wrap(path.read_text(encoding="utf-8")), encoding="utf-8")
+    elif not arguments:
+        problems = check(read_tree(root))
+        print("\n".join(problems) or "tidy")
+        sys.exit(1 if problems else 0)
+    else:
+        print(f"tidy.py: unknown argument {arguments[0]}", __doc__, sep="\n", file=sys.stderr)
+        sys.exit(2)
+
+
+# ----------------------------------------------------------------------------------------------------------- self-test
+
+def breaks(rule, tree, *lines):
+    """Asserts that the rule finds problems on exactly these lines."""
+    found = list(rule(tree))
+    assert [line for _, line, _ in found] == list(lines), (rule.__name__, tree, found)
+
+
+def self_test():
+    breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300}, 2)
+    breaks(file_length, {"src/a/a.cpp": "x\n" * 800, "src/a/b.cpp": "x\n" * 801}, 801)
+
+    def body(lines):
+        return "{\n" + "    if (x) { y(); }\n" * (lines - 2) + "}\n"
+    breaks(function_length, {"src/a/a.cpp": "namespace a {\n" + "int f(int x) " + body(70) + "}"})
+    breaks(function_length, {"src/a/a.cpp": "namespace a {\n" + "int f(int x) " + body(71) + "}"}, 2)
+    breaks(function_length, {"src/a/a.cpp": "struct S {\n  S(int x) : a_{x}, b_(1) " + body(71) + "  int a_;\n};"}, 2)
+    breaks(function_length, {"src/a/a.cpp": "struct S : T<(1)> {\n" + "int a;\n" * 100 + "};"})
+    breaks(function_length, {"src/a/a.cpp": "const int t[] = {\n" + "1,\n" * 90 + "};"})
+    breaks(function_length, {"src/a/a.cpp": "auto f = [](int x) " + body(71) + ";\n"}, 1)
+    breaks(function_length, {"src/a/a.cpp": "void g() { s = \"{\"; c = '{'; } // {\n" + "void h() " + body(60)})
+
+    breaks(banned, {"src/a/a.cpp": "// getenv\nf(\"getenv\");\nstd::getenv(x);", "src/base/config.cpp": "getenv(x)"}, 3)
+    breaks(banned, {"src/a/a.cpp": "printf(x);\nsnprintf(x);\nstd::cout << 1;\nfprintf(stderr);\n"
+                    "__attribute__((format(printf, 1, 2)));"}, 1, 3, 4)
+    breaks(banned, {"src/a/a.cpp": "#include <iostream>\nstatic_assert(1);\nassert(1);\nTUTTI_ASSERT(1);"}, 1, 3)
+    breaks(banned, {"tools/a.cpp": "printf(x);"})
+    breaks(unfinished, {"src/a/a.cpp": "// TO" + "DO later\nmkstemp(\"/tmp/XXXXXX\");"}, 1)
+    breaks(unfinished, {"tools/a.sh": "# FIX" + "ME"}, 1)
+
+    def include(path, other):
+        return {path: f'#include "{other}"\n'}
+    breaks(layers, include("src/algorithms/ring.cpp", "schedule/program.hpp"))
+    breaks(layers, include("src/algorithms/ring.cpp", "transport/transport.hpp"), 1)
+    breaks(layers, include("src/kernels/host/x.cpp", "algorithms/algorithms.hpp"), 1)
+    breaks(layers, include("src/kernels/host/x.cpp", "transport/transport.hpp"))
+    breaks(layers, include("src/transport/shm.cpp", "schedule/program.hpp"), 1)
+    breaks(layers, include("src/transport/shm.cpp", "comm/communicator.hpp"), 1)
+    breaks(layers, include("src/new/new.cpp", "base/os.hpp"), 1)
+    breaks(layers, include("src/schedule/verify.cpp", "algorithms/algorithms.hpp"), 1)
+    breaks(layers, include("src/comm/communicator.cpp", "algorithms/algorithms.hpp"))
+    breaks(layers, include("src/base/os.cpp", "tutti/tutti.h"))
+    breaks(layers, {"src/schedule/json.cpp": "#include <vector>\n#include <fstream>\n"}, 2)
+
+    tree = {"src/a/a.cpp": '#include "a/a.hpp"', "src/a/a.hpp": "", "src/a/meson.build": "files('a.cpp')"}
+    breaks(dead_files, tree)
+    breaks(dead_files, {**tree, "src/a/b.cpp": ""}, 1)
+    breaks(dead_files, {**tree, "src/a/b.hpp": ""}, 1)
+    breaks(tested_rooms, {"src/a/a.cpp": "", "tests/a/a_test.cpp": ""})
+    breaks(tested_rooms, {"src/a/a.cpp": "", "tests/b/a_test.cpp": ""}, 1)
+    breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/a/"})
+    breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/b/"}, 1)
+    breaks(packages, {"meson.build": "dependency('threads')\ndependency('x')\ndependency('y', required: z)",
+                      "tools/need.sh": ""}, 2)
+    breaks(packages, {"meson.build": "dependency('x')", "tools/need.sh": "[x]=libx-dev"})
+
+    config = '{"TUTTI_A", "1", "One \\"or\\" "\n "two."}, {"RANK", "", "Mine | yours."}'
+    assert list(variables(config)) == [["TUTTI_A", "1", 'One "or" two.'], ["RANK", "", "Mine | yours."]]
+    page = with_table(f"intro\n{BEGIN}\nold\n{END}\nend\n", config)
+    assert "| `TUTTI_A` | `1` | One \"or\" two. |" in page and page.startswith("intro\n") and page.endswith("\nend\n")
+    breaks(environment, {ENVIRONMENT: page, "src/base/config.cpp": config})
+    breaks(environment, {ENVIRONMENT: page, "src/base/config.cpp": config.replace("two", "three")}, 1)
+    breaks(environment, {"src/base/config.cpp": config}, 1)
+    words = ("x" * 9 + " ") * 11
+    assert wrap(f"// {words}aaaa bbbb\n// next\n") == f"// {words}aaaa\n// bbbb next\n"
+    assert wrap(f"// {words}aaaa bbbb\nint x;\n") == f"// {words}aaaa\n// bbbb\nint x;\n"
+    assert wrap(f"/* {words}aaaa bbbb\n * next */\n") == f"/* {words}aaaa\n * bbbb next */\n"
+    assert wrap(f"/* {words}aaaaa */\nint x;\n") == f"/* {words.rstrip()}\n * aaaaa */\nint x;\n"
+    item = f" * (1) {words[:-10]}"
+    assert wrap(f"{item}aaaa bbbb cccc\n * (2) next\n") == f"{item}aaaa bbbb\n *     cccc\n * (2) next\n"
+    assert wrap("/* " + "-" * 130 + " memory */") == "/* " + "-" * 107 + " memory */"
+    print("tidy rules: all found what they should")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
