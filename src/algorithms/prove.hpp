@@ -9,7 +9,8 @@
 namespace tutti {
 
 /// The program of one rank. For send and recv, which go together, two: to the next rank, from the one before.
-std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0);
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks,
+                                 Rank root = 0);
 
 /// Those of all ranks, in order.
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
