@@ -7,6 +7,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <future>
 #include <set>
 #include <system_error>
@@ -56,6 +57,49 @@ struct ServiceHolder {
 };
 
 namespace {
+
+// A piece of work that somebody waits for. What goes wrong travels as code and text: an exception object that two threads share
+// would be freed by whichever lets go last.
+struct Call {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool over = false, done = false;
+    tuttiResult_t code = tuttiSuccess;
+    std::string text;
+
+    void perform(const Service::Work& work) {
+        try {
+            work();
+        } catch (const Error& e) {
+            code = e.code();
+            text = e.what();
+        } catch (const std::exception& e) {
+            code = tuttiSystemError;
+            text = e.what();
+        }
+        const std::lock_guard lock(mutex);
+        done = true;
+    }
+    bool wait() {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return over; });
+        if (code != tuttiSuccess) throw Error(code, text);
+        return done;
+    }
+};
+
+// Ends the wait when the work is over, or dropped because the service has ended.
+struct CallToken {
+    explicit CallToken(std::shared_ptr<Call> c) : call(std::move(c)) {}
+    CallToken(const CallToken&) = delete;
+    CallToken& operator=(const CallToken&) = delete;
+    ~CallToken() {
+        const std::lock_guard lock(call->mutex);
+        call->over = true;
+        call->changed.notify_all();
+    }
+    std::shared_ptr<Call> call;
+};
 
 constexpr std::uint64_t wake_number = 0, alarm_number = 1;
 
@@ -142,23 +186,9 @@ bool Service::run(const Work& work) {
         work();
         return true;
     }
-    // A promise that is dropped unkept, because the service ended first, ends the wait as well.
-    auto promise = std::make_shared<std::promise<void>>();
-    std::future<void> done = promise->get_future();
-    post([work, promise = std::move(promise)] {
-        try {
-            work();
-            promise->set_value();
-        } catch (...) {
-            promise->set_exception(std::current_exception());
-        }
-    });
-    try {
-        done.get();
-    } catch (const std::future_error&) {
-        return false;
-    }
-    return true;
+    auto call = std::make_shared<Call>();
+    post([work, token = std::make_shared<CallToken>(call)] { token->call->perform(work); });
+    return call->wait();
 }
 
 bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher) {
@@ -251,7 +281,10 @@ bool Service::run_posted() {
         work.swap(posted_);
         stop = stop_;
     }
-    for (const Work& w : work) w();
+    for (Work& w : work) {
+        w();
+        w = nullptr;  // whoever waits for it goes on now
+    }
     return !stop;
 }
 
