@@ -81,6 +81,8 @@ tuttiResult_t keep(const Error& error) {
     return error.code();
 }
 
-const std::string& last_error() { return error_text(); }
+const std::string& last_error() {
+    return error_text();
+}
 
 }  // namespace tutti

@@ -13,8 +13,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a sleeper costs its waker a
-/// system call, and some 30 us until it runs.
+/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a sleeper costs its
+/// waker a system call, and some 30 us until it runs.
 class Patience {
   public:
     explicit Patience(bool crowded) {
@@ -109,8 +109,8 @@ class Work {
     std::map<int, Queue> queues_;
 };
 
-/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where fences on
-/// all cores are not to be had it can, and the sleep is short.
+/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where
+/// fences on all cores are not to be had it can, and the sleep is short.
 template <class Look>
 void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look) {
     const std::uint32_t word = bell.word.load(std::memory_order_acquire);
@@ -137,7 +137,8 @@ void run_one(Communicator& comm, const Operation& operation) {
             }
             if (patience.stay_awake()) continue;
             bool news = false;
-            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20), [&] { return news = execution.progress() || comm.failed(); });
+            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20),
+                     [&] { return news = execution.progress() || comm.failed(); });
             if (news) {
                 patience.reset();
             } else if (!execution.finished() && !execution.progress() && !comm.failed()) {
@@ -189,7 +190,8 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
             continue;
         }
         if (patience.stay_awake()) continue;
-        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the sleep.
+        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
+        // sleep.
         bool news = false;
         const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work.front()->comm();

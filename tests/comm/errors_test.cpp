@@ -1,4 +1,5 @@
-// What goes wrong between ranks: different calls, aborts, ranks that leave, time-outs. None may hang, all must be named.
+// What goes wrong between ranks: different calls, aborts, ranks that leave, time-outs. None may hang, all must be
+// named.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -41,21 +42,33 @@ TEST_CASE("ranks that call different things are told so") {
         std::function<tuttiResult_t(int, float*, float*, tuttiComm_t)> call;
     };
     const Difference differences[] = {
-        {"count", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, r == 1 ? 100 : 99, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"type", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, 100, r == 1 ? tuttiInt32 : tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"op", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, 100, tuttiFloat32, r == 1 ? tuttiMax : tuttiSum, c, nullptr); }},
-        {"root", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiBroadcast(a, b, 100, tuttiFloat32, r == 1 ? 0 : 1, c, nullptr); }},
-        {"collective", [](int r, float* a, float* b, tuttiComm_t c) {
+        {"count",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, r == 1 ? 100 : 99, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"type",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, 100, r == 1 ? tuttiInt32 : tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"op",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, 100, tuttiFloat32, r == 1 ? tuttiMax : tuttiSum, c, nullptr);
+         }},
+        {"root", [](int r, float* a, float* b,
+                    tuttiComm_t c) { return tuttiBroadcast(a, b, 100, tuttiFloat32, r == 1 ? 0 : 1, c, nullptr); }},
+        {"collective",
+         [](int r, float* a, float* b, tuttiComm_t c) {
              return r == 1 ? tuttiBroadcast(a, b, 100, tuttiFloat32, 0, c, nullptr)
-                           : tuttiAllReduce(a, b, 100, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"size of message", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, r == 1 ? 50000 : 3, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"root, both waiting", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiBroadcast(a, b, 100, tuttiFloat32, (r + 1) % 3, c, nullptr); }},
+                           : tuttiAllReduce(a, b, 100, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"size of message",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, r == 1 ? 50000 : 3, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"root, both waiting",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiBroadcast(a, b, 100, tuttiFloat32, (r + 1) % 3, c, nullptr);
+         }},
     };
     for (const Difference& d : differences) {
         CAPTURE(d.what);
@@ -68,7 +81,8 @@ TEST_CASE("ranks that call different things are told so") {
             tuttiComm_t comm = comms[static_cast<size_t>(r)];
             // A rank may get through the call that differs (it needed nobody's data); the next one tells it.
             tuttiResult_t result = d.call(r, in.data(), mine.data(), comm);
-            if (result == tuttiSuccess) result = tuttiAllReduce(in.data(), mine.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
+            if (result == tuttiSuccess)
+                result = tuttiAllReduce(in.data(), mine.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
             failed += result != tuttiSuccess;
             told += result == tuttiInvalidUsage && mentions(comm, {"calls", ", but rank "});
         });
