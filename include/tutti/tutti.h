@@ -20,7 +20,7 @@
  *      finished when it returns. With a tuttiStream_t it is enqueued and runs in that stream's order. Buffers belong to
  *      the library until the operation has finished.
  *  (8) Threads. Different communicators may be used concurrently from different threads. One communicator is used
- *      by one thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call at any time.
+ *      by one thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call any time.
  *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names
  *      the rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed,
  *      every call on it returns that first error; only Abort and Destroy are of use then.

@@ -27,6 +27,7 @@ struct tuttiComm {
                                   // will do to read it
     std::mutex mutex;
     bool finalized = false;
+    bool checks = false;  // Options::check
     std::vector<tutti::PremultipliedSum> ops;
 };
 

@@ -55,6 +55,11 @@ class Communicator {
     /// peer.
     static int queue_of(const Operation& operation);
 
+    /// Options::check: the exchange of all ranks' calls that precedes operation, and the look at what came of it, which
+    /// throws tuttiInvalidUsage that names two ranks and their calls. One at a time.
+    Operation exchange_of_calls(const Operation& operation);
+    void compare_calls() const;
+
     /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this
     /// rank's buffers any more once it has returned.
     void fail(const Error& error);
@@ -125,6 +130,9 @@ class Communicator {
     Shape shape_;                           // of the last operation: most are like the one before
     std::uint32_t sequence_ = 0;            // collectives begun
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
+
+    Call my_call_;  // exchange_of_calls
+    std::vector<Call> all_calls_;
 
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;

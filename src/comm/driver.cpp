@@ -84,11 +84,19 @@ class Work {
         bool moved = false;
         for (auto q = queues_.begin(); q != queues_.end();) {
             Queue& queue = q->second;
-            if (queue.running == nullptr) queue.running = &comm_.begin(queue.operations.front());
+            if (queue.running == nullptr) {
+                queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
+                const Operation& next = queue.operations.front();
+                queue.running = &comm_.begin(queue.comparing ? comm_.exchange_of_calls(next) : next);
+            }
             moved |= queue.running->progress();
             if (queue.running->finished()) {
                 queue.running = nullptr;
-                queue.operations.pop_front();
+                if (queue.comparing)
+                    comm_.compare_calls();
+                else
+                    queue.operations.pop_front();
+                queue.compared = queue.comparing;
                 moved = true;
             }
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
@@ -104,6 +112,7 @@ class Work {
     struct Queue {
         std::deque<Operation> operations;
         HostExecution* running = nullptr;
+        bool comparing = false, compared = false;  // Options::check: what runs is the exchange of calls; it has run
     };
     Communicator& comm_;
     std::map<int, Queue> queues_;

@@ -1,4 +1,5 @@
 // How a communicator ends: its own failures, those it hears of, and waits that can't succeed.
+#include <cstring>
 #include <thread>
 
 #include "base/log.hpp"
@@ -114,6 +115,33 @@ void Communicator::leave() {
         }
     }
     session_->leave();
+}
+
+Operation Communicator::exchange_of_calls(const Operation& o) {
+    my_call_ = {};
+    my_call_.signature = 1;
+    my_call_.collective = o.collective;
+    my_call_.type = o.type;
+    my_call_.op = o.call_op;
+    my_call_.root = o.root;
+    my_call_.count = o.count;
+    all_calls_.resize(static_cast<std::size_t>(ranks()));
+    Operation exchange;
+    exchange.collective = Collective::all_gather;
+    exchange.type = DataType::uint8;
+    exchange.count = sizeof(Call);
+    exchange.input = &my_call_;
+    exchange.output = all_calls_.data();
+    return exchange;
+}
+
+void Communicator::compare_calls() const {
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Call& theirs = all_calls_[static_cast<std::size_t>(r)];
+        if (std::memcmp(&theirs, &my_call_, sizeof(Call)) == 0) continue;
+        tutti::fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
+                    call_text(theirs).c_str());
+    }
 }
 
 }  // namespace tutti

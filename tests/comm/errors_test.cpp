@@ -93,6 +93,30 @@ TEST_CASE("ranks that call different things are told so") {
     }
 }
 
+TEST_CASE("with check, nothing moves before all calls are compared") {
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    std::atomic<int> told{0}, untouched{0}, fine{0};
+    harness::run(3, [&](int r) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.check = 1;
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
+        std::vector<float> in(100, 1), out(100, -1);
+        for (int i = 0; i < 3; ++i)
+            fine += tuttiAllReduce(in.data(), out.data(), 100, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess &&
+                    out[99] == 3;
+        out.assign(100, -1);
+        const tuttiResult_t result = tuttiBroadcast(in.data(), out.data(), 100, tuttiFloat32, r == 2, comm, nullptr);
+        told += result == tuttiInvalidUsage && mentions(comm, {"root 0", "root 1", "rank 2"});
+        untouched += out == std::vector<float>(100, -1);
+        tuttiCommDestroy(comm);
+    });
+    REQUIRE(fine == 9);
+    REQUIRE(told == 3);
+    REQUIRE(untouched == 3);
+}
+
 TEST_CASE("abort ends the operations of all ranks, from another thread too") {
     const std::vector<tuttiComm_t> comms = make(3);
     std::atomic<int> ended{0};
