@@ -72,6 +72,7 @@ class Communicator {
 
     /// Ranks of this host outnumber its cores: waiting must not spin.
     bool crowded() const { return crowded_; }
+    std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Patience
 
     /// All ranks' processes let others fence their cores.
     bool all_fence() const { return all_fence_; }
@@ -122,6 +123,7 @@ class Communicator {
     Options options_;
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
+    std::chrono::microseconds trust_in_yields_{50};
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;

@@ -13,50 +13,58 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a sleeper costs its
-/// waker a system call, and some 30 us until it runs.
+/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a yield helps only
+/// where the scheduler then runs another rank, which it does not when every rank has a session of its own (some
+/// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
+/// some 30 us until it runs.
 class Patience {
   public:
-    explicit Patience(bool crowded) {
+    /// trust: how long to go on with yields that do not switch; learned from wait to wait.
+    Patience(bool crowded, microseconds& trust) : trust_(trust) {
         const int chosen = config().spin_us;
         spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 200);
-        yield_until_ = spin_ + (crowded ? milliseconds(2) : milliseconds(1));
+        yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
     }
-    void reset() { looks_ = 0; }
+    void reset() {
+        if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
+        futile_ = false;
+        looks_ = 0;
+    }
 
     /// False when it is time to sleep.
     bool stay_awake() {
         if (looks_++ == 0) {
-            if (spin_.count() == 0) {
-                sched_yield();
-                return true;
-            }
-            start_known_ = false;
+            start_ = Clock::now();
+            yields_ = 0;
         }
-        if (looks_ % 64 != 0) {
-            if (spin_.count() != 0 && !yielding_) {
+        if (yields_ == 0) {
+            if (spin_.count() != 0 && looks_ % 64 != 0) {
                 cpu_relax();
                 return true;
             }
+            if (spin_.count() != 0 && Clock::now() - start_ < spin_) return true;
         }
-        const Deadline now = Clock::now();
-        if (!start_known_) {
-            start_ = now;
-            start_known_ = true;
-            yielding_ = false;
+        sched_yield();
+        if (++yields_ % 8 != 0) return true;
+        const auto waited = Clock::now() - start_;
+        futile_ = waited - spin_ < yields_ * switch_time;
+        if (futile_ && waited - spin_ > trust_) {
+            trust_ = std::max(trust_ / 2, shortest_trust);
+            futile_ = false;
+            return false;
         }
-        const auto waited = now - start_;
-        if (waited >= yield_until_) return false;
-        yielding_ = waited >= spin_;
-        if (yielding_) sched_yield();
-        return true;
+        return waited < yield_until_;
     }
     std::chrono::nanoseconds waited() const { return Clock::now() - start_; }
 
   private:
+    static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
+    static constexpr microseconds shortest_trust{2}, longest_trust{50};
+
+    microseconds& trust_;
     std::chrono::nanoseconds spin_{}, yield_until_{};
-    unsigned looks_ = 0;
-    bool yielding_ = false, start_known_ = false;
+    unsigned looks_ = 0, yields_ = 0;
+    bool futile_ = false;
     Deadline start_{};
 };
 
@@ -135,7 +143,7 @@ void run_one(Communicator& comm, const Operation& operation) {
     if (comm.failed()) throw_fault(comm);
     try {
         HostExecution& execution = comm.begin(operation);
-        Patience patience(comm.crowded());
+        Patience patience(comm.crowded(), comm.trust_in_yields());
         for (;;) {
             const bool moved = execution.progress();
             if (execution.finished()) return;
@@ -192,7 +200,8 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         return moved;
     };
     const auto progress = [](Work& w) { return w.progress(); };
-    Patience patience(crowded || work.size() > 1);
+    microseconds trust = work.empty() ? microseconds(50) : work.front()->comm().trust_in_yields();
+    Patience patience(crowded || work.size() > 1, trust);
     while (!work.empty()) {
         if (look(progress)) {
             patience.reset();
