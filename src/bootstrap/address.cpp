@@ -126,8 +126,9 @@ socklen_t Address::to(sockaddr_storage& out) const {
 
 Fd listen_at(const Address& address) {
     Fd fd = open_socket(address);
-    if (!fd) fail_errno("opening a socket for %s failed%s", address.text().c_str(),
-                        errno == EMFILE ? " (see `ulimit -n`)" : "");
+    if (!fd)
+        fail_errno("opening a socket for %s failed%s", address.text().c_str(),
+                   errno == EMFILE ? " (see `ulimit -n`)" : "");
     const int on = 1;
     // Not about two listeners, which Linux never allows: about connections of an earlier job that linger in TIME_WAIT.
     if (!address.is_local()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -52,7 +52,9 @@ bool is_rank(Rank rank) { return rank >= 0 && rank < ranks_limit; }
 void payload(Writer& out, const Register& m) { out.number(m.ranks), write(out, m.member); }
 void payload(Writer& out, const Parent& m) { write(out, m.member); }
 void payload(Writer&, const Settled&) {}
-void payload(Writer& out, const Attach& m) { out.number(m.ranks), out.number(m.rank), out.number(std::uint8_t{m.tree}); }
+void payload(Writer& out, const Attach& m) {
+    out.number(m.ranks), out.number(m.rank), out.number(std::uint8_t{m.tree});
+}
 void payload(Writer&, const Welcome&) {}
 void payload(Writer& out, const Ask& m) { out.number(m.waited_ms); }
 void payload(Writer& out, const Fetch& m) { out.number(m.id), out.number(m.key); }

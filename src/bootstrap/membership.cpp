@@ -12,8 +12,12 @@ namespace tutti::bootstrap {
 
 Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
                        std::chrono::milliseconds timeout)
-    : service_(std::move(service)), meeting_(meeting), secret_(meeting.secret.derive("tutti members")), rank_(rank),
-      ranks_(ranks), timeout_(timeout) {
+    : service_(std::move(service)),
+      meeting_(meeting),
+      secret_(meeting.secret.derive("tutti members")),
+      rank_(rank),
+      ranks_(ranks),
+      timeout_(timeout) {
     char host[host_limit + 1] = "?";
     gethostname(host, host_limit);
     mine_.rank = rank;
@@ -50,9 +54,7 @@ void Membership::drop(Connection& connection) {
 
 void Membership::opened(Connection& connection) {
     switch (connection.role) {
-        case Role::unknown:
-            connections_.push_back(connection.shared_from_this());
-            return;  // it has to say who it is
+        case Role::unknown: connections_.push_back(connection.shared_from_this()); return;  // it has to say who it is
         case Role::directory:
             connection.recognise();
             connection.send(Register{ranks_, mine_});
@@ -152,7 +154,8 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
     const bool died = loss.error == 0 || loss.error == ECONNRESET || loss.error == EPIPE;
-    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)}, nullptr);
+    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)},
+         nullptr);
 }
 
 void Membership::shut() {

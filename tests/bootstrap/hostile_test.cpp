@@ -30,7 +30,8 @@ Fd knock(const Address& address) {
 }
 
 void put(const Fd& fd, View bytes) {
-    if (send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;  // it is no business of ours if that fails
+    if (send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0)
+        return;  // it is no business of ours if that fails
 }
 
 Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
