@@ -76,8 +76,9 @@ class Session {
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;
     virtual void withdraw(std::uint64_t key) = 0;
 
-    /// The descriptor that peer offers under key; peers on this host only. The connection that this makes stays, and
-    /// tells when the peer dies. Throws tuttiTimeout, tuttiRemoteError if peer is gone or has no such key.
+    /// The descriptor that peer offers under key; peers on this host only. Waits until it is offered, since peers
+    /// return from join at different times. The connection that this makes stays, and tells when the peer dies. Throws
+    /// tuttiTimeout, and tuttiRemoteError if peer is gone or has left.
     virtual Fd fetch(Rank peer, std::uint64_t key, Deadline deadline) = 0;
 
     /// listener is called once, from the service thread (or from raise's caller), with the first fault that this rank
@@ -85,12 +86,15 @@ class Session {
     /// broke before leave() (tuttiRemoteError, origin is that member), or a member called raise().
     virtual void on_fault(std::function<void(const Fault&)> listener) = 0;
 
-    /// Tells every member. The first fault wins; later ones are ignored.
+    /// Tells every member. The first fault wins; later ones are ignored. This rank's own listener is not called: it
+    /// knows.
     virtual void raise(const Fault& fault) = 0;
     virtual std::optional<Fault> fault() const = 0;
 
     /// Goes in peace: others do not take the end of this process for a death. No listener is called afterwards (one
-    /// that runs has returned when leave does, unless leave is called by it). Others learn of it through has_left().
+    /// that runs has returned when leave does, unless leave is called by it). Others learn of it through has_left(). As
+    /// long as this process lives, it still passes on news for the others; after that, they find new ways around it. A
+    /// session that is destroyed without leave() is a fault of this rank.
     virtual void leave() = 0;
     virtual bool has_left(Rank peer) const = 0;
 };
