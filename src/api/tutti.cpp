@@ -52,7 +52,7 @@ Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communic
 tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
-        if (stream == nullptr && !Group::is_open() && !h.checks) {  // here and now: the way of small messages, without locks
+        if (stream == nullptr && !Group::is_open() && !h.checks) {  // here and now: how small messages go
             Turn turn(*h.turnstile);
             const Operation operation = prepare(arguments, h, h.comm.get());
             if (is_pair(operation) && operation.root == h.comm->rank())
