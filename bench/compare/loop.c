@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { batches = 7, warm_up = 3 };
+enum { period = 31 };
 
 double now_seconds(void) {
     struct timespec time;
@@ -16,9 +16,10 @@ double now_seconds(void) {
 }
 
 void pin_to_core(int local_rank) {
-    cpu_set_t usable, mine;
+    static cpu_set_t usable; /* before the first pinning: threads inherit what their maker has left */
+    cpu_set_t mine;
     int skip;
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+    if (CPU_COUNT(&usable) == 0 && sched_getaffinity(0, sizeof usable, &usable) != 0) return;
     skip = local_rank % CPU_COUNT(&usable);
     CPU_ZERO(&mine);
     for (int core = 0; core < CPU_SETSIZE; ++core)
@@ -37,17 +38,25 @@ static float* buffer(const struct library* library, size_t bytes) {
 }
 
 /* Small integers, whose sums are exact in any order. */
-static float value(int rank, size_t index) { return (float)((index * 7 + (size_t)rank * 13) % 31); }
+static float value(int rank, size_t index) {
+    return (float)((index * 7 + (size_t)rank * 13) % period);
+}
+
+static void fill(const struct library* library, float* in, size_t count) {
+    for (size_t i = 0; i < count; ++i) in[i] = i < period ? value(library->rank, i) : in[i - period];
+}
 
 static void check(const struct library* library, const float* out, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-        float expected = 0;
-        for (int rank = 0; rank < library->ranks; ++rank) expected += value(rank, i);
-        if (out[i] != expected) {
+    float expected[period] = {0};
+    for (size_t i = 0; i < period; ++i)
+        for (int rank = 0; rank < library->ranks; ++rank) expected[i] += value(rank, i);
+    for (size_t i = 0, in_period = 0; i < count; ++i) {
+        if (out[i] != expected[in_period]) {
             fprintf(stderr, "rank %d: element %zu of %zu is %g, expected %g\n", library->rank, i, count, (double)out[i],
-                    (double)expected);
+                    (double)expected[in_period]);
             exit(1);
         }
+        if (++in_period == period) in_period = 0;
     }
 }
 
@@ -59,31 +68,39 @@ static double seconds_of(const struct library* library, const float* in, float* 
     return library->largest(now_seconds() - begin) / (double)operations;
 }
 
-static void time_size(const struct library* library, size_t bytes, double seconds) {
+static void time_size(const struct library* library, size_t bytes, const struct effort* effort) {
     const size_t count = bytes / sizeof(float);
     float* in = buffer(library, bytes);
     float* out = buffer(library, bytes);
     double guess;
     long operations;
-    for (size_t i = 0; i < count; ++i) in[i] = value(library->rank, i);
-    library->sum(in, out, count);
+    fill(library, in, count);
+    library->sum(in, out, count); /* connects, and registers the buffers */
     check(library, out, count);
-    guess = seconds_of(library, in, out, count, warm_up);
-    guess = seconds_of(library, in, out, count, guess > 0.01 ? warm_up : (long)(0.01 / guess) + warm_up);
-    operations = (long)(seconds / batches / guess) + 2;
+    guess = seconds_of(library, in, out, count, 1);
+    if (guess < 0.01) guess = seconds_of(library, in, out, count, (long)(0.01 / guess) + 1);
+    operations = (long)(effort->seconds / effort->batches / guess) + 1;
     if (library->rank == 0) printf("{\"bytes\": %zu, \"us\": [", bytes);
-    for (int batch = 0; batch < batches; ++batch) {
+    for (int batch = 0; batch < effort->batches; ++batch) {
         const double time = seconds_of(library, in, out, count, operations);
         if (library->rank == 0) printf("%s%.4f", batch ? ", " : "", 1e6 * time);
     }
     if (library->rank == 0) printf("]}\n");
     fflush(stdout);
-    check(library, out, count); /* buffers are not freed: their addresses may be registered, and the process ends soon */
+    check(library, out, count);
+    /* The buffers are not freed: libraries remember their addresses, and the process ends soon. */
 }
 
-void time_sizes(const struct library* library, const char* sizes, double seconds) {
+void time_sizes(const struct library* library, const char* sizes, const struct effort* effort) {
     char* list = strdup(sizes);
     for (char* size = strtok(list, ","); size; size = strtok(NULL, ","))
-        time_size(library, (size_t)strtoull(size, NULL, 10), seconds);
+        time_size(library, (size_t)strtoull(size, NULL, 10), effort);
     free(list);
+}
+
+struct effort effort_of(const char* seconds, const char* batches) {
+    struct effort effort;
+    effort.seconds = strtod(seconds, NULL);
+    effort.batches = (int)strtol(batches, NULL, 10);
+    return effort;
 }

@@ -1,5 +1,6 @@
-/* The loop that times every library alike: float32 sum, out of place, each rank pinned to a core of its own as far as there
- * are cores, warm-up, batches, and the slowest rank's mean per batch. Rank 0 prints one JSON line per size. */
+/* The loop that times every library alike: float32 sum, out of place, each rank pinned to a core of its own as far as
+ * there are cores, warm-up, batches, and of each batch the slowest rank's mean. Rank 0 prints one JSON line per size.
+ */
 #ifndef LOOP_H_
 #define LOOP_H_
 
@@ -16,11 +17,18 @@ struct library {
     void* (*allocate)(size_t bytes);                        /* NULL: page-aligned private memory */
 };
 
-/* Pins this process to core (local rank modulo cores). To be called first: memory comes from the core's own node then. */
+struct effort {
+    double seconds; /* per size, about */
+    int batches;    /* per size, of one operation at least */
+};
+
+struct effort effort_of(const char* seconds, const char* batches);
+
+/* Pins this process to core (local rank modulo cores). To be called first, so that its memory is near that core. */
 void pin_to_core(int local_rank);
 
-/* sizes: "8,1024,..." in bytes. seconds: the time to spend per size. */
-void time_sizes(const struct library* library, const char* sizes, double seconds);
+/* sizes: "8,1024,..." in bytes. */
+void time_sizes(const struct library* library, const char* sizes, const struct effort* effort);
 
 double now_seconds(void);
 

@@ -1,6 +1,6 @@
-// Gloo in the loop. peer_gloo DIRECTORY ALGORITHM poll|sleep SIZES SECONDS, started by tutti-run.
-// DIRECTORY: an empty one, where the ranks find each other. ALGORITHM: ring_chunked, halving_doubling (its classes, which can
-// poll), or function (gloo::allreduce, which sleeps).
+// Gloo in the loop. peer_gloo DIRECTORY ALGORITHM poll|sleep SIZES SECONDS BATCHES, started by tutti-run.
+// DIRECTORY: an empty one, where the ranks find each other. ALGORITHM: ring_chunked, halving_doubling (its classes,
+// which can poll), or function (gloo::allreduce, which sleeps).
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
@@ -27,7 +27,8 @@ std::map<float*, std::unique_ptr<gloo::Algorithm>> bound;
 gloo::Algorithm& bound_to(float* out, std::size_t count) {
     auto& made = bound[out];
     if (!made && algorithm == "ring_chunked")
-        made = std::make_unique<gloo::AllreduceRingChunked<float>>(context, std::vector<float*>{out}, static_cast<int>(count));
+        made = std::make_unique<gloo::AllreduceRingChunked<float>>(context, std::vector<float*>{out},
+                                                                   static_cast<int>(count));
     else if (!made)
         made = std::make_unique<gloo::AllreduceHalvingDoubling<float>>(context, std::vector<float*>{out},
                                                                        static_cast<int>(count));
@@ -68,8 +69,8 @@ double largest(double mine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 6 || !std::getenv("RANK") || !std::getenv("WORLD_SIZE")) {
-        std::fprintf(stderr, "usage: tutti-run -n N peer_gloo DIRECTORY ALGORITHM poll|sleep SIZES SECONDS\n");
+    if (argc != 7 || !std::getenv("RANK") || !std::getenv("WORLD_SIZE")) {
+        std::fprintf(stderr, "usage: tutti-run -n N peer_gloo DIRECTORY ALGORITHM poll|sleep SIZES SECONDS BATCHES\n");
         return 2;
     }
     const int rank = std::atoi(std::getenv("RANK")), ranks = std::atoi(std::getenv("WORLD_SIZE"));
@@ -86,7 +87,8 @@ int main(int argc, char** argv) {
         for (int peer = 0; peer < ranks; ++peer)
             if (peer != rank) context->getPair(peer)->setSync(true, poll);
     const library gloo_library{rank, ranks, sum, largest, nullptr};
-    time_sizes(&gloo_library, argv[4], std::atof(argv[5]));
-    largest(0);  // nobody leaves while another still listens
+    const effort effort = effort_of(argv[5], argv[6]);
+    time_sizes(&gloo_library, argv[4], &effort);
+    largest(0);     // nobody leaves while another still listens
     std::_Exit(0);  // its threads outlive main otherwise
 }

@@ -1,4 +1,4 @@
-/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS */
+/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS BATCHES */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +24,17 @@ static int local_rank(void) {
 
 int main(int argc, char** argv) {
     struct library mpi = {0, 1, sum, largest, NULL};
-    if (argc != 3) {
-        fprintf(stderr, "usage: peer_mpi SIZES SECONDS\n");
+    struct effort effort;
+    if (argc != 4) {
+        fprintf(stderr, "usage: peer_mpi SIZES SECONDS BATCHES\n");
         return 2;
     }
     pin_to_core(local_rank());
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.ranks);
-    time_sizes(&mpi, argv[1], atof(argv[2]));
+    effort = effort_of(argv[2], argv[3]);
+    time_sizes(&mpi, argv[1], &effort);
     MPI_Finalize();
     return 0;
 }

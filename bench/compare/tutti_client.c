@@ -1,10 +1,12 @@
-/* tuttiAllReduce in the loop. tutti_client private|mapped SIZES SECONDS
- * With `init START` instead: the milliseconds from the first rank's first call to the last rank's first finished all-reduce;
- * all ranks wait for START (CLOCK_MONOTONIC, seconds), so that the launcher's own time is not in it. */
+/* tuttiAllReduce in the loop. tutti_client private|mapped SIZES SECONDS BATCHES
+ * With `init START` instead: the milliseconds from the first rank's first call to the last rank's first finished
+ * all-reduce; all ranks wait for START (CLOCK_MONOTONIC, seconds), so that the launcher's own time is not in it. */
+#define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 #include "loop.h"
 
@@ -36,7 +38,7 @@ static int time_init(double start) {
     float in = 1, out = 0;
     double begin, end;
     int rank;
-    while (now_seconds() < start) continue;
+    while (now_seconds() < start) usleep(100); /* 8 spinning ranks on 2 cores would be late */
     begin = now_seconds();
     expect(tuttiCommInitEnv(&comm, NULL));
     sum(&in, &out, 1);
@@ -51,18 +53,20 @@ static int time_init(double start) {
 
 int main(int argc, char** argv) {
     struct library tutti = {0, 1, sum, largest, NULL};
+    struct effort effort;
     const char* rank = getenv("LOCAL_RANK");
     pin_to_core(rank ? atoi(rank) : 0);
-    if (argc == 3 && strcmp(argv[1], "init") == 0) return time_init(atof(argv[2]));
-    if (argc != 4) {
-        fprintf(stderr, "usage: tutti_client private|mapped SIZES SECONDS, or init START\n");
+    if (argc == 3 && strcmp(argv[1], "init") == 0) return time_init(strtod(argv[2], NULL));
+    if (argc != 5) {
+        fprintf(stderr, "usage: tutti_client private|mapped SIZES SECONDS BATCHES, or init START\n");
         return 2;
     }
     if (strcmp(argv[1], "mapped") == 0) tutti.allocate = mapped;
     expect(tuttiCommInitEnv(&comm, NULL));
     expect(tuttiCommUserRank(comm, &tutti.rank));
     expect(tuttiCommCount(comm, &tutti.ranks));
-    time_sizes(&tutti, argv[2], atof(argv[3]));
+    effort = effort_of(argv[3], argv[4]);
+    time_sizes(&tutti, argv[2], &effort);
     expect(tuttiCommDestroy(comm));
     return 0;
 }

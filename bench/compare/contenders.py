@@ -1,0 +1,148 @@
+"""Who is compared, in which settings: the command that runs the loop under each library."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+
+HERE = pathlib.Path(__file__).resolve().parent
+CORES = len(os.sched_getaffinity(0))
+
+# A malloc that gives memory back after each call makes its pages faulted in anew by the next one. Debian's peers suffer
+# from that more than from anything else, so all of them get a malloc that keeps what it has.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
+
+PACKAGES = ["openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev", "libgloo-dev"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    library: str
+    label: str
+    launcher: tuple  # "{n}" stands for the number of ranks
+    program: tuple
+    environment: dict = field(default_factory=dict, hash=False)
+    crowded: bool | None = None  # only with more ranks than cores (True), only without (False), always (None)
+
+    def fits(self, ranks):
+        return self.crowded is None or self.crowded == (ranks > CORES)
+
+    def command(self, ranks):
+        fresh = tempfile.mkdtemp(prefix="compare-") if "{directory}" in self.program else ""
+        return [part.format(n=ranks, directory=fresh) for part in (*self.launcher, *self.program)], fresh
+
+
+def compile_once(target, sources, compiler, *flags):
+    if not target.exists() or any(source.stat().st_mtime > target.stat().st_mtime for source in sources):
+        inputs = [str(s) for s in sources if s.suffix in (".c", ".cc", ".o")]
+        subprocess.run([compiler, "-O3", *inputs, "-o", str(target), *flags], check=True)
+    return str(target)
+
+
+class Clients:
+    """The programs, built on demand into the build directory."""
+
+    def __init__(self, build):
+        self.build = build
+        self.out = build / "bench" / "compare"
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.loop = self.out / "loop.o"
+        compile_once(self.loop, [HERE / "loop.c", HERE / "loop.h"], "cc", "-std=gnu11", "-c")
+
+    def _make(self, name, source, compiler, *flags):
+        return compile_once(self.out / name, [HERE / source, self.loop], compiler, *flags)
+
+    def machine(self):
+        return self._make("machine", "machine.c", "cc", "-std=gnu11", "-pthread")
+
+    def tutti(self):
+        library, include = self.build / "src", HERE.parent.parent / "include"
+        return self._make("tutti_client", "tutti_client.c", "cc", "-std=gnu11", f"-I{include}", f"-L{library}",
+                          "-ltutti", f"-Wl,-rpath,{library}")
+
+    def mpi(self, name):
+        return self._make("peer_" + name, "peer_mpi.c", "mpicc." + name, "-std=gnu11")
+
+    def gloo(self):
+        return self._make("peer_gloo", "peer_gloo.cc", "c++", "-std=c++14", "-lgloo", "-pthread")
+
+    def yielding(self):
+        return compile_once(self.out / "yielding.so", [HERE / "yielding.c"], "cc", "-std=gnu11", "-shared", "-fPIC")
+
+    def launcher(self):
+        return (str(self.build / "tools" / "tutti-run"), "-n", "{n}")
+
+
+def tutti_settings(clients):
+    def setting(library, memory, **environment):
+        return Setting(library, "", clients.launcher(), (clients.tutti(), memory), environment)
+    return [setting("Tutti private", "private"), setting("Tutti mapped", "mapped"),
+            setting("Tutti private ring", "private", TUTTI_ALGO="ring"),
+            setting("Tutti private direct", "private", TUTTI_ALGO="direct"),
+            setting("Tutti mapped direct", "mapped", TUTTI_ALGO="direct")]
+
+
+def open_mpi_settings(clients, quick):
+    # CMA (process_vm_readv) pins page after page and is the slower way here; yielding counts when ranks share cores.
+    start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}", "--mca",
+             "btl_vader_single_copy_mechanism", "none", "--mca", "mpi_yield_when_idle")
+    tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
+    segments = ("--mca", "coll_tuned_allreduce_algorithm_segmentsize", "131072")
+    ucx = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
+    ways = {"as tuned": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
+            "UCX": ucx, "UCX, segmented ring": (*ucx, *tuned, "5", *segments)}
+    if not quick:
+        ways |= {"ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6"),
+                 "coll/sm": ("--mca", "coll_sm_priority", "100"),
+                 "UCX, recursive doubling": (*ucx, *tuned, "3"), "UCX, Rabenseifner": (*ucx, *tuned, "6")}
+    program = (clients.mpi("openmpi"),)
+    return [Setting("Open MPI", label, (*start, "1" if crowded else "0", *way), program, KEEP_MEMORY, crowded)
+            for label, way in ways.items() for crowded in (False, True)]
+
+
+def mpich_settings(clients, quick):
+    program = (clients.mpi("mpich"),)
+    start = ("mpiexec.mpich", "-n", "{n}")
+    algorithms = ["reduce_scatter_allgather", "recursive_doubling"] + ([] if quick else ["auto"])
+    settings = []
+    for algorithm in algorithms:
+        environment = KEEP_MEMORY | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
+                                     "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+        label = algorithm.replace("_", " ")
+        settings.append(Setting("MPICH", label, start, program, environment, False))
+        settings.append(Setting("MPICH", label + ", made to yield", (*start, "-genv", "LD_PRELOAD", clients.yielding()),
+                                program, environment, True))
+    return settings
+
+
+def gloo_settings(clients, quick):
+    def setting(algorithm, waiting, crowded):
+        return Setting("Gloo", f"{algorithm}, {waiting}", clients.launcher(),
+                       (clients.gloo(), "{directory}", algorithm, waiting), KEEP_MEMORY, crowded)
+    settings = [setting("halving_doubling", "poll", False), setting("ring_chunked", "poll", False),
+                setting("halving_doubling", "sleep", True), setting("ring_chunked", "sleep", True)]
+    return settings if quick else settings + [setting("function", "sleep", None)]
+
+
+PEERS = {"Open MPI": ("mpicc.openmpi", open_mpi_settings), "MPICH": ("mpicc.mpich", mpich_settings),
+         "Gloo": ("/usr/include/gloo/allreduce.h", gloo_settings)}
+
+
+def peer_settings(clients, quick):
+    """All settings of the peers that are there, and the names of those that are not."""
+    settings, missing = [], []
+    for name, (sign, make) in PEERS.items():
+        if not (pathlib.Path(sign).exists() if sign.startswith("/") else shutil.which(sign)):
+            missing.append(name)
+            continue
+        try:
+            settings += make(clients, quick)
+        except subprocess.CalledProcessError:
+            missing.append(name + " (does not compile)")
+    return settings, missing
+
+
+def install():
+    prefix = [] if os.geteuid() == 0 else ["sudo"]
+    subprocess.run([*prefix, "apt-get", "install", "-y", *PACKAGES], check=True)

@@ -1,0 +1,52 @@
+"""Time over size as an SVG: one panel per number of processes, both axes logarithmic."""
+import math
+from xml.sax.saxutils import escape
+
+from verdict import named
+
+COLOURS = {"Tutti private": "#0b6e4f", "Tutti mapped": "#5cb85c", "Open MPI": "#c0392b", "MPICH": "#e67e22",
+           "Gloo": "#7d3c98"}
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 460, 360, 64, 40, 48, 30
+
+
+def svg(results):
+    counts = sorted({row["ranks"] for row in results.rows})
+    panels = "".join(panel(results, ranks, index * (LEFT + WIDTH + GAP)) for index, ranks in enumerate(counts))
+    width, height = len(counts) * (LEFT + WIDTH + GAP), TOP + HEIGHT + BOTTOM
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+            f'font-size="12"><rect width="100%" height="100%" fill="white"/>{panels}</svg>\n')
+
+
+def text(x, y, words, anchor="middle", extra=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{escape(words)}</text>'
+
+
+def panel(results, ranks, offset):
+    rows = [row for row in results.rows if row["ranks"] == ranks and row["library"] in COLOURS]
+    sizes = sorted({row["bytes"] for row in rows})
+    low = math.floor(math.log10(min(row["us"] for row in rows)))
+    high = math.ceil(math.log10(max(row["us"] for row in rows)))
+    span = math.log2(sizes[-1] / sizes[0]) or 1
+
+    def x(size):
+        return offset + LEFT + WIDTH * math.log2(size / sizes[0]) / span
+
+    def y(us):
+        return TOP + HEIGHT * (high - math.log10(us)) / max(1, high - low)
+
+    title = f"all-reduce, float32 sum, {ranks} processes"
+    parts = [text(offset + LEFT + WIDTH / 2, TOP - 16, title, extra='font-size="14"')]
+    for power in range(low, high + 1):
+        parts.append(f'<line x1="{x(sizes[0]):.1f}" x2="{x(sizes[-1]):.1f}" y1="{y(10 ** power):.1f}" '
+                     f'y2="{y(10 ** power):.1f}" stroke="#ddd"/>')
+        parts.append(text(offset + LEFT - 6, y(10 ** power) + 4, f"{10 ** power:g} us", "end"))
+    parts += [text(x(size), TOP + HEIGHT + 18, named(size)) for size in sizes]
+    for index, (library, colour) in enumerate(COLOURS.items()):
+        points = sorted((row["bytes"], row["us"]) for row in rows if row["library"] == library)
+        if not points:
+            continue
+        path = " ".join(f"{x(size):.1f},{y(us):.1f}" for size, us in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x(size):.1f}" cy="{y(us):.1f}" r="3" fill="{colour}"/>' for size, us in points]
+        parts.append(text(offset + LEFT + 10, TOP + 16 + 16 * index, library, "start", f'fill="{colour}"'))
+    return "".join(parts)

@@ -1,0 +1,101 @@
+"""What the figures say: the table, and the targets that Tutti sets itself."""
+
+TUTTI = ("Tutti private", "Tutti mapped")
+
+
+def named(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def figure(us):
+    return "-" if us is None else f"{us:.2f}" if us < 100 else f"{us:.1f}" if us < 1000 else f"{us:,.0f}"
+
+
+class Results:
+    def __init__(self, rows):
+        self.rows = rows
+        self.us = {(row["ranks"], row["bytes"], row["library"]): row["us"] for row in rows}
+
+    def libraries(self):
+        return list(dict.fromkeys(row["library"] for row in self.rows))
+
+    def peers(self):
+        return [name for name in self.libraries() if not name.startswith("Tutti")]
+
+    def time(self, ranks, size, library):
+        return self.us.get((ranks, size, library))
+
+    def best_peer(self, ranks, size):
+        times = [self.time(ranks, size, peer) for peer in self.peers()]
+        return min((t for t in times if t is not None), default=None)
+
+    def setting(self, ranks, size, library):
+        for row in self.rows:
+            if (row["ranks"], row["bytes"], row["library"]) == (ranks, size, library):
+                return row["setting"]
+        return ""
+
+
+def ratio(other, own):
+    return None if other is None or own is None else other / own
+
+
+def table(results):
+    lines = []
+    for ranks in sorted({row["ranks"] for row in results.rows}):
+        names = [name for name in (*TUTTI, *results.peers())]
+        lines += ["", f"{ranks} processes, microseconds",
+                  f"{'size':>8}" + "".join(f"{name:>16}" for name in names)
+                  + f"{'peer/private':>16}{'peer/mapped':>14}"]
+        for size in sorted({row["bytes"] for row in results.rows if row["ranks"] == ranks}):
+            best = results.best_peer(ranks, size)
+            line = f"{named(size):>8}" + "".join(f"{figure(results.time(ranks, size, name)):>16}" for name in names)
+            for own, width in zip(TUTTI, (16, 14)):
+                r = ratio(best, results.time(ranks, size, own))
+                line += f"{'-' if r is None else f'{r:.2f}':>{width}}"
+            lines.append(line)
+        lines.append("best settings")
+        for peer in results.peers():
+            sizes = sorted(row["bytes"] for row in results.rows if (row["ranks"], row["library"]) == (ranks, peer))
+            lines.append(f"  {peer}: " + "; ".join(f"{named(s)} {results.setting(ranks, s, peer)}" for s in sizes))
+    return "\n".join(lines)
+
+
+def at_least(text, value, bound, unit="x"):
+    return {"target": text, "value": value, "bound": bound, "unit": unit, "kind": "at least",
+            "met": None if value is None else value >= bound}
+
+
+def below(text, value, bound, unit):
+    return {"target": text, "value": value, "bound": bound, "unit": unit, "kind": "below",
+            "met": None if value is None else value < bound}
+
+
+def targets(results, machine, init_ms):
+    t, big = results.time, 64 << 20
+    small = t(2, 8, "Tutti private")
+    rows = [at_least("2 processes, 8 B: no slower than Open MPI", ratio(t(2, 8, "Open MPI"), small), 1),
+            below("2 processes, 8 B: under 4 one-way hand-overs of a cache line",
+                  None if small is None else 1e3 * small / machine["hand_over_ns"], 4, "hand-overs")]
+    for way in ("ring", "direct"):
+        rows.append(at_least(f"2 processes, 64 MiB, private, {way}: no slower than the best peer",
+                             ratio(results.best_peer(2, big), t(2, big, f"Tutti private {way}")), 1))
+    rows.append(at_least("2 processes, 64 MiB, mapped, direct: twice as fast as the best peer",
+                         ratio(results.best_peer(2, big), t(2, big, "Tutti mapped direct")), 2))
+    for size in (8, 1 << 20):
+        rows.append(at_least(f"8 processes, {named(size)}: 1.5 times as fast as Open MPI",
+                             ratio(t(8, size, "Open MPI"), t(8, size, "Tutti private")), 1.5))
+    rows.append(below("8 processes: from the first call to the first finished all-reduce", init_ms, 20, "ms"))
+    return rows
+
+
+def target_table(rows):
+    lines = ["", "targets"]
+    for row in rows:
+        value = "not measured" if row["value"] is None else f"{row['value']:.2f} {row['unit']}"
+        met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
+        lines.append(f"  {met:<7} {row['target']}: {value} ({row['kind']} {row['bound']})")
+    return "\n".join(lines)

@@ -1,0 +1,113 @@
+#include "run.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "worker.hpp"
+
+namespace perf {
+
+namespace {
+
+/// A figure of /proc in bytes, such as MemAvailable; 0 if it is not there.
+std::size_t kernel_figure(const char* file, const std::string& name) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1)) * 1024;
+    return 0;
+}
+
+std::string processor() {
+    std::ifstream lines("/proc/cpuinfo");
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    return "";
+}
+
+/// The core that this process is pinned to, or else a number for it among this run's ranks.
+int core_of(int rank) {
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1)
+        for (int core = 0; core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &cores)) return core;
+    return rank;
+}
+
+std::vector<Device> devices_of(World& world) {
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    char line[192];
+    std::snprintf(line, sizeof line, "%d %d %s %.80s", getpid(), core_of(-1), host, processor().c_str());
+    std::vector<Device> devices;
+    for (const std::string& text : world.gather(line)) {
+        Device device{};
+        int end = 0;
+        char name[64] = "";
+        std::sscanf(text.c_str(), "%d %d %63s %n", &device.pid, &device.core, name, &end);
+        device.host = name;
+        device.info = text.substr(static_cast<std::size_t>(end));
+        const bool pinned = device.core >= 0;
+        for (int i = 0; i < world.local_ranks(); ++i) {
+            device.rank = static_cast<int>(devices.size());
+            if (!pinned) device.core = device.rank;
+            devices.push_back(device);
+        }
+    }
+    return devices;
+}
+
+/// Sizes that do not fit into memory would end in swapping or in the kernel's killing somebody.
+void fit_into_memory(Options& options, World& world) {
+    const std::size_t available = kernel_figure("/proc/meminfo", "MemAvailable") / 10 * 9;
+    std::size_t least = SIZE_MAX;
+    for (const std::string& text : world.gather(std::to_string(available)))
+        least = std::min<std::size_t>(least, std::stoull(text));
+    const auto ranks = static_cast<std::size_t>(world.ranks());
+    if (least == 0 || 2 * ranks * buffer_bytes(options, world.ranks()) <= least) return;
+    options.max_bytes = std::min(options.max_bytes, least / (2 * ranks));
+    if (world.is_main(0)) std::printf("#\n# Reducing maxBytes to %zu due to memory limitation\n", options.max_bytes);
+    if (options.max_bytes < options.min_bytes)
+        fail(exit_internal, "not even messages of " + std::to_string(options.min_bytes) + " bytes fit into memory");
+}
+
+void report_memory(World& world, Report& report) {
+    std::size_t largest = 0, total = 0;
+    for (const std::string& text : world.gather(std::to_string(kernel_figure("/proc/self/status", "VmHWM")))) {
+        largest = std::max<std::size_t>(largest, std::stoull(text));
+        total += std::stoull(text);
+    }
+    char line[96];
+    std::snprintf(line, sizeof line, "%.1f MB in the largest process | Total %.1f MB",
+                  static_cast<double>(largest) / 1048576, static_cast<double>(total) / 1048576);
+    report.memory(line);
+}
+
+}  // namespace
+
+int run(const char* program, const Collective& collective, Options options) {
+    World world(options);
+    if (options.root >= world.ranks() && !world.is_main(0)) return exit_usage;
+    if (options.root >= world.ranks())
+        fail(exit_usage, std::string(program) + ": --root " + std::to_string(options.root) + " is not among the " +
+                             std::to_string(world.ranks()) + " ranks");
+    fit_into_memory(options, world);
+    Report report(options, program, world.is_main(0));
+    on_failure([&](const std::string& reason) { report.failed(reason); });
+    report.header(devices_of(world));
+    std::vector<std::thread> threads;
+    for (int t = 1; t < options.threads; ++t)
+        threads.emplace_back([&, t] { Worker(world, options, collective, nullptr, t).run(); });
+    Worker(world, options, collective, &report, 0).run();
+    for (std::thread& thread : threads) thread.join();
+    if (options.memory_report) report_memory(world, report);
+    report.footer();
+    world.leave();
+    return report.exit_code();
+}
+
+}  // namespace perf
