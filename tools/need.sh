@@ -166,7 +166,7 @@ compile() {
     local directory=$1
     shift
     ninja -C "$directory" -j "$(nproc)" "$@" >"$directory/compile.log" 2>&1 </dev/null && return
-    # The first broken command with what it printed; the rest mostly repeats it. Meson prints before Ninja says "FAILED".
+    # The first broken command with what it printed; the rest repeats it. Meson prints before Ninja says "FAILED".
     grep ': ERROR: ' "$directory/compile.log" >&2 && return 1
     awk '/^FAILED:/ { found = 1 } found && n++ < 60' "$directory/compile.log" >&2
     grep -q '^FAILED:' "$directory/compile.log" || tail -n 20 "$directory/compile.log" >&2

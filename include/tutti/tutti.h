@@ -19,11 +19,11 @@
  *  (7) Streams. With stream NULL a call on a CPU communicator works here and now, in the calling thread, and has
  *      finished when it returns. With a tuttiStream_t it is enqueued and runs in that stream's order. Buffers belong to
  *      the library until the operation has finished.
- *  (8) Threads. Different communicators may be used concurrently from different threads. One communicator is used by one
- *      thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call at any time.
- *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names the
- *      rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed, every
- *      call on it returns that first error; only Abort and Destroy are of use then.
+ *  (8) Threads. Different communicators may be used concurrently from different threads. One communicator is used
+ *      by one thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call any time.
+ *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names
+ *      the rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed,
+ *      every call on it returns that first error; only Abort and Destroy are of use then.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
  * (11) The environment is read in one place; docs/environment.md lists every variable.
  */
@@ -49,7 +49,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------ results, version */
+/* ------------------------------------------------------------------------------------------- results, version */
 
 typedef enum {
     tuttiSuccess = 0,
@@ -70,18 +70,23 @@ TUTTI_API tuttiResult_t tuttiGetVersion(int* version);
 /* A short constant text for a result code. Never NULL, also for values that are no result. */
 TUTTI_API const char* tuttiGetErrorString(tuttiResult_t result);
 
-/* ------------------------------------------------------------------------------------------------- types, operations */
+/* -------------------------------------------------------------------------------------------- types, operations */
 
 typedef enum {
-    tuttiInt8 = 0, tuttiChar = 0,
+    tuttiInt8 = 0,
+    tuttiChar = 0,
     tuttiUint8 = 1,
-    tuttiInt32 = 2, tuttiInt = 2,
+    tuttiInt32 = 2,
+    tuttiInt = 2,
     tuttiUint32 = 3,
     tuttiInt64 = 4,
     tuttiUint64 = 5,
-    tuttiFloat16 = 6, tuttiHalf = 6,
-    tuttiFloat32 = 7, tuttiFloat = 7,
-    tuttiFloat64 = 8, tuttiDouble = 8,
+    tuttiFloat16 = 6,
+    tuttiHalf = 6,
+    tuttiFloat32 = 7,
+    tuttiFloat = 7,
+    tuttiFloat64 = 8,
+    tuttiDouble = 8,
     tuttiBfloat16 = 9,
     tuttiFloat8e4m3 = 10, /* OCP E4M3: no infinities, largest finite 448; results beyond it saturate to NaN as in OCP's
                              non-saturating mode */
@@ -89,9 +94,9 @@ typedef enum {
     tuttiNumTypes = 12
 } tuttiDataType_t;
 
-/* Integers wrap around. 16- and 8-bit floats are added in fp32 and rounded once (to nearest, ties to even) per step of the
- * algorithm. tuttiAvg is the sum divided by the number of ranks (integers: the wrapped sum, division towards zero). min
- * and max of floats return a NaN if any argument is one. */
+/* Integers wrap around. 16- and 8-bit floats are added in fp32 and rounded once (to nearest, ties to even) per step of
+ * the algorithm. tuttiAvg is the sum divided by the number of ranks (integers: the wrapped sum, division towards zero).
+ * min and max of floats return a NaN if any argument is one. */
 typedef enum {
     tuttiSum = 0,
     tuttiProd = 1,
@@ -113,54 +118,56 @@ typedef struct tuttiComm* tuttiComm_t;
 /* CPU communicators: a stream of tuttiStreamCreate, or NULL for "here and now". CUDA communicators: a cudaStream_t. */
 typedef void* tuttiStream_t;
 
-/* ----------------------------------------------------------------------------------------------------- communicators */
+/* ------------------------------------------------------------------------------------------------ communicators */
 
 #define TUTTI_UNIQUE_ID_BYTES 128
 
-/* Where the ranks meet, and the secret that lets them in. Hand it to every rank over a channel you trust, and treat it like a
- * password. */
+/* Where the ranks meet, and the secret that lets them in. Hand it to every rank over a channel you trust, and treat it
+ * like a password. */
 typedef struct {
     char internal[TUTTI_UNIQUE_ID_BYTES];
 } tuttiUniqueId;
 
 #define TUTTI_UNDEF_INT INT_MIN
 
-/* Options of one communicator. Start from TUTTI_CONFIG_INITIALIZER, so that fields that your compiler did not know keep their
- * defaults in a newer library. An option that is set here beats the environment variable of the same purpose. */
+/* Options of one communicator. Start from TUTTI_CONFIG_INITIALIZER, so that fields that your compiler did not know keep
+ * their defaults in a newer library. An option that is set here beats the environment variable of the same purpose. */
 typedef struct {
-    size_t size;           /* set by the initializer */
-    unsigned int magic;    /* set by the initializer */
-    unsigned int version;  /* set by the initializer: the header's TUTTI_VERSION_CODE */
-    int timeoutMs;         /* how long one operation may wait for its peers; default 600000 */
-    int initTimeoutMs;     /* how long the communicator waits for all ranks to arrive; default 60000 */
-    int check;             /* 1: compare every call's arguments among ranks before it moves data; 0: while it moves (free) */
+    size_t size;          /* set by the initializer */
+    unsigned int magic;   /* set by the initializer */
+    unsigned int version; /* set by the initializer: the header's TUTTI_VERSION_CODE */
+    int timeoutMs;        /* how long one operation may wait for its peers; default 600000 */
+    int initTimeoutMs;    /* how long the communicator waits for all ranks to arrive; default 60000 */
+    int check; /* 1: compare every call's arguments among ranks before it moves data; 0: while it moves (free) */
     const char* algorithm; /* name of the only algorithm to use, where it fits; see `tutti-plan list` */
     const char* transport; /* name of the only transport to use: "local", "shm" */
     const char* commName;  /* for messages; copied */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_MAGIC 0x54555454u
-#define TUTTI_CONFIG_INITIALIZER                                                                                      \
-    { sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,                \
-      TUTTI_UNDEF_INT, NULL, NULL, NULL }
+#define TUTTI_CONFIG_INITIALIZER                                                                         \
+    {                                                                                                    \
+        sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL                                                            \
+    }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id);
 
-/* Joins a communicator of `nranks` ranks as number `rank` (0 <= rank < nranks). Blocks until all have joined; a rank that
- * does not arrive within initTimeoutMs gives tuttiTimeout that names it. Several ranks of one thread: between
+/* Joins a communicator of `nranks` ranks as number `rank` (0 <= rank < nranks). Blocks until all have joined; a rank
+ * that does not arrive within initTimeoutMs gives tuttiTimeout that names it. Several ranks of one thread: between
  * tuttiGroupStart and tuttiGroupEnd; *comm is valid after tuttiGroupEnd. */
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
                                                 const tuttiConfig_t* config);
 
-/* Makes a communicator whose `nranks` ranks all live in this process. comms: array of nranks handles, written on success.
- * devices: NULL for CPU ranks. */
+/* Makes a communicator whose `nranks` ranks all live in this process. comms: array of nranks handles, written on
+ * success. devices: NULL for CPU ranks. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices);
 
 /* Joins the communicator that a launcher describes: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
- * MASTER_PORT as torchrun and tutti-run set them, or Open MPI's, MPICH's and Slurm's variables. Without any of them: one
- * rank of one. config may be NULL. */
+ * MASTER_PORT as torchrun and tutti-run set them, or Open MPI's, MPICH's and Slurm's variables. Without any of them:
+ * one rank of one. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config);
 
 /* Number of ranks; this rank's number. */
@@ -175,37 +182,38 @@ TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and frees.
- * Always returns. May be called from any thread, also while another one waits inside an operation of comm: that operation
- * ends with tuttiRemoteError ("aborted"). */
+ * Always returns. May be called from any thread, also while another one waits inside an operation of comm: that
+ * operation ends with tuttiRemoteError ("aborted"). */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *asyncError: tuttiSuccess, or the error that has befallen comm. Never blocks. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError);
 
-/* Text of the last error of the calling thread or, if comm is not NULL and has failed, of comm. Never NULL; valid until the
- * calling thread's next call into the library. */
+/* Text of the last error of the calling thread or, if comm is not NULL and has failed, of comm. Never NULL; valid until
+ * the calling thread's next call into the library. */
 TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* -------------------------------------------------------------------------------------------------------- memory */
 
-/* Page-aligned memory that the other ranks of a host can map, so that large messages from and to it are not copied. Zeroed.
- * Not tied to a communicator. size 0 gives a pointer that can be freed. tuttiMemFree(NULL) does nothing. */
+/* Page-aligned memory that the other ranks of a host can map, so that large messages from and to it are not copied.
+ * Zeroed. Not tied to a communicator. size 0 gives a pointer that can be freed. tuttiMemFree(NULL) does nothing. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
 TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 
-/* ------------------------------------------------------------------------------------------------------------ streams */
+/* ------------------------------------------------------------------------------------------------------- streams */
 
-/* An in-order queue with a worker thread, for CPU communicators. Destroy waits for what was enqueued. Synchronize returns the
- * first error of the operations since the last Synchronize. Query: tuttiSuccess when idle, tuttiInProgress when not. */
+/* An in-order queue with a worker thread, for CPU communicators. Destroy waits for what was enqueued. Synchronize
+ * returns the first error of the operations since the last Synchronize. Query: tuttiSuccess when idle, tuttiInProgress
+ * when not. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream);
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 
-/* -------------------------------------------------------------------------------------------------------- collectives */
+/* --------------------------------------------------------------------------------------------------- collectives */
 
-/* op becomes "multiply each rank's input by *scalar, then sum". scalar points to one element of `type`; every rank may have
- * another one. Destroy it with the same comm; operations that were issued keep their scalar. */
+/* op becomes "multiply each rank's input by *scalar, then sum". scalar points to one element of `type`; every rank may
+ * have another one. Destroy it with the same comm; operations that were issued keep their scalar. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t type,
                                                   tuttiScalarResidence_t residence, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
@@ -226,25 +234,25 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, siz
 
 /* recvbuff[i] on every rank = sendbuff[i] of rank root. sendbuff is read on root only (may be NULL elsewhere).
  * In place: sendbuff == recvbuff. */
-TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
-                                       tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
+                                       int root, tuttiComm_t comm, tuttiStream_t stream);
 
 /* recvbuff[i] on root = op over all ranks of sendbuff[i]. recvbuff is written on root only (may be NULL elsewhere).
  * In place: sendbuff == recvbuff. */
 TUTTI_API tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
                                     tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
 
-/* Sends to / receives from peer; the k-th Send of a pair meets its k-th Recv, which must have the same count and type. A
- * Send may return before the peer has received; do not rely on it: two ranks that send to each other do so in a group. A
- * rank may send to itself inside a group. */
+/* Sends to / receives from peer; the k-th Send of a pair meets its k-th Recv, which must have the same count and type.
+ * A Send may return before the peer has received; do not rely on it: two ranks that send to each other do so in a
+ * group. A rank may send to itself inside a group. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
                                   tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
                                   tuttiStream_t stream);
 
-/* Calls between Start and End of one thread are issued together at the outermost End: operations of several ranks that one
- * thread drives, sends and receives that wait for each other, and CommInitRank of several ranks. Groups nest. If a call in
- * the group is refused, End issues nothing and returns that error. */
+/* Calls between Start and End of one thread are issued together at the outermost End: operations of several ranks that
+ * one thread drives, sends and receives that wait for each other, and CommInitRank of several ranks. Groups nest. If a
+ * call in the group is refused, End issues nothing and returns that error. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 

@@ -1,6 +1,6 @@
-// The table of algorithms. An algorithm is a pure function from a request to the program of one rank: no input or output, no
-// environment, O(its own steps). To add one: a file with its function, a row in algorithms.cpp; verifier, executors,
-// transports, benchmarks and pictures then know it.
+// The table of algorithms. An algorithm is a pure function from a request to the program of one rank: no input or
+// output, no environment, O(its own steps). To add one: a file with its function, a row in algorithms.cpp; verifier,
+// executors, transports, benchmarks and pictures then know it.
 #pragma once
 
 #include <span>
@@ -12,21 +12,21 @@ namespace tutti {
 
 /// What an algorithm promises in closed form; the verifier compares it with what the programs do.
 struct ClosedForm {
-    int rounds;                 // messages on the longest chain of dependent messages
-    long long busiest_link;     // chunks sent over the busiest ordered pair of ranks
-    long long busiest_rank;     // chunks sent by the rank that sends most
+    int rounds;              // messages on the longest chain of dependent messages
+    long long busiest_link;  // chunks sent over the busiest ordered pair of ranks
+    long long busiest_rank;  // chunks sent by the rank that sends most
 };
 
 struct Algorithm {
     std::string_view name;
-    std::string_view summary;                       // one line for `tutti-plan list`
+    std::string_view summary;  // one line for `tutti-plan list`
     bool (*supports)(Collective);
-    Program (*make)(const Request&);                // only for supported collectives, 1 <= ranks, 0 <= rank < ranks
+    Program (*make)(const Request&);  // only for supported collectives, 1 <= ranks, 0 <= rank < ranks
     ClosedForm (*closed_form)(Collective, int ranks);
-    int fifo_depth;                                 // what the program needs at most, for any number of ranks
-    bool pull_safe;                                 // a send of a local slice may pass the slice's address instead of a copy
-    bool push_safe;                                 // a plain receive into a slice may be stored there by the sender, as soon
-                                                    // as the receiver has started the tile
+    int fifo_depth;  // what the program needs at most, for any number of ranks
+    bool pull_safe;  // a send of a local slice may pass the slice's address instead of a copy
+    bool push_safe;  // a plain receive into a slice may be stored there by the sender, as soon
+                     // as the receiver has started the tile
 };
 
 std::span<const Algorithm> algorithms();

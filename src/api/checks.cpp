@@ -16,13 +16,20 @@ struct Extent {
 Extent extent_of(const Arguments& a, Rank rank, int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     switch (a.collective) {
-        case Collective::all_reduce: return {true, true, 1, 1};
-        case Collective::reduce_scatter: return {true, true, n, 1};
-        case Collective::all_gather: return {true, true, 1, n};
-        case Collective::broadcast: return {rank == a.root, true, 1, 1};
-        case Collective::reduce: return {true, rank == a.root, 1, 1};
-        case Collective::send: return {true, false, 1, 0};
-        case Collective::recv: return {false, true, 0, 1};
+        case Collective::all_reduce:
+            return {true, true, 1, 1};
+        case Collective::reduce_scatter:
+            return {true, true, n, 1};
+        case Collective::all_gather:
+            return {true, true, 1, n};
+        case Collective::broadcast:
+            return {rank == a.root, true, 1, 1};
+        case Collective::reduce:
+            return {true, rank == a.root, 1, 1};
+        case Collective::send:
+            return {true, false, 1, 0};
+        case Collective::recv:
+            return {false, true, 0, 1};
     }
     return {};
 }
@@ -30,8 +37,8 @@ Extent extent_of(const Arguments& a, Rank rank, int ranks) {
 void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
     if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
     if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name, pointer,
-             alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
+        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name,
+             pointer, alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
 }
 
 void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank rank) {
@@ -47,14 +54,25 @@ void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank ra
 
 void set_op(const Arguments& a, const std::vector<PremultipliedSum>& ops, Operation& o) {
     switch (static_cast<int>(a.op)) {
-        case tuttiSum: o.op = ReduceOp::sum; break;
-        case tuttiProd: o.op = ReduceOp::prod; break;
-        case tuttiMax: o.op = ReduceOp::max; break;
-        case tuttiMin: o.op = ReduceOp::min; break;
-        case tuttiAvg: o.average = true; break;
+        case tuttiSum:
+            o.op = ReduceOp::sum;
+            break;
+        case tuttiProd:
+            o.op = ReduceOp::prod;
+            break;
+        case tuttiMax:
+            o.op = ReduceOp::max;
+            break;
+        case tuttiMin:
+            o.op = ReduceOp::min;
+            break;
+        case tuttiAvg:
+            o.average = true;
+            break;
         default: {
             const int number = static_cast<int>(a.op) - tuttiNumOps;
-            if (number < 0 || static_cast<std::size_t>(number) >= ops.size() || !ops[static_cast<std::size_t>(number)].alive)
+            if (number < 0 || static_cast<std::size_t>(number) >= ops.size() ||
+                !ops[static_cast<std::size_t>(number)].alive)
                 fail(tuttiInvalidArgument, "%s: op %d is unknown or was destroyed", a.function, static_cast<int>(a.op));
             const PremultipliedSum& op = ops[static_cast<std::size_t>(number)];
             if (op.type != o.type)

@@ -17,7 +17,8 @@ struct Arguments {
     int root;
 };
 
-/// Throws tuttiInvalidArgument that names the function, the argument and what was expected. ops may only be used for the call.
+/// Throws tuttiInvalidArgument that names the function, the argument and what was expected. ops may only be used for
+/// the call.
 Operation check(const Arguments& arguments, const Communicator& comm, const std::vector<PremultipliedSum>& ops);
 
 DataType check_type(const char* function, tuttiDataType_t type);

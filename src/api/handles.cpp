@@ -45,6 +45,7 @@ tuttiComm_t new_handle(CommunicatorPtr comm) {
     static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good
     auto handle = std::make_unique<tuttiComm>();
     handle->turnstile = comm->turnstile();
+    handle->checks = comm->options().check;
     handle->comm = std::move(comm);
     std::lock_guard lock(mutex);
     all->push_back(std::move(handle));
@@ -81,6 +82,8 @@ tuttiResult_t keep(const Error& error) {
     return error.code();
 }
 
-const std::string& last_error() { return error_text(); }
+const std::string& last_error() {
+    return error_text();
+}
 
 }  // namespace tutti

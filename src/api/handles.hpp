@@ -1,4 +1,5 @@
-// What the opaque handles of the C API point to. A handle's memory is never given back, so a destroyed one is known as such.
+// What the opaque handles of the C API point to. A handle's memory is never given back, so a destroyed one is known as
+// such.
 #pragma once
 
 #include <atomic>
@@ -22,10 +23,11 @@ struct tuttiComm {
     static constexpr std::uint32_t living = 0x54754331, dead = 0x54754330;
     std::atomic<std::uint32_t> magic{living};
     std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
-    tutti::CommunicatorPtr comm;                  // null once destroyed; changed inside the turnstile and under mutex, so either
-                                                  // will do to read it
+    tutti::CommunicatorPtr comm;  // null once destroyed; changed inside the turnstile and under mutex, so either
+                                  // will do to read it
     std::mutex mutex;
     bool finalized = false;
+    bool checks = false;  // Options::check
     std::vector<tutti::PremultipliedSum> ops;
 };
 

@@ -36,10 +36,13 @@ class Turn {
     Turnstile& turnstile_;
 };
 
-bool is_pair(const Operation& o) { return o.collective == Collective::send || o.collective == Collective::recv; }
+bool is_pair(const Operation& o) {
+    return o.collective == Collective::send || o.collective == Collective::recv;
+}
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
-    if (comm == nullptr) fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
+    if (comm == nullptr)
+        fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
     if (h.finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", arguments.function);
     const Operation operation = check(arguments, *comm, h.ops);
     if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
@@ -49,11 +52,12 @@ Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communic
 tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
-        if (stream == nullptr && !Group::is_open()) {  // here and now: the way of small messages, without locks
+        if (stream == nullptr && !Group::is_open() && !h.checks) {  // here and now: how small messages go
             Turn turn(*h.turnstile);
             const Operation operation = prepare(arguments, h, h.comm.get());
             if (is_pair(operation) && operation.root == h.comm->rank())
-                fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+                fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
+                     operation.root);
             if (operation.count > 0) run_one(*h.comm, operation);
             return;
         }
@@ -64,7 +68,8 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         if (Group::is_open())
             Group::mine().add({std::move(comm), std::move(queue), operation});
         else if (is_pair(operation) && operation.root == comm->rank())
-            fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, operation.root);
+            fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
+                 operation.root);
         else
             issue({{std::move(comm), std::move(queue), operation}});
     });
@@ -75,9 +80,12 @@ void check_ranks(const char* function, const void* comm, int ranks) {
     if (ranks < 1) fail(tuttiInvalidArgument, "%s: nranks is %d; at least 1 was expected", function, ranks);
 }
 
-void wait_until_idle(Communicator& comm) { Turn turn(*comm.turnstile()); }
+void wait_until_idle(Communicator& comm) {
+    Turn turn(*comm.turnstile());
+}
 
-/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this error.
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this
+/// error.
 CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     tuttiComm& h = checked(handle);
     CommunicatorPtr comm = communicator(handle);
@@ -104,16 +112,26 @@ tuttiResult_t tuttiGetVersion(int* version) {
 
 const char* tuttiGetErrorString(tuttiResult_t result) {
     switch (result) {
-        case tuttiSuccess: return "no error";
-        case tuttiUnhandledCudaError: return "unhandled cuda error";
-        case tuttiSystemError: return "system error: tuttiGetLastError() has the details";
-        case tuttiInternalError: return "internal error: a defect of Tutti";
-        case tuttiInvalidArgument: return "invalid argument: tuttiGetLastError() says which";
-        case tuttiInvalidUsage: return "invalid usage: tuttiGetLastError() says how";
-        case tuttiRemoteError: return "a peer died, aborted or failed: tuttiGetLastError() names it";
-        case tuttiInProgress: return "operation in progress";
-        case tuttiTimeout: return "timeout: tuttiGetLastError() says for whom";
-        default: return "unknown result code";
+        case tuttiSuccess:
+            return "no error";
+        case tuttiUnhandledCudaError:
+            return "unhandled cuda error";
+        case tuttiSystemError:
+            return "system error: tuttiGetLastError() has the details";
+        case tuttiInternalError:
+            return "internal error: a defect of Tutti";
+        case tuttiInvalidArgument:
+            return "invalid argument: tuttiGetLastError() says which";
+        case tuttiInvalidUsage:
+            return "invalid usage: tuttiGetLastError() says how";
+        case tuttiRemoteError:
+            return "a peer died, aborted or failed: tuttiGetLastError() names it";
+        case tuttiInProgress:
+            return "operation in progress";
+        case tuttiTimeout:
+            return "timeout: tuttiGetLastError() says for whom";
+        default:
+            return "unknown result code";
     }
 }
 
@@ -206,9 +224,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
-    return guarded([&] {
-        take(comm)->leave();
-    });
+    return guarded([&] { take(comm)->leave(); });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
@@ -294,8 +310,10 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
         tuttiComm& h = checked(comm);
         std::lock_guard lock(h.mutex);
         const int number = static_cast<int>(op) - tuttiNumOps;
-        if (number < 0 || static_cast<std::size_t>(number) >= h.ops.size() || !h.ops[static_cast<std::size_t>(number)].alive)
-            fail(tuttiInvalidArgument, "tuttiRedOpDestroy: op %d is not one of tuttiRedOpCreatePreMulSum, or was destroyed",
+        if (number < 0 || static_cast<std::size_t>(number) >= h.ops.size() ||
+            !h.ops[static_cast<std::size_t>(number)].alive)
+            fail(tuttiInvalidArgument,
+                 "tuttiRedOpDestroy: op %d is not one of tuttiRedOpCreatePreMulSum, or was destroyed",
                  static_cast<int>(op));
         h.ops[static_cast<std::size_t>(number)].alive = false;
     });
@@ -308,21 +326,24 @@ tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t type,
                                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
-    return call({"tuttiReduceScatter", Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op, 0}, comm, stream);
+    return call({"tuttiReduceScatter", Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op, 0}, comm,
+                stream);
 }
 
-tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t type, tuttiComm_t comm,
-                             tuttiStream_t stream) {
-    return call({"tuttiAllGather", Collective::all_gather, sendbuff, recvbuff, sendcount, type, tuttiSum, 0}, comm, stream);
+tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t type,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiAllGather", Collective::all_gather, sendbuff, recvbuff, sendcount, type, tuttiSum, 0}, comm,
+                stream);
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
                              tuttiComm_t comm, tuttiStream_t stream) {
-    return call({"tuttiBroadcast", Collective::broadcast, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+    return call({"tuttiBroadcast", Collective::broadcast, sendbuff, recvbuff, count, type, tuttiSum, root}, comm,
+                stream);
 }
 
-tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op, int root,
-                          tuttiComm_t comm, tuttiStream_t stream) {
+tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
+                          int root, tuttiComm_t comm, tuttiStream_t stream) {
     return call({"tuttiReduce", Collective::reduce, sendbuff, recvbuff, count, type, op, root}, comm, stream);
 }
 

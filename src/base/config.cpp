@@ -17,7 +17,8 @@ constexpr Variable table[] = {
     {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
-    {"TUTTI_SOCKET_IFNAME", "", "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
+    {"TUTTI_SOCKET_IFNAME", "",
+     "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
     {"TUTTI_SPIN_US", "-1", "How long a wait spins before it yields, in microseconds; -1: chosen by ranks per core."},
     {"TUTTI_FAULT", "", "Faults for tests, as seed:kind=one_in[,kind=one_in]: delay, tear, drop."},
@@ -27,7 +28,8 @@ constexpr Variable table[] = {
     {"LOCAL_WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks on this host."},
     {"MASTER_ADDR", "", "torchrun, tutti-run: the host where rank 0 runs."},
     {"MASTER_PORT", "", "torchrun, tutti-run: a free port there."},
-    {"TORCHELASTIC_USE_AGENT_STORE", "", "torchrun: True if it listens on MASTER_PORT itself; ranks then meet on the port after it."},
+    {"TORCHELASTIC_USE_AGENT_STORE", "",
+     "torchrun: True if it listens on MASTER_PORT itself; ranks then meet on the port after it."},
     {"TORCHELASTIC_RESTART_COUNT", "", "torchrun: tells a restarted job from the one before."},
     {"OMPI_COMM_WORLD_RANK", "", "Open MPI's RANK."},
     {"OMPI_COMM_WORLD_SIZE", "", "Open MPI's WORLD_SIZE."},
@@ -60,12 +62,14 @@ int read_int(const char* name, int low, int high) {
     char* end = nullptr;
     const long number = std::strtol(chosen, &end, 10);
     if (end == chosen || *end != '\0' || number < low || number > high)
-        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name, chosen,
-             low, high);
+        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name,
+             chosen, low, high);
     return static_cast<int>(number);
 }
 
-std::string read_text(const char* name) { return environment(name).value_or(""); }
+std::string read_text(const char* name) {
+    return environment(name).value_or("");
+}
 
 Config read() {
     Config c;
@@ -86,7 +90,9 @@ Config read() {
 
 }  // namespace
 
-std::span<const Variable> variables() { return table; }
+std::span<const Variable> variables() {
+    return table;
+}
 
 const Config& config() {
     static const Config instance = read();

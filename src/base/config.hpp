@@ -1,5 +1,5 @@
-// Every environment variable that Tutti reads, in one table: the only getenv of the library. docs/environment.md is checked
-// against this table by a test, so the page and the code cannot drift apart.
+// Every environment variable that Tutti reads, in one table: the only getenv of the library. docs/environment.md is
+// checked against this table by a test, so the page and the code cannot drift apart.
 #pragma once
 
 #include <optional>
@@ -29,8 +29,8 @@ struct Config {
     std::string debug_file;
     std::string socket_ifname;
     std::string secret;
-    int spin_us;         // -1: chosen by whether ranks outnumber cores
-    std::string fault;   // seeded faults for tests, see docs/environment.md
+    int spin_us;        // -1: chosen by whether ranks outnumber cores
+    std::string fault;  // seeded faults for tests, see docs/environment.md
 };
 
 /// Throws Error(tuttiInvalidUsage) that names the variable if a value can't be read.

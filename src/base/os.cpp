@@ -38,7 +38,7 @@ Mapping::~Mapping() {
 }
 
 Mapping Mapping::of(const Fd& fd) {
-    struct stat info{};
+    struct stat info {};
     if (fstat(fd.get(), &info) != 0) fail_errno("fstat of shared memory failed");
     Mapping m;
     m.size_ = static_cast<std::size_t>(info.st_size);
@@ -59,20 +59,27 @@ Mapping Mapping::anonymous(std::size_t size) {
 
 Fd make_memfd(const char* label, std::size_t size) {
     Fd fd(static_cast<int>(syscall(SYS_memfd_create, label, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
-    if (!fd) fail_errno("memfd_create for %zu bytes of shared memory failed (is it forbidden here, or are descriptors "
-                        "exhausted? see `ulimit -n`)", size);
-    if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) fail_errno("reserving %zu bytes of shared memory failed", size);
+    if (!fd)
+        fail_errno(
+            "memfd_create for %zu bytes of shared memory failed (is it forbidden here, or are descriptors "
+            "exhausted? see `ulimit -n`)",
+            size);
+    if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+        fail_errno("reserving %zu bytes of shared memory failed", size);
     if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) fail_errno("sealing shared memory failed");
     return fd;
 }
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most) {
     static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
-    timespec limit{static_cast<time_t>(at_most.count() / 1'000'000'000), static_cast<long>(at_most.count() % 1'000'000'000)};
+    timespec limit{static_cast<time_t>(at_most.count() / 1'000'000'000),
+                   static_cast<long>(at_most.count() % 1'000'000'000)};
     syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
 }
 
-void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+void futex_wake(std::atomic<std::uint32_t>& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
 
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
@@ -112,7 +119,7 @@ std::uint64_t host_id() {
         std::string identity;
         std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
         for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
-            struct stat info{};
+            struct stat info {};
             if (stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);
         }
         std::uint64_t hash = 14695981039346656037ull;  // FNV-1a

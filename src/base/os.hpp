@@ -56,17 +56,19 @@ class Mapping {
     std::size_t size_ = 0;
 };
 
-/// Anonymous shared memory: no name in any file system, gone with the last process that holds it. Throws tuttiSystemError
-/// that says what was asked for when memfds are forbidden or descriptors exhausted. Sealed against shrinking, so that a peer
-/// can't make a reader fault.
+/// Anonymous shared memory: no name in any file system, gone with the last process that holds it. Throws
+/// tuttiSystemError that says what was asked for when memfds are forbidden or descriptors exhausted. Sealed against
+/// shrinking, so that a peer can't make a reader fault.
 Fd make_memfd(const char* label, std::size_t size);
 
-/// Sleeps while *word == expected, until woken or the time is over. Works across processes. Spurious returns are allowed.
+/// Sleeps while *word == expected, until woken or the time is over. Works across processes. Spurious returns are
+/// allowed.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most);
 void futex_wake(std::atomic<std::uint32_t>& word);
 void futex_wake_all(std::atomic<std::uint32_t>& word);
 
-/// A store before it is seen before a load after it is made. (The thread sanitizer doesn't know fences: it gets an equivalent.)
+/// A store before it is seen before a load after it is made. (The thread sanitizer doesn't know fences: it gets an
+/// equivalent.)
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
     static thread_local std::atomic<int> anywhere{0};
@@ -76,8 +78,8 @@ inline void full_fence() {
 #endif
 }
 
-/// Makes every core that runs a thread of a process which called allow_fences pass a full fence (membarrier). False where the
-/// kernel can't; then nobody may rely on it.
+/// Makes every core that runs a thread of a process which called allow_fences pass a full fence (membarrier). False
+/// where the kernel can't; then nobody may rely on it.
 bool allow_fences();
 bool fence_all_cores();
 
@@ -96,7 +98,8 @@ void random_bytes(void* out, std::size_t size);
 /// The number of cores that this process may run on.
 int usable_cores();
 
-/// The same on every process that can share memory with this one: the machine's boot and the pid and network namespaces.
+/// The same on every process that can share memory with this one: the machine's boot and the pid and network
+/// namespaces.
 std::uint64_t host_id();
 
 }  // namespace tutti

@@ -11,7 +11,18 @@ using Rank = int;
 
 // Values are those of tuttiDataType_t.
 enum class DataType : std::uint8_t {
-    int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16, float8e4m3, float8e5m2
+    int8,
+    uint8,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    float16,
+    float32,
+    float64,
+    bfloat16,
+    float8e4m3,
+    float8e5m2
 };
 inline constexpr int data_types = 12;
 
@@ -44,7 +55,9 @@ constexpr std::string_view name_of(Collective collective) {
     return names[static_cast<int>(collective)];
 }
 
-constexpr bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
+constexpr bool has_root(Collective c) {
+    return c == Collective::broadcast || c == Collective::reduce;
+}
 constexpr bool reduces(Collective c) {
     return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::reduce;
 }

@@ -23,10 +23,14 @@ std::string abstract_name(const std::array<std::byte, 16>& body) {
 
 int family_of(const Address& address) {
     switch (address.family) {
-        case Address::Family::local: return AF_UNIX;
-        case Address::Family::ipv4: return AF_INET;
-        case Address::Family::ipv6: return AF_INET6;
-        case Address::Family::none: break;
+        case Address::Family::local:
+            return AF_UNIX;
+        case Address::Family::ipv4:
+            return AF_INET;
+        case Address::Family::ipv6:
+            return AF_INET6;
+        case Address::Family::none:
+            break;
     }
     return AF_UNSPEC;
 }
@@ -126,8 +130,9 @@ socklen_t Address::to(sockaddr_storage& out) const {
 
 Fd listen_at(const Address& address) {
     Fd fd = open_socket(address);
-    if (!fd) fail_errno("opening a socket for %s failed%s", address.text().c_str(),
-                        errno == EMFILE ? " (see `ulimit -n`)" : "");
+    if (!fd)
+        fail_errno("opening a socket for %s failed%s", address.text().c_str(),
+                   errno == EMFILE ? " (see `ulimit -n`)" : "");
     const int on = 1;
     // Not about two listeners, which Linux never allows: about connections of an earlier job that linger in TIME_WAIT.
     if (!address.is_local()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -1,5 +1,5 @@
-// Where a socket listens: an abstract Unix socket, IPv4 or IPv6. Plain data of fixed size, since it travels in identities and
-// frames.
+// Where a socket listens: an abstract Unix socket, IPv4 or IPv6. Plain data of fixed size, since it travels in
+// identities and frames.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,8 +20,8 @@ struct Address {
 
     Family family = Family::none;
     std::uint16_t port = 0;
-    std::uint32_t scope = 0;               // of a link-local IPv6 address
-    std::array<std::byte, 16> body{};      // the IP address, or what the abstract socket's name is made of
+    std::uint32_t scope = 0;           // of a link-local IPv6 address
+    std::array<std::byte, 16> body{};  // the IP address, or what the abstract socket's name is made of
 
     explicit operator bool() const { return family != Family::none; }
     bool operator==(const Address&) const = default;
@@ -42,7 +42,8 @@ struct Address {
 
 class AddressTaken : public Error {
   public:
-    explicit AddressTaken(const Address& a) : Error(tuttiSystemError, a.text() + " is taken by another program"), address(a) {}
+    explicit AddressTaken(const Address& a)
+        : Error(tuttiSystemError, a.text() + " is taken by another program"), address(a) {}
     Address address;
 };
 

@@ -12,8 +12,12 @@ namespace {
 
 constexpr std::array<unsigned char, 8> hello_magic = {'T', 'U', 'T', 'T', 'I', '-', '1', '\n'};
 
-const unsigned char* raw(View v) { return reinterpret_cast<const unsigned char*>(v.data()); }
-unsigned char* raw_out(std::span<std::byte> v) { return reinterpret_cast<unsigned char*>(v.data()); }
+const unsigned char* raw(View v) {
+    return reinterpret_cast<const unsigned char*>(v.data());
+}
+unsigned char* raw_out(std::span<std::byte> v) {
+    return reinterpret_cast<unsigned char*>(v.data());
+}
 
 template <std::size_t size>
 std::array<std::byte, size> keyed_hash(const Secret& key, std::string_view label, View context) {
@@ -36,7 +40,9 @@ Secret::Secret(View bytes) {
     std::copy(bytes.begin(), bytes.end(), bytes_.begin());
 }
 
-Secret::~Secret() { sodium_memzero(bytes_.data(), bytes_.size()); }
+Secret::~Secret() {
+    sodium_memzero(bytes_.data(), bytes_.size());
+}
 
 Secret Secret::random() {
     Secret s;
@@ -50,7 +56,9 @@ Secret Secret::derive(std::string_view label, View context) const {
     return s;
 }
 
-std::array<std::byte, 16> Secret::name(std::string_view label) const { return keyed_hash<16>(*this, label, {}); }
+std::array<std::byte, 16> Secret::name(std::string_view label) const {
+    return keyed_hash<16>(*this, label, {});
+}
 
 std::array<std::byte, mac_size> Seal::next(View frame) {
     std::array<std::byte, mac_size> mac;

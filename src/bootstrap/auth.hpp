@@ -6,10 +6,10 @@
 //     proof(initiator, i, r)              ->
 //     sealed frames                       <->     sealed frames
 //
-// A proof is BLAKE2b-256 keyed with the secret over the role, the listener's tag and both nonces: the role keeps a proof from
-// being reflected, the tag keeps a connection from being relayed to another listener of the job, the nonces keep a recording
-// from being of use. Each direction has its own key, and each frame its number, so frames cannot be forged, dropped, repeated
-// or moved without notice.
+// A proof is BLAKE2b-256 keyed with the secret over the role, the listener's tag and both nonces: the role keeps a
+// proof from being reflected, the tag keeps a connection from being relayed to another listener of the job, the nonces
+// keep a recording from being of use. Each direction has its own key, and each frame its number, so frames cannot be
+// forged, dropped, repeated or moved without notice.
 #pragma once
 
 #include <array>

@@ -35,7 +35,11 @@ struct ControlRoom {
 
 Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator,
                        const Secret& secret, std::uint64_t tag)
-    : service_(service), user_(&user), fd_(std::move(fd)), address_(address), initiator_(initiator),
+    : service_(service),
+      user_(&user),
+      fd_(std::move(fd)),
+      address_(address),
+      initiator_(initiator),
       handshake_(secret, tag, initiator) {
     if (!address.is_local()) prepare_tcp(fd_.get());
 }
@@ -67,7 +71,9 @@ std::shared_ptr<Connection> Connection::answer(Service& service, ConnectionUser&
     return start(std::move(made), EPOLLIN, stranger_limit);
 }
 
-Connection::~Connection() { close(); }
+Connection::~Connection() {
+    close();
+}
 
 void Connection::close() {
     if (is_closed()) return;
@@ -80,7 +86,9 @@ void Connection::close() {
     outgoing_.clear();
 }
 
-void Connection::lose_errno(int error) { lose(Loss{error, false, std::strerror(error)}); }
+void Connection::lose_errno(int error) {
+    lose(Loss{error, false, std::strerror(error)});
+}
 
 void Connection::lose(const Loss& loss) {
     if (is_closed()) return;
@@ -156,7 +164,8 @@ void Connection::digest() {
 
 // How many bytes were used up; 0: more are needed, or the connection was lost.
 std::size_t Connection::digest_handshake(View bytes) {
-    const std::size_t expected = (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator_ ? proof_size : 0);
+    const std::size_t expected =
+        (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator_ ? proof_size : 0);
     if (bytes.size() < expected) return 0;
     if (state_ == State::hello && !handshake_.read_hello(bytes.first(hello_size)))
         return lose("it does not speak this version of Tutti's protocol"), 0;
@@ -167,7 +176,8 @@ std::size_t Connection::digest_handshake(View bytes) {
         flush();
         return expected;
     }
-    if (!handshake_.check_proof(bytes.subspan(expected - proof_size, proof_size))) return lose(Loss{0, true, "it has another secret"}), 0;
+    if (!handshake_.check_proof(bytes.subspan(expected - proof_size, proof_size)))
+        return lose(Loss{0, true, "it has another secret"}), 0;
     sealing_ = handshake_.outgoing();
     opening_ = handshake_.incoming();
     if (initiator_) enqueue(handshake_.proof());

@@ -1,4 +1,5 @@
-// One authenticated connection: a non-blocking socket, the handshake, and the frames after it. Lives on the service thread.
+// One authenticated connection: a non-blocking socket, the handshake, and the frames after it. Lives on the service
+// thread.
 #pragma once
 
 #include <deque>
@@ -19,7 +20,8 @@ struct Loss {
     std::string text;
 };
 
-/// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it himself.
+/// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it
+/// himself.
 class ConnectionUser {
   public:
     virtual ~ConnectionUser() = default;
@@ -66,8 +68,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
         std::shared_ptr<Fd> descriptor;
     };
 
-    Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator, const Secret& secret,
-               std::uint64_t tag);
+    Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator,
+               const Secret& secret, std::uint64_t tag);
     static std::shared_ptr<Connection> start(std::shared_ptr<Connection> made, std::uint32_t events,
                                              std::chrono::milliseconds limit);
     void ready(std::uint32_t events) override;
@@ -99,12 +101,13 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     std::optional<Service::Timer> limit_;
 };
 
-/// Accepts connections for a user. Strangers are capped and have two seconds; running out of descriptors costs nobody a core.
+/// Accepts connections for a user. Strangers are capped and have two seconds; running out of descriptors costs nobody a
+/// core.
 class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
   public:
     /// The address may have port 0; address() has the real one. Throws tuttiSystemError.
-    static std::shared_ptr<Listener> open(Service& service, ConnectionUser& user, const Address& address, const Secret& secret,
-                                          std::uint64_t tag);
+    static std::shared_ptr<Listener> open(Service& service, ConnectionUser& user, const Address& address,
+                                          const Secret& secret, std::uint64_t tag);
     ~Listener() override;
     const Address& address() const { return address_; }
     void close();

@@ -39,14 +39,16 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Meeting& meet
     if (meeting.tcp) {
         // A process meets again and again at the same launcher's port: an earlier meeting that is over makes room.
         for (const auto& weak : registry())
-            if (const auto d = weak.lock(); d && &d->service_ == &service && d->state_ != State::gathering && meeting.tcp.port != 0)
+            if (const auto d = weak.lock();
+                d && &d->service_ == &service && d->state_ != State::gathering && meeting.tcp.port != 0)
                 d->close_tcp();
         made->tcp_ = Listener::open(service, *made, meeting.tcp, meeting.secret, directory_tag);
     }
     for (const auto& listener : {made->unix_, made->tcp_})
         if (listener)
             listener->starved = [d = made.get()] {
-                d->fail_all({tuttiSystemError, -1, "the meeting place has run out of file descriptors; see `ulimit -n`"});
+                d->fail_all(
+                    {tuttiSystemError, -1, "the meeting place has run out of file descriptors; see `ulimit -n`"});
             };
     registry().push_back(made);
     service.keep(made);
@@ -60,9 +62,13 @@ std::shared_ptr<Directory> Directory::find(Service& service, const Meeting& meet
     return nullptr;
 }
 
-Directory::~Directory() { close(); }
+Directory::~Directory() {
+    close();
+}
 
-void Directory::opened(Connection& connection) { visitors_.push_back(connection.shared_from_this()); }
+void Directory::opened(Connection& connection) {
+    visitors_.push_back(connection.shared_from_this());
+}
 
 void Directory::received(Connection& connection, Message& message, Fd) {
     if (const auto* m = std::get_if<Register>(&message); m && connection.peer < 0) return on_register(connection, *m);
@@ -108,15 +114,17 @@ bool Directory::admit(Connection& connection, const Register& request) {
     if (state_ == State::failed) return connection.send(*failure_), false;
     if (ranks_ == 0) ranks_ = request.ranks, first_ = m;
     if (request.ranks != ranks_) {
-        Failure f{tuttiInvalidUsage, m.rank, text("the ranks disagree on how many they are: %s says %d, %s says %d", m.text().c_str(),
-                                                  request.ranks, first_.text().c_str(), ranks_)};
+        Failure f{tuttiInvalidUsage, m.rank,
+                  text("the ranks disagree on how many they are: %s says %d, %s says %d", m.text().c_str(),
+                       request.ranks, first_.text().c_str(), ranks_)};
         return state_ == State::complete ? connection.send(f) : fail_all(f), false;
     }
     const auto taken = seats_.find(m.rank);
     if (taken == seats_.end()) return true;
     const Member& other = taken->second.member;
-    Failure f{tuttiInvalidUsage, m.rank, text("rank %d is there twice: as pid %u on host %s and as pid %u on host %s", m.rank, other.pid,
-                                              other.host_name.c_str(), m.pid, m.host_name.c_str())};
+    Failure f{tuttiInvalidUsage, m.rank,
+              text("rank %d is there twice: as pid %u on host %s and as pid %u on host %s", m.rank, other.pid,
+                   other.host_name.c_str(), m.pid, m.host_name.c_str())};
     if (state_ == State::complete) {
         f.text += "; the job is complete and goes on without the second (a unique id serves one communicator)";
         return connection.send(f), false;
@@ -145,16 +153,23 @@ void Directory::on_ask(const Ask& ask) {
     std::vector<Rank> missing, unsettled;
     for (Rank r = 0; r < ranks_; ++r) {
         const auto seat = seats_.find(r);
-        if (seat == seats_.end()) missing.push_back(r);
-        else if (!seat->second.settled && r != 0) unsettled.push_back(r);
+        if (seat == seats_.end())
+            missing.push_back(r);
+        else if (!seat->second.settled && r != 0)
+            unsettled.push_back(r);
     }
-    const auto ranks_text = [](const std::vector<Rank>& r) { return (r.size() == 1 ? "rank " : "ranks ") + list_ranks(r); };
+    const auto ranks_text = [](const std::vector<Rank>& r) {
+        return (r.size() == 1 ? "rank " : "ranks ") + list_ranks(r);
+    };
     const double seconds = ask.waited_ms / 1000.0;
     std::string what;
-    if (!missing.empty()) what = text("%s of %d did not arrive within %g s", ranks_text(missing).c_str(), ranks_, seconds);
-    else if (!unsettled.empty()) what = text("all %d ranks arrived, but %s could not connect to the others within %g s", ranks_,
-                                             ranks_text(unsettled).c_str(), seconds);
-    else what = text("all %d ranks arrived, but did not hear of each other within %g s", ranks_, seconds);
+    if (!missing.empty())
+        what = text("%s of %d did not arrive within %g s", ranks_text(missing).c_str(), ranks_, seconds);
+    else if (!unsettled.empty())
+        what = text("all %d ranks arrived, but %s could not connect to the others within %g s", ranks_,
+                    ranks_text(unsettled).c_str(), seconds);
+    else
+        what = text("all %d ranks arrived, but did not hear of each other within %g s", ranks_, seconds);
     const std::vector<Rank>& origins = missing.empty() ? unsettled : missing;
     fail_all({tuttiTimeout, origins.empty() ? -1 : origins.front(), what});
 }

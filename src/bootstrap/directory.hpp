@@ -1,6 +1,6 @@
-// The meeting place of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices what only
-// somebody who sees all can notice: ranks that are there twice, disagree, or are missing. A few hundred bytes per rank pass
-// through it; the table itself goes through the tree.
+// The meeting place of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices
+// what only somebody who sees all can notice: ranks that are there twice, disagree, or are missing. A few hundred bytes
+// per rank pass through it; the table itself goes through the tree.
 #pragma once
 
 #include <map>
@@ -12,7 +12,9 @@ namespace tutti::bootstrap {
 
 /// Each rank connects to its parent; the root is rank 0.
 inline constexpr int tree_width = 8;
-constexpr Rank parent_of(Rank rank) { return rank == 0 ? -1 : (rank - 1) / tree_width; }
+constexpr Rank parent_of(Rank rank) {
+    return rank == 0 ? -1 : (rank - 1) / tree_width;
+}
 
 /// Tells the directory's connections from those of members: see Handshake.
 inline constexpr std::uint64_t directory_tag = std::uint64_t{1} << 32;
@@ -30,7 +32,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     ~Directory() override;
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 
-    /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a reason.
+    /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a
+    /// reason.
     void add_guest() { ++guests_; }
     void remove_guest() {
         --guests_;

@@ -12,8 +12,10 @@ namespace tutti::bootstrap {
 
 void Membership::set_offer(std::uint64_t key, std::shared_ptr<Fd> fd) {
     std::lock_guard lock(mutex_);
-    if (left_ || !fd) offers_.erase(key);
-    else offers_[key] = std::move(fd);
+    if (left_ || !fd)
+        offers_.erase(key);
+    else
+        offers_[key] = std::move(fd);
 }
 
 std::shared_ptr<Fd> Membership::offered(std::uint64_t key) const {
@@ -28,8 +30,10 @@ void Membership::offer_changed(std::uint64_t key) {
     for (const Parked& p : all) {
         const auto c = p.connection.lock();
         if (!c || c->is_closed()) continue;
-        if (p.fetch.key == key) on_fetch(*c, p.fetch);
-        else parked_.push_back(p);
+        if (p.fetch.key == key)
+            on_fetch(*c, p.fetch);
+        else
+            parked_.push_back(p);
     }
 }
 
@@ -54,7 +58,8 @@ Connection* Membership::pair_connection(Rank peer) {
 void Membership::request(const std::shared_ptr<PendingFetch>& fetch) {
     fetch->id = next_fetch_++;
     if (const auto trouble = fault()) return settle(*fetch, {}, *trouble);
-    if (has_left(fetch->peer)) return settle(*fetch, {}, {tuttiRemoteError, fetch->peer, name_of(fetch->peer) + " has left"});
+    if (has_left(fetch->peer))
+        return settle(*fetch, {}, {tuttiRemoteError, fetch->peer, name_of(fetch->peer) + " has left"});
     fetches_.push_back(fetch);
     if (Connection* c = pair_connection(fetch->peer)) {
         if (c->is_open()) send_requests(*c);  // else they go out when it opens
@@ -83,25 +88,28 @@ void Membership::pair_lost(Rank peer, int error) {
     for (const auto& f : fetches_)
         if (f->peer == peer) f->sent = false;
     if (error == EMFILE || error == ENFILE)
-        return fail_fetches({tuttiSystemError, rank_, text("no socket for a connection to %s: %s (see `ulimit -n`)",
-                                                           name_of(peer).c_str(), std::strerror(error))}, peer);
-    if (error == ECONNREFUSED)
-        return fail_fetches({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);
+        return fail_fetches({tuttiSystemError, rank_,
+                             text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(),
+                                  std::strerror(error))},
+                            peer);
+    if (error == ECONNREFUSED) return fail_fetches({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);
     service_->after(std::chrono::milliseconds(1), [weak = weak_from_this(), peer] {
         if (const auto self = weak.lock()) self->call_pair(peer);
     });
 }
 
 void Membership::on_give(Connection& connection, const Give& give, Fd descriptor) {
-    const auto found = std::ranges::find_if(fetches_, [&](const auto& f) { return f->id == give.id && f->peer == connection.peer; });
+    const auto found =
+        std::ranges::find_if(fetches_, [&](const auto& f) { return f->id == give.id && f->peer == connection.peer; });
     if (found == fetches_.end()) return;  // nobody waits for it any more
     const auto fetch = *found;
     fetches_.erase(found);
     const Rank peer = connection.peer;
     if (!give.granted) return settle(*fetch, {}, {tuttiRemoteError, peer, name_of(peer) + " has left"});
     if (!descriptor)
-        return settle(*fetch, {}, {tuttiSystemError, rank_, "no file descriptor was free for what " + name_of(peer) +
-                                                                " passed on; see `ulimit -n`"});
+        return settle(*fetch, {},
+                      {tuttiSystemError, rank_,
+                       "no file descriptor was free for what " + name_of(peer) + " passed on; see `ulimit -n`"});
     settle(*fetch, std::move(descriptor), {});
 }
 
@@ -121,7 +129,9 @@ void Membership::fail_fetches(const Fault& fault, Rank peer) {
     });
 }
 
-void Membership::cancel(const std::shared_ptr<PendingFetch>& fetch) { std::erase(fetches_, fetch); }
+void Membership::cancel(const std::shared_ptr<PendingFetch>& fetch) {
+    std::erase(fetches_, fetch);
+}
 
 bool Membership::wait_done(const PendingFetch& fetch, Deadline deadline) {
     std::unique_lock lock(mutex_);

@@ -47,16 +47,30 @@ Member read_member(Reader& in) {
     return m;
 }
 
-bool is_rank(Rank rank) { return rank >= 0 && rank < ranks_limit; }
+bool is_rank(Rank rank) {
+    return rank >= 0 && rank < ranks_limit;
+}
 
-void payload(Writer& out, const Register& m) { out.number(m.ranks), write(out, m.member); }
-void payload(Writer& out, const Parent& m) { write(out, m.member); }
+void payload(Writer& out, const Register& m) {
+    out.number(m.ranks), write(out, m.member);
+}
+void payload(Writer& out, const Parent& m) {
+    write(out, m.member);
+}
 void payload(Writer&, const Settled&) {}
-void payload(Writer& out, const Attach& m) { out.number(m.ranks), out.number(m.rank), out.number(std::uint8_t{m.tree}); }
+void payload(Writer& out, const Attach& m) {
+    out.number(m.ranks), out.number(m.rank), out.number(std::uint8_t{m.tree});
+}
 void payload(Writer&, const Welcome&) {}
-void payload(Writer& out, const Ask& m) { out.number(m.waited_ms); }
-void payload(Writer& out, const Fetch& m) { out.number(m.id), out.number(m.key); }
-void payload(Writer& out, const Give& m) { out.number(m.id), out.number(std::uint8_t{m.granted}); }
+void payload(Writer& out, const Ask& m) {
+    out.number(m.waited_ms);
+}
+void payload(Writer& out, const Fetch& m) {
+    out.number(m.id), out.number(m.key);
+}
+void payload(Writer& out, const Give& m) {
+    out.number(m.id), out.number(std::uint8_t{m.granted});
+}
 
 void payload(Writer& out, const Record& m) {
     TUTTI_ASSERT(m.card.size() <= card_limit);
@@ -134,28 +148,41 @@ std::optional<Message> read_give(Reader& in) {
 
 std::optional<Message> read_payload(std::uint8_t kind, Reader& in) {
     switch (kind) {
-        case 0: return read_register(in);
-        case 1: return read_parent(in);
-        case 2: return Settled{};
-        case 3: return read_attach(in);
-        case 4: return Welcome{};
-        case 5: return read_record(in);
-        case 6: return Ask{in.number<std::uint32_t>()};
-        case 7: return read_failure(in);
-        case 8: return read_left(in);
+        case 0:
+            return read_register(in);
+        case 1:
+            return read_parent(in);
+        case 2:
+            return Settled{};
+        case 3:
+            return read_attach(in);
+        case 4:
+            return Welcome{};
+        case 5:
+            return read_record(in);
+        case 6:
+            return Ask{in.number<std::uint32_t>()};
+        case 7:
+            return read_failure(in);
+        case 8:
+            return read_left(in);
         case 9: {
             Fetch m{in.number<std::uint32_t>(), 0};
             m.key = in.number<std::uint64_t>();
             return m;
         }
-        case 10: return read_give(in);
-        default: return {};
+        case 10:
+            return read_give(in);
+        default:
+            return {};
     }
 }
 
 }  // namespace
 
-std::string Member::text() const { return tutti::text("rank %d (pid %u on host %s)", rank, pid, host_name.c_str()); }
+std::string Member::text() const {
+    return tutti::text("rank %d (pid %u on host %s)", rank, pid, host_name.c_str());
+}
 
 Bytes encode(const Message& message) {
     Bytes out(header_size);

@@ -1,5 +1,5 @@
-// The messages of the control channel. Every kind has a fixed layout and a greatest size; nothing nests. Frames are only
-// looked at after the sender has proven that he has the secret, and parsed only after their seal was checked.
+// The messages of the control channel. Every kind has a fixed layout and a greatest size; nothing nests. Frames are
+// only looked at after the sender has proven that he has the secret, and parsed only after their seal was checked.
 //
 //     size of the payload u32 | kind u8 | 3 zero bytes | payload | seal, 16 bytes
 #pragma once
@@ -37,22 +37,48 @@ struct Member {
 };
 
 // To the directory: I am here. From the directory: your parent in the tree is there (rank -1: you have none).
-struct Register { std::int32_t ranks; Member member; };
-struct Parent { Member member; };
+struct Register {
+    std::int32_t ranks;
+    Member member;
+};
+struct Parent {
+    Member member;
+};
 // To the directory: I have found my parent and don't need you any more; of rank 0: all have joined.
 struct Settled {};
 // The first frame on a connection between members, and its answer, without which the connection does not count.
-struct Attach { std::int32_t ranks; Rank rank; bool tree; };
+struct Attach {
+    std::int32_t ranks;
+    Rank rank;
+    bool tree;
+};
 struct Welcome {};
 // One line of the table. Every rank passes it on to its other neighbours in the tree.
-struct Record { Member member; Bytes card; };
+struct Record {
+    Member member;
+    Bytes card;
+};
 // My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.
-struct Ask { std::uint32_t waited_ms; };
-struct Failure { tuttiResult_t code; Rank origin; std::string text; };
-struct Left { std::vector<Rank> ranks; };
-struct Fetch { std::uint32_t id; std::uint64_t key; };
+struct Ask {
+    std::uint32_t waited_ms;
+};
+struct Failure {
+    tuttiResult_t code;
+    Rank origin;
+    std::string text;
+};
+struct Left {
+    std::vector<Rank> ranks;
+};
+struct Fetch {
+    std::uint32_t id;
+    std::uint64_t key;
+};
 // A descriptor comes beside it if it was granted.
-struct Give { std::uint32_t id; bool granted; };
+struct Give {
+    std::uint32_t id;
+    bool granted;
+};
 
 using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give>;
 
@@ -61,7 +87,7 @@ Bytes encode(const Message& message);
 
 struct Frame {
     std::uint8_t kind = 0;
-    View sealed;   // header and payload
+    View sealed;  // header and payload
     View payload;
     View seal;
     std::size_t size() const { return sealed.size() + seal.size(); }
@@ -69,8 +95,8 @@ struct Frame {
 
 enum class Split { incomplete, bad, complete };
 
-/// Looks whether `bytes` begin with a whole frame. bad: an unknown kind, or more bytes than the kind may have; this is known from
-/// the header alone, before anything is stored.
+/// Looks whether `bytes` begin with a whole frame. bad: an unknown kind, or more bytes than the kind may have; this is
+/// known from the header alone, before anything is stored.
 Split split_frame(View bytes, Frame& frame);
 
 /// nullopt: not exactly the layout of that kind, or a value that it can't have.

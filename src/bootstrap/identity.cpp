@@ -37,15 +37,21 @@ void check(View bytes) {
     in.number<std::uint16_t>();
     const auto sum = in.number<std::uint32_t>();
     if (std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }))
-        fail(tuttiInvalidArgument, "the unique id is all zeros: tuttiGetUniqueId was not called, or its result did not reach this rank");
+        fail(tuttiInvalidArgument,
+             "the unique id is all zeros: tuttiGetUniqueId was not called, or its result did not reach this rank");
     if (!std::ranges::equal(magic, std::as_bytes(std::span(identity_magic))))
-        fail(tuttiInvalidArgument, "the unique id was not made by tuttiGetUniqueId, or got damaged on its way to this rank");
+        fail(tuttiInvalidArgument,
+             "the unique id was not made by tuttiGetUniqueId, or got damaged on its way to this rank");
     if (version != identity_version)
-        fail(tuttiInvalidArgument, "the unique id has version %u, but this library speaks version %u: all ranks must run the same "
-             "version of Tutti", version, identity_version);
+        fail(tuttiInvalidArgument,
+             "the unique id has version %u, but this library speaks version %u: all ranks must run the same "
+             "version of Tutti",
+             version, identity_version);
     if (sum != checksum(bytes))
-        fail(tuttiInvalidArgument, "the unique id got damaged or cut off on its way to this rank (its checksum is wrong): all %d "
-             "bytes must be passed on", TUTTI_UNIQUE_ID_BYTES);
+        fail(tuttiInvalidArgument,
+             "the unique id got damaged or cut off on its way to this rank (its checksum is wrong): all %d "
+             "bytes must be passed on",
+             TUTTI_UNIQUE_ID_BYTES);
 }
 
 }  // namespace
@@ -97,7 +103,9 @@ Identity create_identity(std::uint16_t flags) {
 
 }  // namespace bootstrap
 
-Identity Identity::create() { return bootstrap::create_identity(0); }
+Identity Identity::create() {
+    return bootstrap::create_identity(0);
+}
 
 Identity Identity::from(const tuttiUniqueId& id) {
     Identity identity;

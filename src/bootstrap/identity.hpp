@@ -12,10 +12,10 @@ namespace tutti::bootstrap {
 
 struct Meeting {
     enum Flag : std::uint16_t {
-        one_host = 1,    // all ranks are on one host: no TCP port is opened at all
-        tcp_only = 2,    // for tests: no Unix sockets but for descriptors
-        rank0_opens = 4, // the meeting place is opened by rank 0 when it joins, not by whoever made the identity
-        alone = 8,       // rank 0 of 1 without a launcher: nobody to meet
+        one_host = 1,     // all ranks are on one host: no TCP port is opened at all
+        tcp_only = 2,     // for tests: no Unix sockets but for descriptors
+        rank0_opens = 4,  // the meeting place is opened by rank 0 when it joins, not by whoever made the identity
+        alone = 8,        // rank 0 of 1 without a launcher: nobody to meet
     };
 
     std::uint16_t flags = 0;

@@ -103,7 +103,8 @@ Fd RoomSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
         return copy;
     }
     if (mine().fault) throw Error(mine().fault->code, mine().fault->text);
-    if (!in_time) fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
+    if (!in_time)
+        fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
     fail(tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
 }
 
@@ -131,9 +132,8 @@ void RoomSession::leave() {
     mine().listener = nullptr;
     mine().offers.clear();
     room_->changed.notify_all();
-    room_->changed.wait(lock, [&] {
-        return mine().running == std::thread::id{} || mine().running == std::this_thread::get_id();
-    });
+    room_->changed.wait(
+        lock, [&] { return mine().running == std::thread::id{} || mine().running == std::this_thread::get_id(); });
 }
 
 }  // namespace

@@ -26,13 +26,15 @@ struct Wish {
             if (!name.empty()) names.push_back(name);
     }
     bool allows(const std::string& name) const {
-        const bool listed = std::ranges::any_of(names, [&](const auto& n) { return exact ? name == n : name.starts_with(n); });
+        const bool listed =
+            std::ranges::any_of(names, [&](const auto& n) { return exact ? name == n : name.starts_with(n); });
         return listed != exclude;
     }
     /// Where the list names it first: "eth,ib" prefers eth0 to ib0.
     std::size_t place(const std::string& name) const {
         if (exclude) return 0;
-        const auto at = std::ranges::find_if(names, [&](const auto& n) { return exact ? name == n : name.starts_with(n); });
+        const auto at =
+            std::ranges::find_if(names, [&](const auto& n) { return exact ? name == n : name.starts_with(n); });
         return static_cast<std::size_t>(at - names.begin());
     }
 };
@@ -44,7 +46,9 @@ int distance(const Interface& i) {
     return 0;
 }
 
-int awkwardness(const Address& a) { return a.family == Address::Family::ipv4 ? 0 : a.scope == 0 ? 1 : 2; }
+int awkwardness(const Address& a) {
+    return a.family == Address::Family::ipv4 ? 0 : a.scope == 0 ? 1 : 2;
+}
 
 }  // namespace
 
@@ -56,7 +60,8 @@ std::vector<Interface> interfaces() {
     for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
         if (i->ifa_addr == nullptr) continue;
         const Address address = Address::from(i->ifa_addr);
-        if (address) all.push_back({i->ifa_name, (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0, address});
+        if (address)
+            all.push_back({i->ifa_name, (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0, address});
     }
     return all;
 }
@@ -81,6 +86,8 @@ Address choose_interface(const std::vector<Interface>& candidates, const std::st
     return good.front().address;
 }
 
-Address meeting_interface() { return choose_interface(interfaces(), config().socket_ifname); }
+Address meeting_interface() {
+    return choose_interface(interfaces(), config().socket_ifname);
+}
 
 }  // namespace tutti::bootstrap

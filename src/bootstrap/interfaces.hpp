@@ -17,10 +17,10 @@ struct Interface {
 
 std::vector<Interface> interfaces();
 
-/// The address to listen on, from these interfaces. wish: prefixes of names, separated by commas; a leading ^ excludes them, a
-/// leading = demands exact names; empty: the first that is up and neither loopback nor a bridge of docker or libvirt, then
-/// those. IPv4 comes before IPv6, link-local IPv6 last. None if there is no interface at all; throws tuttiInvalidUsage if
-/// there are some, but none as wished.
+/// The address to listen on, from these interfaces. wish: prefixes of names, separated by commas; a leading ^ excludes
+/// them, a leading = demands exact names; empty: the first that is up and neither loopback nor a bridge of docker or
+/// libvirt, then those. IPv4 comes before IPv6, link-local IPv6 last. None if there is no interface at all; throws
+/// tuttiInvalidUsage if there are some, but none as wished.
 Address choose_interface(const std::vector<Interface>& candidates, const std::string& wish);
 
 /// The same for this machine and its environment.

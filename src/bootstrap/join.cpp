@@ -11,12 +11,15 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Somebody with another secret may be the process' own previous meeting, which is about to end. Not for as long as this.
+// Somebody with another secret may be the process' own previous meeting, which is about to end. Not for as long as
+// this.
 constexpr std::chrono::seconds refusal_limit{2};
 // How long the answer to "who is missing?" may take.
 constexpr std::chrono::seconds answer_limit{2};
 
-bool is_exhaustion(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
+bool is_exhaustion(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
 
 }  // namespace
 
@@ -41,10 +44,14 @@ void Membership::open_directory() {
     } catch (const AddressTaken& e) {
         // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
         if (!e.address.is_local())
-            fail(tuttiSystemError, "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is taken "
-                 "by another program", e.address.text().c_str());
+            fail(tuttiSystemError,
+                 "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is "
+                 "taken "
+                 "by another program",
+                 e.address.text().c_str());
     } catch (const Error& e) {
-        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s", meeting_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
+             meeting_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
     }
 }
 
@@ -54,7 +61,8 @@ void Membership::open_listeners() {
     local_ = Listener::open(*service_, *this, Address::local(name), secret_, static_cast<std::uint64_t>(rank_));
     mine_.local = local_->address();
     if (!meeting_.has(Meeting::one_host)) {
-        // On the host of the meeting place its address serves as well; listing interfaces takes a lock of the whole kernel.
+        // On the host of the meeting place its address serves as well; listing interfaces takes a lock of the whole
+        // kernel.
         const bool at_meeting = meeting_.tcp && meeting_.host == mine_.host;
         Address here = at_meeting ? meeting_.tcp : meeting_interface();
         here.port = 0;
@@ -67,12 +75,15 @@ void Membership::open_listeners() {
         if (listener)
             listener->starved = [this] {
                 if (state_ == State::joining)
-                    hear({tuttiSystemError, rank_, name_of(rank_) + " has run out of file descriptors; see `ulimit -n`"}, nullptr);
+                    hear(
+                        {tuttiSystemError, rank_, name_of(rank_) + " has run out of file descriptors; see `ulimit -n`"},
+                        nullptr);
             };
     table_[static_cast<std::size_t>(rank_)]->member = mine_;
 }
 
-// Unix sockets where they can work, TCP where not. Where it isn't known, by turns: an absent Unix socket refuses at once.
+// Unix sockets where they can work, TCP where not. Where it isn't known, by turns: an absent Unix socket refuses at
+// once.
 void Membership::call_directory() {
     if (gone_ || state_ != State::joining) return;
     const bool maybe_here = !meeting_.has(Meeting::tcp_only) && (meeting_.host == 0 || meeting_.host == mine_.host);
@@ -80,20 +91,25 @@ void Membership::call_directory() {
     const Address address = tcp_turn ? meeting_.tcp : meeting_.local();
     ++attempts_;
     if (tcp_turn && (!address || (address.is_loopback() && meeting_.host != 0 && meeting_.host != mine_.host)))
-        return hear({tuttiInvalidUsage, rank_,
-                     text("rank %d is not on the host of the process that made the unique id, but ranks can only meet %s; set "
-                          "TUTTI_SOCKET_IFNAME there to an interface that all hosts reach", rank_,
-                          address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
-                    nullptr);
+        return hear(
+            {tuttiInvalidUsage, rank_,
+             text("rank %d is not on the host of the process that made the unique id, but ranks can only meet %s; set "
+                  "TUTTI_SOCKET_IFNAME there to an interface that all hosts reach",
+                  rank_,
+                  address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
+            nullptr);
     if (trouble_.empty()) trouble_ = address.text() + ": no answer";
     directory_ = dial(address, directory_tag, Role::directory, -1, meeting_.secret);
     if (directory_) return;
     const int why = errno;
     trouble_ = address.text() + ": " + std::strerror(why);
     if (is_exhaustion(why))
-        return hear({tuttiSystemError, rank_, text("rank %d could not open a socket: %s%s", rank_, std::strerror(why),
-                                                   why == EMFILE ? " (see `ulimit -n`)" : "")}, nullptr);
-    if (address.is_local() && meeting_.host == 0 && meeting_.tcp && !meeting_.has(Meeting::one_host)) return call_directory();
+        return hear({tuttiSystemError, rank_,
+                     text("rank %d could not open a socket: %s%s", rank_, std::strerror(why),
+                          why == EMFILE ? " (see `ulimit -n`)" : "")},
+                    nullptr);
+    if (address.is_local() && meeting_.host == 0 && meeting_.tcp && !meeting_.has(Meeting::one_host))
+        return call_directory();
     retry(&Membership::call_directory, address.is_local());
 }
 
@@ -110,16 +126,21 @@ void Membership::directory_lost(Connection& connection, const Loss& loss) {
     if (state_ != State::joining) return;
     // Once we are on our way to our parent, the job may be complete without us knowing it yet.
     if (connection.welcome && !parent_member_)
-        return hear({tuttiRemoteError, -1, "the process where the ranks meet ended before all had joined (" +
-                                               connection.address().text() + ")"}, nullptr);
+        return hear(
+            {tuttiRemoteError, -1,
+             "the process where the ranks meet ended before all had joined (" + connection.address().text() + ")"},
+            nullptr);
     if (connection.welcome) return;
     trouble_ = connection.address().text() + ": " + loss.text;
     if (loss.wrong_secret) {
         if (!refused_since_) refused_since_ = Clock::now();
         if (Clock::now() - *refused_since_ > refusal_limit)
             return hear({tuttiInvalidUsage, rank_,
-                         text("rank %d was not let in: the job at %s has another secret. All ranks need the same unique id or the same "
-                              "TUTTI_SECRET", rank_, connection.address().text().c_str())}, nullptr);
+                         text("rank %d was not let in: the job at %s has another secret. All ranks need the same "
+                              "unique id or the same "
+                              "TUTTI_SECRET",
+                              rank_, connection.address().text().c_str())},
+                        nullptr);
     } else {
         refused_since_.reset();
     }
@@ -141,14 +162,17 @@ void Membership::call_parent() {
     const bool near = is_near(p) && !meeting_.has(Meeting::tcp_only);
     const Address& address = near ? p.local : p.remote;
     if (!address)
-        return hear({tuttiInvalidUsage, rank_, text("%s and %s are on different hosts, but %s", mine_.text().c_str(), p.text().c_str(),
-                                                    meeting_.has(Meeting::one_host) ? "the job was started for one host"
-                                                                                    : "the latter has no network interface")}, nullptr);
+        return hear({tuttiInvalidUsage, rank_,
+                     text("%s and %s are on different hosts, but %s", mine_.text().c_str(), p.text().c_str(),
+                          meeting_.has(Meeting::one_host) ? "the job was started for one host"
+                                                          : "the latter has no network interface")},
+                    nullptr);
     parent_ = dial(address, static_cast<std::uint64_t>(p.rank), Role::parent, p.rank, secret_);
     if (parent_) return;
     trouble_ = address.text() + ": " + std::strerror(errno);
     if (is_exhaustion(errno))
-        return hear({tuttiSystemError, rank_, text("rank %d could not open a socket: %s", rank_, std::strerror(errno))}, nullptr);
+        return hear({tuttiSystemError, rank_, text("rank %d could not open a socket: %s", rank_, std::strerror(errno))},
+                    nullptr);
     retry(&Membership::call_parent, near);
 }
 
@@ -188,9 +212,12 @@ void Membership::time_up() {
     if (state_ != State::joining || asked_) return;
     asked_ = true;
     const Ask ask{static_cast<std::uint32_t>(timeout_.count())};
-    if (parent_ && parent_->welcome) parent_->send(ask);
-    else if (directory_ && directory_->welcome) directory_->send(ask);
-    else return give_up();
+    if (parent_ && parent_->welcome)
+        parent_->send(ask);
+    else if (directory_ && directory_->welcome)
+        directory_->send(ask);
+    else
+        return give_up();
     deadline_ = service_->after(answer_limit, [this] { give_up(); });
 }
 
@@ -203,12 +230,16 @@ void Membership::give_up() {
         std::vector<Rank> missing;
         for (Rank r = 0; r < ranks_; ++r)
             if (!table_[static_cast<std::size_t>(r)]) missing.push_back(r);
-        return hear({tuttiTimeout, missing.front(), text("rank %d did not hear of ranks %s within %g s (%s)", rank_,
-                                                          list_ranks(missing).c_str(), seconds, trouble_.c_str())}, nullptr);
+        return hear({tuttiTimeout, missing.front(),
+                     text("rank %d did not hear of ranks %s within %g s (%s)", rank_, list_ranks(missing).c_str(),
+                          seconds, trouble_.c_str())},
+                    nullptr);
     }
-    hear({tuttiTimeout, -1, text("rank %d could not reach the place where the ranks meet within %g s (%s)%s", rank_, seconds,
-                                 trouble_.c_str(), meeting_.has(Meeting::rank0_opens) ? "; has rank 0 started?"
-                                                                                      : "; does the process that made the unique id still live?")},
+    hear({tuttiTimeout, -1,
+          text("rank %d could not reach the place where the ranks meet within %g s (%s)%s", rank_, seconds,
+               trouble_.c_str(),
+               meeting_.has(Meeting::rank0_opens) ? "; has rank 0 started?"
+                                                  : "; does the process that made the unique id still live?")},
          nullptr);
 }
 

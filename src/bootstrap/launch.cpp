@@ -1,7 +1,8 @@
 // What torchrun, tutti-run, Open MPI, MPICH and Slurm tell a process by its environment, and where its ranks meet then.
 //
-// With TUTTI_SECRET, that secret lets ranks in. Without it they must all be on one host: then they meet on a Unix socket whose
-// name follows from the user and the job, and the kernel, which says whose process is at the other end, lets them in.
+// With TUTTI_SECRET, that secret lets ranks in. Without it they must all be on one host: then they meet on a Unix
+// socket whose name follows from the user and the job, and the kernel, which says whose process is at the other end,
+// lets them in.
 #include <netdb.h>
 #include <sodium.h>
 #include <unistd.h>
@@ -34,7 +35,8 @@ struct Launcher {
 // Whoever starts the program itself comes before whoever gave the machines: mpirun works inside of Slurm's jobs.
 constexpr Launcher launchers[] = {
     {"tutti-run or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
@@ -43,8 +45,8 @@ int to_number(const char* name, const std::string& value, int low, int high) {
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc{} || end != value.data() + value.size() || number < low || number > high)
-        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name, value.c_str(), low,
-             high);
+        fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name,
+             value.c_str(), low, high);
     return number;
 }
 
@@ -56,7 +58,8 @@ std::optional<int> number(const char* name, int low, int high) {
 
 int required(const char* name, const char* because, int low, int high) {
     const auto value = number(name, low, high);
-    if (!value) fail(tuttiInvalidUsage, "environment variable %s is set, but %s is not: a launcher sets both", because, name);
+    if (!value)
+        fail(tuttiInvalidUsage, "environment variable %s is set, but %s is not: a launcher sets both", because, name);
     return *value;
 }
 
@@ -74,7 +77,8 @@ void read_numbers(const Launcher& l, Launch& out) {
     out.ranks = required(l.ranks, l.rank, 1, 1 << 20);
     out.rank = required(l.rank, l.ranks, 0, 1 << 20);
     if (out.rank >= out.ranks)
-        fail(tuttiInvalidUsage, "environment variable %s is %d, but %s is only %d", l.rank, out.rank, l.ranks, out.ranks);
+        fail(tuttiInvalidUsage, "environment variable %s is %d, but %s is only %d", l.rank, out.rank, l.ranks,
+             out.ranks);
     out.local_ranks = number(l.local_ranks, 1, out.ranks).value_or(0);
     if (out.local_ranks == 0 && environment("SLURM_STEP_ID")) {
         const auto hosts = environment("SLURM_STEP_NUM_NODES") ? number("SLURM_STEP_NUM_NODES", 1, 1 << 20)
@@ -85,7 +89,9 @@ void read_numbers(const Launcher& l, Launch& out) {
     out.local_rank = number(l.local_rank, 0, local_limit - 1).value_or(0);
 }
 
-bool is_loopback_name(const std::string& host) { return host == "localhost" || host.starts_with("127.") || host == "::1"; }
+bool is_loopback_name(const std::string& host) {
+    return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
 
 // MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them.
 std::string mpich_job() {
@@ -127,12 +133,15 @@ std::optional<Secret> secret_of_job() {
     if (!digits) return std::nullopt;
     unsigned char bytes[Secret::size];
     std::size_t size = 0;
-    const bool good = sodium_hex2bin(bytes, sizeof bytes, digits->data(), digits->size(), nullptr, &size, nullptr) == 0 &&
-                      size == sizeof bytes && digits->size() == 2 * sizeof bytes;
+    const bool good =
+        sodium_hex2bin(bytes, sizeof bytes, digits->data(), digits->size(), nullptr, &size, nullptr) == 0 &&
+        size == sizeof bytes && digits->size() == 2 * sizeof bytes;
     // The value is not repeated here: error texts end up in logs.
     if (!good)
-        fail(tuttiInvalidUsage, "environment variable TUTTI_SECRET has %zu characters; exactly 64 hexadecimal digits were expected, for "
-             "example from `openssl rand -hex 32`", digits->size());
+        fail(tuttiInvalidUsage,
+             "environment variable TUTTI_SECRET has %zu characters; exactly 64 hexadecimal digits were expected, for "
+             "example from `openssl rand -hex 32`",
+             digits->size());
     const Secret secret(std::as_bytes(std::span(bytes)));
     sodium_memzero(bytes, sizeof bytes);
     return secret;
@@ -150,7 +159,8 @@ Address resolve(const std::string& host, int port) {
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
     if (trouble != 0)
-        fail(tuttiInvalidUsage, "environment variable MASTER_ADDR is '%s', which has no address: %s", host.c_str(), gai_strerror(trouble));
+        fail(tuttiInvalidUsage, "environment variable MASTER_ADDR is '%s', which has no address: %s", host.c_str(),
+             gai_strerror(trouble));
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
     // IPv4 before IPv6, so that all ranks choose the same.
     Address address = Address::from(found->ai_addr);
@@ -163,8 +173,10 @@ Address resolve(const std::string& host, int port) {
 Address tcp_meeting(Rank rank) {
     const auto host = environment("MASTER_ADDR");
     if (!host || !environment("MASTER_PORT"))
-        fail(tuttiInvalidUsage, "the ranks are on several hosts, but %s is not set: MASTER_ADDR and MASTER_PORT say where rank 0 can be "
-             "reached", host ? "MASTER_PORT" : "MASTER_ADDR");
+        fail(tuttiInvalidUsage,
+             "the ranks are on several hosts, but %s is not set: MASTER_ADDR and MASTER_PORT say where rank 0 can be "
+             "reached",
+             host ? "MASTER_PORT" : "MASTER_ADDR");
     int port = *number("MASTER_PORT", 1, 65534);
     // There torchrun itself listens on MASTER_PORT, so the ranks meet next door.
     if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
@@ -186,16 +198,22 @@ Meeting meeting_of(const Launcher& l, const Launch& launch) {
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
     const std::string job = job_of(l);
     if (!secret && !one_host)
-        fail(tuttiInvalidUsage, "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
-             "set TUTTI_SECRET to the same 64 hexadecimal digits on all of them, for example to what `openssl rand -hex 32` prints",
+        fail(tuttiInvalidUsage,
+             "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
+             "set TUTTI_SECRET to the same 64 hexadecimal digits on all of them, for example to what `openssl rand "
+             "-hex 32` prints",
              l.local_ranks ? l.local_ranks : "SLURM_NNODES");
     if (!secret && launch.ranks > 1 && job.empty() && (!host || !environment("MASTER_PORT")))
-        fail(tuttiInvalidUsage, "environment variable %s is not set: without it and without TUTTI_SECRET, the ranks do not know where to "
-             "meet", host ? "MASTER_PORT" : "MASTER_ADDR");
+        fail(tuttiInvalidUsage,
+             "environment variable %s is not set: without it and without TUTTI_SECRET, the ranks do not know where to "
+             "meet",
+             host ? "MASTER_PORT" : "MASTER_ADDR");
     Meeting m;
     m.flags = Meeting::rank0_opens;
-    if (one_host) m.flags |= Meeting::one_host;
-    else m.tcp = tcp_meeting(launch.rank);
+    if (one_host)
+        m.flags |= Meeting::one_host;
+    else
+        m.tcp = tcp_meeting(launch.rank);
     if (launch.ranks == 1) m.flags |= Meeting::alone;
     Bytes context;
     Writer w(context);

@@ -14,8 +14,8 @@ constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{100
 
 }  // namespace
 
-std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user, const Address& address, const Secret& secret,
-                                         std::uint64_t tag) {
+std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user, const Address& address,
+                                         const Secret& secret, std::uint64_t tag) {
     std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
     made->fd_ = listen_at(address);
     made->address_ = address.is_local() ? address : bound_address(made->fd_);
@@ -23,7 +23,9 @@ std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user,
     return made;
 }
 
-Listener::~Listener() { close(); }
+Listener::~Listener() {
+    close();
+}
 
 void Listener::close() {
     if (!fd_) return;
@@ -57,7 +59,8 @@ void Listener::admit(Fd fd) {
         return !c || c->is_closed() || c->is_recognised();
     });
     while (strangers_.size() >= strangers_limit) drop_oldest_stranger();
-    if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_)) strangers_.push_back(c);
+    if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_))
+        strangers_.push_back(c);
 }
 
 bool Listener::drop_oldest_stranger() {

@@ -7,8 +7,8 @@
 
 namespace tutti::bootstrap {
 
-// The first fault wins. It is passed on before anything else happens, so that a rank that ends because of it is never taken
-// for the one that began it: on every connection the news is ahead of the end.
+// The first fault wins. It is passed on before anything else happens, so that a rank that ends because of it is never
+// taken for the one that began it: on every connection the news is ahead of the end.
 void Membership::hear(const Fault& fault, const Connection* from) {
     bool was_joining;
     {
@@ -54,7 +54,8 @@ void Membership::tell_listener(const Fault& fault) {
 
 void Membership::wait_listener() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return listener_runs_ == std::thread::id{} || listener_runs_ == std::this_thread::get_id(); });
+    changed_.wait(lock,
+                  [&] { return listener_runs_ == std::thread::id{} || listener_runs_ == std::this_thread::get_id(); });
 }
 
 void Membership::leave() {
@@ -114,8 +115,8 @@ void Membership::finish_if_idle() {
     if (idle) service_->post([self = shared_from_this()] { self->shut(); });
 }
 
-// The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else the lowest
-// rank: always a lower one than ours, so there are no circles.
+// The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
+// the lowest rank: always a lower one than ours, so there are no circles.
 void Membership::seek_parent(Rank lost, bool unreachable) {
     if (gone_ || left_ || fault_ || state_ != State::joined) return;
     if (unreachable) unreachable_.insert(lost);

@@ -12,8 +12,12 @@ namespace tutti::bootstrap {
 
 Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
                        std::chrono::milliseconds timeout)
-    : service_(std::move(service)), meeting_(meeting), secret_(meeting.secret.derive("tutti members")), rank_(rank),
-      ranks_(ranks), timeout_(timeout) {
+    : service_(std::move(service)),
+      meeting_(meeting),
+      secret_(meeting.secret.derive("tutti members")),
+      rank_(rank),
+      ranks_(ranks),
+      timeout_(timeout) {
     char host[host_limit + 1] = "?";
     gethostname(host, host_limit);
     mine_.rank = rank;
@@ -68,7 +72,8 @@ void Membership::opened(Connection& connection) {
             connection.send(Attach{ranks_, rank_, false});
             send_requests(connection);
             return;
-        case Role::child: return;
+        case Role::child:
+            return;
     }
 }
 
@@ -152,7 +157,8 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
     const bool died = loss.error == 0 || loss.error == ECONNRESET || loss.error == EPIPE;
-    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)}, nullptr);
+    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)},
+         nullptr);
 }
 
 void Membership::shut() {

@@ -1,7 +1,7 @@
-// One rank's place in a job, as the service thread keeps it. Its life: it opens its listeners, registers at the directory, learns
-// where its parent in the tree is, connects, and passes on every line of the table that it hears to all its other neighbours in
-// the tree; with the last line it has joined. After that the same connections carry news of failures and departures, and pair
-// connections, made by the first fetch, carry descriptors.
+// One rank's place in a job, as the service thread keeps it. Its life: it opens its listeners, registers at the
+// directory, learns where its parent in the tree is, connects, and passes on every line of the table that it hears to
+// all its other neighbours in the tree; with the last line it has joined. After that the same connections carry news of
+// failures and departures, and pair connections, made by the first fetch, carry descriptors.
 //
 //     start -> joining -> joined -> left -> (all have left, or a fault) -> gone
 //                  \-> failed -> gone
@@ -76,7 +76,8 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void opened(Connection& connection) override;
     void received(Connection& connection, Message& message, Fd descriptor) override;
     void closed(Connection& connection, const Loss& loss) override;
-    std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret);
+    std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
+                                     const Secret& secret);
     void drop(Connection& connection);
     void on_attach(Connection& connection, const Attach& attach);
     void send_news(Connection& connection);

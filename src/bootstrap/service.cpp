@@ -58,8 +58,8 @@ struct ServiceHolder {
 
 namespace {
 
-// A piece of work that somebody waits for. What goes wrong travels as code and text: an exception object that two threads share
-// would be freed by whichever lets go last.
+// A piece of work that somebody waits for. What goes wrong travels as code and text: an exception object that two
+// threads share would be freed by whichever lets go last.
 struct Call {
     std::mutex mutex;
     std::condition_variable changed;
@@ -166,7 +166,9 @@ void Service::stop() {
     thread_.join();
 }
 
-bool Service::is_inherited() const { return process_ != getpid(); }
+bool Service::is_inherited() const {
+    return process_ != getpid();
+}
 
 void Service::post(Work work) {
     if (is_inherited()) return;

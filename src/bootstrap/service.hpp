@@ -1,6 +1,6 @@
-// The one thread per process that does all of the bootstrap's input and output. It starts with the first session and ends with
-// the process. Connections, listeners, meeting places and memberships belong to it: only it touches them, and nothing of
-// theirs needs a lock. Other threads hand it work with run() and post().
+// The one thread per process that does all of the bootstrap's input and output. It starts with the first session and
+// ends with the process. Connections, listeners, meeting places and memberships belong to it: only it touches them, and
+// nothing of theirs needs a lock. Other threads hand it work with run() and post().
 //
 // fork(): the child has no such thread. What it inherited is closed in the child at once, so that the parent's death is
 // noticed although the child lives on; sessions of the parent can't be used in the child.
@@ -26,7 +26,8 @@ class Watcher {
   public:
     virtual ~Watcher() = default;
     virtual void ready(std::uint32_t events) = 0;
-    /// Called once after all that was ready has been dealt with, if flush_later() asked for it: one write for many messages.
+    /// Called once after all that was ready has been dealt with, if flush_later() asked for it: one write for many
+    /// messages.
     virtual void flush() {}
 };
 

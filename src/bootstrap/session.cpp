@@ -23,11 +23,14 @@ class SocketSession : public Session {
     ~SocketSession() override {
         Service& service = m_->service();
         // In a forked child the membership's descriptors are closed already, and their numbers may be somebody else's.
-        if (service.is_inherited()) new std::shared_ptr<Membership>(std::move(m_));
-        else service.run([&] {
-            if (!m_->has_left(rank())) m_->raise({tuttiRemoteError, rank(), m_->record(rank()).member.text() + " gave up"});
-            m_->leave();
-        });
+        if (service.is_inherited())
+            new std::shared_ptr<Membership>(std::move(m_));
+        else
+            service.run([&] {
+                if (!m_->has_left(rank()))
+                    m_->raise({tuttiRemoteError, rank(), m_->record(rank()).member.text() + " gave up"});
+                m_->leave();
+            });
     }
 
     Rank rank() const override { return m_->rank(); }
@@ -59,7 +62,8 @@ class SocketSession : public Session {
 
   private:
     void check_rank(Rank rank) const {
-        if (rank < 0 || rank >= m_->ranks()) fail(tuttiInvalidArgument, "there is no rank %d among %d", rank, m_->ranks());
+        if (rank < 0 || rank >= m_->ranks())
+            fail(tuttiInvalidArgument, "there is no rank %d among %d", rank, m_->ranks());
     }
     std::shared_ptr<Membership> m_;
 };
@@ -69,17 +73,22 @@ Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     const Member& member = m_->record(peer).member;
     if (peer == rank()) {
         const auto mine = m_->offered(key);
-        if (!mine) fail(tuttiInvalidUsage, "this rank offers no descriptor under key %llu", static_cast<unsigned long long>(key));
+        if (!mine)
+            fail(tuttiInvalidUsage, "this rank offers no descriptor under key %llu",
+                 static_cast<unsigned long long>(key));
         return duplicate(*mine);
     }
-    if (!m_->is_near(member)) fail(tuttiInvalidUsage, "%s is on another host: descriptors do not travel", member.text().c_str());
+    if (!m_->is_near(member))
+        fail(tuttiInvalidUsage, "%s is on another host: descriptors do not travel", member.text().c_str());
     const auto pending = std::make_shared<PendingFetch>();
     pending->peer = peer;
     pending->key = key;
-    if (!m_->service().run([&] { m_->request(pending); })) fail(tuttiSystemError, "the process is ending, or was forked");
+    if (!m_->service().run([&] { m_->request(pending); }))
+        fail(tuttiSystemError, "the process is ending, or was forked");
     if (!m_->wait_done(*pending, deadline)) m_->service().run([&] { m_->cancel(pending); });
     if (!m_->wait_done(*pending, Clock::now()))
-        fail(tuttiTimeout, "%s did not hand over descriptor %llu in time", member.text().c_str(), static_cast<unsigned long long>(key));
+        fail(tuttiTimeout, "%s did not hand over descriptor %llu in time", member.text().c_str(),
+             static_cast<unsigned long long>(key));
     if (!pending->descriptor) throw Error(pending->trouble.code, pending->trouble.text);
     return std::move(pending->descriptor);
 }
@@ -91,9 +100,11 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
                                        std::chrono::milliseconds timeout) {
     using namespace bootstrap;
     const Meeting meeting = Meeting::of(identity);
-    if (ranks < 1 || ranks > ranks_limit) fail(tuttiInvalidArgument, "a job of %d ranks: 1 to %d are possible", ranks, ranks_limit);
+    if (ranks < 1 || ranks > ranks_limit)
+        fail(tuttiInvalidArgument, "a job of %d ranks: 1 to %d are possible", ranks, ranks_limit);
     if (rank < 0 || rank >= ranks) fail(tuttiInvalidArgument, "rank %d is not one of 0 to %d", rank, ranks - 1);
-    if (card.size() > card_limit) fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", card.size(), card_limit);
+    if (card.size() > card_limit)
+        fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", card.size(), card_limit);
     if (ranks == 1 && meeting.has(Meeting::alone)) return in_process({Bytes(card.begin(), card.end())}).front();
     const std::shared_ptr<Service> service = Service::get();
     auto membership = std::make_shared<Membership>(service, meeting, rank, ranks, card, timeout);

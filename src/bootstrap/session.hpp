@@ -1,8 +1,9 @@
-// One rank's membership in a job: who the others are, and a control channel to them that outlives the start. It carries cards
-// (a few hundred bytes that every rank tells all others), file descriptors, and news of failures; never user data.
+// One rank's membership in a job: who the others are, and a control channel to them that outlives the start. It carries
+// cards (a few hundred bytes that every rank tells all others), file descriptors, and news of failures; never user
+// data.
 //
-// All connections are mutually authenticated with the job's secret before a byte of theirs is parsed. One service thread per
-// process serves all sessions.
+// All connections are mutually authenticated with the job's secret before a byte of theirs is parsed. One service
+// thread per process serves all sessions.
 #pragma once
 
 #include <array>
@@ -35,32 +36,32 @@ struct Identity {
     tuttiUniqueId to_unique_id() const;
 };
 
-/// What a launcher's environment says. Throws tuttiInvalidUsage that names the variable if it contradicts itself (RANK set and
-/// WORLD_SIZE not, RANK >= WORLD_SIZE, ...).
+/// What a launcher's environment says. Throws tuttiInvalidUsage that names the variable if it contradicts itself (RANK
+/// set and WORLD_SIZE not, RANK >= WORLD_SIZE, ...).
 struct Launch {
     Rank rank = 0;
     int ranks = 1;
     int local_rank = 0;
-    int local_ranks = 0;      // 0: not said
-    std::string launcher;     // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "Slurm"
-    Identity identity;        // the same on all ranks
+    int local_ranks = 0;   // 0: not said
+    std::string launcher;  // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "Slurm"
+    Identity identity;     // the same on all ranks
     static Launch from_environment();
 };
 
 /// What has gone wrong, and with whom.
 struct Fault {
     tuttiResult_t code = tuttiSuccess;
-    Rank origin = -1;   // the rank that died or failed
+    Rank origin = -1;  // the rank that died or failed
     std::string text;
 };
 
 class Session {
   public:
-    /// Blocks until all ranks have joined. Throws tuttiTimeout that names the missing ranks, tuttiInvalidUsage for two ranks of
-    /// one number or ranks that disagree on how many there are, tuttiSystemError for sockets, tuttiInvalidArgument for a bad
-    /// rank. card: at most 1024 bytes.
-    static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
-                                         std::chrono::milliseconds timeout);
+    /// Blocks until all ranks have joined. Throws tuttiTimeout that names the missing ranks, tuttiInvalidUsage for two
+    /// ranks of one number or ranks that disagree on how many there are, tuttiSystemError for sockets,
+    /// tuttiInvalidArgument for a bad rank. card: at most 1024 bytes.
+    static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks,
+                                         std::span<const std::byte> card, std::chrono::milliseconds timeout);
 
     /// Sessions of `ranks` ranks that all live in this process: no sockets. cards[r] is rank r's.
     static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> cards);
@@ -75,21 +76,25 @@ class Session {
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;
     virtual void withdraw(std::uint64_t key) = 0;
 
-    /// The descriptor that peer offers under key; peers on this host only. The connection that this makes stays, and tells when
-    /// the peer dies. Throws tuttiTimeout, tuttiRemoteError if peer is gone or has no such key.
+    /// The descriptor that peer offers under key; peers on this host only. Waits until it is offered, since peers
+    /// return from join at different times. The connection that this makes stays, and tells when the peer dies. Throws
+    /// tuttiTimeout, and tuttiRemoteError if peer is gone or has left.
     virtual Fd fetch(Rank peer, std::uint64_t key, Deadline deadline) = 0;
 
-    /// listener is called once, from the service thread (or from raise's caller), with the first fault that this rank hears of;
-    /// at once if there was one already. It must not block. Faults: a member's process died or its connection broke before
-    /// leave() (tuttiRemoteError, origin is that member), or a member called raise().
+    /// listener is called once, from the service thread (or from raise's caller), with the first fault that this rank
+    /// hears of; at once if there was one already. It must not block. Faults: a member's process died or its connection
+    /// broke before leave() (tuttiRemoteError, origin is that member), or a member called raise().
     virtual void on_fault(std::function<void(const Fault&)> listener) = 0;
 
-    /// Tells every member. The first fault wins; later ones are ignored.
+    /// Tells every member. The first fault wins; later ones are ignored. This rank's own listener is not called: it
+    /// knows.
     virtual void raise(const Fault& fault) = 0;
     virtual std::optional<Fault> fault() const = 0;
 
-    /// Goes in peace: others do not take the end of this process for a death. No listener is called afterwards (one that runs
-    /// has returned when leave does, unless leave is called by it). Others learn of it through has_left().
+    /// Goes in peace: others do not take the end of this process for a death. No listener is called afterwards (one
+    /// that runs has returned when leave does, unless leave is called by it). Others learn of it through has_left(). As
+    /// long as this process lives, it still passes on news for the others; after that, they find new ways around it. A
+    /// session that is destroyed without leave() is a fault of this rank.
     virtual void leave() = 0;
     virtual bool has_left(Rank peer) const = 0;
 };

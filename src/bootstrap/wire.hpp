@@ -1,5 +1,5 @@
-// Fixed-size little-endian fields: how identities and frames are written and read. A Reader never reads past its end: it
-// remembers that it was asked to, and whoever reads checks ok() once, at the end.
+// Fixed-size little-endian fields: how identities and frames are written and read. A Reader never reads past its end:
+// it remembers that it was asked to, and whoever reads checks ok() once, at the end.
 #pragma once
 
 #include <array>

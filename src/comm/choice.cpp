@@ -12,7 +12,7 @@ constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phas
 constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
 constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
 constexpr std::size_t tile_bytes = 128 * 1024;
-constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
+constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowledgement costs more than a copy
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 static_assert(tile_bytes <= slot_bytes);
@@ -26,13 +26,21 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
     }
     const char* name = "ring";
     switch (collective) {
-        case Collective::all_reduce: name = bytes <= flat_limit ? "flat" : ranks <= all_pairs_limit ? "direct" : "ring"; break;
+        case Collective::all_reduce:
+            name = bytes <= flat_limit ? "flat" : ranks <= all_pairs_limit ? "direct" : "ring";
+            break;
         case Collective::reduce_scatter:
-        case Collective::all_gather: name = ranks <= all_pairs_limit ? "direct" : "ring"; break;
+        case Collective::all_gather:
+            name = ranks <= all_pairs_limit ? "direct" : "ring";
+            break;
         case Collective::broadcast:
-        case Collective::reduce: name = bytes <= one_to_all_limit ? "flat" : "ring"; break;
+        case Collective::reduce:
+            name = bytes <= one_to_all_limit ? "flat" : "ring";
+            break;
         case Collective::send:
-        case Collective::recv: name = "pair"; break;
+        case Collective::recv:
+            name = "pair";
+            break;
     }
     const Algorithm* chosen = find_algorithm(name);
     TUTTI_ASSERT(chosen != nullptr && chosen->supports(collective));

@@ -1,4 +1,5 @@
-// Which algorithm a call gets and how its data is cut: pure functions of what all ranks know, so all of them decide alike.
+// Which algorithm a call gets and how its data is cut: pure functions of what all ranks know, so all of them decide
+// alike.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace tutti {
 
-/// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the collective.
+/// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the
+/// collective.
 const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only);
 
 struct Cut {

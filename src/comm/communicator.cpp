@@ -56,15 +56,20 @@ std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
 
 Options Options::from(const tuttiConfig_t* given) {
     const Config& c = config();
-    Options options{std::chrono::milliseconds(c.timeout_ms), std::chrono::milliseconds(c.init_timeout_ms), c.check,
-                    c.algorithm, c.transport, ""};
+    Options options{std::chrono::milliseconds(c.timeout_ms),
+                    std::chrono::milliseconds(c.init_timeout_ms),
+                    c.check,
+                    c.algorithm,
+                    c.transport,
+                    ""};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
         tutti::fail(tuttiInvalidArgument, "config was not initialized with TUTTI_CONFIG_INITIALIZER");
     std::memcpy(&known, given, std::min(given->size, sizeof known));
     const auto positive = [](const char* field, int value) {
-        if (value <= 0) tutti::fail(tuttiInvalidArgument, "config.%s is %d; a number above 0 was expected", field, value);
+        if (value <= 0)
+            tutti::fail(tuttiInvalidArgument, "config.%s is %d; a number above 0 was expected", field, value);
         return std::chrono::milliseconds(value);
     };
     if (known.timeoutMs != TUTTI_UNDEF_INT) options.timeout = positive("timeoutMs", known.timeoutMs);
@@ -80,7 +85,8 @@ Options Options::from(const tuttiConfig_t* given) {
     return options;
 }
 
-std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options) {
+std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks,
+                                                 const Options& options) {
     if (ranks == 1) return std::move(in_process(1, options).front());  // nobody to meet
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     const Hello hello = make_hello(*arena);
@@ -130,10 +136,11 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     if (!options_.algorithm.empty() && find_algorithm(options_.algorithm) == nullptr) {
         std::string names;
         for (const Algorithm& a : algorithms()) names += (names.empty() ? "" : ", ") + std::string(a.name);
-        tutti::fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", options_.algorithm.c_str(), names.c_str());
+        tutti::fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", options_.algorithm.c_str(),
+                    names.c_str());
     }
-    log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ", options_.name.c_str(),
-        crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+    log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
+        options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
 void Communicator::listen() {
@@ -187,9 +194,9 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     BoundProgram bound = BoundProgram::bind(algorithm.make(request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
-    auto execution = std::make_unique<HostExecution>(
-        std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
-        [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
+    auto execution =
+        std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
+                                        [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
     return {collective, root, &algorithm, std::move(execution)};
 }
 
@@ -217,15 +224,18 @@ int Communicator::queue_of(const Operation& o) {
 
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     Shape& s = shape_;
-    if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op && s.root == o.root)
+    if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
+        s.root == o.root)
         return s;
     s = {};
     Plan& plan = plan_for(o);
     const Cut c = cut(o.count, size_of(o.type), plan.execution->program().columns, ranks());
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
-        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 | c.tile);
-        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 | static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
+        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
+                             c.tile);
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 |
+                             static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
     }
     s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash};
     return s;

@@ -1,5 +1,5 @@
-// One rank of one communicator: its links, its programs, its state. Made in named phases (see join()), then used by one thread at
-// a time, which the Turnstile sees to; fail(), failed() and fault() may be called from any thread.
+// One rank of one communicator: its links, its programs, its state. Made in named phases (see join()), then used by one
+// thread at a time, which the Turnstile sees to; fail(), failed() and fault() may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -47,25 +47,32 @@ class Communicator {
     const Options& options() const { return options_; }
     const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
 
-    /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions of
-    /// different queues (see queue_of) may be under way at once.
+    /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
+    /// of different queues (see queue_of) may be under way at once.
     HostExecution& begin(const Operation& operation);
 
-    /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one peer.
+    /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
+    /// peer.
     static int queue_of(const Operation& operation);
 
-    /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this rank's buffers
-    /// any more once it has returned.
+    /// Options::check: the exchange of all ranks' calls that precedes operation, and the look at what came of it, which
+    /// throws tuttiInvalidUsage that names two ranks and their calls. One at a time.
+    Operation exchange_of_calls(const Operation& operation);
+    void compare_calls() const;
+
+    /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this
+    /// rank's buffers any more once it has returned.
     void fail(const Error& error);
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     std::optional<Fault> fault() const;
 
-    /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something else, the
-    /// time-out is over).
+    /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something
+    /// else, the time-out is over).
     void diagnose(HostExecution& execution, std::chrono::nanoseconds waited);
 
     /// Ranks of this host outnumber its cores: waiting must not spin.
     bool crowded() const { return crowded_; }
+    std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Patience
 
     /// All ranks' processes let others fence their cores.
     bool all_fence() const { return all_fence_; }
@@ -116,14 +123,18 @@ class Communicator {
     Options options_;
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
+    std::chrono::microseconds trust_in_yields_{50};
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::vector<std::unique_ptr<Plan>> plans_;
-    Shape shape_;                 // of the last operation: most are like the one before
-    std::uint32_t sequence_ = 0;  // collectives begun
+    Shape shape_;                           // of the last operation: most are like the one before
+    std::uint32_t sequence_ = 0;            // collectives begun
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
+
+    Call my_call_;  // exchange_of_calls
+    std::vector<Call> all_calls_;
 
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;

@@ -13,50 +13,58 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a sleeper costs its waker a
-/// system call, and some 30 us until it runs.
+/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a yield helps only
+/// where the scheduler then runs another rank, which it does not when every rank has a session of its own (some
+/// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
+/// some 30 us until it runs.
 class Patience {
   public:
-    explicit Patience(bool crowded) {
+    /// trust: how long to go on with yields that do not switch; learned from wait to wait.
+    Patience(bool crowded, microseconds& trust) : trust_(trust) {
         const int chosen = config().spin_us;
         spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 200);
-        yield_until_ = spin_ + (crowded ? milliseconds(2) : milliseconds(1));
+        yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
     }
-    void reset() { looks_ = 0; }
+    void reset() {
+        if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
+        futile_ = false;
+        looks_ = 0;
+    }
 
     /// False when it is time to sleep.
     bool stay_awake() {
         if (looks_++ == 0) {
-            if (spin_.count() == 0) {
-                sched_yield();
-                return true;
-            }
-            start_known_ = false;
+            start_ = Clock::now();
+            yields_ = 0;
         }
-        if (looks_ % 64 != 0) {
-            if (spin_.count() != 0 && !yielding_) {
+        if (yields_ == 0) {
+            if (spin_.count() != 0 && looks_ % 64 != 0) {
                 cpu_relax();
                 return true;
             }
+            if (spin_.count() != 0 && Clock::now() - start_ < spin_) return true;
         }
-        const Deadline now = Clock::now();
-        if (!start_known_) {
-            start_ = now;
-            start_known_ = true;
-            yielding_ = false;
+        sched_yield();
+        if (++yields_ % 8 != 0) return true;
+        const auto waited = Clock::now() - start_;
+        futile_ = waited - spin_ < yields_ * switch_time;
+        if (futile_ && waited - spin_ > trust_) {
+            trust_ = std::max(trust_ / 2, shortest_trust);
+            futile_ = false;
+            return false;
         }
-        const auto waited = now - start_;
-        if (waited >= yield_until_) return false;
-        yielding_ = waited >= spin_;
-        if (yielding_) sched_yield();
-        return true;
+        return waited < yield_until_;
     }
     std::chrono::nanoseconds waited() const { return Clock::now() - start_; }
 
   private:
+    static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
+    static constexpr microseconds shortest_trust{2}, longest_trust{50};
+
+    microseconds& trust_;
     std::chrono::nanoseconds spin_{}, yield_until_{};
-    unsigned looks_ = 0;
-    bool yielding_ = false, start_known_ = false;
+    unsigned looks_ = 0, yields_ = 0;
+    bool futile_ = false;
     Deadline start_{};
 };
 
@@ -84,11 +92,19 @@ class Work {
         bool moved = false;
         for (auto q = queues_.begin(); q != queues_.end();) {
             Queue& queue = q->second;
-            if (queue.running == nullptr) queue.running = &comm_.begin(queue.operations.front());
+            if (queue.running == nullptr) {
+                queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
+                const Operation& next = queue.operations.front();
+                queue.running = &comm_.begin(queue.comparing ? comm_.exchange_of_calls(next) : next);
+            }
             moved |= queue.running->progress();
             if (queue.running->finished()) {
                 queue.running = nullptr;
-                queue.operations.pop_front();
+                if (queue.comparing)
+                    comm_.compare_calls();
+                else
+                    queue.operations.pop_front();
+                queue.compared = queue.comparing;
                 moved = true;
             }
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
@@ -104,13 +120,14 @@ class Work {
     struct Queue {
         std::deque<Operation> operations;
         HostExecution* running = nullptr;
+        bool comparing = false, compared = false;  // Options::check: what runs is the exchange of calls; it has run
     };
     Communicator& comm_;
     std::map<int, Queue> queues_;
 };
 
-/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where fences on
-/// all cores are not to be had it can, and the sleep is short.
+/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where
+/// fences on all cores are not to be had it can, and the sleep is short.
 template <class Look>
 void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look) {
     const std::uint32_t word = bell.word.load(std::memory_order_acquire);
@@ -126,7 +143,7 @@ void run_one(Communicator& comm, const Operation& operation) {
     if (comm.failed()) throw_fault(comm);
     try {
         HostExecution& execution = comm.begin(operation);
-        Patience patience(comm.crowded());
+        Patience patience(comm.crowded(), comm.trust_in_yields());
         for (;;) {
             const bool moved = execution.progress();
             if (execution.finished()) return;
@@ -137,7 +154,8 @@ void run_one(Communicator& comm, const Operation& operation) {
             }
             if (patience.stay_awake()) continue;
             bool news = false;
-            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20), [&] { return news = execution.progress() || comm.failed(); });
+            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20),
+                     [&] { return news = execution.progress() || comm.failed(); });
             if (news) {
                 patience.reset();
             } else if (!execution.finished() && !execution.progress() && !comm.failed()) {
@@ -182,14 +200,16 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         return moved;
     };
     const auto progress = [](Work& w) { return w.progress(); };
-    Patience patience(crowded || work.size() > 1);
+    microseconds trust = work.empty() ? microseconds(50) : work.front()->comm().trust_in_yields();
+    Patience patience(crowded || work.size() > 1, trust);
     while (!work.empty()) {
         if (look(progress)) {
             patience.reset();
             continue;
         }
         if (patience.stay_awake()) continue;
-        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the sleep.
+        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
+        // sleep.
         bool news = false;
         const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work.front()->comm();

@@ -14,7 +14,8 @@ namespace tutti {
 /// A communicator together with all that must outlive an operation of it.
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
-/// What one communicator does in a group. Turnstile tickets are taken when the group ends, so batches run in call order.
+/// What one communicator does in a group. Turnstile tickets are taken when the group ends, so batches run in call
+/// order.
 struct Batch {
     CommunicatorPtr comm;
     std::vector<Operation> operations;
@@ -24,7 +25,8 @@ struct Batch {
 /// One operation, now. Throws the communicator's error. The caller is inside the turnstile.
 void run_one(Communicator& comm, const Operation& operation);
 
-/// All of them, each batch inside its turnstile. Returns the first error, after all have ended; communicators that failed know why.
+/// All of them, each batch inside its turnstile. Returns the first error, after all have ended; communicators that
+/// failed know why.
 std::optional<Error> run_batches(std::span<Batch> batches);
 
 }  // namespace tutti

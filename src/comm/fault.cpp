@@ -1,4 +1,5 @@
 // How a communicator ends: its own failures, those it hears of, and waits that can't succeed.
+#include <cstring>
 #include <thread>
 
 #include "base/log.hpp"
@@ -42,8 +43,8 @@ void Communicator::fail(const Error& error) {
         const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
         session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
     }
-    // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short; a dead
-    // peer never finishes, so the wait is bounded.
+    // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short;
+    // a dead peer never finishes, so the wait is bounded.
     const Deadline limit = Clock::now() + std::chrono::milliseconds(200);
     for (const auto& [peer_rank, peer] : peers_) {
         RankPage* theirs = peer.link ? peer.link->page() : nullptr;
@@ -68,9 +69,10 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
             const Call own = arena_->page().board[mine % board_entries].get();
             if (other.sequence == mine && other.signature != own.signature)
                 tutti::fail(tuttiInvalidUsage,
-                     "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the same operations "
-                     "in the same order with the same count, type, op and root",
-                     rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
+                            "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the "
+                            "same operations "
+                            "in the same order with the same count, type, op and root",
+                            rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
         }
         theirs = begun == 0 ? "has called no collective yet"
                             : text("has called %u collectives, the last one %s", begun,
@@ -78,14 +80,16 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
     // A peer leaves after it has sent everything; what came before it left may have come after the last look.
-    const bool left = session_->has_left(blocked.peer) || (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0);
+    const bool left =
+        session_->has_left(blocked.peer) || (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0);
     if (left && !execution.progress() && !execution.finished())
-        tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator", rank(), what,
-             blocked.peer, std::string(name_of(program.collective)).c_str());
+        tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator",
+                    rank(), what, blocked.peer, std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
-    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s", rank(),
-         static_cast<double>(waited.count()) * 1e-9, what, blocked.peer, std::string(name_of(program.collective)).c_str(),
-         blocked.lane, blocked.at.tile, blocked.at.step, theirs.empty() ? "can't be seen" : theirs.c_str());
+    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s",
+                rank(), static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
+                std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
+                theirs.empty() ? "can't be seen" : theirs.c_str());
 }
 
 void Communicator::leave() {
@@ -100,7 +104,8 @@ void Communicator::leave() {
     for (const auto& [peer_rank, peer] : peers_) {
         for (int looks = 0; family_.empty() && unread(peer_rank, peer) && !failed(); ++looks) {
             if (Clock::now() > limit) {
-                log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
+                log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(),
+                    peer_rank);
                 break;
             }
             if (looks < 1000)
@@ -110,6 +115,33 @@ void Communicator::leave() {
         }
     }
     session_->leave();
+}
+
+Operation Communicator::exchange_of_calls(const Operation& o) {
+    my_call_ = {};
+    my_call_.signature = 1;
+    my_call_.collective = o.collective;
+    my_call_.type = o.type;
+    my_call_.op = o.call_op;
+    my_call_.root = o.root;
+    my_call_.count = o.count;
+    all_calls_.resize(static_cast<std::size_t>(ranks()));
+    Operation exchange;
+    exchange.collective = Collective::all_gather;
+    exchange.type = DataType::uint8;
+    exchange.count = sizeof(Call);
+    exchange.input = &my_call_;
+    exchange.output = all_calls_.data();
+    return exchange;
+}
+
+void Communicator::compare_calls() const {
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Call& theirs = all_calls_[static_cast<std::size_t>(r)];
+        if (std::memcmp(&theirs, &my_call_, sizeof(Call)) == 0) continue;
+        tutti::fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
+                    call_text(theirs).c_str());
+    }
 }
 
 }  // namespace tutti

@@ -19,10 +19,12 @@ void copy_to_self(std::vector<Issued>& calls) {
                    other.operation.root == send.root && other.operation.input == nullptr;
         });
         if (match == calls.end())
-            fail(tuttiInvalidUsage, "rank %d sends to itself without a receive from itself in the same group", send.root);
+            fail(tuttiInvalidUsage, "rank %d sends to itself without a receive from itself in the same group",
+                 send.root);
         if (match->operation.count != send.count || match->operation.type != send.type)
-            fail(tuttiInvalidUsage, "rank %d sends itself %zu elements and receives %zu from itself, or the types differ",
-                 send.root, send.count, match->operation.count);
+            fail(tuttiInvalidUsage,
+                 "rank %d sends itself %zu elements and receives %zu from itself, or the types differ", send.root,
+                 send.count, match->operation.count);
         match->operation.input = send.input;  // the receive does it all: see Work
         calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(i--));
     }
@@ -61,8 +63,8 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
     return batches;
 }
 
-/// The streams of a component other than the one that does the work: they must have come here before it begins, and go on after
-/// it has ended.
+/// The streams of a component other than the one that does the work: they must have come here before it begins, and go
+/// on after it has ended.
 struct Meeting {
     explicit Meeting(std::ptrdiff_t others) : arrived(others), finished(1) {}
     std::latch arrived, finished;

@@ -18,8 +18,8 @@ struct Issued {
     Operation operation;
 };
 
-/// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one job, so that
-/// operations which wait for each other are under way at once. Throws the first error of what ran here.
+/// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one
+/// job, so that operations which wait for each other are under way at once. Throws the first error of what ran here.
 void issue(std::vector<Issued> calls);
 
 /// The calling thread's group.

@@ -12,11 +12,11 @@ struct Operation {
     Collective collective{};
     DataType type{};
     ReduceOp op = ReduceOp::sum;
-    std::uint8_t call_op = 0;      // as the user named it: tuttiRedOp_t, 5 for every pre-multiplied sum
+    std::uint8_t call_op = 0;  // as the user named it: tuttiRedOp_t, 5 for every pre-multiplied sum
     bool average = false;
     bool premultiply = false;
-    Rank root = 0;                 // broadcast, reduce; send and recv: the peer
-    std::size_t count = 0;         // > 0
+    Rank root = 0;          // broadcast, reduce; send and recv: the peer
+    std::size_t count = 0;  // > 0
     const void* input = nullptr;
     void* output = nullptr;
     const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate

@@ -1,5 +1,5 @@
-// Lets callers in one by one, in the order in which they took their tickets: operations of one communicator run in the order of
-// their calls, whichever streams they were issued on.
+// Lets callers in one by one, in the order in which they took their tickets: operations of one communicator run in the
+// order of their calls, whichever streams they were issued on.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,8 @@ class Turnstile {
     }
     void leave() {
         serving_.store(serving_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-        if (waiting_.load(std::memory_order_relaxed) != 0) futex_wake_all(serving_);  // a missed one looks again in 10 ms
+        if (waiting_.load(std::memory_order_relaxed) != 0)
+            futex_wake_all(serving_);  // a missed one looks again in 10 ms
     }
     bool idle() const { return next_.load(std::memory_order_acquire) == serving_.load(std::memory_order_acquire); }
 

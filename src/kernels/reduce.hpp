@@ -14,17 +14,17 @@ struct Reduction {
     std::size_t count = 0;                 // elements
     const void* const* sources = nullptr;  // combined in this order
     int source_count = 0;                  // >= 1
-    void* const* sinks = nullptr;          // all receive the same result; a sink may equal a source, or be disjoint from it
-    int sink_count = 0;                    // >= 1
-    int scaled_source = -1;                // this source is multiplied by *scalar first; -1: none
-    const void* scalar = nullptr;          // one element of type
-    int divide_by = 0;                     // the result is divided by this; 0: it is not
-    bool streaming = false;                // the sinks will not be read soon: store around the cache where that is faster
+    void* const* sinks = nullptr;  // all receive the same result; a sink may equal a source, or be disjoint from it
+    int sink_count = 0;            // >= 1
+    int scaled_source = -1;        // this source is multiplied by *scalar first; -1: none
+    const void* scalar = nullptr;  // one element of type
+    int divide_by = 0;             // the result is divided by this; 0: it is not
+    bool streaming = false;        // the sinks will not be read soon: store around the cache where that is faster
 };
 
-/// 16- and 8-bit floats: everything in fp32, rounded once at the end. Any alignment of the element type's size. NaN in, NaN out,
-/// though not its payload; for max and min +0 is larger than -0. One source that is neither scaled nor divided is copied bit by bit.
-/// Uses the widest instructions that this machine has.
+/// 16- and 8-bit floats: everything in fp32, rounded once at the end. Any alignment of the element type's size. NaN in,
+/// NaN out, though not its payload; for max and min +0 is larger than -0. One source that is neither scaled nor divided
+/// is copied bit by bit. Uses the widest instructions that this machine has.
 void reduce(const Reduction& reduction);
 
 /// The same in plain C++ and in the order written, for comparison: the definition of what reduce() computes.

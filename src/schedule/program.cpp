@@ -26,11 +26,20 @@ Program program_for(const Request& request, int columns) {
     switch (request.collective) {
         case Collective::all_reduce:
         case Collective::broadcast:
-        case Collective::reduce: break;
-        case Collective::reduce_scatter: p.input_rows = request.ranks; break;
-        case Collective::all_gather: p.output_rows = request.ranks; break;
-        case Collective::send: p.output_rows = 0; break;
-        case Collective::recv: p.input_rows = 0; break;
+        case Collective::reduce:
+            break;
+        case Collective::reduce_scatter:
+            p.input_rows = request.ranks;
+            break;
+        case Collective::all_gather:
+            p.output_rows = request.ranks;
+            break;
+        case Collective::send:
+            p.output_rows = 0;
+            break;
+        case Collective::recv:
+            p.input_rows = 0;
+            break;
     }
     return p;
 }

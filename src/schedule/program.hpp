@@ -1,5 +1,5 @@
-// A collective is a schedule, and a schedule is data. A Program is what one rank does for one tile of a collective: a list of
-// steps, each of the one kind
+// A collective is a schedule, and a schedule is data. A Program is what one rank does for one tile of a collective: a
+// list of steps, each of the one kind
 //
 //     sinks  <-  reduce(sources)
 //
@@ -7,11 +7,12 @@
 //     sink   = Slice(buffer, chunk) | Send(peer)
 //
 // A copy has one source. Ring's inner step is {Recv(prev), input[c]} -> {output[c], Send(next)}. Source order is the
-// reduction order and part of the program's meaning. Messages between an ordered pair of ranks are FIFO; there are no tags.
+// reduction order and part of the program's meaning. Messages between an ordered pair of ranks are FIFO; there are no
+// tags.
 //
-// Programs never contain byte counts. A buffer is one or more rows of `count` elements (the user's count), and each row is
-// cut into `columns` chunks of nearly equal length; chunk c is column c % columns of row c / columns. All-reduce has one row
-// on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round.
+// Programs never contain byte counts. A buffer is one or more rows of `count` elements (the user's count), and each row
+// is cut into `columns` chunks of nearly equal length; chunk c is column c % columns of row c / columns. All-reduce has
+// one row on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +35,21 @@ struct Operand {
     friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-constexpr Operand input(int chunk) { return {Place::input, chunk}; }
-constexpr Operand output(int chunk) { return {Place::output, chunk}; }
-constexpr Operand scratch(int chunk) { return {Place::scratch, chunk}; }
-constexpr Operand recv(Rank peer) { return {Place::peer, peer}; }
-constexpr Operand send(Rank peer) { return {Place::peer, peer}; }
+constexpr Operand input(int chunk) {
+    return {Place::input, chunk};
+}
+constexpr Operand output(int chunk) {
+    return {Place::output, chunk};
+}
+constexpr Operand scratch(int chunk) {
+    return {Place::scratch, chunk};
+}
+constexpr Operand recv(Rank peer) {
+    return {Place::peer, peer};
+}
+constexpr Operand send(Rank peer) {
+    return {Place::peer, peer};
+}
 
 struct Step {
     std::uint32_t first;          // operands[first, first + sources) are the sources, the next `sinks` are the sinks
@@ -57,8 +68,8 @@ struct Program {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;        // broadcast, reduce; send and recv: the peer
-    int columns = 1;      // chunks per row
+    Rank root = 0;    // broadcast, reduce; send and recv: the peer
+    int columns = 1;  // chunks per row
     int input_rows = 1;
     int output_rows = 1;
     int scratch_chunks = 0;
@@ -68,9 +79,10 @@ struct Program {
     std::span<const Operand> sources(const Step& s) const { return {operands.data() + s.first, s.sources}; }
     std::span<const Operand> sinks(const Step& s) const { return {operands.data() + s.first + s.sources, s.sinks}; }
 
-    /// Appends a step. Its column is that of the first slice among the operands, 0 if there is none; pass it where that is not
-    /// what is meant.
-    void step(std::span<const Operand> sources, std::span<const Operand> sinks, bool completes = false, int column = -1);
+    /// Appends a step. Its column is that of the first slice among the operands, 0 if there is none; pass it where that
+    /// is not what is meant.
+    void step(std::span<const Operand> sources, std::span<const Operand> sinks, bool completes = false,
+              int column = -1);
     void step(std::initializer_list<Operand> sources, std::initializer_list<Operand> sinks, bool completes = false,
               int column = -1) {
         step(std::span(sources.begin(), sources.size()), std::span(sinks.begin(), sinks.size()), completes, column);

@@ -1,5 +1,5 @@
-// A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every peer
-// and lane. The file is sparse: what is not used costs nothing.
+// A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every
+// peer and lane. The file is sparse: what is not used costs nothing.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct RankPage {
     alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
     std::atomic<std::uint32_t> leaving;               // it issues nothing any more
     alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
-    SharedCall board[board_entries];                       // the last ones: collective number s is at s % board_entries
+    SharedCall board[board_entries];                  // the last ones: collective number s is at s % board_entries
     std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process
 };
 
@@ -32,7 +32,8 @@ static_assert(sizeof(RankPage) <= page_bytes);
 struct ArenaLayout {
     int ranks;
     std::size_t fifo_offset(Rank peer, int lane) const {
-        return page_bytes + (static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane)) * sizeof(Fifo);
+        return page_bytes +
+               (static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane)) * sizeof(Fifo);
     }
     std::size_t slots_offset(Rank peer, int lane) const {
         const std::size_t fifos = static_cast<std::size_t>(ranks) * lanes_per_link;

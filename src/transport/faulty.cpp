@@ -41,7 +41,9 @@ class FaultyLink : public Link {
         return {&pipe.fifo, pipe.slots.data(), link_->outlet(lane).bell};
     }
     Wire inlet(int lane) override { return link_->inlet(lane); }
-    bool refer(const void* pointer, std::size_t size, Reference& out) override { return link_->refer(pointer, size, out); }
+    bool refer(const void* pointer, std::size_t size, Reference& out) override {
+        return link_->refer(pointer, size, out);
+    }
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
     RankPage* page() override { return link_->page(); }
 
@@ -97,7 +99,7 @@ class FaultyLink : public Link {
     const FaultPlan plan_;
     std::mt19937_64 random_;  // the thread's
     std::vector<std::unique_ptr<Pipe>> pipes_;
-    bool dead_ = false;       // the thread's
+    bool dead_ = false;  // the thread's
     std::atomic<bool> closing_{false};
     std::thread thread_;
 };
@@ -112,14 +114,17 @@ FaultPlan FaultPlan::parse(std::string_view text) {
     FaultPlan plan;
     const char *at = text.data(), *const end = at + text.size();
     auto number = std::from_chars(at, end, plan.seed);
-    if (number.ec != std::errc() || number.ptr == end || *number.ptr != ':') wrong("it does not begin with a number and ':'");
+    if (number.ec != std::errc() || number.ptr == end || *number.ptr != ':')
+        wrong("it does not begin with a number and ':'");
     for (at = number.ptr + 1; at < end;) {
         const std::string_view rest(at, static_cast<std::size_t>(end - at));
         const std::size_t equals = rest.find('=');
         if (equals == std::string_view::npos) wrong("an '=' is missing");
         const std::string_view kind = rest.substr(0, equals);
-        int* one_in = kind == "delay" ? &plan.delay_one_in : kind == "tear" ? &plan.tear_one_in
-                    : kind == "drop" ? &plan.drop_one_in : nullptr;
+        int* one_in = kind == "delay"  ? &plan.delay_one_in
+                      : kind == "tear" ? &plan.tear_one_in
+                      : kind == "drop" ? &plan.drop_one_in
+                                       : nullptr;
         if (one_in == nullptr) wrong("there is an unknown kind of fault");
         const auto value = std::from_chars(at + equals + 1, end, *one_in);
         if (value.ec != std::errc() || *one_in < 0) wrong("a number is expected after '='");

@@ -1,6 +1,6 @@
-// A link that misbehaves on purpose: what is written to it reaches the peer late, in pieces, in another order relative to other
-// links, or not at all, as a seed decides. Wraps any link; also shows how a transport with an engine of its own (a network)
-// looks, since a thread carries the messages from the writer's FIFO to the real one.
+// A link that misbehaves on purpose: what is written to it reaches the peer late, in pieces, in another order relative
+// to other links, or not at all, as a seed decides. Wraps any link; also shows how a transport with an engine of its
+// own (a network) looks, since a thread carries the messages from the writer's FIFO to the real one.
 #pragma once
 
 #include <cstdint>

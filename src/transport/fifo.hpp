@@ -1,5 +1,5 @@
-// The wire of every connection: a FIFO of messages from one writer to one reader, in memory that both can see. The executor
-// only ever sees this; a transport's whole job is to make one end's writes appear at the other end.
+// The wire of every connection: a FIFO of messages from one writer to one reader, in memory that both can see. The
+// executor only ever sees this; a transport's whole job is to make one end's writes appear at the other end.
 //
 //     writer                                            reader
 //     ready()?  a cell is free                          ready()?  cell[next] carries turn next + 1
@@ -9,8 +9,8 @@
 //                                            <------    release() released = next + 1: the credit and, for messages by
 //                                                       reference, the acknowledgement
 //
-// A message of up to 48 bytes is one cache line: data and flag arrive together. Everything is plain data, so that a GPU may
-// read the same words.
+// A message of up to 48 bytes is one cache line: data and flag arrive together. Everything is plain data, so that a GPU
+// may read the same words.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,9 @@
 
 namespace tutti {
 
-inline constexpr std::uint32_t fifo_depth = 16;  // messages under way; with little data each, so credits are rarely looked at
-inline constexpr std::uint32_t slot_depth = 4;   // those of them that lie in slots
+inline constexpr std::uint32_t fifo_depth =
+    16;  // messages under way; with little data each, so credits are rarely looked at
+inline constexpr std::uint32_t slot_depth = 4;  // those of them that lie in slots
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
 inline constexpr std::size_t inline_bytes = 48;
@@ -33,9 +34,11 @@ inline constexpr int collective_lanes = 4;
 inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own
 inline constexpr int lanes_per_link = collective_lanes + 1;
 
-static_assert(slot_depth >= 2, "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
-                               "waits for the next");
-static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0, "message numbers wrap around at 2^32");
+static_assert(slot_depth >= 2,
+              "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
+              "waits for the next");
+static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0,
+              "message numbers wrap around at 2^32");
 
 /// A place in the owner's memory as its peers name it. region 0: an address of this very process.
 struct Reference {
@@ -72,14 +75,15 @@ struct Call {
     std::uint32_t signature = 0;  // 0: nothing
     Collective collective{};
     DataType type{};
-    std::uint8_t op = 0;          // as tuttiRedOp_t, every pre-multiplied sum as 5
+    std::uint8_t op = 0;  // as tuttiRedOp_t, every pre-multiplied sum as 5
     std::uint8_t algorithm = 0;
     std::int32_t root = 0;
-    std::uint32_t sequence = 0;   // collectives: how many the rank had called before
+    std::uint32_t sequence = 0;  // collectives: how many the rank had called before
     std::uint64_t count = 0;
 };
 
-/// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts only.
+/// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts
+/// only.
 class SharedCall {
   public:
     void set(const Call& call) {
@@ -117,8 +121,8 @@ struct alignas(64) Bell {
     std::atomic<std::uint32_t> sleeping;
 };
 
-/// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache miss: the
-/// sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
+/// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache
+/// miss: the sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
 inline void ring_bell(Bell& bell) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(bell.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;

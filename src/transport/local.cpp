@@ -1,4 +1,5 @@
-// Ranks of one process: they see each other's memory as it is. The shortest transport; read it before you write another.
+// Ranks of one process: they see each other's memory as it is. The shortest transport; read it before you write
+// another.
 #include "transport/transport.hpp"
 
 namespace tutti {

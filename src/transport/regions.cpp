@@ -60,8 +60,8 @@ void free_region(void* pointer) {
     std::unique_lock lock(table().mutex);
     auto found = table().by_base.find(static_cast<const std::byte*>(pointer));
     if (found == table().by_base.end())
-        fail(tuttiInvalidArgument, "tuttiMemFree: %p is not the start of memory from tuttiMemAlloc, or was freed before",
-             pointer);
+        fail(tuttiInvalidArgument,
+             "tuttiMemFree: %p is not the start of memory from tuttiMemAlloc, or was freed before", pointer);
     last = std::move(found->second);
     table().by_base.erase(found);
     table().living.fetch_sub(1);
@@ -81,7 +81,9 @@ std::shared_ptr<Region> find_region(const void* pointer, std::size_t size) {
     return region;
 }
 
-std::uint64_t freed_regions() { return table().freed.load(std::memory_order_acquire); }
+std::uint64_t freed_regions() {
+    return table().freed.load(std::memory_order_acquire);
+}
 
 bool region_lives(std::uint64_t id) {
     std::shared_lock lock(table().mutex);

@@ -1,8 +1,9 @@
-// Processes of one host: each maps its peers' arenas, memfds that travel over the session's Unix sockets, so nothing has a name
-// in /dev/shm and nothing is left behind. Memory of tuttiMemAlloc is a memfd as well and is passed by reference.
+// Processes of one host: each maps its peers' arenas, memfds that travel over the session's Unix sockets, so nothing
+// has a name in /dev/shm and nothing is left behind. Memory of tuttiMemAlloc is a memfd as well and is passed by
+// reference.
 //
-// Not used: process_vm_readv (CMA). It was measured on the machines at hand at 5 to 18 GB/s with 4 KiB pages, against 25 and
-// more through the slots: the kernel pins every page anew.
+// Not used: process_vm_readv (CMA). It was measured on the machines at hand at 5 to 18 GB/s with 4 KiB pages, against
+// 25 and more through the slots: the kernel pins every page anew.
 #include <map>
 #include <set>
 
@@ -39,8 +40,8 @@ class ShmLink : public Link {
         if (found == seen_.end()) found = seen_.emplace(reference.region, map(reference.region)).first;
         const Mapping& region = found->second;
         if (reference.offset > region.size() || size > region.size() - reference.offset)
-            fail(tuttiInternalError, "rank %d: rank %d refers to %zu bytes at %llu of memory of %zu bytes", session_->rank(),
-                 peer_, size, static_cast<unsigned long long>(reference.offset), region.size());
+            fail(tuttiInternalError, "rank %d: rank %d refers to %zu bytes at %llu of memory of %zu bytes",
+                 session_->rank(), peer_, size, static_cast<unsigned long long>(reference.offset), region.size());
         return region.base() + reference.offset;
     }
 
@@ -70,7 +71,7 @@ class ShmLink : public Link {
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> mine_, theirs_;
     Rank peer_;
-    std::shared_ptr<Region> last_;           // the region that was referred to last
+    std::shared_ptr<Region> last_;  // the region that was referred to last
     std::set<std::uint64_t> offered_;
     std::uint64_t freed_ = freed_regions();
     std::map<std::uint64_t, Mapping> seen_;  // the peer's regions, mapped here

@@ -16,15 +16,18 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
         if (!only.empty() && t->name() != only) continue;
         if (t->reaches(self, peer)) return *t;
         if (!only.empty())
-            fail(tuttiInvalidUsage, "transport %s, the only one allowed here, does not reach the peer (%s process, %s host)",
+            fail(tuttiInvalidUsage,
+                 "transport %s, the only one allowed here, does not reach the peer (%s process, %s host)",
                  names.c_str(), self.process == peer.process ? "same" : "another",
                  self.host == peer.host ? "same" : "another");
     }
     if (!only.empty())
-        fail(tuttiInvalidUsage, "there is no transport '%.*s'; there are: %s", static_cast<int>(only.size()), only.data(),
-             names.c_str());
-    fail(tuttiInvalidUsage, "no transport reaches the peer: it is on another host (or in another container), and this "
-                            "version of Tutti joins the ranks of one host; transports: %s", names.c_str());
+        fail(tuttiInvalidUsage, "there is no transport '%.*s'; there are: %s", static_cast<int>(only.size()),
+             only.data(), names.c_str());
+    fail(tuttiInvalidUsage,
+         "no transport reaches the peer: it is on another host (or in another container), and this "
+         "version of Tutti joins the ranks of one host; transports: %s",
+         names.c_str());
 }
 
 }  // namespace tutti

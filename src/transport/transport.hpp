@@ -1,8 +1,9 @@
 // The interface that every transport implements, and all that the rest knows of one.
 //
-// A transport answers "can I reach this peer, and how fast" and makes links. A Link joins this rank and one peer: a wire in
-// each direction for every lane (see fifo.hpp), and, where the peer can see this rank's memory, references to it. To write
-// another one, read local.cpp, the shortest; tests/transport/conformance_test.cpp runs the same contract on all of them.
+// A transport answers "can I reach this peer, and how fast" and makes links. A Link joins this rank and one peer: a
+// wire in each direction for every lane (see fifo.hpp), and, where the peer can see this rank's memory, references to
+// it. To write another one, read local.cpp, the shortest; tests/transport/conformance_test.cpp runs the same contract
+// on all of them.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ struct Card {
     std::uint64_t process;    // process_id()
     std::uint64_t arena_key;  // of its arena, to be found in the process or fetched through the session
     std::int32_t pid;
-    std::int32_t version;     // TUTTI_VERSION_CODE
+    std::int32_t version;  // TUTTI_VERSION_CODE
 };
 
 /// Time of a message of b bytes: alpha_us + b * us_per_byte.
@@ -53,8 +54,8 @@ class Link {
     /// Names this rank's memory [pointer, pointer + size) for the peer. False if the peer can't see it.
     virtual bool refer(const void* pointer, std::size_t size, Reference& out) = 0;
 
-    /// Where this rank sees memory that the peer has named. Throws tuttiRemoteError if it is gone. Valid within the step
-    /// that asks.
+    /// Where this rank sees memory that the peer has named. Throws tuttiRemoteError if it is gone. Valid within the
+    /// step that asks.
     virtual std::byte* see(Reference reference, std::size_t size) = 0;
 
     /// The peer's page; nullptr if it can't be seen.
@@ -68,15 +69,16 @@ class Transport {
     virtual bool reaches(const Card& self, const Card& peer) const = 0;
     virtual Line cost() const = 0;
 
-    /// Both ranks of a pair connect, in any order; neither waits for the other's call. Throws on failure and after the deadline.
+    /// Both ranks of a pair connect, in any order; neither waits for the other's call. Throws on failure and after the
+    /// deadline.
     virtual std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const = 0;
 };
 
 /// All transports, the most preferred first.
 std::span<const Transport* const> transports();
 
-/// The first transport that reaches peer; only is the name of the only one allowed, or empty. Throws tuttiInvalidUsage that lists
-/// the names if there is none of that name, or tells that it doesn't reach the peer.
+/// The first transport that reaches peer; only is the name of the only one allowed, or empty. Throws tuttiInvalidUsage
+/// that lists the names if there is none of that name, or tells that it doesn't reach the peer.
 const Transport& choose_transport(const Card& self, const Card& peer, std::string_view only);
 
 const Transport& local_transport();

@@ -18,14 +18,17 @@ struct Single {
     float in[64] = {}, out[64] = {};
 };
 
-bool says(const char* word) { return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos; }
+bool says(const char* word) {
+    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
+}
 
 }  // namespace
 
 TEST_CASE("null and misaligned pointers, counts, types, ops and roots are refused by name") {
     Single s;
     const auto all_reduce = [&](const void* in, void* out, size_t count, int type = tuttiFloat32, int op = tuttiSum) {
-        return tuttiAllReduce(in, out, count, static_cast<tuttiDataType_t>(type), static_cast<tuttiRedOp_t>(op), s.comm, nullptr);
+        return tuttiAllReduce(in, out, count, static_cast<tuttiDataType_t>(type), static_cast<tuttiRedOp_t>(op), s.comm,
+                              nullptr);
     };
     REQUIRE(all_reduce(nullptr, s.out, 1) == tuttiInvalidArgument);
     REQUIRE(says("sendbuff is NULL"));
@@ -71,9 +74,10 @@ TEST_CASE("buffers may be equal but not overlap otherwise") {
     REQUIRE_NOTHROW(tutti::harness::run(2, [&](int r) {
         float big[64] = {};
         const auto k = static_cast<size_t>(r);
-        tutti::harness::check(tuttiAllGather(big + r * 32, big, 32, tuttiFloat32, comms[k], nullptr) == tuttiSuccess, "ag");
-        tutti::harness::check(tuttiReduceScatter(big, big + r * 32, 32, tuttiFloat32, tuttiSum, comms[k], nullptr) == tuttiSuccess,
-                              "rs");
+        tutti::harness::check(tuttiAllGather(big + r * 32, big, 32, tuttiFloat32, comms[k], nullptr) == tuttiSuccess,
+                              "ag");
+        tutti::harness::check(
+            tuttiReduceScatter(big, big + r * 32, 32, tuttiFloat32, tuttiSum, comms[k], nullptr) == tuttiSuccess, "rs");
     }));
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }

@@ -14,7 +14,8 @@ TEST_CASE("descriptors pass between all pairs") {
         const auto sessions = join_all(bootstrap::create_identity(flags), ranks);
         harness::run(ranks, [&](int rank) {
             Session& s = *sessions[static_cast<std::size_t>(rank)];
-            for (std::uint64_t key = 0; key < 3; ++key) s.offer(key, make_note(100 * static_cast<std::uint64_t>(rank) + key));
+            for (std::uint64_t key = 0; key < 3; ++key)
+                s.offer(key, make_note(100 * static_cast<std::uint64_t>(rank) + key));
             for (int i = 0; i < ranks; ++i)
                 for (std::uint64_t key = 0; key < 3; ++key) {
                     const Rank peer = (rank + i) % ranks;
@@ -69,7 +70,8 @@ TEST_CASE("descriptors pass between processes") {
     std::vector<RankProcess> all = start_processes(Identity::create(), 4);
     for (int r = 0; r < 4; ++r) CHECK(all[static_cast<std::size_t>(r)].ask(text("offer 1 %d", 40 + r)) == "ok");
     for (int r = 0; r < 4; ++r)
-        for (int p = 0; p < 4; ++p) CHECK(all[static_cast<std::size_t>(r)].ask(text("fetch %d 1", p)) == text("%d", 40 + p));
+        for (int p = 0; p < 4; ++p)
+            CHECK(all[static_cast<std::size_t>(r)].ask(text("fetch %d 1", p)) == text("%d", 40 + p));
     CHECK(all[0].ask("fault 0") == "none");
 }
 

@@ -1,5 +1,5 @@
-// What the fuzzer and the tests do to the parser of frames: whatever the bytes are, it must not crash, read past the end, or
-// accept something that it would write in another way.
+// What the fuzzer and the tests do to the parser of frames: whatever the bytes are, it must not crash, read past the
+// end, or accept something that it would write in another way.
 #pragma once
 
 #include "base/result.hpp"

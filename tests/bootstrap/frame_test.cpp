@@ -23,9 +23,17 @@ Member some_member(Rank rank) {
 }
 
 std::vector<Message> one_of_each() {
-    return {Register{8, some_member(3)}, Parent{some_member(0)}, Settled{}, Attach{8, 3, true}, Welcome{},
-            Record{some_member(3), Bytes(1024, std::byte{7})}, Ask{60000}, Failure{tuttiRemoteError, 2, "rank 2 died"},
-            Left{{1, 2, 3}}, Fetch{7, 1234567890123}, Give{7, true}};
+    return {Register{8, some_member(3)},
+            Parent{some_member(0)},
+            Settled{},
+            Attach{8, 3, true},
+            Welcome{},
+            Record{some_member(3), Bytes(1024, std::byte{7})},
+            Ask{60000},
+            Failure{tuttiRemoteError, 2, "rank 2 died"},
+            Left{{1, 2, 3}},
+            Fetch{7, 1234567890123},
+            Give{7, true}};
 }
 
 Bytes framed(const Message& message) {
@@ -95,7 +103,8 @@ TEST_CASE("random bytes and damaged messages do no harm") {
         const auto all = one_of_each();
         Bytes stream = framed(all[random() % all.size()]);
         append(stream, framed(all[random() % all.size()]));
-        for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) stream[random() % stream.size()] = byte();
+        for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips)
+            stream[random() % stream.size()] = byte();
         if (random() % 4 == 0) stream.resize(random() % stream.size());
         accepted += read_frames(stream);
     }

@@ -30,7 +30,8 @@ Fd knock(const Address& address) {
 }
 
 void put(const Fd& fd, View bytes) {
-    if (send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;  // it is no business of ours if that fails
+    if (send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0)
+        return;  // it is no business of ours if that fails
 }
 
 Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
@@ -114,8 +115,10 @@ TEST_CASE("garbage costs nothing") {
 TEST_CASE("connections that are held half open cost nothing, and end") {
     std::vector<Fd> held;
     CHECK_NOTHROW(join_under([&](const Address& door) {
-        if (held.size() < 400) held.push_back(knock(door));
-        else usleep(1000);
+        if (held.size() < 400)
+            held.push_back(knock(door));
+        else
+            usleep(1000);
     }));
     const Identity identity = create_identity(Meeting::tcp_only);
     const Fd idle = knock(Meeting::of(identity).tcp);

@@ -22,7 +22,8 @@ TEST_CASE("members of one process have everybody's card and descriptors") {
         Session& mine = *s[static_cast<std::size_t>(rank)];
         mine.offer(1, make_note(static_cast<std::uint64_t>(rank)));
         for (Rank peer = 0; peer < 5; ++peer)
-            harness::check(read_note(mine.fetch(peer, 1, within(5s))) == static_cast<std::uint64_t>(peer), "a wrong descriptor");
+            harness::check(read_note(mine.fetch(peer, 1, within(5s))) == static_cast<std::uint64_t>(peer),
+                           "a wrong descriptor");
     });
     s[1]->withdraw(1);
     CHECK_THROWS_AS(s[0]->fetch(1, 1, within(10ms)), Error);

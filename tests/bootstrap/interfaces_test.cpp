@@ -28,13 +28,15 @@ Address ipv6(const char* text, std::uint32_t scope = 0) {
 }
 
 const std::vector<Interface> machine = {
-    {"lo", true, true, ipv4("127.0.0.1")},      {"docker0", true, false, ipv4("172.17.0.1")},
+    {"lo", true, true, ipv4("127.0.0.1")},        {"docker0", true, false, ipv4("172.17.0.1")},
     {"virbr0", true, false, ipv4("192.168.1.1")}, {"eth0", false, false, ipv4("10.0.0.9")},
-    {"eth1", true, false, ipv6("fe80::1", 4)},  {"eth1", true, false, ipv6("2001:db8::1")},
-    {"eth1", true, false, ipv4("10.0.0.1")},    {"ib0", true, false, ipv4("10.1.0.1")},
+    {"eth1", true, false, ipv6("fe80::1", 4)},    {"eth1", true, false, ipv6("2001:db8::1")},
+    {"eth1", true, false, ipv4("10.0.0.1")},      {"ib0", true, false, ipv4("10.1.0.1")},
 };
 
-std::string chosen(const std::string& wish) { return choose_interface(machine, wish).text(); }
+std::string chosen(const std::string& wish) {
+    return choose_interface(machine, wish).text();
+}
 
 }  // namespace
 
@@ -63,7 +65,8 @@ TEST_CASE("an interface that is not there is named together with those that are"
 }
 
 TEST_CASE("IPv6 serves where there is no IPv4, and nothing is chosen where there is nothing") {
-    const std::vector<Interface> v6 = {{"lo", true, true, ipv6("::1")}, {"a", true, false, ipv6("fe80::1", 2)},
+    const std::vector<Interface> v6 = {{"lo", true, true, ipv6("::1")},
+                                       {"a", true, false, ipv6("fe80::1", 2)},
                                        {"b", true, false, ipv6("2001:db8::1")}};
     CHECK(choose_interface(v6, "").text() == "[2001:db8::1]:0");
     CHECK(choose_interface(v6, "a").text() == "[fe80::1%2]:0");

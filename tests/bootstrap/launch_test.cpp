@@ -36,11 +36,14 @@ std::string refusal(std::vector<std::string> variables) {
     }
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 std::vector<std::string> torchrun(int rank, int ranks, const std::string& address = "127.0.0.1") {
-    return {text("RANK=%d", rank), text("WORLD_SIZE=%d", ranks), text("LOCAL_RANK=%d", rank), text("LOCAL_WORLD_SIZE=%d", ranks),
-            "MASTER_ADDR=" + address, "MASTER_PORT=29511"};
+    return {text("RANK=%d", rank),       text("WORLD_SIZE=%d", ranks),
+            text("LOCAL_RANK=%d", rank), text("LOCAL_WORLD_SIZE=%d", ranks),
+            "MASTER_ADDR=" + address,    "MASTER_PORT=29511"};
 }
 
 /// Joins the ranks of a job as processes that read these environments.
@@ -68,13 +71,15 @@ TEST_CASE("every launcher's numbers are read") {
     Launch l = launch(torchrun(3, 8));
     CHECK((l.rank == 3 && l.ranks == 8 && l.local_rank == 3 && l.local_ranks == 8));
     CHECK(l.launcher == "tutti-run or torchrun");
-    l = launch({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
-                "PMIX_NAMESPACE=job7"});
+    l = launch({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=job7"});
     CHECK((l.rank == 1 && l.ranks == 2 && l.local_rank == 1 && l.local_ranks == 2));
     CHECK(l.launcher == "Open MPI");
-    l = launch({"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=0", "SLURM_NTASKS=1"});
+    l = launch(
+        {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=0", "SLURM_NTASKS=1"});
     CHECK((l.rank == 1 && l.ranks == 2 && l.launcher == "MPICH"));
-    const std::vector<std::string> slurm = {"SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=2", "SLURM_NNODES=1", "SLURM_JOB_ID=5"};
+    const std::vector<std::string> slurm = {"SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=2", "SLURM_NNODES=1",
+                                            "SLURM_JOB_ID=5"};
     CHECK(launch(slurm).launcher == "none");  // a batch script, not a step
     auto step = slurm;
     step.push_back("SLURM_STEP_ID=0");
@@ -124,7 +129,9 @@ TEST_CASE("a secret that is none is refused and not repeated") {
 }
 
 TEST_CASE("jobs, users' secrets and repeated calls meet in different places") {
-    const auto place = [](std::vector<std::string> v) { return Meeting::of(launch(std::move(v)).identity).local().text(); };
+    const auto place = [](std::vector<std::string> v) {
+        return Meeting::of(launch(std::move(v)).identity).local().text();
+    };
     // Calls count, so that a second communicator of a process meets elsewhere.
     CHECK(place(torchrun(0, 2)) != place(torchrun(0, 2)));
 }
@@ -133,13 +140,15 @@ TEST_CASE("the ranks of one host meet without a secret or a port") {
     check_job({torchrun(0, 3), torchrun(1, 3), torchrun(2, 3)});
     std::vector<std::vector<std::string>> mpi;
     for (int r = 0; r < 3; ++r)
-        mpi.push_back({text("OMPI_COMM_WORLD_RANK=%d", r), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "PMIX_NAMESPACE=test job"});
-    check_job(mpi);
-    for (int r = 0; r < 3; ++r) mpi[static_cast<std::size_t>(r)] = {text("PMI_RANK=%d", r), "PMI_SIZE=3", "MPI_LOCALNRANKS=3"};
+        mpi.push_back({text("OMPI_COMM_WORLD_RANK=%d", r), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3",
+                       "PMIX_NAMESPACE=test job"});
     check_job(mpi);
     for (int r = 0; r < 3; ++r)
-        mpi[static_cast<std::size_t>(r)] = {text("SLURM_PROCID=%d", r), "SLURM_NTASKS=3", "SLURM_NNODES=2", "SLURM_STEP_NUM_NODES=1",
-                                            "SLURM_JOB_ID=17", "SLURM_STEP_ID=2"};
+        mpi[static_cast<std::size_t>(r)] = {text("PMI_RANK=%d", r), "PMI_SIZE=3", "MPI_LOCALNRANKS=3"};
+    check_job(mpi);
+    for (int r = 0; r < 3; ++r)
+        mpi[static_cast<std::size_t>(r)] = {text("SLURM_PROCID=%d", r), "SLURM_NTASKS=3",  "SLURM_NNODES=2",
+                                            "SLURM_STEP_NUM_NODES=1",   "SLURM_JOB_ID=17", "SLURM_STEP_ID=2"};
     check_job(mpi);
 }
 

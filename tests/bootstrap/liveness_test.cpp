@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <random>
 #include <thread>
 
 #include "base/result.hpp"
@@ -24,6 +25,28 @@ TEST_CASE("a killed process is noticed and named by all") {
         INFO(heard);
         CHECK(heard.starts_with(expected));
         CHECK(heard.ends_with(" died"));
+    }
+}
+
+TEST_CASE("whenever a process is killed, nobody waits for ever") {
+    std::mt19937 random(11);
+    for (int round = 0; round < 8; ++round) {
+        const Identity identity = Identity::create();
+        const auto victim = static_cast<std::size_t>(random() % 6);
+        std::vector<RankProcess> all;
+        for (Rank r = 0; r < 6; ++r) all.emplace_back(identity, r, 6, 3s);
+        usleep(static_cast<useconds_t>(random() % 60'000));
+        all[victim].signal(SIGKILL);
+        for (std::size_t r = 0; r < 6; ++r) {
+            if (r == victim) continue;
+            std::string heard = all[r].hear();
+            if (heard == "joined") heard = all[r].ask("fault 2000");
+            INFO(heard);
+            const std::string dead = text("rank %zu (pid %d", victim, all[victim].pid());
+            // Dead before it arrived: then it is missing.
+            const std::string missing = text("error 8 rank %zu of 6 did not arrive", victim);
+            CHECK((heard.find(dead) != std::string::npos || heard.starts_with(missing)));
+        }
     }
 }
 

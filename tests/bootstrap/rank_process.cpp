@@ -1,5 +1,5 @@
-// A rank in a process of its own. The test program starts itself again with the name of the hidden test below; orders come on
-// descriptor 0, answers go to descriptor 3.
+// A rank in a process of its own. The test program starts itself again with the name of the hidden test below; orders
+// come on descriptor 0, answers go to descriptor 3.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -53,12 +53,16 @@ class Obeyer {
         std::uint64_t a = 0, b = 0;
         words >> verb >> a >> b;
         if (verb == "offer") return session_->offer(a, make_note(b)), "ok";
-        if (verb == "fetch") return text("%llu", static_cast<unsigned long long>(read_note(session_->fetch(static_cast<Rank>(a), b, within(10s)))));
+        if (verb == "fetch")
+            return text("%llu", static_cast<unsigned long long>(
+                                    read_note(session_->fetch(static_cast<Rank>(a), b, within(10s)))));
         if (verb == "raise") return session_->raise({tuttiInternalError, session_->rank(), "raised"}), "ok";
         if (verb == "leave") return session_->leave(), "ok";
         if (verb == "fault") return heard_fault(std::chrono::milliseconds(a));
         if (verb == "left")
-            return eventually([&] { return session_->has_left(static_cast<Rank>(a)); }, std::chrono::milliseconds(b)) ? "yes" : "no";
+            return eventually([&] { return session_->has_left(static_cast<Rank>(a)); }, std::chrono::milliseconds(b))
+                       ? "yes"
+                       : "no";
         return "what?";
     }
 
@@ -169,7 +173,9 @@ std::string RankProcess::hear() {
     return "(silence)";
 }
 
-void RankProcess::signal(int number) const { kill(pid_, number); }
+void RankProcess::signal(int number) const {
+    kill(pid_, number);
+}
 
 int RankProcess::wait() {
     int status = 0;

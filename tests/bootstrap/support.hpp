@@ -17,7 +17,9 @@ namespace tutti::test {
 using namespace std::chrono_literals;
 using bootstrap::Meeting;
 
-inline Deadline within(std::chrono::milliseconds time) { return Clock::now() + time; }
+inline Deadline within(std::chrono::milliseconds time) {
+    return Clock::now() + time;
+}
 
 /// Waits until holds() does, at most that long.
 template <class Condition>

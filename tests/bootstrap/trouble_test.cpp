@@ -10,7 +10,9 @@
 namespace tutti::test {
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 /// Every rank of a job tries to join; what each is told.
 std::vector<std::string> errors_of(const Identity& identity, const std::vector<std::pair<Rank, int>>& ranks,

@@ -1,4 +1,5 @@
-// What goes wrong between ranks: different calls, aborts, ranks that leave, time-outs. None may hang, all must be named.
+// What goes wrong between ranks: different calls, aborts, ranks that leave, time-outs. None may hang, all must be
+// named.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -41,21 +42,33 @@ TEST_CASE("ranks that call different things are told so") {
         std::function<tuttiResult_t(int, float*, float*, tuttiComm_t)> call;
     };
     const Difference differences[] = {
-        {"count", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, r == 1 ? 100 : 99, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"type", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, 100, r == 1 ? tuttiInt32 : tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"op", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, 100, tuttiFloat32, r == 1 ? tuttiMax : tuttiSum, c, nullptr); }},
-        {"root", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiBroadcast(a, b, 100, tuttiFloat32, r == 1 ? 0 : 1, c, nullptr); }},
-        {"collective", [](int r, float* a, float* b, tuttiComm_t c) {
+        {"count",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, r == 1 ? 100 : 99, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"type",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, 100, r == 1 ? tuttiInt32 : tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"op",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, 100, tuttiFloat32, r == 1 ? tuttiMax : tuttiSum, c, nullptr);
+         }},
+        {"root", [](int r, float* a, float* b,
+                    tuttiComm_t c) { return tuttiBroadcast(a, b, 100, tuttiFloat32, r == 1 ? 0 : 1, c, nullptr); }},
+        {"collective",
+         [](int r, float* a, float* b, tuttiComm_t c) {
              return r == 1 ? tuttiBroadcast(a, b, 100, tuttiFloat32, 0, c, nullptr)
-                           : tuttiAllReduce(a, b, 100, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"size of message", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiAllReduce(a, b, r == 1 ? 50000 : 3, tuttiFloat32, tuttiSum, c, nullptr); }},
-        {"root, both waiting", [](int r, float* a, float* b, tuttiComm_t c) {
-             return tuttiBroadcast(a, b, 100, tuttiFloat32, (r + 1) % 3, c, nullptr); }},
+                           : tuttiAllReduce(a, b, 100, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"size of message",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiAllReduce(a, b, r == 1 ? 50000 : 3, tuttiFloat32, tuttiSum, c, nullptr);
+         }},
+        {"root, both waiting",
+         [](int r, float* a, float* b, tuttiComm_t c) {
+             return tuttiBroadcast(a, b, 100, tuttiFloat32, (r + 1) % 3, c, nullptr);
+         }},
     };
     for (const Difference& d : differences) {
         CAPTURE(d.what);
@@ -68,7 +81,8 @@ TEST_CASE("ranks that call different things are told so") {
             tuttiComm_t comm = comms[static_cast<size_t>(r)];
             // A rank may get through the call that differs (it needed nobody's data); the next one tells it.
             tuttiResult_t result = d.call(r, in.data(), mine.data(), comm);
-            if (result == tuttiSuccess) result = tuttiAllReduce(in.data(), mine.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
+            if (result == tuttiSuccess)
+                result = tuttiAllReduce(in.data(), mine.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
             failed += result != tuttiSuccess;
             told += result == tuttiInvalidUsage && mentions(comm, {"calls", ", but rank "});
         });
@@ -77,6 +91,30 @@ TEST_CASE("ranks that call different things are told so") {
         REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
         destroy(comms);
     }
+}
+
+TEST_CASE("with check, nothing moves before all calls are compared") {
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    std::atomic<int> told{0}, untouched{0}, fine{0};
+    harness::run(3, [&](int r) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.check = 1;
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
+        std::vector<float> in(100, 1), out(100, -1);
+        for (int i = 0; i < 3; ++i)
+            fine += tuttiAllReduce(in.data(), out.data(), 100, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess &&
+                    out[99] == 3;
+        out.assign(100, -1);
+        const tuttiResult_t result = tuttiBroadcast(in.data(), out.data(), 100, tuttiFloat32, r == 2, comm, nullptr);
+        told += result == tuttiInvalidUsage && mentions(comm, {"root 0", "root 1", "rank 2"});
+        untouched += out == std::vector<float>(100, -1);
+        tuttiCommDestroy(comm);
+    });
+    REQUIRE(fine == 9);
+    REQUIRE(told == 3);
+    REQUIRE(untouched == 3);
 }
 
 TEST_CASE("abort ends the operations of all ranks, from another thread too") {

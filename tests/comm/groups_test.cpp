@@ -143,19 +143,25 @@ TEST_CASE("average and pre-multiplied sum") {
             std::vector<float> in(count, static_cast<float>(r + 1)), out(count, -1);
             float factor = static_cast<float>(r) * 0.5f;
             tuttiRedOp_t now, later;
-            require_success(tuttiRedOpCreatePreMulSum(&now, &factor, tuttiFloat32, tuttiScalarHostImmediate, comms[r]), "op");
-            require_success(tuttiRedOpCreatePreMulSum(&later, &factor, tuttiFloat32, tuttiScalarDevice, comms[r]), "op");
+            require_success(tuttiRedOpCreatePreMulSum(&now, &factor, tuttiFloat32, tuttiScalarHostImmediate, comms[r]),
+                            "op");
+            require_success(tuttiRedOpCreatePreMulSum(&later, &factor, tuttiFloat32, tuttiScalarDevice, comms[r]),
+                            "op");
             factor = 1;
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr), "mulsum");
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr),
+                            "mulsum");
             harness::check(out == std::vector<float>(count, 0 * 1 + 0.5f * 2 + 1 * 3), "immediate scalar");
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, later, comms[r], nullptr), "mulsum");
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, later, comms[r], nullptr),
+                            "mulsum");
             harness::check(out == std::vector<float>(count, 6), "scalar read at run time");
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comms[r], nullptr), "avg");
+            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comms[r], nullptr),
+                            "avg");
             harness::check(out == std::vector<float>(count, 2), "average");
             require_success(tuttiRedOpDestroy(now, comms[r]), "destroy");
             require_success(tuttiRedOpDestroy(later, comms[r]), "destroy");
             harness::check(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr) ==
-                               tuttiInvalidArgument, "a destroyed op is refused");
+                               tuttiInvalidArgument,
+                           "a destroyed op is refused");
         }
     });
     SUCCEED();

@@ -58,16 +58,25 @@ double combine(const Case& c, int ranks, std::size_t i) {
     for (int r = 1; r < ranks; ++r) {
         const double next = input_value(c, r, i);
         switch (static_cast<int>(c.op)) {
-            case tuttiProd: value *= next; break;
-            case tuttiMax: value = std::max(value, next); break;
-            case tuttiMin: value = std::min(value, next); break;
-            default: value += next;
+            case tuttiProd:
+                value *= next;
+                break;
+            case tuttiMax:
+                value = std::max(value, next);
+                break;
+            case tuttiMin:
+                value = std::min(value, next);
+                break;
+            default:
+                value += next;
         }
     }
     return value;
 }
 
-bool is_integer(tuttiDataType_t type) { return type <= tuttiUint64; }
+bool is_integer(tuttiDataType_t type) {
+    return type <= tuttiUint64;
+}
 
 struct Sizes {
     std::size_t in, out;
@@ -77,31 +86,45 @@ struct Sizes {
 Sizes sizes_of(const Case& c, int rank, int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     switch (c.what) {
-        case Case::What::all_reduce: return {c.count, c.count, true, true};
-        case Case::What::reduce_scatter: return {c.count * n, c.count, true, true};
-        case Case::What::all_gather: return {c.count, c.count * n, true, true};
-        case Case::What::broadcast: return {c.count, c.count, rank == c.root, true};
-        case Case::What::reduce: return {c.count, c.count, true, rank == c.root};
+        case Case::What::all_reduce:
+            return {c.count, c.count, true, true};
+        case Case::What::reduce_scatter:
+            return {c.count * n, c.count, true, true};
+        case Case::What::all_gather:
+            return {c.count, c.count * n, true, true};
+        case Case::What::broadcast:
+            return {c.count, c.count, rank == c.root, true};
+        case Case::What::reduce:
+            return {c.count, c.count, true, rank == c.root};
     }
     return {};
 }
 
 double expected(const Case& c, int rank, int ranks, std::size_t i) {
     switch (c.what) {
-        case Case::What::reduce_scatter: return combine(c, ranks, static_cast<std::size_t>(rank) * c.count + i);
-        case Case::What::all_gather: return input_value(c, static_cast<int>(i / c.count), i % c.count);
-        case Case::What::broadcast: return input_value(c, c.root, i);
-        default: return combine(c, ranks, i);
+        case Case::What::reduce_scatter:
+            return combine(c, ranks, static_cast<std::size_t>(rank) * c.count + i);
+        case Case::What::all_gather:
+            return input_value(c, static_cast<int>(i / c.count), i % c.count);
+        case Case::What::broadcast:
+            return input_value(c, c.root, i);
+        default:
+            return combine(c, ranks, i);
     }
 }
 
 tuttiResult_t call(const Case& c, const void* in, void* out, tuttiComm_t comm, tuttiStream_t stream) {
     switch (c.what) {
-        case Case::What::all_reduce: return tuttiAllReduce(in, out, c.count, c.type, c.op, comm, stream);
-        case Case::What::reduce_scatter: return tuttiReduceScatter(in, out, c.count, c.type, c.op, comm, stream);
-        case Case::What::all_gather: return tuttiAllGather(in, out, c.count, c.type, comm, stream);
-        case Case::What::broadcast: return tuttiBroadcast(in, out, c.count, c.type, c.root, comm, stream);
-        case Case::What::reduce: return tuttiReduce(in, out, c.count, c.type, c.op, c.root, comm, stream);
+        case Case::What::all_reduce:
+            return tuttiAllReduce(in, out, c.count, c.type, c.op, comm, stream);
+        case Case::What::reduce_scatter:
+            return tuttiReduceScatter(in, out, c.count, c.type, c.op, comm, stream);
+        case Case::What::all_gather:
+            return tuttiAllGather(in, out, c.count, c.type, comm, stream);
+        case Case::What::broadcast:
+            return tuttiBroadcast(in, out, c.count, c.type, c.root, comm, stream);
+        case Case::What::reduce:
+            return tuttiReduce(in, out, c.count, c.type, c.op, c.root, comm, stream);
     }
     return tuttiInternalError;
 }

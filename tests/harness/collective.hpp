@@ -18,8 +18,8 @@ struct Case {
     tuttiRedOp_t op = tuttiSum;
     int root = 0;
     Where where = Where::out_of_place;
-    bool mapped = false;      // buffers of tuttiMemAlloc
-    std::size_t shift = 0;    // elements that the buffers start after an aligned address
+    bool mapped = false;    // buffers of tuttiMemAlloc
+    std::size_t shift = 0;  // elements that the buffers start after an aligned address
 };
 
 const char* name_of(Case::What what);

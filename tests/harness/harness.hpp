@@ -1,5 +1,6 @@
-// Ranks as threads: run(n, f) calls f(rank) on n threads and rethrows the first failure on the caller's thread. Catch2's macros
-// are not thread safe, so what runs on ranks throws (std::runtime_error, or check()) instead of REQUIREing.
+// Ranks as threads: run(n, f) calls f(rank) on n threads and rethrows the first failure on the caller's thread.
+// Catch2's macros are not thread safe, so what runs on ranks throws (std::runtime_error, or check()) instead of
+// REQUIREing.
 #pragma once
 
 #include <functional>

@@ -69,14 +69,16 @@ class Table(unittest.TestCase):
         done = perf("all_reduce", "-b", "8", "-e", "8", "-n", "2")
         lines = [line for line in done.stdout.splitlines() if line]
         head = next(line for line in lines if line.startswith("#       size"))
-        self.assertEqual(head.rstrip(), "#       size         count      type   redop    root     time   algbw   busbw  "
+        self.assertEqual(head.rstrip(),
+                         "#       size         count      type   redop    root     time   algbw   busbw  "
                          "#wrong     time   algbw   busbw  #wrong")
         row = next(line for line in lines if not line.startswith("#"))
         self.assertRegex(row, "^           8             2     float     sum      -1  ")
 
     def test_counts(self):
         for collective, count in (("reduce_scatter", "64"), ("all_gather", "64"), ("broadcast", "256")):
-            self.assertEqual(rows(perf(collective, "-b", "1K", "-e", "1K", "-t", "4", "-n", "1"))[0][:2], ["1024", count])
+            row = rows(perf(collective, "-b", "1K", "-e", "1K", "-t", "4", "-n", "1"))[0]
+            self.assertEqual(row[:2], ["1024", count])
 
     def test_roots_ops_and_types(self):
         done = perf("reduce", "-b", "64", "-e", "64", "-t", "2", "-n", "1", "-r", "-1", "-o", "all", "-d", "all")
@@ -88,7 +90,8 @@ class Table(unittest.TestCase):
         self.assertEqual(rows(perf("all_reduce", "-b", "8", "-e", "8", "-c", "0", "-n", "1"))[0][8], "N/A")
 
     def test_more_columns(self):
-        done = perf("all_reduce", "-b", "8", "-e", "8", "-t", "3", "-n", "3", "-I", "1", "--error", "-S", "1", "-d", "half")
+        done = perf("all_reduce", "-b", "8", "-e", "8", "-t", "3", "-n", "3", "-I", "1",
+                    "--error", "-S", "1", "-d", "half")
         self.assertEqual(len(rows(done)[0]), 13 + 2 * 5 + 2)
 
     def test_ways_to_have_four_ranks(self):

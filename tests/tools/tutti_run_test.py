@@ -84,7 +84,8 @@ class Output(unittest.TestCase):
         self.assertLessEqual(set(done.stdout.splitlines()), {f"[{r}] abcdefghij" for r in range(4)})
 
     def test_reader_that_leaves(self):
-        done = subprocess.run(["sh", "-c", f"'{TUTTI_RUN}' -n 2 --prefix yes | head -n 1"], capture_output=True, text=True,
+        done = subprocess.run(["sh", "-c", f"'{TUTTI_RUN}' -n 2 --prefix yes | head -n 1"],
+                              capture_output=True, text=True,
                               timeout=30)
         self.assertRegex(done.stdout, r"^\[[01]\] y\n$")
 

@@ -9,8 +9,8 @@
 #include "transport/regions.hpp"
 
 using namespace tutti;
-using harness::LinkedPair;
 using harness::join;
+using harness::LinkedPair;
 
 namespace {
 
@@ -58,7 +58,8 @@ void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
     for (std::uint32_t m = 0; m < messages; ++m) {
         wait_until([&] { return receiver.ready(); });
         const Cell& cell = receiver.cell();
-        harness::check(cell.bytes == sizes[m % std::size(sizes)] && cell.signature == 1000 + m, "a message out of order");
+        harness::check(cell.bytes == sizes[m % std::size(sizes)] && cell.signature == 1000 + m,
+                       "a message out of order");
         const std::byte* from = cell.kind == Kind::inlined ? cell.payload : receiver.slot();
         for (std::size_t i = 0; i < cell.bytes; ++i)
             harness::check(from[i] == pattern(m, i, lane), "a message with wrong contents");

@@ -102,7 +102,8 @@ std::string call_text(const Call& call) {
     static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
     if (call.signature == 0) return "nothing yet";
     std::string out(name_of(call.collective));
-    out += text("(count %llu, %s", static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str());
+    out +=
+        text("(count %llu, %s", static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str());
     if (reduces(call.collective)) out += std::string(", ") + ops[call.op % 6];
     if (has_root(call.collective)) out += text(", root %d", call.root);
     if (call.collective == Collective::send) out += text(", to %d", call.root);

@@ -1,5 +1,5 @@
-// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of lanes, programs and ranks:
-// progress() goes as far as it can and returns.
+// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of lanes, programs and
+// ranks: progress() goes as far as it can and returns.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,8 @@ struct BoundProgram {
     static BoundProgram bind(Program program, bool pull_safe, bool push_safe);
 };
 
-/// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles of `tile`.
+/// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles
+/// of `tile`.
 struct Job {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;

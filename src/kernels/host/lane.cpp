@@ -8,9 +8,15 @@ namespace tutti {
 
 HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
                    std::vector<Connection> from)
-    : bound_(bound), page_(page), number_(number), to_(std::move(to)), from_(std::move(from)),
-      step_list_(bound.program.steps.data()), operand_list_(bound.program.operands.data()),
-      steps_(static_cast<std::uint32_t>(bound.program.steps.size())), outgoing_(to_.size()) {
+    : bound_(bound),
+      page_(page),
+      number_(number),
+      to_(std::move(to)),
+      from_(std::move(from)),
+      step_list_(bound.program.steps.data()),
+      operand_list_(bound.program.operands.data()),
+      steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
+      outgoing_(to_.size()) {
     to_wake_.reserve(to_.size() + from_.size());
 }
 
@@ -30,7 +36,8 @@ void HostLane::start(const Job& job, std::byte* scratch) {
 
 bool HostLane::progress() {
     const Cursor before = cursor_;
-    if (cursor_.tile < tiles_ && !advance(*this, cursor_)) return cursor_.tile != before.tile || cursor_.step != before.step;
+    if (cursor_.tile < tiles_ && !advance(*this, cursor_))
+        return cursor_.tile != before.tile || cursor_.step != before.step;
     finished_ = settled();
     return finished_ || cursor_.tile != before.tile;
 }
@@ -68,13 +75,15 @@ std::byte* HostLane::slice(const Operand& operand) const {
 
 std::size_t HostLane::length(std::uint32_t column) const {
     const std::size_t begin = column * job_->block + tile_offset_;
-    const std::size_t end = std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
+    const std::size_t end =
+        std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
     return begin < end ? end - begin : 0;
 }
 
 void HostLane::begin_tile(std::uint32_t tile) {
-    tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
-                   job_->tile;
+    tile_offset_ =
+        (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
+        job_->tile;
     if (!job_->by_reference || !bound_.push_safe) return;
     for (const BoundProgram::Landable& l : bound_.landables) {
         const std::size_t bytes = length(l.column) * element_;
@@ -94,8 +103,9 @@ void HostLane::begin_step(const Step& step) {
     sinks_are_users_ = true;
 }
 
-/// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its buffers
-/// back to its user, and not begin if it has. The peer closes first and looks at `touching` then (communicator.cpp).
+/// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
+/// buffers back to its user, and not begin if it has. The peer closes first and looks at `touching` then
+/// (communicator.cpp).
 void HostLane::touch(const Connection& connection) {
     RankPage* page = connection.link->page();
     if (!touching_) {
@@ -113,7 +123,8 @@ void HostLane::touch(const Connection& connection) {
 
 void HostLane::load(const Operand& operand) {
     if (operand.place != Place::peer) {
-        if (operand.place == Place::input && job_->scalar != nullptr) scaled_source_ = static_cast<int>(sources_.size());
+        if (operand.place == Place::input && job_->scalar != nullptr)
+            scaled_source_ = static_cast<int>(sources_.size());
         sources_.push_back(slice(operand));
         return;
     }
@@ -121,8 +132,12 @@ void HostLane::load(const Operand& operand) {
     const Cell& cell = c.receiver->cell();
     if (cell.signature != job_->call.signature || cell.bytes != bytes_) mismatch(c);
     switch (cell.kind) {
-        case Kind::inlined: sources_.push_back(cell.payload); return;
-        case Kind::slot: sources_.push_back(c.receiver->slot()); return;
+        case Kind::inlined:
+            sources_.push_back(cell.payload);
+            return;
+        case Kind::slot:
+            sources_.push_back(c.receiver->slot());
+            return;
         case Kind::reference:
             touch(c);
             sources_.push_back(c.link->see(cell.reference, bytes_));
@@ -167,7 +182,8 @@ void HostLane::store(const Operand& operand) {
         return;
     }
     if (job_->by_reference) {
-        // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches itself.
+        // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
+        // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
         if (landing != nullptr) {
             touch(c);
@@ -233,9 +249,10 @@ void HostLane::mismatch(const Connection& c) const {
     if (cell.signature == job_->call.signature)
         fail(tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
              bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
-    fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
-         "with the same count, type, op and root", bound_.program.rank, call_text(job_->call).c_str(), c.peer,
-         call_text(theirs).c_str());
+    fail(tuttiInvalidUsage,
+         "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
+         "with the same count, type, op and root",
+         bound_.program.rank, call_text(job_->call).c_str(), c.peer, call_text(theirs).c_str());
 }
 
 }  // namespace tutti

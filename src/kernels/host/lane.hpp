@@ -10,10 +10,11 @@ namespace tutti {
 
 class HostLane {
   public:
-    HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to, std::vector<Connection> from);
+    HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
+             std::vector<Connection> from);
 
     void start(const Job& job, std::byte* scratch);  // job lives until it is finished
-    bool progress();  // true if anything moved
+    bool progress();                                 // true if anything moved
     bool finished() const { return finished_; }
     HostExecution::Blocked blocked_on() const;
 

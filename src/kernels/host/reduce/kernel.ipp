@@ -212,8 +212,8 @@ void reduce_as(const Reduction& r) {
     if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) return copy(r, size);
     if (size < 16) return run_tiny<F, op>(r, size);
     if (r.scaled_source < 0) {
-        // Code of their own for what gradients are made of; the product of all types, operations and numbers of sources would
-        // take minutes to compile and megabytes to keep.
+        // Code of their own for what gradients are made of; the product of all types, operations and numbers of sources
+        // would take minutes to compile and megabytes to keep.
         if constexpr (F::is_common)
             if (r.source_count == 2) return run<F, Few<F, op, 2>>(r, size);
         if constexpr (F::is_common && many_streams && op == ReduceOp::sum) {
