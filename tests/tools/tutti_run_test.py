@@ -165,9 +165,8 @@ class Signals(unittest.TestCase):
             self.assertFalse(any(map(alive, pids)))
 
     def test_ranks_that_handle_it(self):
-        job, _ = self.start_and_learn_pids("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
-        for _ in range(2):
-            job.stdout.readline()
+        job = start("-n", "2", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+        self.assertEqual([job.stdout.readline() for _ in range(2)], 2 * ["ready\n"])
         job.send_signal(signal.SIGTERM)
         code, out, _ = self.finish(job)
         self.assertEqual((code, out), (0, "bye\nbye\n"))
