@@ -11,11 +11,21 @@ namespace {
 constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phases move less
 constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
 constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
-constexpr std::size_t tile_bytes = 128 * 1024;
-constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowledgement costs more than a copy
+constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
-static_assert(tile_bytes <= slot_bytes);
+/// Bytes of a message and lanes. What is under way between all pairs, ranks^2 * slot_depth * tile * lanes, must stay in
+/// the caches: with 8 ranks, tiles of 128 KiB on 4 lanes took twice as long as these.
+struct Flight {
+    std::size_t tile;
+    int lanes;
+};
+constexpr Flight flight_of(int ranks) {
+    return ranks <= 4 ? Flight{64 * 1024, 2} : Flight{32 * 1024, 1};
+}
+
+static_assert(flight_of(2).tile <= slot_bytes && flight_of(2).lanes <= collective_lanes);
+static_assert(flight_of(8).tile >= reference_bytes);
 
 }  // namespace
 
@@ -48,14 +58,14 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
 }
 
 Cut cut(std::size_t count, std::size_t element, int columns, int ranks) {
-    (void)ranks;
+    const Flight flight = flight_of(ranks);
     Cut c{};
     const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
     const auto parts = static_cast<std::size_t>(columns);
     c.block = parts == 1 ? count : ((count + parts - 1) / parts + line - 1) / line * line;
-    c.tile = std::min(c.block, tile_bytes / element);
+    c.tile = std::min(c.block, flight.tile / element);
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
-    c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, collective_lanes));
+    c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
     c.by_reference = c.tile * element >= reference_bytes;
     c.streaming = count * element >= streaming_bytes;
     return c;
