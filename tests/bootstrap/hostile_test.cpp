@@ -206,7 +206,11 @@ TEST_CASE("a recorded handshake is of no use") {
     });
     std::vector<std::shared_ptr<Session>> s(3);
     std::thread first([&] { s[2] = join(through.identity(), 2, 3); });
-    usleep(100'000);
+    for (int looks = 0; looks < 1000; ++looks) {  // until rank 2 has said all that it says before the others come
+        usleep(10'000);
+        const std::lock_guard lock(guard);
+        if (recording.size() > 200) break;
+    }
     // Before the job is complete: a second rank 2 would end it, if it were believed.
     const Fd thief = knock(m.tcp);
     {
