@@ -39,7 +39,7 @@ TUTTI_INLINE Vector<T, bytes> extreme_float(Vector<T, bytes> a, Vector<T, bytes>
     using Mask = decltype(a < b);
     // The same number twice, unless it is a zero: then each is the other one, and the sign tells.
     const Mask both = op == ReduceOp::max ? bits<Mask>(ab) & bits<Mask>(ba) : bits<Mask>(ab) | bits<Mask>(ba);
-    return (a != a) | (b != b) ? a + b : bits<V>(both);
+    return ((a != a) | (b != b)) ? a + b : bits<V>(both);
 }
 
 template <ReduceOp op, class T, int bytes>

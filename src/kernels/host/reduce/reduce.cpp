@@ -1,6 +1,10 @@
 // Which variant reduce() is, decided on its first call.
 #include "kernels/reduce.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 
 #include "kernels/host/reduce/variants.hpp"
@@ -13,8 +17,12 @@ bool always() {
 }
 
 #if defined(__x86_64__)
+bool has_f16c() {  // which clang 14 does not know by that name
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && has_f16c();
 }
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <utility>
+
 #define TUTTI_INLINE [[gnu::always_inline]] inline
 
 namespace tutti {
@@ -20,16 +22,20 @@ using Vector = typename VectorOf<T, bytes>::type;
 template <int bytes>
 using Bytes = Vector<uint8_t, bytes>;
 
+// Of any alignment. Not memcpy, which GCC 12 splits into 16 bytes each for AVX2.
+template <class T>
+struct [[gnu::packed, gnu::may_alias]] Unaligned {
+    T value;
+};
+
 template <class T>
 TUTTI_INLINE T load(const void* from) {
-    T value;
-    __builtin_memcpy(&value, from, sizeof value);
-    return value;
+    return static_cast<const Unaligned<T>*>(from)->value;
 }
 
 template <class T>
 TUTTI_INLINE void store(void* to, const T& value) {
-    __builtin_memcpy(to, &value, sizeof value);
+    static_cast<Unaligned<T>*>(to)->value = value;
 }
 
 template <class To, class From>
@@ -40,11 +46,10 @@ TUTTI_INLINE To bits(const From& from) {
     return to;
 }
 
-// Numbers from 0 to n - 1 as a pack (std::make_index_sequence, without its header).
 template <int... i>
-struct Indices {};
+using Indices = std::integer_sequence<int, i...>;
 template <int n>
-using IndicesTo = Indices<__integer_pack(n)...>;
+using IndicesTo = std::make_integer_sequence<int, n>;
 
 template <int from, int... i, class V>
 TUTTI_INLINE auto some_of(V v, Indices<i...>) {
@@ -65,6 +70,17 @@ TUTTI_INLINE auto joined(V low, V high, Indices<i...>) {
 template <class V>
 TUTTI_INLINE auto joined(V low, V high) {
     return joined(low, high, IndicesTo<2 * sizeof(V) / sizeof(low[0])>());
+}
+
+// Of 16 bytes as two words, because vectors of 8 bytes are foreign to GCC.
+TUTTI_INLINE Vector<uint16_t, 8> low_half(Vector<uint16_t, 16> v) {
+    return bits<Vector<uint16_t, 8>>(bits<Vector<uint64_t, 16>>(v)[0]);
+}
+TUTTI_INLINE Vector<uint16_t, 8> high_half(Vector<uint16_t, 16> v) {
+    return bits<Vector<uint16_t, 8>>(bits<Vector<uint64_t, 16>>(v)[1]);
+}
+TUTTI_INLINE Vector<uint16_t, 16> joined(Vector<uint16_t, 8> low, Vector<uint16_t, 8> high) {
+    return bits<Vector<uint16_t, 16>>(Vector<uint64_t, 16>{bits<uint64_t>(low), bits<uint64_t>(high)});
 }
 
 TUTTI_INLINE bool aligned(const void* p, size_t bytes) {
