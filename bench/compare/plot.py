@@ -6,7 +6,7 @@ from verdict import named
 
 COLOURS = {"Tutti private": "#0b6e4f", "Tutti mapped": "#5cb85c", "Open MPI": "#c0392b", "MPICH": "#e67e22",
            "Gloo": "#7d3c98"}
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 460, 360, 64, 40, 48, 30
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 460, 360, 84, 40, 48, 30
 
 
 def svg(results):
@@ -40,7 +40,7 @@ def panel(results, ranks, offset):
         parts.append(f'<line x1="{x(sizes[0]):.1f}" x2="{x(sizes[-1]):.1f}" y1="{y(10 ** power):.1f}" '
                      f'y2="{y(10 ** power):.1f}" stroke="#ddd"/>')
         parts.append(text(offset + LEFT - 6, y(10 ** power) + 4, f"{10 ** power:g} us", "end"))
-    parts += [text(x(size), TOP + HEIGHT + 18, named(size)) for size in sizes]
+    parts += [text(x(size), TOP + HEIGHT + 18 + 14 * (index % 2), named(size)) for index, size in enumerate(sizes)]
     for index, (library, colour) in enumerate(COLOURS.items()):
         points = sorted((row["bytes"], row["us"]) for row in rows if row["library"] == library)
         if not points:

@@ -27,23 +27,21 @@ class Patience {
     }
     void reset() {
         if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
-        futile_ = false;
-        looks_ = 0;
+        futile_ = started_ = false;
+        looks_ = yields_ = 0;
     }
 
     /// False when it is time to sleep.
     bool stay_awake() {
-        if (looks_++ == 0) {
+        if (spin_.count() != 0 && yields_ == 0 && ++looks_ % looks_per_clock != 0) {
+            cpu_relax();
+            return true;
+        }
+        if (!started_) {
+            started_ = true;
             start_ = Clock::now();
-            yields_ = 0;
         }
-        if (yields_ == 0) {
-            if (spin_.count() != 0 && looks_ % 64 != 0) {
-                cpu_relax();
-                return true;
-            }
-            if (spin_.count() != 0 && Clock::now() - start_ < spin_) return true;
-        }
+        if (yields_ == 0 && Clock::now() - start_ < spin_) return true;
         sched_yield();
         if (++yields_ % 8 != 0) return true;
         const auto waited = Clock::now() - start_;
@@ -55,16 +53,17 @@ class Patience {
         }
         return waited < yield_until_;
     }
-    std::chrono::nanoseconds waited() const { return Clock::now() - start_; }
+    std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
+    static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
     static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
     static constexpr microseconds shortest_trust{2}, longest_trust{50};
 
     microseconds& trust_;
     std::chrono::nanoseconds spin_{}, yield_until_{};
     unsigned looks_ = 0, yields_ = 0;
-    bool futile_ = false;
+    bool futile_ = false, started_ = false;
     Deadline start_{};
 };
 

@@ -1,18 +1,22 @@
-// The step loop, written once. A Machine knows how to wait, load, store, reduce and publish: the host's is in
-// host/executor.cpp; a GPU's is compiled from this same file.
+// The step loop, written once. A Machine knows how to wait, load, store, reduce and publish: the host's is HostLane,
+// one thread; the GPU's is cuda/machine.hpp, the threads of a block, all of which run this loop side by side.
 //
 // Machine:
-//   tiles(), steps(), step(i), operand(i)        the bound program: a peer's index is that of its connection
-//   begin_tile(t)                                once, before the first step of a tile
-//   arrived(c), writable(c)                      a message is there / a cell is free; false: would block
-//   load(operand), store(operand)                choose where sources and sinks lie
-//   reduce(step)                                 sinks <- op(sources)
-//   commit(c), release(c)                        publish a message / give the credit back
-//   end_step(step)                               wake whoever waits for what was just published
+//   tiles(), steps(), step(i)     the bound program: a peer's index is that of its connection
+//   begin_tile(t)                 once, before the first step of a tile
+//   ready(step, seen)             what the step receives is there, and there is room for what it sends; false: would
+//                                 block. seen: operands that need not be looked at again
+//   begin_step(step)
+//   each(begin, end, f)           f(i) for operands [begin, end): one after the other, or shared among the threads
+//   load(i), store(i)             choose where sources and sinks lie
+//   reduce(step)                  sinks <- op(sources)
+//   commit(i), release(i)         publish a message / give the credit back, where operand i is a peer
+//   end_step(step)                wake whoever waits for what was just published
 #pragma once
 
 #include <cstdint>
 
+#include "base/device.hpp"
 #include "schedule/program.hpp"
 
 namespace tutti {
@@ -27,27 +31,20 @@ struct Cursor {
 
 /// Runs until the work is done (true) or must wait for a peer (false); call it again then.
 template <class Machine>
-bool advance(Machine& machine, Cursor& at) {
+TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
     for (; at.tile < machine.tiles(); ++at.tile) {
         if (!at.in_tile) machine.begin_tile(at.tile);
         at.in_tile = true;
         for (; at.step < machine.steps(); ++at.step, at.operand = 0) {
             const Step& step = machine.step(at.step);
-            for (; at.operand < step.sources + step.sinks; ++at.operand) {
-                const Operand& o = machine.operand(step.first + at.operand);
-                if (o.place != Place::peer) continue;
-                const bool ready = at.operand < step.sources ? machine.arrived(o.index) : machine.writable(o.index);
-                if (!ready) return false;
-            }
+            if (!machine.ready(step, at.operand)) return false;
             const std::uint32_t sinks = step.first + step.sources, end = sinks + step.sinks;
             machine.begin_step(step);
-            for (std::uint32_t i = step.first; i < sinks; ++i) machine.load(machine.operand(i));
-            for (std::uint32_t i = sinks; i < end; ++i) machine.store(machine.operand(i));
+            machine.each(step.first, sinks, [&](std::uint32_t i) { machine.load(i); });
+            machine.each(sinks, end, [&](std::uint32_t i) { machine.store(i); });
             machine.reduce(step);
-            for (std::uint32_t i = sinks; i < end; ++i)
-                if (machine.operand(i).place == Place::peer) machine.commit(machine.operand(i).index);
-            for (std::uint32_t i = step.first; i < sinks; ++i)
-                if (machine.operand(i).place == Place::peer) machine.release(machine.operand(i).index);
+            machine.each(sinks, end, [&](std::uint32_t i) { machine.commit(i); });
+            machine.each(step.first, sinks, [&](std::uint32_t i) { machine.release(i); });
             machine.end_step(step);
         }
         at.step = 0;

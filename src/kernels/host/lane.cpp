@@ -93,6 +93,16 @@ void HostLane::begin_tile(std::uint32_t tile) {
     }
 }
 
+bool HostLane::ready(const Step& step, std::uint32_t& seen) {
+    for (; seen < step.sources + step.sinks; ++seen) {
+        const Operand& o = operand_list_[step.first + seen];
+        if (o.place != Place::peer) continue;
+        const auto c = static_cast<std::size_t>(o.index);
+        if (!(seen < step.sources ? from_[c].receiver->ready() : to_[c].sender->ready(needs_slots_))) return false;
+    }
+    return true;
+}
+
 void HostLane::begin_step(const Step& step) {
     current_ = &step;
     elements_ = length(step.column);
@@ -121,7 +131,8 @@ void HostLane::touch(const Connection& connection) {
     }
 }
 
-void HostLane::load(const Operand& operand) {
+void HostLane::load(std::uint32_t i) {
+    const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
         if (operand.place == Place::input && job_->scalar != nullptr)
             scaled_source_ = static_cast<int>(sources_.size());
@@ -168,7 +179,8 @@ const std::byte* HostLane::shareable_slice(const Step& step) const {
     return sink != nullptr ? slice(*sink) : nullptr;
 }
 
-void HostLane::store(const Operand& operand) {
+void HostLane::store(std::uint32_t i) {
+    const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
         sinks_.push_back(slice(operand));
         return;
@@ -221,16 +233,20 @@ void HostLane::reduce(const Step& step) {
     tutti::reduce(r);
 }
 
-void HostLane::commit(int to) {
-    const Connection& c = to_[static_cast<std::size_t>(to)];
-    const Outgoing& out = outgoing_[static_cast<std::size_t>(to)];
+void HostLane::commit(std::uint32_t i) {
+    const Operand& operand = operand_list_[i];
+    if (operand.place != Place::peer) return;
+    const Connection& c = to_[static_cast<std::size_t>(operand.index)];
+    const Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
     if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
     c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes_), job_->call.signature);
     to_wake_.push_back(&c);
 }
 
-void HostLane::release(int from) {
-    const Connection& c = from_[static_cast<std::size_t>(from)];
+void HostLane::release(std::uint32_t i) {
+    const Operand& operand = operand_list_[i];
+    if (operand.place != Place::peer) return;
+    const Connection& c = from_[static_cast<std::size_t>(operand.index)];
     c.receiver->release();
     to_wake_.push_back(&c);
 }

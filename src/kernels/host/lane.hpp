@@ -22,16 +22,18 @@ class HostLane {
     std::uint32_t tiles() const { return tiles_; }
     std::uint32_t steps() const { return steps_; }
     const Step& step(std::uint32_t i) const { return step_list_[i]; }
-    const Operand& operand(std::uint32_t i) const { return operand_list_[i]; }
     void begin_tile(std::uint32_t tile);
-    bool arrived(int from) { return from_[static_cast<std::size_t>(from)].receiver->ready(); }
-    bool writable(int to) { return to_[static_cast<std::size_t>(to)].sender->ready(needs_slots_); }
+    bool ready(const Step& step, std::uint32_t& seen);
     void begin_step(const Step& step);
-    void load(const Operand& operand);
-    void store(const Operand& operand);
+    template <class F>
+    void each(std::uint32_t begin, std::uint32_t end, F&& f) {
+        for (std::uint32_t i = begin; i < end; ++i) f(i);
+    }
+    void load(std::uint32_t i);
+    void store(std::uint32_t i);
     void reduce(const Step& step);
-    void commit(int to);
-    void release(int from);
+    void commit(std::uint32_t i);
+    void release(std::uint32_t i);
     void end_step(const Step& step);
 
   private:
