@@ -142,13 +142,17 @@ typedef struct {
     const char* algorithm; /* name of the only algorithm to use, where it fits; see `tutti-plan list` */
     const char* transport; /* name of the only transport to use: "local", "shm" */
     const char* commName;  /* for messages; copied */
+    int device;            /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU. All ranks of a
+                              communicator are on GPUs, or none */
 } tuttiConfig_t;
+
+#define TUTTI_DEVICE_CPU (-1)
 
 #define TUTTI_CONFIG_MAGIC 0x54555454u
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
     {                                                                                                    \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL                                                            \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT                                           \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */
@@ -162,7 +166,8 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, t
                                                 const tuttiConfig_t* config);
 
 /* Makes a communicator whose `nranks` ranks all live in this process. comms: array of nranks handles, written on
- * success. devices: NULL for CPU ranks. */
+ * success. devices: NULL for CPU ranks, else nranks numbers of CUDA devices, one for each rank; ranks may share a
+ * device. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices);
 
 /* Joins the communicator that a launcher describes: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and

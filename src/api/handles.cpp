@@ -46,6 +46,7 @@ tuttiComm_t new_handle(CommunicatorPtr comm) {
     auto handle = std::make_unique<tuttiComm>();
     handle->turnstile = comm->turnstile();
     handle->checks = comm->options().check;
+    handle->on_gpu = comm->gpu() != nullptr;
     handle->comm = std::move(comm);
     std::lock_guard lock(mutex);
     all->push_back(std::move(handle));

@@ -28,6 +28,7 @@ struct tuttiComm {
     std::mutex mutex;
     bool finalized = false;
     bool checks = false;  // Options::check
+    bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
 };
 

@@ -52,7 +52,7 @@ Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communic
 tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
-        if (stream == nullptr && !Group::is_open() && !h.checks) {  // here and now: how small messages go
+        if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // here and now: how small messages go
             Turn turn(*h.turnstile);
             const Operation operation = prepare(arguments, h, h.comm.get());
             if (is_pair(operation) && operation.root == h.comm->rank())
@@ -63,15 +63,17 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         }
         CommunicatorPtr comm = communicator(handle);
         const Operation operation = prepare(arguments, h, comm.get());
-        StreamPtr queue = stream_of(stream);
+        StreamPtr queue = h.on_gpu ? nullptr : stream_of(stream);
         if (operation.count == 0) return;
+        const Rank rank = comm->rank();
+        Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
         if (Group::is_open())
-            Group::mine().add({std::move(comm), std::move(queue), operation});
-        else if (is_pair(operation) && operation.root == comm->rank())
+            Group::mine().add(std::move(issued));
+        else if (is_pair(operation) && operation.root == rank)
             fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
                  operation.root);
         else
-            issue({{std::move(comm), std::move(queue), operation}});
+            issue({std::move(issued)});
     });
 }
 
@@ -178,9 +180,8 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
 tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices) {
     return guarded([&] {
         check_ranks("tuttiCommInitAll", comms, nranks);
-        if (devices != nullptr)
-            fail(tuttiInvalidArgument, "tuttiCommInitAll: devices must be NULL: this build has CPU ranks only");
-        std::vector<std::unique_ptr<Communicator>> all = Communicator::in_process(nranks, Options::from(nullptr));
+        const std::span<const int> gpus(devices, devices == nullptr ? 0 : static_cast<std::size_t>(nranks));
+        std::vector<std::unique_ptr<Communicator>> all = Communicator::in_process(nranks, Options::from(nullptr), gpus);
         for (std::size_t rank = 0; rank < all.size(); ++rank) comms[rank] = new_handle(std::move(all[rank]));
     });
 }
@@ -237,7 +238,15 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
     return guarded([&] {
         if (asyncError == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetAsyncError: asyncError is NULL");
-        const std::optional<Fault> fault = communicator(comm)->fault();
+        CommunicatorPtr c = communicator(comm);
+        if (c->gpu() != nullptr) {
+            try {
+                c->throw_verdict();
+            } catch (const Error&) {
+                // kept as the communicator's fault
+            }
+        }
+        const std::optional<Fault> fault = c->fault();
         *asyncError = fault ? fault->code : tuttiSuccess;
     });
 }

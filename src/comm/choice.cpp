@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "gpu/arena.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
@@ -23,6 +24,13 @@ struct Flight {
 constexpr Flight flight_of(int ranks) {
     return ranks <= 4 ? Flight{64 * 1024, 2} : Flight{32 * 1024, 1};
 }
+
+// GPUs. Guesses, until one measures them: lines cost twice the bytes and save a flag's round trip.
+constexpr std::size_t gpu_line_limit = 16 * 1024;  // bytes of a block that go in lines
+constexpr std::size_t gpu_line_share = 4 * 1024;   // bytes worth a lane more
+constexpr std::size_t gpu_share = 16 * 1024;
+constexpr std::size_t gpu_reference_tile = 4 * 1024 * 1024;
+static_assert(gpu_line_limit <= gpu::line_bytes);
 
 static_assert(flight_of(2).tile <= slot_bytes && flight_of(2).lanes <= collective_lanes);
 static_assert(flight_of(8).tile >= reference_bytes);
@@ -68,6 +76,27 @@ Cut cut(std::size_t count, std::size_t element, int columns, int ranks) {
     c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
     c.by_reference = c.tile * element >= reference_bytes;
     c.streaming = count * element >= streaming_bytes;
+    return c;
+}
+
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, const GpuBudget& budget) {
+    const auto round_up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
+    const auto parts = static_cast<std::size_t>(columns);
+    const std::size_t line = 128 / element, block = (count + parts - 1) / parts;
+    Cut c{};
+    c.block = parts == 1 ? count : round_up(block, line);
+    const std::size_t bytes = c.block * element;
+    c.in_lines = bytes <= gpu_line_limit;
+    const std::size_t share = c.in_lines ? gpu_line_share : gpu_share, most_lanes = c.in_lines ? gpu::line_lanes : 1024;
+    const std::size_t lanes = std::clamp<std::size_t>((bytes + share - 1) / share, 1,
+                                                      std::min(most_lanes, static_cast<std::size_t>(budget.lanes)));
+    const std::size_t largest = c.in_lines            ? gpu::line_bytes
+                                : budget.by_reference ? gpu_reference_tile
+                                                      : gpu::slot_bytes;
+    c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), largest / element});
+    c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
+    c.lanes = static_cast<int>(std::min<std::size_t>(c.tiles, lanes));
+    c.by_reference = !c.in_lines && budget.by_reference;
     return c;
 }
 

@@ -21,9 +21,18 @@ struct Cut {
     int lanes;
     bool by_reference;
     bool streaming;
+    bool in_lines = false;  // GPUs: data with flags beside it
 };
 
 /// count > 0 elements per row, in `columns` columns.
 Cut cut(std::size_t count, std::size_t element, int columns, int ranks);
+
+/// What all ranks' GPUs can bear.
+struct GpuBudget {
+    int lanes = 1;              // blocks of a rank that surely run beside those of all others
+    bool by_reference = false;  // every rank can reach every other one's buffers
+};
+
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, const GpuBudget& budget);
 
 }  // namespace tutti

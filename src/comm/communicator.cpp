@@ -18,12 +18,14 @@ namespace {
 /// What a rank tells the others when it joins.
 struct Hello {
     Card card;
+    gpu::Card gpu;
     std::uint64_t cores[16];  // the first 1024 that it may run on
     std::uint64_t fences;     // 1: allow_fences()
 };
 
-Hello make_hello(const Arena& arena) {
+Hello make_hello(const Arena& arena, const GpuSide* gpu) {
     Hello hello{};
+    hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
     hello.fences = allow_fences();
     cpu_set_t set;
@@ -82,50 +84,68 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.algorithm != nullptr) options.algorithm = known.algorithm;
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
+    if (known.device != TUTTI_UNDEF_INT) {
+        if (known.device < TUTTI_DEVICE_CPU)
+            tutti::fail(tuttiInvalidArgument, "config.device is %d; -1 or the number of a CUDA device was expected",
+                        known.device);
+        options.device = known.device;
+    }
     return options;
 }
 
 std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks,
                                                  const Options& options) {
-    if (ranks == 1) return std::move(in_process(1, options).front());  // nobody to meet
+    if (ranks == 1) {  // nobody to meet
+        const int devices[] = {options.device};
+        return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
+    }
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
-    const Hello hello = make_hello(*arena);
+    std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
+    const Hello hello = make_hello(*arena, gpu.get());
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
-    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), options));
+    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(gpu), options));
     comm->listen();
     return comm;
 }
 
-std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options) {
+std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options,
+                                                                    std::span<const int> devices) {
     std::vector<std::shared_ptr<Arena>> arenas;
+    std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; r < devices.size(); ++r) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const Hello hello = make_hello(*arenas.back());
+        const Hello hello = make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get());
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
     std::vector<std::unique_ptr<Communicator>> comms;
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
-        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], options));
+        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], std::move(gpus[rank]), options));
         comms.back()->family_ = arenas;
         comms.back()->listen();
     }
     return comms;
 }
 
-Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, const Options& options)
-    : session_(std::move(session)), arena_(std::move(arena)), options_(options) {
+Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
+                           const Options& options)
+    : session_(std::move(session)), arena_(std::move(arena)), options_(options), gpu_(std::move(gpu)) {
     neighbourhood_.session = session_;
     neighbourhood_.arena = arena_;
     std::bitset<1024> cores;
     std::size_t here = 0;
+    std::vector<gpu::Card> gpu_cards;
+    std::vector<std::uint64_t> processes;
     for (Rank r = 0; r < ranks(); ++r) {
         const Hello hello = read_hello(*session_, r);
         neighbourhood_.cards.push_back(hello.card);
+        gpu_cards.push_back(hello.gpu);
+        processes.push_back(hello.card.process);
         all_fence_ = all_fence_ && hello.fences == 1;
         if (hello.card.host != host_id()) continue;
         ++here;
@@ -133,6 +153,16 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
             if (hello.cores[core / 64] >> core % 64 & 1) cores.set(core);
     }
     crowded_ = here > cores.count();
+    if (gpu_) {
+        gpu_->connect(rank(), gpu_cards, processes);
+    } else {
+        for (Rank r = 0; r < ranks(); ++r)
+            if (gpu_cards[static_cast<std::size_t>(r)].device >= 0)
+                tutti::fail(tuttiInvalidUsage,
+                            "rank %d is on a CPU and rank %d on a GPU: all ranks of a communicator must be on the same "
+                            "kind",
+                            rank(), r);
+    }
     if (!options_.algorithm.empty() && find_algorithm(options_.algorithm) == nullptr) {
         std::string names;
         for (const Algorithm& a : algorithms()) names += (names.empty() ? "" : ", ") + std::string(a.name);
@@ -149,15 +179,15 @@ void Communicator::listen() {
 
 Communicator::~Communicator() {
     session_->leave();
-    log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB of shared memory", rank(), ranks(),
-        memory() / 1024);
+    log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
 }
 
 std::size_t Communicator::memory() const {
     std::size_t wires = 0;
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
-    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
+    const std::size_t on_gpu = gpu_ ? gpu_->memory() : 0;
+    return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
 }
 
 Connection Communicator::connection(Rank rank, int lane) {
@@ -194,10 +224,11 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     BoundProgram bound = BoundProgram::bind(algorithm.make(request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
+    if (gpu_) return {collective, root, &algorithm, nullptr, gpu_->upload(std::move(bound), pair)};
     auto execution =
         std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
                                         [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
-    return {collective, root, &algorithm, std::move(execution)};
+    return {collective, root, &algorithm, std::move(execution), nullptr};
 }
 
 Communicator::Plan& Communicator::plan_for(const Operation& o) {
@@ -229,7 +260,9 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         return s;
     s = {};
     Plan& plan = plan_for(o);
-    const Cut c = cut(o.count, size_of(o.type), plan.execution->program().columns, ranks());
+    const int columns = plan.program().columns;
+    const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), columns, gpu_->budget())
+                       : cut(o.count, size_of(o.type), columns, ranks());
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
@@ -261,6 +294,13 @@ Call Communicator::describe(const Operation& o) {
         arena_->page().sequence.store(sequence_, std::memory_order_release);
     }
     return call;
+}
+
+gpu::Job Communicator::gpu_job(const Operation& o) {
+    const Shape& shape = shape_of(o);
+    Call call = describe(o);
+    call.signature = shape.hash == 0 ? 1 : shape.hash;  // a graph repeats it: no number in there
+    return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout);
 }
 
 HostExecution& Communicator::begin(const Operation& o) {

@@ -7,11 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bootstrap/session.hpp"
 #include "comm/choice.hpp"
+#include "comm/gpu_side.hpp"
 #include "comm/operation.hpp"
 #include "comm/turnstile.hpp"
 #include "kernels/host/executor.hpp"
@@ -27,6 +29,7 @@ struct Options {
     std::string algorithm;
     std::string transport;
     std::string name;
+    int device = -1;  // the rank's GPU; -1: it is on the CPU
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);
@@ -37,8 +40,9 @@ class Communicator {
     /// Blocks until all ranks have joined.
     static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options);
 
-    /// All ranks in this process.
-    static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options);
+    /// All ranks in this process. devices: their GPUs; empty: they are on the CPU.
+    static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options,
+                                                                 std::span<const int> devices = {});
 
     ~Communicator();
 
@@ -50,6 +54,15 @@ class Communicator {
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
     /// of different queues (see queue_of) may be under way at once.
     HostExecution& begin(const Operation& operation);
+
+    /// The rank's GPU; nullptr on the CPU.
+    GpuSide* gpu() const { return gpu_.get(); }
+
+    /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
+    gpu::Job gpu_job(const Operation& operation);
+
+    /// Where a kernel has given up, ends the communicator, and throws.
+    void throw_verdict();
 
     /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
     /// peer.
@@ -89,7 +102,9 @@ class Communicator {
         Collective collective;
         Rank root;
         const Algorithm* algorithm;
-        std::unique_ptr<HostExecution> execution;
+        std::unique_ptr<HostExecution> execution;  // on the CPU
+        std::unique_ptr<gpu::Program> uploaded;    // on a GPU
+        const Program& program() const { return execution ? execution->program() : uploaded->bound().program; }
     };
     /// What follows from an operation's arguments other than its buffers.
     struct Shape {
@@ -109,7 +124,8 @@ class Communicator {
         std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
     };
 
-    Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, const Options& options);
+    Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
+                 const Options& options);
     void listen();
     const Shape& shape_of(const Operation& operation);
     Plan& plan_for(const Operation& operation);
@@ -117,10 +133,12 @@ class Communicator {
     Connection connection(Rank peer, int lane);
     Call describe(const Operation& operation);
     void heard(const Fault& fault);
+    std::string told_by(Rank peer);  // what it last called, for error texts
 
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> arena_;
     Options options_;
+    std::unique_ptr<GpuSide> gpu_;
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
     std::chrono::microseconds trust_in_yields_{50};

@@ -15,6 +15,7 @@ void Communicator::heard(const Fault& fault) {
         failed_.store(true, std::memory_order_release);
     }
     log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
+    if (gpu_) gpu_->abort();
     ring_bell(bell());
 }
 
@@ -34,6 +35,7 @@ void Communicator::fail(const Error& error) {
             first = true;
         }
     }
+    if (gpu_) gpu_->abort();
     RankPage& page = arena_->page();
     page.closed.store(1, std::memory_order_seq_cst);
     full_fence();
@@ -90,6 +92,52 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
                 rank(), static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
                 std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
                 theirs.empty() ? "can't be seen" : theirs.c_str());
+}
+
+void Communicator::throw_verdict() {
+    const gpu::Verdict* const v = gpu_->verdict();
+    if (v == nullptr) return;
+    if (!failed()) {
+        const Call call = gpu_->call_of(*v);
+        const std::string mine = call_text(call), whom = v->peer < 0 ? "a peer" : text("rank %d", v->peer);
+        const std::string where = text("lane %u, tile %u, step %u", v->lane, v->tile, v->step);
+        switch (v->cause) {
+            case gpu::Verdict::timed_out:
+                fail(Error(tuttiTimeout, text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
+                                              static_cast<double>(options_.timeout.count()) * 1e-3,
+                                              v->source != 0 ? "a message from" : "space towards", whom.c_str(),
+                                              mine.c_str(), where.c_str(), told_by(v->peer).c_str())));
+                break;
+            case gpu::Verdict::other_call:
+                fail(Error(tuttiInvalidUsage,
+                           text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same "
+                                "operations in the same order with the same count, type, op and root",
+                                rank(), mine.c_str(), whom.c_str(), told_by(v->peer).c_str())));
+                break;
+            case gpu::Verdict::wrong_size:
+            case gpu::Verdict::wrong_kind:
+                fail(Error(tuttiInternalError,
+                           text("rank %d: a message from %s in %s (%s): %u was expected, %u came", rank(), whom.c_str(),
+                                mine.c_str(), where.c_str(), v->expected, v->seen)));
+                break;
+        }
+    }
+    const Fault known = fault().value();
+    throw Error(known.code, known.text);
+}
+
+std::string Communicator::told_by(Rank peer) {
+    if (peer < 0) return "";
+    try {
+        RankPage* const page = connection(peer, 0).link->page();
+        if (page == nullptr) return "";
+        const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
+        if (begun == 0) return ", which has called no collective yet";
+        return text(", which has called %u collectives, the last one %s", begun,
+                    call_text(page->board[(begun - 1) % board_entries].get()).c_str());
+    } catch (const Error&) {
+        return "";  // it is gone
+    }
 }
 
 void Communicator::leave() {

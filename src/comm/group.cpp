@@ -6,6 +6,8 @@
 #include <numeric>
 #include <thread>
 
+#include "comm/gpu_launch.hpp"
+
 namespace tutti {
 namespace {
 
@@ -121,6 +123,12 @@ void run_concurrently(const std::vector<std::function<void()>>& joins) {
 
 void issue(std::vector<Issued> calls) {
     copy_to_self(calls);
+    const auto on_gpus = std::stable_partition(calls.begin(), calls.end(),
+                                               [](const Issued& call) { return call.comm->gpu() == nullptr; });
+    if (on_gpus != calls.end()) {
+        launch_together(std::span(on_gpus, calls.end()));
+        calls.erase(on_gpus, calls.end());
+    }
     const std::vector<std::size_t> component = components(calls);
     std::optional<Error> first;
     for (std::size_t c = 0; c < calls.size(); ++c) {

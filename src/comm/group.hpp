@@ -11,11 +11,12 @@ namespace tutti {
 
 using StreamPtr = std::shared_ptr<Stream>;
 
-/// An operation and where it goes; stream null: here and now.
+/// An operation and where it goes; stream null: here and now. On a GPU, gpu_stream is a cudaStream_t.
 struct Issued {
     CommunicatorPtr comm;
     StreamPtr stream;
     Operation operation;
+    void* gpu_stream = nullptr;
 };
 
 /// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one

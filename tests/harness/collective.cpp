@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/types.hpp"
+#include "harness/emulated_gpus.hpp"
 #include "kernels/convert.hpp"
 
 namespace tutti::harness {
@@ -20,9 +21,11 @@ constexpr std::size_t guard = 64;
 class Buffer {
   public:
     Buffer(std::size_t count, std::size_t size, const Case& c)
-        : bytes_(count * size), mapped_(c.mapped), offset_(guard + c.shift * size) {
+        : bytes_(count * size), mapped_(c.mapped), gpus_(c.gpus), device_(c.device), offset_(guard + c.shift * size) {
         const std::size_t all = bytes_ + 2 * guard + c.shift * size + guard;
-        if (mapped_) {
+        if (gpus_ != nullptr) {
+            base_ = reinterpret_cast<unsigned char*>(gpus_->allocate(device_, all));
+        } else if (mapped_) {
             void* p = nullptr;
             require_success(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
             base_ = static_cast<unsigned char*>(p);
@@ -34,7 +37,9 @@ class Buffer {
     }
     Buffer(const Buffer&) = delete;
     ~Buffer() {
-        if (mapped_)
+        if (gpus_ != nullptr)
+            gpus_->free(device_, reinterpret_cast<std::byte*>(base_));
+        else if (mapped_)
             tuttiMemFree(base_);
         else
             operator delete[](base_, std::align_val_t(64));
@@ -49,6 +54,8 @@ class Buffer {
   private:
     std::size_t bytes_, size_ = 0;
     bool mapped_;
+    EmulatedGpus* gpus_;
+    int device_;
     std::size_t offset_;
     unsigned char* base_ = nullptr;
 };
@@ -164,7 +171,14 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
     }
     for (std::size_t i = 0; i < s.in && s.reads; ++i) store_from_double(type, input_value(c, rank, i), in + i * size);
     require_success(call(c, s.reads ? in : nullptr, s.writes ? out : nullptr, comm, stream), name_of(c.what));
-    if (stream != nullptr) require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+    if (c.gpus != nullptr) {
+        c.gpus->synchronize_stream(stream);
+        tuttiResult_t befallen = tuttiSuccess;
+        require_success(tuttiCommGetAsyncError(comm, &befallen), "tuttiCommGetAsyncError");
+        if (befallen != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(comm));
+    } else if (stream != nullptr) {
+        require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+    }
     for (std::size_t i = 0; i < s.out && s.writes; ++i) {
         double want = expected(c, rank, ranks, i);
         if (c.op == tuttiAvg && c.what != Case::What::all_gather && c.what != Case::What::broadcast) {

@@ -8,6 +8,8 @@
 
 namespace tutti::harness {
 
+class EmulatedGpus;
+
 enum class Where { out_of_place, in_place };
 
 /// A call as a test describes it.
@@ -18,8 +20,10 @@ struct Case {
     tuttiRedOp_t op = tuttiSum;
     int root = 0;
     Where where = Where::out_of_place;
-    bool mapped = false;    // buffers of tuttiMemAlloc
-    std::size_t shift = 0;  // elements that the buffers start after an aligned address
+    bool mapped = false;           // buffers of tuttiMemAlloc
+    std::size_t shift = 0;         // elements that the buffers start after an aligned address
+    EmulatedGpus* gpus = nullptr;  // buffers in the memory of `device` there
+    int device = 0;
 };
 
 const char* name_of(Case::What what);

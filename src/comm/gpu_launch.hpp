@@ -1,0 +1,14 @@
+// From calls on GPU communicators to launches. Calls of one group run at the same time: what waits for each other on
+// one device goes into one launch, or into launches on different streams.
+#pragma once
+
+#include <span>
+
+#include "comm/group.hpp"
+
+namespace tutti {
+
+/// Enqueues; all calls are on GPU communicators. Throws before anything is enqueued if an argument is wrong.
+void launch_together(std::span<const Issued> calls);
+
+}  // namespace tutti

@@ -1,0 +1,136 @@
+#include "comm/gpu_side.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "base/result.hpp"
+#include "transport/arena.hpp"
+
+namespace tutti {
+namespace {
+
+gpu::Gpus& gpus_or_fail() {
+    gpu::Gpus* found = gpu::gpus();
+    if (found == nullptr)
+        fail(tuttiUnhandledCudaError, "a CUDA communicator can't be made: %s", gpu::why_no_gpus().c_str());
+    return *found;
+}
+
+}  // namespace
+
+GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device) {
+    if (device < 0 || device >= gpus_.count())
+        fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
+    arena_ = gpu::Arena::make(gpus_, device, ranks);
+    control_ = new (gpus_.allocate_pinned(sizeof(gpu::Control))) gpu::Control{};
+}
+
+GpuSide::~GpuSide() {
+    if (last_ != nullptr) {
+        gpus_.await(device_, last_);
+        gpus_.drop(device_, last_);
+    }
+    gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
+}
+
+void GpuSide::connect(Rank self, const std::vector<gpu::Card>& cards, const std::vector<std::uint64_t>& processes) {
+    for (Rank r = 0; r < static_cast<int>(cards.size()); ++r)
+        if (cards[static_cast<std::size_t>(r)].device < 0)
+            fail(tuttiInvalidUsage,
+                 "rank %d is on a GPU and rank %d on a CPU: all ranks of a communicator must be on the same kind", self,
+                 r);
+    ends_ = std::make_unique<gpu::Ends>(arena_, self, cards, processes);
+    // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
+    budget_ = {gpu::collective_lanes, true};
+    for (std::size_t r = 0; r < cards.size(); ++r) {
+        const auto sharing =
+            std::count_if(cards.begin(), cards.end(), [&](const gpu::Card& c) { return c.uuid == cards[r].uuid; });
+        const int lanes = cards[r].blocks / static_cast<int>(sharing);
+        if (lanes < 1)
+            fail(tuttiInvalidUsage,
+                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all",
+                 static_cast<int>(sharing), static_cast<int>(r), cards[r].blocks);
+        budget_.lanes = std::min(budget_.lanes, lanes);
+        budget_.by_reference = budget_.by_reference && processes[r] == processes[0];
+    }
+}
+
+std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair) {
+    const int lanes = pair ? std::min(gpu::pair_lanes, budget_.lanes) : budget_.lanes;
+    return std::make_unique<gpu::Program>(gpus_, device_, std::move(bound), *ends_, pair ? gpu::collective_lanes : 0,
+                                          lanes, control_);
+}
+
+gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool written) const {
+    gpu::Buffer b;
+    if (pointer == nullptr) return b;
+    const gpu::Pointee p = gpus_.pointee(pointer);
+    const auto* const at = static_cast<const std::byte*>(pointer);
+    using Memory = gpu::Pointee::Kind;
+    if (p.kind == Memory::host)
+        fail(tuttiInvalidArgument, "%s %p is host memory, which GPU %d can't use: pass device memory, or pinned", name,
+             pointer, device_);
+    if (p.kind == Memory::device && p.device != device_)
+        fail(tuttiInvalidArgument, "%s %p is on GPU %d, the communicator on GPU %d", name, pointer, p.device, device_);
+    if (p.kind == Memory::device && p.base != nullptr && at + bytes > p.base + p.size)
+        fail(tuttiInvalidArgument, "%s %p needs %zu bytes, its allocation ends after %zu", name, pointer, bytes,
+             static_cast<std::size_t>(p.base + p.size - at));
+    static_cast<void>(written);
+    b.at = const_cast<std::byte*>(at);
+    b.shareable = p.kind == Memory::device;
+    return b;
+}
+
+void GpuSide::check_stream(void* stream) const {
+    const int device = gpus_.device_of(stream);
+    if (stream != nullptr && device != device_)
+        fail(tuttiInvalidArgument, "the stream is of GPU %d, the communicator on GPU %d", device, device_);
+}
+
+gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu::Program& program,
+                      std::chrono::milliseconds timeout) {
+    const tutti::Program& p = program.bound().program;
+    const std::size_t element = size_of(o.type), row = o.count * element;
+    gpu::Job job;
+    job.plan = program.plan(cut.tile * element);
+    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", false);
+    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", true);
+    job.count = o.count;
+    job.block = cut.block;
+    job.tile = cut.tile;
+    job.tiles = cut.tiles;
+    job.lanes = static_cast<std::uint32_t>(std::min(cut.lanes, program.lanes()));
+    job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
+    job.signature = call.signature;
+    job.call = number_++;
+    calls_[job.call % remembered] = call;
+    job.divide_by = o.average ? p.ranks : 0;
+    job.op = static_cast<std::uint8_t>(o.op);
+    job.scaled = o.premultiply;
+    job.scalar = o.premultiply ? o.scalar : nullptr;
+    job.immediate = o.immediate;
+    job.by_reference = cut.by_reference;
+    job.in_lines = cut.in_lines;
+    return job;
+}
+
+void GpuSide::before_launch(void* stream) {
+    if (launched_ && stream != last_stream_ && !gpus_.capturing(stream)) gpus_.follow(device_, last_, stream);
+}
+
+void GpuSide::after_launch(void* stream) {
+    if (gpus_.capturing(stream)) return;
+    gpus_.mark(device_, last_, stream);
+    last_stream_ = stream;
+    launched_ = true;
+}
+
+void GpuSide::abort() {
+    __atomic_store_n(&control_->abort, 1, __ATOMIC_RELEASE);
+}
+
+const gpu::Verdict* GpuSide::verdict() const {
+    return __atomic_load_n(&control_->verdict.done, __ATOMIC_ACQUIRE) != 0 ? &control_->verdict : nullptr;
+}
+
+}  // namespace tutti

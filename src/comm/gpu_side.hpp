@@ -1,0 +1,65 @@
+// What a communicator has besides all else when its rank is on a GPU: the memory in which it receives, uploaded
+// programs, the word by which the host stops its kernels and they tell why they gave up.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/choice.hpp"
+#include "comm/operation.hpp"
+#include "gpu/arena.hpp"
+#include "gpu/program.hpp"
+
+namespace tutti {
+
+class GpuSide {
+  public:
+    /// Throws tuttiInvalidArgument if there is no such device.
+    GpuSide(int device, int ranks);
+    ~GpuSide();  // waits for its kernels, which then end soon
+    GpuSide(const GpuSide&) = delete;
+
+    gpu::Card card() const { return arena_->card(); }
+    void connect(Rank self, const std::vector<gpu::Card>& cards, const std::vector<std::uint64_t>& processes);
+
+    gpu::Gpus& gpus() const { return gpus_; }
+    int device() const { return device_; }
+    const GpuBudget& budget() const { return budget_; }
+    std::size_t memory() const { return arena_->bytes(); }
+
+    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
+
+    /// Throws if a buffer or the stream is not of this device.
+    gpu::Job job(const Operation& operation, const Cut& cut, const Call& call, gpu::Program& program,
+                 std::chrono::milliseconds timeout);
+    void check_stream(void* stream) const;
+
+    /// Operations of a communicator run in the order of their calls, also on different streams.
+    void before_launch(void* stream);
+    void after_launch(void* stream);
+
+    /// Every kernel under way ends.
+    void abort();
+
+    /// Why a kernel has given up; nullptr: none has.
+    const gpu::Verdict* verdict() const;
+    const Call& call_of(const gpu::Verdict& verdict) const { return calls_[verdict.call % remembered]; }
+
+  private:
+    static constexpr std::uint32_t remembered = 64;
+    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool written) const;
+
+    gpu::Gpus& gpus_;
+    const int device_;
+    std::shared_ptr<gpu::Arena> arena_;
+    std::unique_ptr<gpu::Ends> ends_;
+    gpu::Control* control_ = nullptr;
+    GpuBudget budget_;
+    Call calls_[remembered];  // the last ones
+    std::uint32_t number_ = 0;
+    void* last_ = nullptr;  // event after the last launch
+    void* last_stream_ = nullptr;
+    bool launched_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,122 @@
+// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and lane. Peers write into it,
+// over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections, which
+// only this rank's kernels use.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bootstrap/session.hpp"
+#include "gpu/gpus.hpp"
+
+namespace tutti::gpu {
+
+inline constexpr int collective_lanes = 32;
+inline constexpr int pair_lanes = 4;  // sends and receives have lanes of their own
+inline constexpr int lanes_per_peer = collective_lanes + pair_lanes;
+inline constexpr int line_lanes = 4;  // the first of the collective lanes, and all pair lanes, can carry lines
+inline constexpr std::size_t slot_bytes = 32 * 1024;
+
+/// What every rank tells all others about its GPU before they connect.
+struct Card {
+    std::int32_t device = -1;  // in its process; -1: a CPU rank
+    std::int32_t blocks = 0;   // DeviceInfo::blocks
+    Uuid uuid{};
+    std::uint64_t arena_key = 0;
+    Handle arena{};
+};
+
+/// Where things lie in the arena of one rank of `ranks`.
+struct Layout {
+    int ranks;
+    static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
+
+    static bool has_lines(int lane) { return lane < line_lanes || lane >= gpu::collective_lanes; }
+    std::size_t fifo(Rank sender, int lane) const { return number(sender, lane) * sizeof(Fifo); }
+    std::size_t slots(Rank sender, int lane) const { return fifos() + number(sender, lane) * slot_depth * slot_bytes; }
+    std::size_t lines(Rank sender, int lane) const {
+        const int with_lines = lane < line_lanes ? lane : line_lanes + lane - gpu::collective_lanes;
+        return slots(ranks, 0) +
+               static_cast<std::size_t>(sender * (line_lanes + pair_lanes) + with_lines) * lines_bytes;
+    }
+    std::size_t size() const { return lines(ranks, 0); }
+
+  private:
+    static std::size_t number(Rank sender, int lane) {
+        return static_cast<std::size_t>(sender * lanes_per_peer + lane);
+    }
+    std::size_t fifos() const { return (number(ranks, 0) * sizeof(Fifo) + 255) / 256 * 256; }
+};
+
+class Arena {
+  public:
+    static std::shared_ptr<Arena> make(Gpus& gpus, int device, int ranks);
+    ~Arena();
+    Arena(const Arena&) = delete;
+
+    /// What a rank of `ranks` shows of it. process-wide key first, then a handle for others.
+    Card card() const;
+    static std::shared_ptr<Arena> find(std::uint64_t key);
+
+    Gpus& gpus() const { return gpus_; }
+    int device() const { return device_; }
+    std::byte* memory() const { return memory_; }
+    std::size_t bytes() const { return Layout{ranks_}.size(); }
+
+  private:
+    Arena(Gpus& gpus, int device, int ranks) : gpus_(gpus), device_(device), ranks_(ranks) {}
+
+    Gpus& gpus_;
+    const int device_, ranks_;
+    std::uint64_t key_ = 0;
+    std::byte* memory_ = nullptr;
+};
+
+/// Device memory, freed with its owner.
+class Memory {
+  public:
+    Memory() = default;
+    Memory(Gpus& gpus, int device, std::size_t bytes)
+        : gpus_(&gpus), device_(device), at_(bytes == 0 ? nullptr : gpus.allocate(device, bytes)) {}
+    Memory(Memory&& other) noexcept { *this = std::move(other); }
+    Memory& operator=(Memory&& other) noexcept {
+        std::swap(gpus_, other.gpus_), std::swap(device_, other.device_), std::swap(at_, other.at_);
+        return *this;
+    }
+    ~Memory() {
+        if (at_ != nullptr) gpus_->free(device_, at_);
+    }
+    std::byte* at() const { return at_; }
+
+  private:
+    Gpus* gpus_ = nullptr;
+    int device_ = 0;
+    std::byte* at_ = nullptr;
+};
+
+/// The ends of a rank's connections, in its device memory.
+class Ends {
+  public:
+    /// cards: of all ranks, all on GPUs. processes: their process_id(). Throws tuttiInvalidUsage that names a peer
+    /// which this GPU can't reach.
+    Ends(std::shared_ptr<Arena> mine, Rank self, const std::vector<Card>& cards,
+         const std::vector<std::uint64_t>& processes);
+    ~Ends();
+    Ends(const Ends&) = delete;
+
+    End* to(Rank peer, int lane) const { return end(peer, lane, 0); }
+    End* from(Rank peer, int lane) const { return end(peer, lane, 1); }
+    bool by_reference(Rank peer) const { return theirs_[static_cast<std::size_t>(peer)] != nullptr; }
+
+  private:
+    End* end(Rank peer, int lane, int direction) const {
+        const auto number = (static_cast<std::size_t>(peer) * lanes_per_peer + static_cast<std::size_t>(lane)) * 2;
+        return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
+    }
+    std::shared_ptr<Arena> mine_;
+    std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process
+    std::vector<std::byte*> opened_;              // of others
+    Memory memory_, regions_;
+};
+
+}  // namespace tutti::gpu

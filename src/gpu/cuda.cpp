@@ -1,0 +1,306 @@
+// GPUs by the CUDA runtime, which is linked statically and finds the driver when it is first used.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "base/result.hpp"
+#include "gpu/gpus.hpp"
+#include "kernels/cuda/interpret.hpp"
+
+namespace tutti::gpu {
+namespace {
+
+void check(cudaError_t result, const char* what) {
+    if (result == cudaSuccess) return;
+    cudaGetLastError();  // it is reported here, not to whoever asks next
+    fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
+}
+
+/// The calling thread's device, for as long as this lives.
+class OnDevice {
+  public:
+    explicit OnDevice(int device) {
+        check(cudaGetDevice(&before_), "cudaGetDevice");
+        if (before_ != device) check(cudaSetDevice(device), "cudaSetDevice");
+        changed_ = before_ != device;
+    }
+    ~OnDevice() {
+        if (changed_) cudaSetDevice(before_);
+    }
+    OnDevice(const OnDevice&) = delete;
+
+  private:
+    int before_ = 0;
+    bool changed_ = false;
+};
+
+/// Some calls are refused while any stream of this thread is captured, though they do not concern it.
+class NotCaptured {
+  public:
+    NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    ~NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    NotCaptured(const NotCaptured&) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+template <class Function>
+Function driver_function(const char* name) {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 13000
+    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t result = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+    if (result != cudaSuccess || found != cudaDriverEntryPointSuccess)
+        fail(tuttiUnhandledCudaError, "the CUDA driver has no %s: it is too old", name);
+    return reinterpret_cast<Function>(function);
+}
+
+cudaStream_t stream_of(void* stream) {
+    return static_cast<cudaStream_t>(stream);
+}
+
+class Cuda : public Gpus {
+  public:
+    explicit Cuda(int count) : count_(count) {}
+
+    int count() const override { return count_; }
+    int current() const override {
+        int device = 0;
+        check(cudaGetDevice(&device), "cudaGetDevice");
+        return device;
+    }
+    unsigned threads() const override { return block_threads; }
+
+    DeviceInfo info(int device) const override {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+        DeviceInfo info;
+        info.name = properties.name;
+        std::memcpy(info.uuid.data(), properties.uuid.bytes, info.uuid.size());
+        info.memory = properties.totalGlobalMem;
+        info.multiprocessors = properties.multiProcessorCount;
+        // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
+        const OnDevice on(device);
+        int least = 1024;
+        for (int type = 0; type < data_types; ++type) {
+            int blocks = 0;
+            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, interpreter_of(static_cast<DataType>(type)),
+                                                                static_cast<int>(block_threads), 0),
+                  "loading the kernels");
+            least = blocks < least ? blocks : least;
+        }
+        info.blocks = least * properties.multiProcessorCount;
+        return info;
+    }
+
+    bool reaches(int device, int peer) override {
+        if (device == peer) return true;
+        int can = 0;
+        check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+        if (can == 0) return false;
+        const OnDevice on(device);
+        const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
+        if (result == cudaErrorPeerAccessAlreadyEnabled) {
+            cudaGetLastError();
+            return true;
+        }
+        check(result, "cudaDeviceEnablePeerAccess");
+        return true;
+    }
+
+    std::byte* allocate(int device, std::size_t bytes) override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        void* memory = nullptr;
+        check(cudaMalloc(&memory, bytes), "cudaMalloc");
+        try {
+            const std::lock_guard lock(mutex_);
+            check(cudaMemsetAsync(memory, 0, bytes, own_stream(device)), "cudaMemsetAsync");
+            check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
+        } catch (...) {
+            cudaFree(memory);
+            throw;
+        }
+        return static_cast<std::byte*>(memory);
+    }
+    void free(int device, std::byte* memory) noexcept override {
+        const NotCaptured capture;
+        int before = 0;
+        cudaGetDevice(&before);
+        cudaSetDevice(device);
+        cudaFree(memory);
+        cudaSetDevice(before);
+    }
+    std::byte* allocate_pinned(std::size_t bytes) override {
+        const NotCaptured capture;
+        void* memory = nullptr;
+        check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+        std::memset(memory, 0, bytes);
+        return static_cast<std::byte*>(memory);
+    }
+    void free_pinned(std::byte* memory) noexcept override {
+        const NotCaptured capture;
+        cudaFreeHost(memory);
+    }
+    void upload(int device, std::byte* to, const void* from, std::size_t bytes) override {
+        if (bytes == 0) return;
+        const OnDevice on(device);
+        const NotCaptured capture;
+        const std::lock_guard lock(mutex_);
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, own_stream(device)), "cudaMemcpyAsync");
+        check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
+    }
+
+    Pointee pointee(const void* pointer) const override {
+        cudaPointerAttributes attributes{};
+        check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+        Pointee p;
+        p.device = attributes.device;
+        switch (attributes.type) {
+            case cudaMemoryTypeHost:
+                p.kind = Pointee::Kind::pinned;
+                return p;
+            case cudaMemoryTypeManaged:
+                p.kind = Pointee::Kind::managed;
+                return p;
+            case cudaMemoryTypeDevice:
+                break;
+            default:
+                return p;
+        }
+        p.kind = Pointee::Kind::device;
+        static const auto attribute = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute");
+        const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+        CUdeviceptr base = 0;
+        unsigned long long id = 0;
+        if (attribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
+            attribute(&p.size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) == CUDA_SUCCESS &&
+            attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) == CUDA_SUCCESS) {
+            p.base = reinterpret_cast<std::byte*>(base);
+            p.id = id;
+        }
+        return p;
+    }
+
+    Handle share(int device, const std::byte* allocation) override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        cudaIpcMemHandle_t handle;
+        check(cudaIpcGetMemHandle(&handle, const_cast<std::byte*>(allocation)), "cudaIpcGetMemHandle");
+        Handle out;
+        static_assert(sizeof handle == sizeof out.bytes);
+        std::memcpy(out.bytes.data(), &handle, sizeof handle);
+        return out;
+    }
+    std::byte* open(int device, const Handle& handle) override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        cudaIpcMemHandle_t theirs;
+        std::memcpy(&theirs, handle.bytes.data(), sizeof theirs);
+        void* memory = nullptr;
+        check(cudaIpcOpenMemHandle(&memory, theirs, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+        return static_cast<std::byte*>(memory);
+    }
+    void close(int device, std::byte* opened) noexcept override {
+        const NotCaptured capture;
+        int before = 0;
+        cudaGetDevice(&before);
+        cudaSetDevice(device);
+        cudaIpcCloseMemHandle(opened);
+        cudaSetDevice(before);
+    }
+
+    void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch, void* stream) override {
+        const OnDevice on(device);
+        void* arguments[] = {const_cast<Launch*>(&launch)};
+        check(cudaLaunchKernel(interpreter_of(type), dim3(lanes, jobs), dim3(block_threads), arguments, 0,
+                               stream_of(stream)),
+              "launching the interpreter");
+    }
+    void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
+        const OnDevice on(device);
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "cudaMemcpyAsync");
+    }
+
+    int device_of(void* stream) const override {
+        if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return current();
+#if CUDART_VERSION >= 12080
+        int device = 0;
+        check(cudaStreamGetDevice(stream_of(stream), &device), "the stream is not one");
+        return device;
+#else
+        static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
+        static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
+        static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
+        CUcontext context = nullptr, own = nullptr;
+        if (context_of(stream_of(stream), &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "the stream is not one");
+        int device = 0;
+        const cudaError_t result = cudaGetDevice(&device);
+        pop(&own);
+        check(result, "cudaGetDevice");
+        return device;
+#endif
+    }
+    bool capturing(void* stream) const override {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        const cudaError_t result = cudaStreamIsCapturing(stream_of(stream), &status);
+        if (result == cudaErrorStreamCaptureImplicit) {  // the legacy stream while another one is captured
+            cudaGetLastError();
+            return false;
+        }
+        check(result, "cudaStreamIsCapturing");
+        return status == cudaStreamCaptureStatusActive;
+    }
+    void mark(int device, void*& event, void* stream) override {
+        const OnDevice on(device);
+        cudaEvent_t made = static_cast<cudaEvent_t>(event);
+        if (made == nullptr) check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
+        event = made;
+        check(cudaEventRecord(made, stream_of(stream)), "cudaEventRecord");
+    }
+    void follow(int device, void* event, void* stream) override {
+        const OnDevice on(device);
+        check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "cudaStreamWaitEvent");
+    }
+    void await(int, void* event) noexcept override {
+        cudaEventSynchronize(static_cast<cudaEvent_t>(event));
+    }
+    void drop(int, void* event) noexcept override {
+        cudaEventDestroy(static_cast<cudaEvent_t>(event));
+    }
+
+  private:
+    /// Apart from all that users enqueue. Under the mutex.
+    cudaStream_t own_stream(int device) {
+        cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
+        if (stream == nullptr) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+        return stream;
+    }
+
+    const int count_;
+    std::mutex mutex_;
+    std::array<cudaStream_t, 64> streams_{};
+};
+
+}  // namespace
+
+Gpus* cuda_gpus(std::string& why) {
+    int count = 0;
+    const cudaError_t result = cudaGetDeviceCount(&count);
+    if (result != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        why = result == cudaSuccess ? "this machine has no CUDA GPU" : cudaGetErrorString(result);
+        return nullptr;
+    }
+    static Cuda instance(count < 64 ? count : 64);
+    return &instance;
+}
+
+}  // namespace tutti::gpu

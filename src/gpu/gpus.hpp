@@ -1,0 +1,87 @@
+// What the library needs of GPUs, and all that it knows of their runtime: memory, pointers, streams, the launch of the
+// interpreter. cuda.cpp is the real one; tests bring one that is made of host threads
+// (tests/harness/emulated_gpus.cpp). Streams are cudaStream_t, as void*. Every function throws
+// Error(tuttiUnhandledCudaError) that names what failed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/types.hpp"
+#include "kernels/cuda/plan.hpp"
+
+namespace tutti::gpu {
+
+using Uuid = std::array<std::uint8_t, 16>;
+
+struct DeviceInfo {
+    std::string name;
+    Uuid uuid{};
+    std::size_t memory = 0;
+    int multiprocessors = 0;
+    int blocks = 0;  // of the interpreter that it runs at the same time
+};
+
+/// What a pointer points to.
+struct Pointee {
+    enum class Kind { host, pinned, device, managed } kind = Kind::host;
+    int device = -1;
+    std::byte* base = nullptr;  // of the allocation: device memory only
+    std::size_t size = 0;
+    std::uint64_t id = 0;  // differs between allocations that lay at the same address one after the other
+};
+
+/// Names an allocation for other processes.
+struct Handle {
+    std::array<std::byte, 64> bytes{};
+};
+
+class Gpus {
+  public:
+    virtual ~Gpus() = default;
+    virtual int count() const = 0;
+    virtual int current() const = 0;  // the calling thread's device
+    virtual DeviceInfo info(int device) const = 0;
+    virtual unsigned threads() const = 0;  // of a block
+
+    /// Whether kernels on `device` can use memory of `peer`, made possible if it needs to be.
+    virtual bool reaches(int device, int peer) = 0;
+
+    virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed, shareable
+    virtual void free(int device, std::byte* memory) noexcept = 0;
+    virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; kernels of all devices see it there, too
+    virtual void free_pinned(std::byte* memory) noexcept = 0;
+    virtual void upload(int device, std::byte* to, const void* from, std::size_t bytes) = 0;  // done on return
+
+    virtual Pointee pointee(const void* pointer) const = 0;
+    virtual Handle share(int device, const std::byte* allocation) = 0;
+    virtual std::byte* open(int device, const Handle& handle) = 0;
+    virtual void close(int device, std::byte* opened) noexcept = 0;
+
+    /// lanes blocks for each of the first `jobs` of launch.
+    virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
+                        void* stream) = 0;
+    virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
+
+    /// The device of a stream; throws for what is none.
+    virtual int device_of(void* stream) const = 0;
+    virtual bool capturing(void* stream) const = 0;
+
+    /// A mark in a stream: what is enqueued on another one after follow() runs after what was before the mark. mark()
+    /// makes the event where it is nullptr, else moves it.
+    virtual void mark(int device, void*& event, void* stream) = 0;
+    virtual void follow(int device, void* event, void* stream) = 0;
+    virtual void await(int device, void* event) noexcept = 0;  // here
+    virtual void drop(int device, void* event) noexcept = 0;
+};
+
+/// nullptr where this build or this machine has none; `why` says so then.
+Gpus* gpus();
+const std::string& why_no_gpus();
+
+/// For tests: these instead, from now on.
+void use_gpus(Gpus* instead);
+
+}  // namespace tutti::gpu

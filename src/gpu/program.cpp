@@ -1,0 +1,83 @@
+#include "gpu/program.hpp"
+
+#include <cstring>
+
+#include "base/result.hpp"
+
+namespace tutti::gpu {
+namespace {
+
+/// Lays arrays one after the other into a block of memory that is then uploaded as a whole.
+class Image {
+  public:
+    template <class T>
+    std::size_t add(const std::vector<T>& values) {
+        const std::size_t at = (bytes_.size() + 15) / 16 * 16;
+        bytes_.resize(at + values.size() * sizeof(T));
+        if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
+        return at;
+    }
+    const std::vector<std::byte>& bytes() const { return bytes_; }
+
+  private:
+    std::vector<std::byte> bytes_;
+};
+
+void require_room(const BoundProgram& bound) {
+    const auto fits = [](std::size_t n, std::size_t room) { return n <= room; };
+    bool good = fits(bound.to.size(), max_connections) && fits(bound.from.size(), max_connections);
+    for (const Step& s : bound.program.steps)
+        good = good && fits(s.sources, max_operands) && fits(s.sinks, max_operands);
+    if (!good)
+        fail(tuttiInternalError,
+             "a program for %d ranks needs more connections than the %d that a GPU's block can hold",
+             bound.program.ranks, max_connections);
+}
+
+}  // namespace
+
+Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, int first_lane, int lanes,
+                 Control* control)
+    : gpus_(gpus), device_(device), bound_(std::move(bound)), lanes_(lanes) {
+    require_room(bound_);
+    std::vector<Landable> landables;
+    for (const BoundProgram::Landable& l : bound_.landables) landables.push_back({l.from, l.ahead, l.slice, l.column});
+    std::vector<End*> to, from;
+    for (int lane = first_lane; lane < first_lane + lanes; ++lane) {
+        for (Rank peer : bound_.to) to.push_back(ends.to(peer, lane));
+        for (Rank peer : bound_.from) from.push_back(ends.from(peer, lane));
+    }
+    Image image;
+    const std::size_t at_steps = image.add(bound_.program.steps), at_operands = image.add(bound_.program.operands),
+                      at_landables = image.add(landables), at_to = image.add(to), at_from = image.add(from);
+    memory_ = Memory(gpus, device, image.bytes().size());
+    gpus.upload(device, memory_.at(), image.bytes().data(), image.bytes().size());
+    plan_.steps = reinterpret_cast<const Step*>(memory_.at() + at_steps);
+    plan_.operands = reinterpret_cast<const Operand*>(memory_.at() + at_operands);
+    plan_.landables = reinterpret_cast<const Landable*>(memory_.at() + at_landables);
+    plan_.to = reinterpret_cast<End* const*>(memory_.at() + at_to);
+    plan_.from = reinterpret_cast<End* const*>(memory_.at() + at_from);
+    plan_.control = control;
+    plan_.step_count = static_cast<std::uint32_t>(bound_.program.steps.size());
+    plan_.operand_count = static_cast<std::uint32_t>(bound_.program.operands.size());
+    plan_.landable_count = static_cast<std::uint32_t>(landables.size());
+    plan_.to_count = static_cast<std::uint32_t>(bound_.to.size());
+    plan_.from_count = static_cast<std::uint32_t>(bound_.from.size());
+    plan_.columns = static_cast<std::uint32_t>(bound_.program.columns);
+    plan_.scratch_chunks = static_cast<std::uint32_t>(bound_.program.scratch_chunks);
+    plan_.pull_safe = bound_.pull_safe;
+    plan_.push_safe = bound_.push_safe;
+}
+
+Plan Program::plan(std::size_t tile_bytes) {
+    if (plan_.scratch_chunks != 0 && tile_bytes > scratch_stride_) {
+        scratch_stride_ = (tile_bytes + 127) / 128 * 128;
+        scratch_.emplace_back(gpus_, device_,
+                              scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(lanes_));
+        plan_.scratch = scratch_.back().at();
+        plan_.scratch_stride = scratch_stride_;
+    }
+    return plan_;
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,32 @@
+// A bound program in device memory, with the ends of its connections on every lane that it may use.
+#pragma once
+
+#include "gpu/arena.hpp"
+#include "kernels/host/executor.hpp"
+
+namespace tutti::gpu {
+
+class Program {
+  public:
+    /// Lanes first_lane to first_lane + lanes - 1 of each connection. control and ends outlive it. Throws
+    /// tuttiInternalError if a step has more operands, or the program more connections, than a block has room for.
+    Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control);
+
+    const BoundProgram& bound() const { return bound_; }
+    int lanes() const { return lanes_; }
+
+    /// For tiles of so many bytes: room for its scratch chunks is made where there was too little.
+    Plan plan(std::size_t tile_bytes);
+
+  private:
+    Gpus& gpus_;
+    const int device_;
+    const BoundProgram bound_;
+    const int lanes_;
+    Memory memory_;
+    std::vector<Memory> scratch_;  // the last one is in use; kernels under way, and graphs, may use those before
+    std::size_t scratch_stride_ = 0;
+    Plan plan_;
+};
+
+}  // namespace tutti::gpu

@@ -1,0 +1,370 @@
+// The GPU's Machine for the interpreter: one lane of one rank is one block. Every thread runs the step loop; what
+// concerns an operand is done by the thread of that number, what concerns data by all of them.
+//
+// A message goes as on the host (transport/fifo.hpp), or, for small ones between GPUs, in lines: data and flag arrive
+// together, so that nobody looks at the cell at all. Credits are the same for both.
+#pragma once
+
+#include "kernels/cuda/plan.hpp"
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/interpreter.hpp"
+
+namespace tutti::gpu {
+
+/// What the threads of a block share. Small programs move in as a whole: no step then waits for global memory.
+struct Shared {
+    static constexpr int steps_here = 96, operands_here = 384;
+    Term sources[max_operands];
+    Term sinks[max_operands];
+    Kind kind[max_operands];            // of the message that a sink becomes
+    Reference reference[max_operands];  // and where it is, if it is a reference
+    Step step[steps_here];
+    Operand operand[operands_here];
+    End to[max_connections], from[max_connections];
+    std::int32_t scaled;
+};
+
+template <class F>
+class Machine {
+  public:
+    TUTTI_DEVICE Machine(const Job& job, std::uint32_t lane, Shared& shared)
+        : job_(job), plan_(job.plan), lane_(lane), s_(shared), limits_{&job.plan.control->abort, job.timeout_ns} {
+        steps_ = gather(plan_.steps, plan_.step_count, s_.step, Shared::steps_here);
+        operands_ = gather(plan_.operands, plan_.operand_count, s_.operand, Shared::operands_here);
+        gather_ends(plan_.to + lane * plan_.to_count, plan_.to_count, s_.to);
+        gather_ends(plan_.from + lane * plan_.from_count, plan_.from_count, s_.from);
+        tiles_ = lane < job.tiles ? (job.tiles - lane + job.lanes - 1) / job.lanes : 0;
+        scalar_ = job.scaled != 0 ? repeated_scalar() : 0;
+        sync();
+    }
+
+    /// Runs it all. False if it gave up.
+    TUTTI_DEVICE bool run() {
+        Cursor at;
+        if (!advance(*this, at) || !settled()) return false;
+        each(0, plan_.to_count, [&](std::uint32_t i) { *plan_.to[lane_ * plan_.to_count + i] = s_.to[i]; });
+        each(0, plan_.from_count, [&](std::uint32_t i) { *plan_.from[lane_ * plan_.from_count + i] = s_.from[i]; });
+        return true;
+    }
+
+    // The interpreter's side.
+    TUTTI_DEVICE std::uint32_t tiles() const { return tiles_; }
+    TUTTI_DEVICE std::uint32_t steps() const { return plan_.step_count; }
+    TUTTI_DEVICE const Step& step(std::uint32_t i) const { return steps_[i]; }
+
+    template <class Each>
+    TUTTI_DEVICE void each(std::uint32_t begin, std::uint32_t end, Each&& f) const {
+        for (std::uint32_t i = begin + thread(); i < end; i += threads()) f(i);
+    }
+
+    TUTTI_DEVICE void begin_tile(std::uint32_t tile) {
+        tile_ = tile;
+        tile_offset_ = (static_cast<std::uint64_t>(tile) * job_.lanes + lane_) * job_.tile;
+        if (job_.by_reference == 0 || plan_.push_safe == 0) return;
+        each(0, plan_.landable_count, [&](std::uint32_t i) {
+            const Landable& l = plan_.landables[i];
+            const std::uint64_t bytes = length(l.column) * element;
+            End& end = s_.from[l.from];
+            Reference where;
+            if (bytes <= inline_bytes || !refer(end, l.slice, where)) return;
+            Landing& landing = end.fifo->landings[(end.next + l.ahead) % fifo_depth];
+            landing.where = where;
+            store_release(word(landing.turn), end.next + l.ahead + 1);
+        });
+    }
+
+    TUTTI_DEVICE bool ready(const Step& step, std::uint32_t&) {
+        current_ = &step;
+        bool good = true;
+        each(0, step.sources + step.sinks, [&](std::uint32_t n) {
+            const Operand& o = operands_[step.first + n];
+            if (o.place != Place::peer || !good) return;
+            good = n < step.sources ? arrived(s_.from[o.index]) : writable(s_.to[o.index]);
+        });
+        return !sync_or(!good);
+    }
+
+    TUTTI_DEVICE void begin_step(const Step& step) {
+        elements_ = length(step.column);
+        bytes_ = elements_ * element;
+        if (thread() == 0) s_.scaled = -1;
+        if (job_.scaled != 0) sync();
+    }
+
+    TUTTI_DEVICE void load(std::uint32_t i) {
+        const std::uint32_t n = i - current_->first;
+        const Operand& o = operands_[i];
+        Term& term = s_.sources[n];
+        term = {nullptr, 0, 0};
+        if (o.place != Place::peer) {
+            if (o.place == Place::input && job_.scaled != 0) s_.scaled = static_cast<std::int32_t>(n);
+            term.at = slice(o);
+            return;
+        }
+        End& end = s_.from[o.index];
+        if (in_lines(end)) {
+            term.at = reinterpret_cast<std::byte*>(message_lines(end));
+            term.flag = end.next + 1;
+            return;
+        }
+        term.at = payload(end);
+    }
+
+    TUTTI_DEVICE void store(std::uint32_t i) {
+        const std::uint32_t n = i - current_->first - current_->sources;
+        const Operand& o = operands_[i];
+        Term& term = s_.sinks[n];
+        term = {nullptr, 0, 0};
+        if (o.place != Place::peer) {
+            term.at = slice(o);
+            return;
+        }
+        End& end = s_.to[o.index];
+        if (in_lines(end)) {
+            term.at = reinterpret_cast<std::byte*>(message_lines(end));
+            term.flag = end.next + 1;
+            return;
+        }
+        s_.kind[n] = choose_kind(end, term, s_.reference[n]);
+    }
+
+    TUTTI_DEVICE void reduce(const Step& step) {
+        lost_ = sync_or(lost_);
+        if (lost_) return;
+        Terms t;
+        t.sources = s_.sources;
+        t.sinks = s_.sinks;
+        t.source_count = static_cast<int>(step.sources);
+        t.sink_count = static_cast<int>(step.sinks);
+        t.scaled = s_.scaled;
+        t.divide_by = step.completes ? job_.divide_by : 0;
+        t.scalar = scalar_;
+        const Outcome outcome = gpu::reduce<F>(static_cast<ReduceOp>(job_.op), t, bytes_, limits_);
+        if (outcome == Outcome::timed_out) lose(Verdict::timed_out, silent_peer(step), true, 0, 0);
+        lost_ = sync_or(outcome != Outcome::met);
+    }
+
+    TUTTI_DEVICE void commit(std::uint32_t i) {
+        const Operand& o = operands_[i];
+        if (o.place != Place::peer || lost_) return;
+        End& end = s_.to[o.index];
+        const std::uint32_t number = end.next++;
+        if (in_lines(end)) return;
+        const std::uint32_t n = i - current_->first - current_->sources;
+        Cell& cell = end.fifo->cells[number % fifo_depth];
+        if (s_.kind[n] == Kind::reference) {
+            cell.reference = s_.reference[n];
+            end.last_reference = end.next;
+        }
+        cell.signature = job_.signature;
+        cell.bytes = static_cast<std::uint32_t>(bytes_);
+        cell.kind = s_.kind[n];
+        store_release(word(cell.turn), end.next);
+    }
+
+    TUTTI_DEVICE void release(std::uint32_t i) {
+        const Operand& o = operands_[i];
+        if (o.place != Place::peer || lost_) return;
+        End& end = s_.from[o.index];
+        store_release(word(end.fifo->released), ++end.next);
+    }
+
+    TUTTI_DEVICE void end_step(const Step&) { sync(); }
+
+  private:
+    static constexpr std::uint64_t element = F::element;
+
+    TUTTI_DEVICE static std::uint32_t* word(std::atomic<std::uint32_t>& flag) {
+        return reinterpret_cast<std::uint32_t*>(&flag);
+    }
+
+    template <class T>
+    TUTTI_DEVICE T* gather(T* there, std::uint32_t count, std::remove_const_t<T>* here, std::uint32_t room) const {
+        if (count > room) return there;
+        each(0, count, [&](std::uint32_t i) { here[i] = there[i]; });
+        return here;
+    }
+    TUTTI_DEVICE void gather_ends(End* const* there, std::uint32_t count, End* here) const {
+        each(0, count, [&](std::uint32_t i) { here[i] = *there[i]; });
+    }
+
+    TUTTI_DEVICE std::uint64_t repeated_scalar() const {
+        std::uint64_t one = job_.immediate;
+        if (job_.scalar != nullptr)
+            one = detail::load_word<element>(static_cast<const std::byte*>(job_.scalar), element);
+        std::uint64_t all = one;
+        for (std::uint64_t i = element; i < 8; i += element) all |= one << 8 * i;
+        return all;
+    }
+
+    TUTTI_DEVICE std::uint64_t length(std::uint32_t column) const {
+        const std::uint64_t begin = column * job_.block + tile_offset_;
+        std::uint64_t end = begin + job_.tile;
+        if (end > (column + 1) * job_.block) end = (column + 1) * job_.block;
+        if (end > job_.count) end = job_.count;
+        return begin < end ? end - begin : 0;
+    }
+
+    TUTTI_DEVICE const Buffer& buffer(Place place) const { return place == Place::input ? job_.input : job_.output; }
+
+    TUTTI_DEVICE std::byte* slice(const Operand& o) const {
+        const auto chunk = static_cast<std::uint32_t>(o.index);
+        if (o.place == Place::scratch)
+            return plan_.scratch + (lane_ * plan_.scratch_chunks + chunk) * plan_.scratch_stride;
+        const std::uint64_t at = chunk / plan_.columns * job_.count + chunk % plan_.columns * job_.block + tile_offset_;
+        return buffer(o.place).at + at * element;
+    }
+
+    /// Names a slice of this rank for the peer at that end. False if the peer can't see it.
+    TUTTI_DEVICE bool refer(const End& end, const Operand& o, Reference& out) const {
+        if (o.place == Place::scratch) return false;
+        const Buffer& b = buffer(o.place);
+        if (b.shareable == 0 || end.regions == nullptr) return false;
+        if (b.region != 0 && (end.mapped == nullptr || (load_acquire(end.mapped) >> b.region & 1) == 0)) return false;
+        const std::byte* const at = slice(o);
+        out = {b.region, b.region == 0 ? reinterpret_cast<std::uint64_t>(at) : static_cast<std::uint64_t>(at - b.base)};
+        return true;
+    }
+    TUTTI_DEVICE static std::byte* see(const End& end, const Reference& reference) {
+        if (reference.region == 0) return reinterpret_cast<std::byte*>(reference.offset);
+        return const_cast<std::byte*>(end.regions[reference.region % max_regions]) + reference.offset;
+    }
+
+    TUTTI_DEVICE bool in_lines(const End& end) const { return job_.in_lines != 0 && end.lines != nullptr; }
+    TUTTI_DEVICE Line* message_lines(const End& end) const {
+        return end.lines + end.next % line_depth * lines_per_message;
+    }
+
+    TUTTI_DEVICE bool arrived(const End& end) {
+        if (in_lines(end)) return true;
+        return await(end, end.fifo->cells[end.next % fifo_depth].turn, end.next + 1, 1, true).outcome == Outcome::met;
+    }
+    TUTTI_DEVICE bool writable(End& end) {
+        const std::uint32_t depth = in_lines(end) ? line_depth : slot_depth;
+        if (end.next - end.released < depth) return true;
+        const WordSeen seen = await(end, end.fifo->released, end.next - depth + 1, depth, false);
+        end.released = seen.value;
+        return seen.outcome == Outcome::met;
+    }
+    /// No message by reference is still being read.
+    TUTTI_DEVICE bool settled() {
+        bool good = true;
+        each(0, plan_.to_count, [&](std::uint32_t i) {
+            End& end = s_.to[i];
+            if (static_cast<std::int32_t>(end.released - end.last_reference) >= 0 || !good) return;
+            const WordSeen seen = await(end, end.fifo->released, end.last_reference, 1u << 31, false);
+            end.released = seen.value;
+            good = seen.outcome == Outcome::met;
+        });
+        return !sync_or(!good);
+    }
+    TUTTI_DEVICE WordSeen await(const End& end, std::atomic<std::uint32_t>& flag, std::uint32_t least,
+                                std::uint32_t range, bool source) {
+        const WordSeen seen = wait_for_word(word(flag), least, range, limits_);
+        if (seen.outcome == Outcome::timed_out) lose(Verdict::timed_out, end.peer, source, 0, 0);
+        return seen;
+    }
+
+    /// Where the message lies that came on this end; nullptr, and the verdict, if it is not what it should be.
+    TUTTI_DEVICE std::byte* payload(End& end) {
+        Cell& cell = end.fifo->cells[end.next % fifo_depth];
+        if (cell.signature != job_.signature)
+            return lose(Verdict::other_call, end.peer, true, job_.signature, cell.signature);
+        if (cell.bytes != bytes_)
+            return lose(Verdict::wrong_size, end.peer, true, static_cast<std::uint32_t>(bytes_), cell.bytes);
+        switch (cell.kind) {
+            case Kind::inlined:
+                return cell.payload;
+            case Kind::slot:
+                return end.slots + end.next % slot_depth * end.slot_stride;
+            case Kind::reference:
+                return see(end, cell.reference);
+            case Kind::landed:
+                if (const Operand* place = first_slice_sink()) return slice(*place);
+                break;
+        }
+        return lose(Verdict::wrong_kind, end.peer, true, 0, static_cast<std::uint32_t>(cell.kind));
+    }
+
+    /// Whose lines have not come.
+    TUTTI_DEVICE std::int32_t silent_peer(const Step& step) const {
+        for (std::uint32_t n = 0; n < step.sources; ++n) {
+            const Term& source = s_.sources[n];
+            if (source.flag == 0) continue;
+            const Line last = load_line(reinterpret_cast<const Line*>(source.at) + (bytes_ - 1) / 8);
+            if (last.flag_high != source.flag) return s_.from[operands_[step.first + n].index].peer;
+        }
+        return -1;
+    }
+
+    TUTTI_DEVICE const Operand* first_slice_sink() const {
+        const Operand* const sinks = operands_ + current_->first + current_->sources;
+        for (std::uint32_t m = 0; m < current_->sinks; ++m)
+            if (sinks[m].place != Place::peer) return sinks + m;
+        return nullptr;
+    }
+    /// A local slice that holds, after the step, what the step sends.
+    TUTTI_DEVICE const Operand* shareable_slice() const {
+        const Operand& source = operands_[current_->first];
+        const bool scaled = job_.scaled != 0 && source.place == Place::input;
+        const bool divides = job_.divide_by != 0 && current_->completes;
+        if (current_->sources == 1 && source.place != Place::peer && !scaled && !divides) return &source;
+        return first_slice_sink();
+    }
+
+    TUTTI_DEVICE Kind choose_kind(End& end, Term& term, Reference& reference) {
+        if (bytes_ <= inline_bytes) {
+            term.at = end.fifo->cells[end.next % fifo_depth].payload;
+            return Kind::inlined;
+        }
+        if (job_.by_reference != 0) {
+            const Landing& landing = end.fifo->landings[end.next % fifo_depth];
+            if (current_->sources > 1 && plan_.push_safe != 0 && end.regions != nullptr &&
+                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1) {
+                term.at = see(end, landing.where);
+                return Kind::landed;
+            }
+            const Operand* const shared = plan_.pull_safe != 0 ? shareable_slice() : nullptr;
+            if (shared != nullptr && refer(end, *shared, reference)) return Kind::reference;
+        }
+        term.at = end.slots + end.next % slot_depth * end.slot_stride;
+        return Kind::slot;
+    }
+
+    TUTTI_DEVICE std::byte* lose(Verdict::Cause cause, std::int32_t peer, bool source, std::uint32_t expected,
+                                 std::uint32_t seen) {
+        Verdict& v = plan_.control->verdict;
+        if (claim(&v.claimed)) {
+            v.cause = cause;
+            v.peer = peer;
+            v.source = source ? 1 : 0;
+            v.call = job_.call;
+            v.lane = lane_;
+            v.tile = tile_;
+            v.step = static_cast<std::uint32_t>(current_ - steps_);
+            v.expected = expected;
+            v.seen = seen;
+            store_release(&v.done, 1);
+        }
+        store_release(&plan_.control->abort, 1);
+        lost_ = true;
+        return nullptr;
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    const std::uint32_t lane_;
+    Shared& s_;
+    const Limits limits_;
+    const Step* steps_;
+    const Operand* operands_;
+    std::uint32_t tiles_, tile_ = 0;
+    std::uint64_t scalar_ = 0;
+
+    const Step* current_ = nullptr;
+    std::uint64_t tile_offset_ = 0;  // elements into each block
+    std::uint64_t elements_ = 0, bytes_ = 0;
+    bool lost_ = false;  // until the barrier of reduce() of this thread, then of the block
+};
+
+}  // namespace tutti::gpu

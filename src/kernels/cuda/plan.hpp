@@ -1,0 +1,115 @@
+// What the host hands to the kernel, and what both look at while it runs. Plain data: no pointer here is followed by
+// the side that does not own the memory, but through what the runtime has mapped for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/types.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "schedule/program.hpp"
+#include "transport/fifo.hpp"
+
+namespace tutti::gpu {
+
+inline constexpr unsigned block_threads = 384;
+inline constexpr std::uint32_t line_depth = 4;        // messages under way in lines
+inline constexpr std::size_t line_bytes = 16 * 1024;  // of data in a message in lines; they occupy twice as much
+inline constexpr std::size_t lines_per_message = line_bytes / 8;
+inline constexpr int max_regions = 32;      // memory of a peer that this rank can map at a time
+inline constexpr int max_operands = 128;    // of a step
+inline constexpr int max_connections = 64;  // of a program, in each direction
+inline constexpr int max_jobs = 16;         // ranks that one launch serves
+
+/// One end of one lane of a connection as the kernel sees it. It stays in device memory between launches.
+struct End {
+    Fifo* fifo = nullptr;
+    std::byte* slots = nullptr;                 // slot_depth * slot_stride
+    Line* lines = nullptr;                      // line_depth * lines_per_message; nullptr: the peer is no GPU
+    const std::byte* const* regions = nullptr;  // the peer's memory as this rank's GPU sees it, by number; region 0
+                                                // is addressed as it is
+    std::uint64_t slot_stride = 0;
+    const std::uint32_t* mapped = nullptr;  // bit k: the peer has mapped this rank's region k
+    std::uint32_t next = 0;                 // as in Sender and Receiver
+    std::uint32_t released = 0;
+    std::uint32_t last_reference = 0;
+    std::int32_t peer = -1;
+};
+
+/// A plain receive into a slice, see BoundProgram.
+struct Landable {
+    std::int32_t from;
+    std::uint32_t ahead;
+    Operand slice;
+    std::uint32_t column;
+};
+
+/// What a kernel that gives up has to say. The first one to claim it writes it; done tells the host.
+struct Verdict {
+    std::uint32_t claimed;
+    enum Cause : std::uint32_t { timed_out = 1, other_call, wrong_size, wrong_kind } cause;
+    std::int32_t peer;     // -1: it can't be told
+    std::uint32_t source;  // 1: it waited for, or got, a message; 0: it waited for space
+    std::uint32_t call;    // Job::call
+    std::uint32_t lane, tile, step;
+    std::uint32_t expected, seen;
+    std::uint32_t done;
+};
+
+/// In host memory that the GPU sees, one per communicator.
+struct Control {
+    alignas(64) std::uint32_t abort;  // != 0: every wait ends
+    alignas(64) Verdict verdict;
+};
+
+/// A bound program in device memory.
+struct Plan {
+    const Step* steps = nullptr;
+    const Operand* operands = nullptr;
+    const Landable* landables = nullptr;
+    End* const* to = nullptr;  // lane after lane, by connection; programs share them
+    End* const* from = nullptr;
+    Control* control = nullptr;
+    std::byte* scratch = nullptr;  // scratch_chunks * scratch_stride per lane
+    std::uint64_t scratch_stride = 0;
+    std::uint32_t step_count = 0, operand_count = 0, landable_count = 0, to_count = 0, from_count = 0;
+    std::uint32_t columns = 1, scratch_chunks = 0;
+    std::uint32_t pull_safe = 0, push_safe = 0;
+};
+
+/// A buffer of the user: where it is, and which of this rank's regions it lies in (from `base` on).
+struct Buffer {
+    std::byte* at = nullptr;
+    const std::byte* base = nullptr;
+    std::uint32_t region = 0;
+    std::uint32_t shareable = 0;  // peers may be told its place
+};
+
+/// One operation of one rank, cut for its program: see tutti::Job.
+struct Job {
+    Plan plan;
+    Buffer input, output;
+    std::uint64_t count = 0, block = 0, tile = 0;
+    const void* scalar = nullptr;  // device memory; nullptr: `immediate` if scaled
+    std::uint64_t immediate = 0;
+    std::uint64_t timeout_ns = 0;
+    std::uint32_t tiles = 0;
+    std::uint32_t lanes = 0;
+    std::uint32_t signature = 0;
+    std::uint32_t call = 0;  // its number among this rank's, for the verdict
+    std::int32_t divide_by = 0;
+    std::uint8_t op = 0;  // ReduceOp
+    std::uint8_t scaled = 0;
+    std::uint8_t by_reference = 0;
+    std::uint8_t in_lines = 0;  // messages go in lines wherever both ends are GPUs
+};
+
+struct Launch {
+    Job jobs[max_jobs];
+};
+
+static_assert(std::is_trivially_copyable_v<Job> && std::is_trivially_copyable_v<End>);
+static_assert(sizeof(Launch) <= 4096, "the arguments of a kernel");
+
+}  // namespace tutti::gpu

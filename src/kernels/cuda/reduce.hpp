@@ -1,0 +1,268 @@
+// k sources to m sinks in one pass by the threads of a block: the arithmetic of a step. A source or sink is memory, or
+// lines of a connection, where every 8 bytes arrive with their flag.
+#pragma once
+
+#include "kernels/cuda/formats.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/wait.hpp"
+
+namespace tutti::gpu {
+
+/// A source or a sink.
+struct Term {
+    std::byte* at;       // nullptr: nothing is to be stored
+    std::uint32_t flag;  // of its lines; 0: it is memory
+    std::uint32_t more;  // a message of several parts: this is not the last
+};
+
+/// In the block's shared memory.
+struct Terms {
+    const Term* sources;
+    const Term* sinks;
+    int source_count, sink_count;
+    int scaled;            // this source is multiplied by `scalar` first; -1: none
+    int divide_by;         // 0: it is not
+    std::uint64_t scalar;  // an element, repeated
+};
+
+namespace detail {
+
+// Bytes that become floats take four times their registers, and more without instructions for it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+inline constexpr int packs_of_bytes = 1;
+#else
+inline constexpr int packs_of_bytes = 2;
+#endif
+
+template <class F>
+struct Lanes {
+    typename F::Lane lane[F::lanes];
+};
+
+/// What source k brings.
+template <class F>
+TUTTI_DEVICE Lanes<F> brought(std::uint64_t word, int k, const Terms& t) {
+    Lanes<F> lanes;
+    F::unpack(word, lanes.lane);
+    if (k == t.scaled) {
+        Lanes<F> scalar;
+        F::unpack(t.scalar, scalar.lane);
+        for (int i = 0; i < F::lanes; ++i)
+            lanes.lane[i] = F::template combine<ReduceOp::prod>(lanes.lane[i], scalar.lane[i]);
+    }
+    return lanes;
+}
+
+template <class F, ReduceOp op>
+TUTTI_DEVICE void add(Lanes<F>& sum, const Lanes<F>& next) {
+    for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::template combine<op>(sum.lane[i], next.lane[i]);
+}
+
+template <class F>
+TUTTI_DEVICE std::uint64_t finished(Lanes<F>& sum, int divide_by) {
+    if (divide_by != 0)
+        for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::divide(sum.lane[i], divide_by);
+    return F::pack(sum.lane);
+}
+
+TUTTI_DEVICE bool is_copy(const Terms& t) {
+    return t.source_count == 1 && t.scaled < 0 && t.divide_by == 0;
+}
+
+/// All are asked for before the first is used. What lies beyond the end is zero.
+template <int unroll, class Use>
+TUTTI_DEVICE void load_packs(const Terms& t, int k, std::size_t head, std::size_t first, std::size_t packs, Use use) {
+    const Pack* const from = reinterpret_cast<const Pack*>(t.sources[k].at + head) + first;
+    Pack pack[unroll];
+    TUTTI_UNROLL
+    for (int u = 0; u < unroll; ++u) {
+        const std::size_t at = static_cast<std::size_t>(u) * threads();
+        pack[u] = first + at < packs ? from[at] : Pack{};
+    }
+    TUTTI_UNROLL
+    for (int u = 0; u < unroll; ++u) use(u, pack[u]);
+}
+
+template <int unroll>
+TUTTI_DEVICE void store_packs(const Terms& t, std::size_t head, std::size_t first, std::size_t packs,
+                              const Pack (&result)[unroll]) {
+    for (int m = 0; m < t.sink_count; ++m) {
+        if (t.sinks[m].at == nullptr) continue;
+        Pack* const to = reinterpret_cast<Pack*>(t.sinks[m].at + head) + first;
+        TUTTI_UNROLL
+        for (int u = 0; u < unroll; ++u) {
+            const std::size_t at = static_cast<std::size_t>(u) * threads();
+            if (first + at < packs) to[at] = result[u];
+        }
+    }
+}
+
+/// `unroll` packs under way on every thread; those that a warp asks for at once lie side by side.
+template <class F, ReduceOp op>
+TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t packs) {
+    constexpr int unroll = F::element == 1 ? packs_of_bytes : 4;
+    const std::size_t stride = threads();
+    for (std::size_t first = thread(); first < packs; first += stride * unroll) {
+        Lanes<F> sum[unroll][2];
+        load_packs<unroll>(t, 0, head, first, packs, [&](int u, const Pack& pack) {
+            for (int half = 0; half < 2; ++half) sum[u][half] = brought<F>(pack.word[half], 0, t);
+        });
+        for (int k = 1; k < t.source_count; ++k)
+            load_packs<unroll>(t, k, head, first, packs, [&](int u, const Pack& pack) {
+                for (int half = 0; half < 2; ++half) add<F, op>(sum[u][half], brought<F>(pack.word[half], k, t));
+            });
+        Pack result[unroll];
+        TUTTI_UNROLL
+        for (int u = 0; u < unroll; ++u)
+            result[u] = {{finished<F>(sum[u][0], t.divide_by), finished<F>(sum[u][1], t.divide_by)}};
+        store_packs(t, head, first, packs, result);
+    }
+}
+
+TUTTI_DEVICE void copy_packs(const Terms& t, std::size_t head, std::size_t packs) {
+    constexpr int unroll = 8;
+    const std::size_t stride = threads();
+    for (std::size_t first = thread(); first < packs; first += stride * unroll) {
+        Pack pack[unroll];
+        load_packs<unroll>(t, 0, head, first, packs, [&](int u, const Pack& one) { pack[u] = one; });
+        store_packs(t, head, first, packs, pack);
+    }
+}
+
+template <std::size_t bytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+    using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<2> {
+    using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<4> {
+    using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+    using type = std::uint64_t;
+};
+
+/// The first `size` (1 to 8) bytes of a word of elements; the others are zero.
+template <std::size_t element>
+TUTTI_DEVICE std::uint64_t load_word(const std::byte* from, std::size_t size) {
+    using T = typename UnsignedOf<element>::type;
+    if (size == 8 && reinterpret_cast<std::uintptr_t>(from) % 8 == 0)
+        return *reinterpret_cast<const std::uint64_t*>(from);
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < size; i += element)
+        word |= static_cast<std::uint64_t>(*reinterpret_cast<const T*>(from + i)) << 8 * i;
+    return word;
+}
+
+template <std::size_t element>
+TUTTI_DEVICE void store_word(std::byte* to, std::uint64_t word, std::size_t size) {
+    using T = typename UnsignedOf<element>::type;
+    if (size == 8 && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+        *reinterpret_cast<std::uint64_t*>(to) = word;
+        return;
+    }
+    for (std::size_t i = 0; i < size; i += element) *reinterpret_cast<T*>(to + i) = static_cast<T>(word >> 8 * i);
+}
+
+/// Word by word: what is too short, or not aligned alike, for packs; and all that goes through lines.
+template <class F, ReduceOp op>
+TUTTI_DEVICE Outcome reduce_words(const Terms& t, std::size_t begin, std::size_t end, const Limits& limits) {
+    constexpr int ahead = 4;  // lines of so many sources are asked for at once
+    for (std::size_t at = begin + 8 * thread(); at < end; at += 8 * threads()) {
+        const std::size_t size = end - at < 8 ? end - at : 8;
+        Lanes<F> sum{};
+        std::uint64_t word = 0;
+        for (int k = 0; k < t.source_count; k += ahead) {
+            Line line[ahead];
+            TUTTI_UNROLL
+            for (int j = 0; j < ahead; ++j)
+                line[j] = k + j < t.source_count && t.sources[k + j].flag != 0
+                              ? load_line(reinterpret_cast<const Line*>(t.sources[k + j].at) + at / 8)
+                              : Line{};
+            TUTTI_UNROLL
+            for (int j = 0; j < ahead; ++j) {
+                if (k + j >= t.source_count) break;
+                const Term& source = t.sources[k + j];
+                word = line[j].low | static_cast<std::uint64_t>(line[j].high) << 32;
+                if (source.flag == 0) {
+                    word = load_word<F::element>(source.at + at, size);
+                } else if (line[j].flag_low != source.flag || line[j].flag_high != source.flag) {
+                    const auto* const from = reinterpret_cast<const Line*>(source.at) + at / 8;
+                    const LineSeen seen = wait_for_line(from, source.flag, limits);
+                    if (seen.outcome != Outcome::met) return seen.outcome;
+                    word = seen.data;
+                }
+                const Lanes<F> next = brought<F>(word, k + j, t);
+                if (k + j == 0)
+                    sum = next;
+                else
+                    add<F, op>(sum, next);
+            }
+        }
+        if (!is_copy(t)) word = finished<F>(sum, t.divide_by);  // a copy keeps every bit, of NaNs too
+        for (int m = 0; m < t.sink_count; ++m) {
+            const Term& sink = t.sinks[m];
+            if (sink.flag != 0)
+                store_line(reinterpret_cast<Line*>(sink.at) + at / 8, word, sink.flag);
+            else if (sink.at != nullptr)
+                store_word<F::element>(sink.at + at, word, size);
+        }
+    }
+    return Outcome::met;
+}
+
+/// Where packs may begin: the same for all, or nowhere.
+TUTTI_DEVICE bool packs_fit(const Terms& t, std::size_t& head) {
+    const auto phase = [](const Term& term) { return reinterpret_cast<std::uintptr_t>(term.at) % sizeof(Pack); };
+    const std::uintptr_t first = phase(t.sources[0]);
+    for (int k = 0; k < t.source_count; ++k)
+        if (t.sources[k].flag != 0 || phase(t.sources[k]) != first) return false;
+    for (int m = 0; m < t.sink_count; ++m)
+        if (t.sinks[m].flag != 0 || (t.sinks[m].at != nullptr && phase(t.sinks[m]) != first)) return false;
+    head = (sizeof(Pack) - first) % sizeof(Pack);
+    return true;
+}
+
+}  // namespace detail
+
+/// sinks <- op(sources), `bytes` of elements, by all threads of the block, which have the same `t`. A barrier must come
+/// before and after. Not Outcome::met on a thread that gave up, which has stored nothing after that.
+template <class F, ReduceOp op>
+TUTTI_DEVICE Outcome reduce(const Terms& t, std::size_t bytes, const Limits& limits) {
+    std::size_t head = 0, body = 0;
+    if (bytes >= 2 * sizeof(Pack) && detail::packs_fit(t, head)) {
+        const std::size_t packs = (bytes - head) / sizeof(Pack);
+        body = head + packs * sizeof(Pack);
+        if (detail::is_copy(t))
+            detail::copy_packs(t, head, packs);
+        else
+            detail::reduce_packs<F, op>(t, head, packs);
+    }
+    Outcome outcome = Outcome::met;
+    for (int part = 0; part < 2 && outcome == Outcome::met; ++part)  // before the packs, and after them
+        outcome = detail::reduce_words<F, op>(t, part == 0 ? 0 : body, part == 0 ? head : bytes, limits);
+    return outcome;
+}
+
+template <class F>
+TUTTI_DEVICE Outcome reduce(ReduceOp op, const Terms& t, std::size_t bytes, const Limits& limits) {
+    switch (op) {
+        case ReduceOp::sum:
+            return reduce<F, ReduceOp::sum>(t, bytes, limits);
+        case ReduceOp::prod:
+            return reduce<F, ReduceOp::prod>(t, bytes, limits);
+        case ReduceOp::max:
+            return reduce<F, ReduceOp::max>(t, bytes, limits);
+        case ReduceOp::min:
+            return reduce<F, ReduceOp::min>(t, bytes, limits);
+    }
+    return Outcome::met;
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,147 @@
+// What the device code is written in: a block of threads, its barrier, flags that the whole system sees, lines of data
+// with their flag beside them. nvcc makes it instructions of the GPU; g++ makes it threads of the host and atomics, so
+// that the tests run the very same code everywhere (tests/harness/simt.hpp starts the threads).
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define TUTTI_DEVICE __device__ __forceinline__
+#define TUTTI_DEVICE_APART inline __device__ __noinline__  // long and rare: one copy, whose registers count once
+#define TUTTI_UNROLL _Pragma("unroll")
+#else
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+#define TUTTI_DEVICE inline
+#define TUTTI_DEVICE_APART inline
+#define TUTTI_UNROLL
+#endif
+
+namespace tutti::gpu {
+
+/// 8 bytes of data, 4 and 4, each beside its flag: whoever reads both flags right has the data.
+struct alignas(16) Line {
+    std::uint32_t low, flag_low, high, flag_high;
+};
+
+/// 16 bytes of elements.
+struct alignas(16) Pack {
+    std::uint64_t word[2];
+};
+
+#ifdef __CUDACC__
+
+TUTTI_DEVICE unsigned thread() {
+    return threadIdx.x;
+}
+TUTTI_DEVICE unsigned threads() {
+    return blockDim.x;
+}
+TUTTI_DEVICE void sync() {
+    __syncthreads();
+}
+/// Whether vote is true on any thread; a barrier, too.
+TUTTI_DEVICE bool sync_or(bool vote) {
+    return __syncthreads_or(vote) != 0;
+}
+
+TUTTI_DEVICE std::uint32_t load_acquire(const std::uint32_t* from) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+/// What this thread has stored, and what it has seen of others by a barrier, is seen by whoever acquires the value.
+TUTTI_DEVICE void store_release(std::uint32_t* to, std::uint32_t value) {
+    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/// True for the first to ask.
+TUTTI_DEVICE bool claim(std::uint32_t* word) {
+    return atomicCAS_system(word, 0u, 1u) == 0;
+}
+TUTTI_DEVICE Line load_line(const Line* from) {
+    Line line;
+    asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(line.low), "=r"(line.flag_low), "=r"(line.high), "=r"(line.flag_high)
+                 : "l"(from)
+                 : "memory");
+    return line;
+}
+TUTTI_DEVICE void store_line(Line* to, std::uint64_t data, std::uint32_t flag) {
+    asm volatile("st.volatile.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(static_cast<std::uint32_t>(data)),
+                 "r"(flag), "r"(static_cast<std::uint32_t>(data >> 32)), "r"(flag)
+                 : "memory");
+}
+TUTTI_DEVICE std::uint64_t now_ns() {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+/// Between two fruitless looks.
+TUTTI_DEVICE void relax() {}
+
+#else
+
+/// The block that the calling thread is one of.
+struct Block {
+    explicit Block(unsigned size) : threads(size), barrier(size) {}
+    const unsigned threads;
+    std::barrier<> barrier;
+    std::atomic<unsigned> votes[2]{};  // of rounds with even and odd numbers
+};
+inline thread_local Block* block = nullptr;
+inline thread_local unsigned thread_number = 0;
+inline thread_local unsigned rounds = 0;
+
+inline unsigned thread() {
+    return thread_number;
+}
+inline unsigned threads() {
+    return block->threads;
+}
+inline void sync() {
+    block->barrier.arrive_and_wait();
+}
+inline bool sync_or(bool vote) {
+    std::atomic<unsigned>& votes = block->votes[rounds % 2];
+    std::atomic<unsigned>& next = block->votes[++rounds % 2];
+    if (vote) votes.store(1);
+    sync();
+    const bool any = votes.load() != 0;
+    next.store(0);  // nobody votes there before the barrier below, or looks at it after the one above
+    sync();
+    return any;
+}
+inline std::uint32_t load_acquire(const std::uint32_t* from) {
+    return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+inline void store_release(std::uint32_t* to, std::uint32_t value) {
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline bool claim(std::uint32_t* word) {
+    std::uint32_t expected = 0;
+    return __atomic_compare_exchange_n(word, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+inline Line load_line(const Line* from) {
+    const auto* const words = reinterpret_cast<const std::uint64_t*>(from);
+    const std::uint64_t a = __atomic_load_n(words, __ATOMIC_RELAXED), b = __atomic_load_n(words + 1, __ATOMIC_RELAXED);
+    return {static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), static_cast<std::uint32_t>(b),
+            static_cast<std::uint32_t>(b >> 32)};
+}
+inline void store_line(Line* to, std::uint64_t data, std::uint32_t flag) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(to);
+    const std::uint64_t mark = static_cast<std::uint64_t>(flag) << 32;
+    __atomic_store_n(words, mark | (data & 0xffffffffu), __ATOMIC_RELAXED);
+    __atomic_store_n(words + 1, mark | data >> 32, __ATOMIC_RELAXED);
+}
+inline std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+inline void relax() {
+    std::this_thread::yield();
+}
+
+#endif
+
+}  // namespace tutti::gpu

@@ -1,0 +1,71 @@
+// How the threads of a kernel wait: for a word, or for a line. Every wait looks at the host's abort flag now and then,
+// and at the clock.
+#pragma once
+
+#include "kernels/cuda/plan.hpp"
+#include "kernels/cuda/simt.hpp"
+
+namespace tutti::gpu {
+
+enum class Outcome : std::uint32_t { met, aborted, timed_out };
+
+/// What a wait is subject to.
+struct Limits {
+    const std::uint32_t* abort;
+    std::uint64_t timeout_ns;
+};
+
+struct WordSeen {
+    Outcome outcome;
+    std::uint32_t value;
+};
+struct LineSeen {
+    Outcome outcome;
+    std::uint64_t data;
+};
+
+namespace detail {
+
+template <class Look>
+TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
+    constexpr std::uint32_t looks_per_check = 1024;  // the host's memory is far away
+    std::uint64_t since = 0;
+    for (std::uint32_t looks = 1;; ++looks) {
+        if (look()) return Outcome::met;
+        relax();
+        if (looks % looks_per_check != 0) continue;
+        if (load_acquire(limits.abort) != 0) return Outcome::aborted;
+        const std::uint64_t now = now_ns();
+        if (since == 0) since = now;
+        if (now - since >= limits.timeout_ns) return Outcome::timed_out;
+    }
+}
+
+}  // namespace detail
+
+/// Until 0 <= *word - least < range, modulo 2^32.
+TUTTI_DEVICE_APART WordSeen wait_for_word(const std::uint32_t* word, std::uint32_t least, std::uint32_t range,
+                                          Limits limits) {
+    std::uint32_t value = 0;
+    const Outcome outcome = detail::until(
+        [&] {
+            value = load_acquire(word);
+            return value - least < range;
+        },
+        limits);
+    return {outcome, value};
+}
+
+/// Until both halves carry the flag.
+TUTTI_DEVICE_APART LineSeen wait_for_line(const Line* from, std::uint32_t flag, Limits limits) {
+    Line line{};
+    const Outcome outcome = detail::until(
+        [&] {
+            line = load_line(from);
+            return line.flag_low == flag && line.flag_high == flag;
+        },
+        limits);
+    return {outcome, line.low | static_cast<std::uint64_t>(line.high) << 32};
+}
+
+}  // namespace tutti::gpu

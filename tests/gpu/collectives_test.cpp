@@ -1,0 +1,141 @@
+// Every collective, type, op and algorithm between ranks on emulated GPUs: the device code, and all that the host does
+// around it.
+#include <vector>
+
+#include "algorithms/algorithms.hpp"
+#include "gpu/world.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::Case;
+using harness::Where;
+
+namespace {
+
+constexpr Case::What all_collectives[] = {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::all_gather,
+                                          Case::What::broadcast, Case::What::reduce};
+
+}  // namespace
+
+TEST_CASE("GPUs: every collective at sizes around every threshold, in place and not") {
+    const int ranks = GENERATE(1, 2, 3, 5);
+    CAPTURE(ranks);
+    std::vector<Case> cases;
+    for (Case::What what : all_collectives)
+        for (size_t count : {0, 1, 2, 7, 100, 1025, 5000, 40001})
+            for (Where where : {Where::out_of_place, Where::in_place})
+                cases.push_back({what, count, tuttiFloat32, tuttiSum, ranks - 1, where, false, count % 3});
+    GpuWorld(ranks).run(cases);
+}
+
+TEST_CASE("GPUs: large buffers in several tiles, on two devices and on one") {
+    const int devices = GENERATE(1, 2);
+    CAPTURE(devices);
+    std::vector<Case> cases;
+    for (Case::What what : all_collectives) cases.push_back({what, 1'500'007, tuttiFloat32, tuttiSum, 0});
+    GpuWorld(2, devices).run(cases);
+}
+
+TEST_CASE("GPUs: every type and op") {
+    std::vector<Case> cases;
+    for (int type = 0; type < tuttiNumTypes; ++type)
+        for (int op = 0; op < tuttiNumOps; ++op)
+            for (size_t count : {1, 33, 5001})
+                for (Case::What what : {Case::What::all_reduce, Case::What::reduce_scatter})
+                    cases.push_back({what, count, static_cast<tuttiDataType_t>(type), static_cast<tuttiRedOp_t>(op), 1,
+                                     Where::out_of_place, false, count % 2});
+    GpuWorld(3).run(cases);
+}
+
+TEST_CASE("GPUs: every algorithm") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.name == "pair") continue;
+        CAPTURE(std::string(a.name));
+        const std::string name(a.name);
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.algorithm = name.c_str();
+        std::vector<Case> cases;
+        for (Case::What what : all_collectives)
+            for (size_t count : {1, 1000, 70001}) cases.push_back({what, count, tuttiBfloat16, tuttiSum, 2});
+        GpuWorld(4, 2, &config).run(cases);
+    }
+}
+
+TEST_CASE("GPUs: one thread drives all ranks in a group, on one stream") {
+    constexpr int ranks = 4;
+    GpuWorld world(ranks, 1);
+    harness::EmulatedGpus& gpus = world.gpus();
+    void* const stream = gpus.make_stream(0);
+    const int before = gpus.launches();
+    std::vector<float*> buffers;
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < ranks; ++r) {
+        buffers.push_back(reinterpret_cast<float*>(gpus.allocate(0, 4000)));
+        for (int i = 0; i < 1000; ++i) buffers.back()[i] = static_cast<float>(r + i);
+        REQUIRE(tuttiAllReduce(buffers.back(), buffers.back(), 1000, tuttiFloat32, tuttiSum, world.comm(r), stream) ==
+                tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    gpus.synchronize_stream(stream);
+    CHECK(gpus.launches() == before + 1);
+    for (int i = 0; i < 1000; i += 37) CHECK(buffers[2][i] == static_cast<float>(6 + ranks * i));
+    for (float* b : buffers) gpus.free(0, reinterpret_cast<std::byte*>(b));
+    gpus.destroy_stream(stream);
+}
+
+TEST_CASE("GPUs: send and receive, to others and to oneself, small and large") {
+    constexpr int ranks = 3;
+    GpuWorld world(ranks);
+    world.each([&](int rank, void* stream) {
+        harness::EmulatedGpus& gpus = world.gpus();
+        for (const std::size_t count : {1u, 500u, 100'000u}) {
+            const std::size_t bytes = count * sizeof(int);
+            auto* out = reinterpret_cast<int*>(gpus.allocate(world.device(rank), bytes));
+            auto* in = reinterpret_cast<int*>(gpus.allocate(world.device(rank), bytes * ranks));
+            for (std::size_t i = 0; i < count; ++i) out[i] = rank * 1000 + static_cast<int>(i % 999);
+            tuttiComm_t comm = world.comm(rank);
+            harness::require_success(tuttiGroupStart(), "start");
+            for (int peer = 0; peer < ranks; ++peer) {
+                harness::require_success(tuttiSend(out, count, tuttiInt32, peer, comm, stream), "send");
+                harness::require_success(
+                    tuttiRecv(in + static_cast<std::size_t>(peer) * count, count, tuttiInt32, peer, comm, stream),
+                    "recv");
+            }
+            harness::require_success(tuttiGroupEnd(), "end");
+            gpus.synchronize_stream(stream);
+            for (int peer = 0; peer < ranks; ++peer)
+                for (std::size_t i = 0; i < count; i += 97)
+                    harness::check(
+                        in[static_cast<std::size_t>(peer) * count + i] == peer * 1000 + static_cast<int>(i % 999),
+                        "a message is wrong");
+            gpus.free(0, reinterpret_cast<std::byte*>(out));
+            gpus.free(0, reinterpret_cast<std::byte*>(in));
+        }
+    });
+}
+
+TEST_CASE("GPUs: a pre-multiplied sum takes its scalar from the device when it runs") {
+    GpuWorld world(2);
+    world.each([&](int rank, void* stream) {
+        harness::EmulatedGpus& gpus = world.gpus();
+        auto* data = reinterpret_cast<float*>(gpus.allocate(world.device(rank), 64));
+        auto* scalar = reinterpret_cast<float*>(gpus.allocate(world.device(rank), 4));
+        for (int i = 0; i < 16; ++i) data[i] = static_cast<float>(i);
+        *scalar = static_cast<float>(rank + 2);
+        tuttiRedOp_t op;
+        tuttiComm_t comm = world.comm(rank);
+        harness::require_success(tuttiRedOpCreatePreMulSum(&op, scalar, tuttiFloat32, tuttiScalarDevice, comm), "op");
+        harness::require_success(tuttiAllReduce(data, data, 16, tuttiFloat32, op, comm, stream), "all_reduce");
+        gpus.synchronize_stream(stream);
+        for (int i = 0; i < 16; ++i) harness::check(data[i] == static_cast<float>(5 * i), "a sum is wrong");
+        gpus.free(0, reinterpret_cast<std::byte*>(data));
+        gpus.free(0, reinterpret_cast<std::byte*>(scalar));
+    });
+}
+
+TEST_CASE("GPUs: a communicator of one rank copies, and launches no kernel") {
+    GpuWorld world(1);
+    const int before = world.gpus().launches();
+    world.run({{Case::What::all_reduce, 1000}, {Case::What::all_gather, 1000}});
+    CHECK(world.gpus().launches() == before);
+}

@@ -1,0 +1,130 @@
+// What GPU communicators refuse, and how they end.
+#include <cstring>
+
+#include "gpu/world.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+
+namespace {
+
+/// The error that comes to pass on a communicator within some seconds.
+tuttiResult_t await_error(tuttiComm_t comm) {
+    tuttiResult_t result = tuttiSuccess;
+    for (int looks = 0; looks < 5000 && result == tuttiSuccess; ++looks) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (tuttiCommGetAsyncError(comm, &result) != tuttiSuccess) break;
+    }
+    return result;
+}
+
+tuttiConfig_t with_timeout(int ms) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = ms;
+    return config;
+}
+
+std::string last_error(tuttiComm_t comm = nullptr) {
+    return tuttiGetLastError(comm);
+}
+
+}  // namespace
+
+TEST_CASE("GPUs: buffers that the rank's GPU can't use are refused") {
+    GpuWorld world(2);
+    harness::EmulatedGpus& gpus = world.gpus();
+    std::byte* const mine = gpus.allocate(0, 400);
+    std::byte* const other = gpus.allocate(1, 400);
+    float host[100] = {};
+    const auto all_reduce = [&](const void* in, void* out, std::size_t count) {
+        return tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0));
+    };
+    CHECK(all_reduce(host, mine, 100) == tuttiInvalidArgument);
+    CHECK(last_error().find("host memory") != std::string::npos);
+    CHECK(all_reduce(mine, other, 100) == tuttiInvalidArgument);
+    CHECK(last_error().find("is on GPU 1, the communicator on GPU 0") != std::string::npos);
+    CHECK(all_reduce(mine, mine, 2000) == tuttiInvalidArgument);
+    CHECK(last_error().find("its allocation ends") != std::string::npos);
+    CHECK(tuttiAllReduce(mine, mine, 100, tuttiFloat32, tuttiSum, world.comm(0), world.stream(1)) ==
+          tuttiInvalidArgument);
+    CHECK(last_error().find("the stream is of GPU 1") != std::string::npos);
+    gpus.free(0, mine);
+    gpus.free(1, other);
+}
+
+TEST_CASE("GPUs: there is no such device") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    tuttiComm_t comms[2];
+    const int devices[] = {0, 7};
+    CHECK(tuttiCommInitAll(comms, 2, devices) == tuttiInvalidArgument);
+    CHECK(last_error().find("there is no CUDA device 7; this machine has 1") != std::string::npos);
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs: more ranks than a device has blocks for") {
+    harness::EmulatedGpus gpus(1, 2);
+    gpu::use_gpus(&gpus);
+    tuttiComm_t comms[3];
+    const int devices[] = {0, 0, 0};
+    CHECK(tuttiCommInitAll(comms, 3, devices) == tuttiInvalidUsage);
+    CHECK(last_error().find("3 ranks share the GPU of rank 0, which runs 2 blocks") != std::string::npos);
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs: ranks on a GPU and on a CPU do not mix") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    harness::run(2, [&](int rank) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        if (rank == 1) config.device = 0;
+        tuttiComm_t comm;
+        harness::check(tuttiCommInitRankConfig(&comm, 2, id, rank, &config) == tuttiInvalidUsage, "it was allowed");
+        harness::check(last_error().find("rank 0 is on a CPU and rank 1 on a GPU") != std::string::npos ||
+                           last_error().find("rank 1 is on a GPU and rank 0 on a CPU") != std::string::npos,
+                       last_error());
+    });
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs: a rank whose peer never calls gets a time-out that names it") {
+    const std::size_t count = GENERATE(std::size_t{4}, std::size_t{100'000});
+    const tuttiConfig_t config = with_timeout(200);
+    GpuWorld world(2, 2, &config);
+    auto* const data = world.gpus().allocate(0, count * 4);
+    REQUIRE(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiSuccess);
+    CHECK(await_error(world.comm(0)) == tuttiTimeout);
+    CHECK(last_error(world.comm(0)).find("rank 0 waited 0.2 s for a message from rank 1 in all_reduce(count ") !=
+          std::string::npos);
+    CHECK(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiTimeout);
+    CHECK(await_error(world.comm(1)) == tuttiTimeout);  // all ranks hear of it
+    world.gpus().synchronize_stream(world.stream(0));
+    world.gpus().free(0, data);
+}
+
+TEST_CASE("GPUs: ranks that call different things are told so") {
+    GpuWorld world(2);
+    world.each([&](int rank, void* stream) {
+        auto* const data = world.gpus().allocate(world.device(rank), 800'000);
+        tuttiComm_t comm = world.comm(rank);
+        const std::size_t count = rank == 0 ? 100'000 : 99'000;
+        harness::require_success(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, comm, stream), "call");
+        harness::check(await_error(comm) == tuttiInvalidUsage, "not noticed");
+        harness::check(last_error(comm).find("calls all_reduce(count ") != std::string::npos, last_error(comm));
+        world.gpus().synchronize_stream(stream);
+        world.gpus().free(0, data);
+    });
+}
+
+TEST_CASE("GPUs: abort ends kernels that wait, on all ranks") {
+    GpuWorld world(3);
+    auto* const data = world.gpus().allocate(0, 4096);
+    REQUIRE(tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiSuccess);
+    CHECK(tuttiCommAbort(world.comm(2)) == tuttiSuccess);
+    CHECK(await_error(world.comm(0)) == tuttiRemoteError);
+    CHECK(last_error(world.comm(0)).find("rank 2 aborted") != std::string::npos);
+    world.gpus().synchronize_stream(world.stream(0));  // returns: the kernel is gone
+    world.gpus().free(0, data);
+}

@@ -1,0 +1,152 @@
+// The arithmetic of the kernels against the definition in reduce_reference(), bit by bit, on emulated blocks.
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/reduce.hpp"
+
+using namespace tutti;
+using namespace tutti::gpu;
+
+namespace {
+
+constexpr unsigned block_size = 2;
+
+template <class F>
+void run(ReduceOp op, const Terms& terms, std::size_t bytes) {
+    Block own(block_size);
+    const std::uint32_t never = 0;
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < block_size; ++t)
+        threads.emplace_back([&, t] {
+            block = &own;
+            thread_number = t;
+            gpu::reduce<F>(op, terms, bytes, Limits{&never, 1'000'000'000});
+        });
+    for (std::thread& t : threads) t.join();
+}
+
+void run(DataType type, ReduceOp op, const Terms& terms, std::size_t bytes) {
+    switch (type) {
+        case DataType::int8:
+            return run<Bytes<std::int8_t>>(op, terms, bytes);
+        case DataType::uint8:
+            return run<Bytes<std::uint8_t>>(op, terms, bytes);
+        case DataType::int32:
+            return run<Native<std::int32_t>>(op, terms, bytes);
+        case DataType::uint32:
+            return run<Native<std::uint32_t>>(op, terms, bytes);
+        case DataType::int64:
+            return run<Native<std::int64_t>>(op, terms, bytes);
+        case DataType::uint64:
+            return run<Native<std::uint64_t>>(op, terms, bytes);
+        case DataType::float16:
+            return run<Float16>(op, terms, bytes);
+        case DataType::float32:
+            return run<Native<float>>(op, terms, bytes);
+        case DataType::float64:
+            return run<Native<double>>(op, terms, bytes);
+        case DataType::bfloat16:
+            return run<Bfloat16>(op, terms, bytes);
+        case DataType::float8e4m3:
+            return run<Float8<false>>(op, terms, bytes);
+        case DataType::float8e5m2:
+            return run<Float8<true>>(op, terms, bytes);
+    }
+}
+
+bool same(DataType type, const std::byte* a, const std::byte* b) {
+    if (std::memcmp(a, b, size_of(type)) == 0) return true;
+    return std::isnan(load_as_double(type, a)) && std::isnan(load_as_double(type, b));
+}
+
+/// Sources and sinks `shift` elements after an aligned address (the last sink one more), random bits in them.
+void compare(DataType type, ReduceOp op, int source_count, std::size_t count, std::size_t shift, int scaled,
+             int divide_by) {
+    const std::size_t size = size_of(type), bytes = count * size, room = bytes + 64;
+    std::mt19937 random(static_cast<unsigned>(count * 31 + shift));
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<const void*> plain;
+    std::vector<Term> sources, sinks;
+    const auto take = [&](std::size_t extra) {
+        memory.emplace_back(room);
+        for (std::byte& b : memory.back()) b = static_cast<std::byte>(random());
+        auto at = reinterpret_cast<std::uintptr_t>(memory.back().data());
+        return reinterpret_cast<std::byte*>((at + 15) / 16 * 16) + (shift + extra) * size;
+    };
+    for (int k = 0; k < source_count; ++k) {
+        std::byte* const at = take(0);
+        plain.push_back(at);
+        sources.push_back({at, 0, 0});
+    }
+    for (std::size_t m = 0; m < 2; ++m) sinks.push_back({take(m * (shift % 2)), 0, 0});
+    std::vector<std::byte> expected(bytes + 8);
+    void* const expected_at = expected.data();
+    alignas(8) std::byte scalar[8];
+    for (std::byte& b : scalar) b = static_cast<std::byte>(random());
+
+    Reduction reference{type, op, count, plain.data(), source_count, &expected_at, 1, scaled, scalar, divide_by};
+    reduce_reference(reference);
+    Terms terms{sources.data(), sinks.data(), source_count, 2, scaled, divide_by, 0};
+    for (std::size_t i = 0; i < 8; i += size)
+        std::memcpy(reinterpret_cast<std::byte*>(&terms.scalar) + i, scalar, size);
+    run(type, op, terms, bytes);
+    for (const Term& sink : sinks)
+        for (std::size_t i = 0; i < count; ++i) {
+            if (same(type, sink.at + i * size, expected.data() + i * size)) continue;
+            INFO(name_of(type) << " " << name_of(op) << " sources " << source_count << " element " << i << " of "
+                               << count << " shift " << shift << " scaled " << scaled << " divided " << divide_by);
+            FAIL(load_as_double(type, sink.at + i * size)
+                 << " expected " << load_as_double(type, expected.data() + i * size));
+        }
+}
+
+}  // namespace
+
+TEST_CASE("GPUs: reductions give the bits of the reference for every type, op, number of sources and alignment") {
+    for (int type = 0; type < data_types; ++type)
+        for (int op = 0; op < reduce_ops; ++op) {
+            const auto t = static_cast<DataType>(type);
+            const auto o = static_cast<ReduceOp>(op);
+            for (int sources : {1, 2, 3, 5})
+                for (std::size_t count : {1, 3, 8, 37, 300}) compare(t, o, sources, count, count % 3, -1, 0);
+            compare(t, o, 2, 100, 0, 1, 0);
+            compare(t, o, 3, 100, 1, 0, 3);
+        }
+}
+
+TEST_CASE("GPUs: every small float is decoded and encoded as the reference does it") {
+    const auto both = [](DataType type, std::uint32_t code, float decoded, std::uint32_t again) {
+        const double expected = load_as_double(type, &code);
+        CHECK((std::isnan(expected) ? std::isnan(decoded) : expected == static_cast<double>(decoded)));
+        if (!std::isnan(expected)) CHECK(again == code);
+    };
+    for (std::uint32_t code = 0; code < 65536; code += 7) {
+        using Half = SmallFloat<5, 10, true>;
+        both(DataType::float16, code, Half::decode(code), Half::encode(Half::decode(code)));
+    }
+    for (std::uint32_t code = 0; code < 256; ++code) {
+        using E4m3 = SmallFloat<4, 3, false>;
+        using E5m2 = SmallFloat<5, 2, true>;
+        both(DataType::float8e4m3, code, E4m3::decode(code), E4m3::encode(E4m3::decode(code)));
+        both(DataType::float8e5m2, code, E5m2::decode(code), E5m2::encode(E5m2::decode(code)));
+    }
+    std::mt19937 random(5);
+    for (int i = 0; i < 200'000; ++i) {
+        const auto value = gpu::bits<float>(static_cast<std::uint32_t>(random()));
+        const auto check = [&](DataType type, std::uint32_t ours) {
+            std::uint32_t expected = 0;
+            store_from_double(type, static_cast<double>(value), &expected);
+            if (ours != expected && !std::isnan(value)) FAIL(value << ": " << ours << ", expected " << expected);
+        };
+        check(DataType::float16, SmallFloat<5, 10, true>::encode(value));
+        check(DataType::bfloat16, SmallFloat<8, 7, true>::encode(value));
+        check(DataType::float8e4m3, SmallFloat<4, 3, false>::encode(value));
+        check(DataType::float8e5m2, SmallFloat<5, 2, true>::encode(value));
+    }
+}

@@ -1,0 +1,240 @@
+#include "harness/emulated_gpus.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "base/os.hpp"
+#include "base/result.hpp"
+#include "kernels/cuda/machine.hpp"
+
+namespace tutti::harness {
+namespace {
+
+using namespace gpu;
+
+template <class F>
+void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned size) {
+    std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<std::unique_ptr<Shared>> shared;
+    std::vector<std::thread> threads;
+    for (unsigned j = 0; j < jobs; ++j)
+        for (unsigned lane = 0; lane < lanes && lane < launch.jobs[j].lanes; ++lane) {
+            blocks.push_back(std::make_unique<Block>(size));
+            shared.push_back(std::make_unique<Shared>());
+            for (unsigned t = 0; t < size; ++t)
+                threads.emplace_back([&launch, j, lane, t, own = blocks.back().get(), room = shared.back().get()] {
+                    block = own;
+                    thread_number = t;
+                    Machine<F>(launch.jobs[j], lane, *room).run();
+                });
+        }
+    for (std::thread& t : threads) t.join();
+}
+
+void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size) {
+    switch (type) {
+        case DataType::int8:
+            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size);
+        case DataType::uint8:
+            return run_blocks<Bytes<std::uint8_t>>(launch, lanes, jobs, size);
+        case DataType::int32:
+            return run_blocks<Native<std::int32_t>>(launch, lanes, jobs, size);
+        case DataType::uint32:
+            return run_blocks<Native<std::uint32_t>>(launch, lanes, jobs, size);
+        case DataType::int64:
+            return run_blocks<Native<std::int64_t>>(launch, lanes, jobs, size);
+        case DataType::uint64:
+            return run_blocks<Native<std::uint64_t>>(launch, lanes, jobs, size);
+        case DataType::float16:
+            return run_blocks<Float16>(launch, lanes, jobs, size);
+        case DataType::float32:
+            return run_blocks<Native<float>>(launch, lanes, jobs, size);
+        case DataType::float64:
+            return run_blocks<Native<double>>(launch, lanes, jobs, size);
+        case DataType::bfloat16:
+            return run_blocks<Bfloat16>(launch, lanes, jobs, size);
+        case DataType::float8e4m3:
+            return run_blocks<Float8<false>>(launch, lanes, jobs, size);
+        case DataType::float8e5m2:
+            return run_blocks<Float8<true>>(launch, lanes, jobs, size);
+    }
+}
+
+struct SharedFile {
+    pid_t pid;
+    int fd;
+};
+
+using Event = std::shared_future<void>;
+
+}  // namespace
+
+EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads)
+    : devices_(devices), blocks_(blocks), threads_(threads) {
+    streams_[nullptr] = {0, std::make_unique<Stream>()};
+}
+
+EmulatedGpus::~EmulatedGpus() = default;
+
+void* EmulatedGpus::make_stream(int device) {
+    auto stream = std::make_unique<Stream>();
+    void* const handle = stream.get();
+    const std::lock_guard lock(mutex_);
+    streams_[handle] = {device, std::move(stream)};
+    return handle;
+}
+
+void EmulatedGpus::destroy_stream(void* stream) {
+    std::unique_ptr<Stream> own;
+    {
+        const std::lock_guard lock(mutex_);
+        own = std::move(streams_.at(stream).second);
+        streams_.erase(stream);
+    }
+}
+
+void EmulatedGpus::synchronize_stream(void* stream) {
+    stream_of(stream).synchronize();
+}
+
+Stream& EmulatedGpus::stream_of(void* stream) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) fail(tuttiUnhandledCudaError, "%p is no stream", stream);
+    return *found->second.second;
+}
+
+DeviceInfo EmulatedGpus::info(int device) const {
+    DeviceInfo info;
+    info.name = "emulated";
+    info.uuid[0] = static_cast<std::uint8_t>(device + 1);
+    info.multiprocessors = info.blocks = blocks_;
+    return info;
+}
+
+bool EmulatedGpus::reaches(int, int) {
+    return true;
+}
+
+std::byte* EmulatedGpus::allocate(int device, std::size_t bytes) {
+    Fd fd = make_memfd("emulated-gpu", bytes);
+    Mapping mapping = Mapping::of(fd);
+    std::byte* const base = mapping.base();
+    const std::lock_guard lock(mutex_);
+    allocations_.insert_or_assign(base, Allocation{device, std::move(mapping), std::move(fd), ++last_id_});
+    return base;
+}
+
+void EmulatedGpus::free(int, std::byte* memory) noexcept {
+    const std::lock_guard lock(mutex_);
+    allocations_.erase(memory);
+}
+
+std::byte* EmulatedGpus::allocate_pinned(std::size_t bytes) {
+    return allocate(-1, bytes);
+}
+
+void EmulatedGpus::free_pinned(std::byte* memory) noexcept {
+    free(-1, memory);
+}
+
+void EmulatedGpus::upload(int, std::byte* to, const void* from, std::size_t bytes) {
+    std::memcpy(to, from, bytes);
+}
+
+Pointee EmulatedGpus::pointee(const void* pointer) const {
+    const auto* const at = static_cast<const std::byte*>(pointer);
+    const std::lock_guard lock(mutex_);
+    auto found = allocations_.upper_bound(at);
+    if (found == allocations_.begin()) return {};
+    const Allocation& a = (--found)->second;
+    if (at >= a.mapping.base() + a.mapping.size()) return {};
+    if (a.device < 0) return {Pointee::Kind::pinned, 0, nullptr, 0, 0};
+    return {Pointee::Kind::device, a.device, a.mapping.base(), a.mapping.size(), a.id};
+}
+
+Handle EmulatedGpus::share(int, const std::byte* allocation) {
+    const std::lock_guard lock(mutex_);
+    const SharedFile file{getpid(), allocations_.at(allocation).fd.get()};
+    Handle handle;
+    std::memcpy(handle.bytes.data(), &file, sizeof file);
+    return handle;
+}
+
+std::byte* EmulatedGpus::open(int device, const Handle& handle) {
+    SharedFile file;
+    std::memcpy(&file, handle.bytes.data(), sizeof file);
+    const std::string path = text("/proc/%d/fd/%d", file.pid, file.fd);
+    Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (fd.get() < 0) fail(tuttiUnhandledCudaError, "%s can't be opened: %s", path.c_str(), std::strerror(errno));
+    Mapping mapping = Mapping::of(fd);
+    std::byte* const base = mapping.base();
+    const std::lock_guard lock(mutex_);
+    allocations_.insert_or_assign(base, Allocation{device, std::move(mapping), std::move(fd), ++last_id_});
+    return base;
+}
+
+void EmulatedGpus::close(int device, std::byte* opened) noexcept {
+    free(device, opened);
+}
+
+void EmulatedGpus::launch(int, DataType type, unsigned lanes, unsigned jobs, const Launch& launch, void* stream) {
+    {
+        const std::lock_guard lock(mutex_);
+        ++launches_;
+    }
+    auto copy = std::make_shared<Launch>(launch);
+    stream_of(stream).enqueue([this, type, lanes, jobs, copy]() -> std::optional<Error> {
+        run_blocks(type, *copy, lanes, jobs, threads_);
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::copy(int, void* to, const void* from, std::size_t bytes, void* stream) {
+    stream_of(stream).enqueue([=]() -> std::optional<Error> {
+        std::memmove(to, from, bytes);
+        return std::nullopt;
+    });
+}
+
+int EmulatedGpus::device_of(void* stream) const {
+    stream_of(stream);
+    const std::lock_guard lock(mutex_);
+    return streams_.at(stream).first;
+}
+
+void EmulatedGpus::mark(int, void*& event, void* stream) {
+    auto reached = std::make_shared<std::promise<void>>();
+    if (event == nullptr) event = new Event;
+    *static_cast<Event*>(event) = reached->get_future().share();
+    stream_of(stream).enqueue([reached]() -> std::optional<Error> {
+        reached->set_value();
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::follow(int, void* event, void* stream) {
+    stream_of(stream).enqueue([reached = *static_cast<Event*>(event)]() -> std::optional<Error> {
+        reached.wait();
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::await(int, void* event) noexcept {
+    static_cast<Event*>(event)->wait();
+}
+
+void EmulatedGpus::drop(int, void* event) noexcept {
+    delete static_cast<Event*>(event);
+}
+
+int EmulatedGpus::launches() const {
+    const std::lock_guard lock(mutex_);
+    return launches_;
+}
+
+}  // namespace tutti::harness
