@@ -28,10 +28,11 @@ class Patterns {
     std::optional<Pattern> result_;
 };
 
-/// What a rank's memory must look like. Both images begin a guard before the buffer and end one behind the message.
+/// What a rank's memory must look like, and what it does look like. All begin a guard before the buffer and end one
+/// behind the message.
 struct Images {
-    Image send;
-    Image receive;
+    Image send, receive;
+    HostView sent, received;
 };
 
 }  // namespace
@@ -45,12 +46,18 @@ double Worker::wrong_elements(const Row& row, bool in_place) {
     Patterns patterns(kind, row.shape.send);
     std::vector<Images> images;
     for (const Member& m : members_) {
-        Images& image = images.emplace_back(Images{Image(row.type, elements), Image(row.type, elements)});
+        const auto seen = [&](const Buffer& b) {
+            return HostView(b, start(b, row.type) - Buffer::guard, elements * size);
+        };
+        Images& image = images.emplace_back(
+            Images{Image(row.type, elements), Image(row.type, elements), seen(m.send), seen(m.receive)});
         const std::size_t part = in_place ? row.shape.send_in_place * static_cast<std::size_t>(m.rank) : 0;
         if (collective_.sends(m.rank, row.root))
             (in_place ? image.receive : image.send).lay({guard + part, row.shape.send, patterns.of(m.rank), 0, 0});
-        image.send.paint(start(m.send, row.type) - Buffer::guard);
-        image.receive.paint(start(m.receive, row.type) - Buffer::guard);
+        image.send.paint(image.sent.data());
+        image.receive.paint(image.received.data());
+        image.sent.push();
+        image.received.push();
     }
     issue(row, in_place, 0);
     complete();
@@ -62,9 +69,11 @@ double Worker::wrong_elements(const Row& row, bool in_place) {
             images[i].receive.lay({guard + part + piece.at, piece.count, patterns.of(piece.from), piece.first,
                                    piece.from == Piece::reduction ? tolerance(kind) : 0});
         std::string where;
-        std::size_t bad = images[i].receive.wrong(start(m.receive, row.type) - Buffer::guard, where);
+        images[i].received.pull();
+        std::size_t bad = images[i].receive.wrong(images[i].received.data(), where);
         if (bad == 0) {
-            bad = images[i].send.wrong(start(m.send, row.type) - Buffer::guard, where);
+            images[i].sent.pull();
+            bad = images[i].send.wrong(images[i].sent.data(), where);
             if (bad > 0) where = "the send buffer was changed: " + where;
         }
         wrong += static_cast<double>(bad);
@@ -80,16 +89,22 @@ double Worker::largest_error(const Row& row, bool in_place) {
     const std::size_t size = size_of(row.type), needed = row.shape.send;
     const DataKind kind{row.type, row.op, world_.ranks(), true, ++seed_};
     const std::vector<double> exact = result_in_fp64(kind, needed);
-    for (const Member& m : members_)
-        input_pattern(kind, m.rank, needed).write(start(in_place ? m.receive : m.send, row.type), 0, needed);
+    for (const Member& m : members_) {
+        const Buffer& buffer = in_place ? m.receive : m.send;
+        HostView view(buffer, start(buffer, row.type), row.bytes);
+        input_pattern(kind, m.rank, needed).write(view.data(), 0, needed);
+        view.push();
+    }
     issue(row, in_place, 0);
     complete();
     double largest = 0;
     for (const Member& m : members_) {
         const std::size_t part = in_place ? row.shape.receive_in_place * static_cast<std::size_t>(m.rank) : 0;
+        HostView view(m.receive, start(m.receive, row.type), row.bytes);
+        view.pull();
         for (const Piece& piece : collective_.result(row.shape, m.rank, world_.ranks(), row.root))
             for (std::size_t i = 0; i < piece.count; ++i) {
-                const std::byte* at = start(m.receive, row.type) + (part + piece.at + i) * size;
+                const std::byte* at = view.data() + (part + piece.at + i) * size;
                 const double expected = exact[position_in_period(kind.seed, piece.first + i, needed)];
                 const double error = std::fabs(decode(row.type, load(at, size)) - expected);
                 if (!(error <= largest)) largest = error;  // a NaN counts too

@@ -50,7 +50,7 @@ void JsonReport::config(const Options& o, int version, const std::vector<Device>
     config["iterations"] = o.iterations;
     config["aggregated_iterations"] = o.aggregate;
     config["validation"] = o.checks;
-    config["graph"] = 0;
+    config["graph"] = o.graphs;
     config["unalign"] = o.unalign;
     config["blocking_collectives"] = o.blocking;
     config["parallel_init"] = o.parallel_init;
@@ -64,7 +64,7 @@ void JsonReport::config(const Options& o, int version, const std::vector<Device>
                                      {"pid", d.pid},
                                      {"hostname", d.host},
                                      {"device", d.core},
-                                     {"device_hex", "cpu"},
+                                     {"device_hex", o.devices > 0 ? "cuda" : "cpu"},
                                      {"device_info", d.info}});
     document_["config"] = config;
     document_["results"] = Json::array();

@@ -1,4 +1,5 @@
 #include "options.hpp"
+#include "cuda.hpp"
 
 #include <unistd.h>
 
@@ -79,7 +80,7 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-y,--stream_null", t.null_stream, "1: the null stream, here and now; 0: a stream per rank (1)");
     app.add_option("-T,--timeout", o.timeout_seconds, "seconds that an operation may wait for its peers (600)")
         ->check(not_negative);
-    app.add_option("-G,--cudagraph", t.graphs, "refused: CPU ranks have no CUDA graphs");
+    app.add_option("-G,--cudagraph", t.graphs, "replays of a CUDA graph that has all iterations; 0: no graph (0)");
     app.add_option("-C,--report_cputime", o.cpu_time, "report the time to issue, not to finish (0)");
     app.add_option("-S,--report_timestamps", o.timestamps, "append the time of day to each row (0)");
     app.add_option("-a,--average", t.average, "time of 0: rank 0, 1: mean, 2: min, 3: max of all ranks (1)");
@@ -136,7 +137,10 @@ void interpret(Options& o, const Texts& t) {
     o.average = static_cast<Average>(in_range("--average", t.average, 3, ""));
     o.blocking = in_range("--blocking", t.blocking, 1, ": the other modes of nccl-tests concern GPUs") == 1;
     o.null_stream = in_range("--stream_null", t.null_stream, 1, "") == 1;
-    if (t.graphs != 0) throw Invalid("--cudagraph", "CPU ranks have no CUDA graphs");
+    if (t.graphs < 0) throw Invalid("--cudagraph", "a number of replays, or 0, was expected");
+    if (t.graphs != 0 && t.device != "cuda") throw Invalid("--cudagraph", "CPU ranks have no CUDA graphs");
+    o.graphs = t.graphs;
+    if (t.device == "cuda" && t.memory == "mapped") throw Invalid("--memory", "peers can map all GPU memory");
     if (t.device_api != 0) throw Invalid("--device_implementation", "CPU ranks have no device kernels");
     if (t.cta_policy != 0) o.notes.push_back("-x ignored: CPU ranks have no CTAs");
     if (t.device_ctas != 0) o.notes.push_back("-V ignored: CPU ranks have no CTAs");
@@ -178,9 +182,12 @@ Options parse(const char* program, int argc, char** argv) {
         std::exit(exit_usage);
     }
     if (texts.device == "cuda") {
-        if (is_rank_zero())
-            std::fprintf(stderr, "%s: --device cuda: this build of Tutti has CPU ranks only\n", program);
-        std::exit(exit_no_device);
+        std::string why;
+        options.devices = cuda::devices(why);
+        if (options.devices == 0) {
+            if (is_rank_zero()) std::fprintf(stderr, "%s: --device cuda: %s\n", program, why.c_str());
+            std::exit(exit_no_device);
+        }
     }
     options.arguments.assign(argv, argv + argc);
     return options;

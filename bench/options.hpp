@@ -51,6 +51,8 @@ struct Options {
     int unalign = 0;  // elements
     double min_bandwidth = -1;
     bool mapped = false;
+    int devices = 0;  // CUDA devices to use in turn; 0: CPU ranks
+    int graphs = 0;   // replays of a graph of all iterations; 0: no graph
     bool error = false;
     std::string algorithm;
     std::string transport;
@@ -62,7 +64,8 @@ struct Options {
     std::size_t next(std::size_t bytes) const;
 };
 
-/// Exits with 6, a reason and the usage if the line can't be understood; 0 after --help; 2 for --device cuda.
+/// Exits with 6, a reason and the usage if the line can't be understood; 0 after --help; 2 for --device cuda
+/// where there is none.
 Options parse(const char* program, int argc, char** argv);
 
 /// Variables that tell a reader of the JSON report how a run was set up. Secrets are not among them.

@@ -52,16 +52,16 @@ void Report::header(const std::vector<Device>& devices) {
     std::printf("# Collective test starting: %s\n", program_.c_str());
     std::printf(
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
-        "validation: %d graph: 0 unalign: %d\n",
+        "validation: %d graph: %d unalign: %d\n",
         o.threads, o.ranks_per_thread, o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes,
-        factor ? "factor" : "bytes", o.warmup, o.iterations, o.aggregate, o.checks, o.unalign);
+        factor ? "factor" : "bytes", o.warmup, o.iterations, o.aggregate, o.checks, o.graphs, o.unalign);
     if (o.blocking) std::printf("# Blocking Enabled: wait for completion and barrier after each collective \n");
     if (o.parallel_init) std::printf("# Parallel Init Enabled: threads initialise concurrently \n");
     for (const std::string& note : o.notes) std::printf("# note: %s\n", note.c_str());
     std::printf("#\n# Using devices\n");
     for (const Device& d : devices)
-        std::printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [cpu] %s\n", d.rank, 0, d.pid, d.host.c_str(),
-                    d.core, d.info.c_str());
+        std::printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.rank, 0, d.pid, d.host.c_str(),
+                    d.core, o.devices > 0 ? "cuda" : "cpu", d.info.c_str());
     print_column_heads();
     if (json_) json_->config(options_, version, devices);
 }

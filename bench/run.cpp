@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "cuda.hpp"
 #include "worker.hpp"
 
 namespace perf {
@@ -38,11 +39,13 @@ int core_of(int rank) {
     return rank;
 }
 
-std::vector<Device> devices_of(World& world) {
+std::vector<Device> devices_of(World& world, const Options& options) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     char line[192];
-    std::snprintf(line, sizeof line, "%d %d %s %.80s", getpid(), core_of(-1), host, processor().c_str());
+    const int gpu = world.device_of(world.first_rank(0));
+    std::snprintf(line, sizeof line, "%d %d %s %.80s", getpid(), gpu >= 0 ? -1 : core_of(-1), host,
+                  gpu >= 0 ? cuda::name_of(gpu).c_str() : processor().c_str());
     std::vector<Device> devices;
     for (const std::string& text : world.gather(line)) {
         Device device{};
@@ -54,7 +57,7 @@ std::vector<Device> devices_of(World& world) {
         const bool pinned = device.core >= 0;
         for (int i = 0; i < world.local_ranks(); ++i) {
             device.rank = static_cast<int>(devices.size());
-            if (!pinned) device.core = device.rank;
+            if (!pinned) device.core = options.devices > 0 ? device.rank % options.devices : device.rank;
             devices.push_back(device);
         }
     }
@@ -95,10 +98,10 @@ int run(const char* program, const Collective& collective, Options options) {
     if (options.root >= world.ranks())
         fail(exit_usage, std::string(program) + ": --root " + std::to_string(options.root) + " is not among the " +
                              std::to_string(world.ranks()) + " ranks");
-    fit_into_memory(options, world);
+    if (options.devices == 0) fit_into_memory(options, world);
     Report report(options, program, world.is_main(0));
     on_failure([&](const std::string& reason) { report.failed(reason); });
-    report.header(devices_of(world));
+    report.header(devices_of(world, options));
     std::vector<std::thread> threads;
     for (int t = 1; t < options.threads; ++t)
         threads.emplace_back([&, t] { Worker(world, options, collective, nullptr, t).run(); });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cuda.hpp"
+
 namespace perf {
 
 namespace {
@@ -30,15 +32,37 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
     int rank = world.first_rank(thread);
     for (tuttiComm_t comm : world.join(thread)) {
         tuttiStream_t stream = nullptr;
-        if (!options.null_stream) expect(tuttiStreamCreate(&stream), comm, rank);
-        members_.push_back(
-            {rank++, comm, stream, tuttiSum, Buffer(bytes, options.mapped), Buffer(bytes, options.mapped)});
+        const int device = world.device_of(rank);
+        // Ranks of one thread on one GPU share a stream: one launch serves them all.
+        const auto same = std::find_if(members_.begin(), members_.end(),
+                                       [&](const Member& m) { return device >= 0 && m.device == device; });
+        if (same != members_.end())
+            stream = same->stream;
+        else if (device >= 0)
+            stream = cuda::make_stream(device);
+        else if (!options.null_stream)
+            expect(tuttiStreamCreate(&stream), comm, rank);
+        members_.push_back({rank++, device, comm, stream, tuttiSum, Buffer(bytes, options.mapped, device),
+                            Buffer(bytes, options.mapped, device)});
     }
 }
 
 Worker::~Worker() {
+    for (const Member* member : streams())
+        if (member->device >= 0)
+            cuda::destroy_stream(member->device, member->stream);
+        else if (member->stream)
+            tuttiStreamDestroy(member->stream);
+}
+
+/// One member for each stream.
+std::vector<const Worker::Member*> Worker::streams() const {
+    std::vector<const Member*> distinct;
     for (const Member& member : members_)
-        if (member.stream) tuttiStreamDestroy(member.stream);
+        if (std::none_of(distinct.begin(), distinct.end(),
+                         [&](const Member* d) { return d->device >= 0 && d->stream == member.stream; }))
+            distinct.push_back(&member);
+    return distinct;
 }
 
 void Worker::run() {
@@ -127,8 +151,42 @@ void Worker::issue(const Row& row, bool in_place, std::size_t offset) {
 }
 
 void Worker::complete() {
-    for (const Member& member : members_)
+    for (const Member& member : members_) complete(member);
+}
+
+/// A kernel that waits for a dead peer is told to end by the library, which is asked here whether it has heard of one.
+void Worker::complete(const Member& member) {
+    if (member.device < 0) {
         if (member.stream) expect(tuttiStreamSynchronize(member.stream), member.comm, member.rank);
+        return;
+    }
+    tuttiResult_t befallen = tuttiSuccess;
+    while (!cuda::idle(member.device, member.stream) && befallen == tuttiSuccess)
+        expect(tuttiCommGetAsyncError(member.comm, &befallen), member.comm, member.rank);
+    expect(tuttiCommGetAsyncError(member.comm, &befallen), member.comm, member.rank);
+    expect(befallen, member.comm, member.rank);
+}
+
+/// Microseconds per operation when all of them are in a graph that is replayed.
+double Worker::time_graphs(const Row& row, bool in_place) {
+    const std::vector<const Member*> distinct = streams();
+    for (const Member* m : distinct) cuda::begin_capture(m->device, m->stream);
+    for (int i = 0; i < options_.iterations; ++i) issue(row, in_place, 0);
+    std::vector<void*> graphs;
+    for (const Member* m : distinct) graphs.push_back(cuda::end_capture(m->device, m->stream));
+    const auto replay = [&] {
+        for (std::size_t i = 0; i < distinct.size(); ++i)
+            cuda::replay(distinct[i]->device, graphs[i], distinct[i]->stream);
+    };
+    replay();
+    complete();
+    world_.barrier(thread_);
+    const auto begin = Clock::now();
+    for (int i = 0; i < options_.graphs; ++i) replay();
+    complete();
+    const auto end = Clock::now();
+    for (void* graph : graphs) cuda::destroy_graph(graph);
+    return microseconds(end - begin) / options_.iterations / options_.graphs;
 }
 
 void Worker::warm_up(const Row& row) {
@@ -193,7 +251,7 @@ Measurement Worker::measure(const Row& row, bool in_place) {
 
     Measurement m;
     std::vector<double> iterations;
-    m.microseconds = averaged(time(row, in_place, iterations));
+    m.microseconds = averaged(options_.graphs > 0 ? time_graphs(row, in_place) : time(row, in_place, iterations));
     if (options_.per_iteration) {
         average_iterations(iterations);
         m.iterations = summary_of(iterations);

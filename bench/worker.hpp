@@ -25,6 +25,7 @@ class Worker {
   private:
     struct Member {
         int rank;
+        int device;  // of CUDA; -1: the CPU
         tuttiComm_t comm;
         tuttiStream_t stream;
         tuttiRedOp_t op;
@@ -53,6 +54,9 @@ class Worker {
     std::byte* start(const Buffer& buffer, tuttiDataType_t type) const;
     void issue(const Row& row, bool in_place, std::size_t offset);
     void complete();
+    void complete(const Member& member);
+    std::vector<const Member*> streams() const;
+    double time_graphs(const Row& row, bool in_place);
     double averaged(double value);
     void average_iterations(std::vector<double>& iterations);
 

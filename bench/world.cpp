@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -50,29 +51,40 @@ World::World(const Options& options)
       comms_(static_cast<std::size_t>(local_ranks_)),
       threads_barrier_(threads_),
       of_threads_(static_cast<std::size_t>(threads_)) {
-    const tuttiConfig_t configuration = config();
+    const tuttiConfig_t configuration = config(-1);
     expect(tuttiCommInitEnv(&processes_comm_, &configuration), nullptr, -1);
     expect(tuttiCommCount(processes_comm_, &processes_), nullptr, -1);
     expect(tuttiCommUserRank(processes_comm_, &process_), nullptr, -1);
-    if (local_ranks_ == 1) {
+    const bool gpus = options.devices > 0;
+    if (local_ranks_ == 1 && !gpus) {
         comms_[0] = processes_comm_;
         return;
     }
     const bool configured = !options.algorithm.empty() || !options.transport.empty() || options.timeout_seconds > 0;
     if (processes_ == 1 && !configured && !options.parallel_init) {
-        expect(tuttiCommInitAll(comms_.data(), local_ranks_, nullptr), nullptr, -1);
+        std::vector<int> devices;
+        for (int i = 0; i < local_ranks_; ++i) devices.push_back(device_of(i));
+        expect(tuttiCommInitAll(comms_.data(), local_ranks_, gpus ? devices.data() : nullptr), nullptr, -1);
         return;
     }
     share_unique_id();
     if (!options.parallel_init) init(0, local_ranks_);
 }
 
-tuttiConfig_t World::config() const {
+int World::device_of(int rank) const {
+    if (options_.devices == 0) return -1;
+    const char* local = std::getenv("LOCAL_RANK");
+    const int process_here = local != nullptr ? std::atoi(local) : process_;
+    return (process_here * local_ranks_ + rank - first_rank(0)) % options_.devices;
+}
+
+tuttiConfig_t World::config(int rank) const {
     tuttiConfig_t configuration = TUTTI_CONFIG_INITIALIZER;
     if (options_.timeout_seconds > 0) configuration.timeoutMs = options_.timeout_seconds * 1000;
     if (!options_.algorithm.empty()) configuration.algorithm = options_.algorithm.c_str();
     if (!options_.transport.empty()) configuration.transport = options_.transport.c_str();
     configuration.commName = "perf";
+    if (rank >= 0 && options_.devices > 0) configuration.device = device_of(rank);
     return configuration;
 }
 
@@ -82,13 +94,14 @@ void World::share_unique_id() {
 }
 
 void World::init(int first, int count) {
-    const tuttiConfig_t configuration = config();
     const int rank = process_ * local_ranks_ + first;
     expect(tuttiGroupStart(), nullptr, rank);
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
+        const tuttiConfig_t configuration = config(rank + i);
         expect(tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(first + i)], ranks(), id_, rank + i,
                                        &configuration),
                nullptr, rank + i);
+    }
     expect(tuttiGroupEnd(), nullptr, rank);
 }
 
@@ -142,7 +155,7 @@ std::vector<std::string> World::gather(const std::string& line) {
 void World::leave() {
     for (std::size_t i = 0; i < comms_.size(); ++i)
         expect(tuttiCommDestroy(comms_[i]), nullptr, first_rank(0) + static_cast<int>(i));
-    if (local_ranks_ > 1) expect(tuttiCommDestroy(processes_comm_), nullptr, first_rank(0));
+    if (comms_[0] != processes_comm_) expect(tuttiCommDestroy(processes_comm_), nullptr, first_rank(0));
 }
 
 }  // namespace perf

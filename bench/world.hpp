@@ -41,6 +41,9 @@ class World {
     int first_rank(int thread) const { return process_ * local_ranks_ + thread * ranks_per_thread_; }
     std::span<tuttiComm_t> join(int thread);
 
+    /// The GPU of one of this process's ranks: those of a host take turns. -1: it is on the CPU.
+    int device_of(int rank) const;
+
     // Called by all threads of all processes.
     void barrier(int thread);
     void combine(int thread, std::span<double> values, tuttiRedOp_t how);
@@ -53,7 +56,7 @@ class World {
     void leave();
 
   private:
-    tuttiConfig_t config() const;
+    tuttiConfig_t config(int rank) const;  // -1: of the communicator of the processes, which is on the CPU
     void share_unique_id();
     void init(int first, int count);
     void among_processes(std::span<double> values, tuttiRedOp_t how);

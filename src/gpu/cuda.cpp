@@ -296,7 +296,8 @@ Gpus* cuda_gpus(std::string& why) {
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result != cudaSuccess || count == 0) {
         cudaGetLastError();
-        why = result == cudaSuccess ? "this machine has no CUDA GPU" : cudaGetErrorString(result);
+        why = "this machine has no GPU that CUDA can use";
+        if (result != cudaSuccess) why += std::string(" (") + cudaGetErrorString(result) + ")";
         return nullptr;
     }
     static Cuda instance(count < 64 ? count : 64);

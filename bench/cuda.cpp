@@ -1,0 +1,109 @@
+#include "cuda.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include "world.hpp"
+
+namespace perf::cuda {
+
+namespace {
+
+void check(cudaError_t result, const char* what) {
+    if (result != cudaSuccess) fail(exit_no_device, std::string(what) + ": " + cudaGetErrorString(result));
+}
+
+void use(int device) {
+    check(cudaSetDevice(device), "cudaSetDevice");
+}
+
+}  // namespace
+
+int devices(std::string& why) {
+    int count = 0;
+    const cudaError_t result = cudaGetDeviceCount(&count);
+    if (result == cudaSuccess && count > 0) return count;
+    why = "there is no GPU that CUDA can use";
+    if (result != cudaSuccess) why += std::string(" (") + cudaGetErrorString(result) + ")";
+    return 0;
+}
+
+std::string name_of(int device) {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    return properties.name;
+}
+
+std::byte* allocate(int device, std::size_t bytes) {
+    use(device);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return static_cast<std::byte*>(memory);
+}
+
+void release(int device, std::byte* memory) {
+    use(device);
+    check(cudaFree(memory), "cudaFree");
+}
+
+void upload(int device, std::byte* to, const void* from, std::size_t bytes) {
+    use(device);
+    check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+}
+
+void download(int device, void* to, const std::byte* from, std::size_t bytes) {
+    use(device);
+    check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+void fill(int device, std::byte* memory, std::byte value, std::size_t bytes) {
+    use(device);
+    check(cudaMemset(memory, static_cast<int>(value), bytes), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void* make_stream(int device) {
+    use(device);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return stream;
+}
+
+void destroy_stream(int device, void* stream) {
+    use(device);
+    cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+bool idle(int device, void* stream) {
+    use(device);
+    const cudaError_t result = cudaStreamQuery(static_cast<cudaStream_t>(stream));
+    if (result == cudaErrorNotReady) return false;
+    check(result, "cudaStreamQuery");
+    return true;
+}
+
+void begin_capture(int device, void* stream) {
+    use(device);
+    check(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+}
+
+void* end_capture(int device, void* stream) {
+    use(device);
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t executable = nullptr;
+    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    return executable;
+}
+
+void replay(int device, void* graph, void* stream) {
+    use(device);
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)), "cudaGraphLaunch");
+}
+
+void destroy_graph(void* graph) {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
+}  // namespace perf::cuda

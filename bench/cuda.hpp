@@ -1,0 +1,29 @@
+// What the programs themselves need of CUDA: memory, copies, streams, graphs. Exits with the library's code for CUDA
+// errors if anything fails. A build without CUDA has the same functions, which find no device.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace perf::cuda {
+
+/// 0 if there is none; why says so then.
+int devices(std::string& why);
+std::string name_of(int device);
+
+std::byte* allocate(int device, std::size_t bytes);
+void release(int device, std::byte* memory);
+void upload(int device, std::byte* to, const void* from, std::size_t bytes);
+void download(int device, void* to, const std::byte* from, std::size_t bytes);
+void fill(int device, std::byte* memory, std::byte value, std::size_t bytes);
+
+void* make_stream(int device);
+void destroy_stream(int device, void* stream);
+bool idle(int device, void* stream);
+
+void begin_capture(int device, void* stream);
+void* end_capture(int device, void* stream);  // an executable graph
+void replay(int device, void* graph, void* stream);
+void destroy_graph(void* graph);
+
+}  // namespace perf::cuda
