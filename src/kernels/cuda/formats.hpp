@@ -46,7 +46,7 @@ struct SmallFloat {
     }
 
     /// To nearest, ties to even. Codes are consecutive: a mantissa that overflows becomes the next exponent by itself.
-    TUTTI_DEVICE static std::uint32_t encode(float value) {
+    TUTTI_DEVICE_APART static std::uint32_t encode(float value) {
         const std::uint32_t u = bits<std::uint32_t>(value), negative = (u >> 31) != 0 ? sign : 0, a = u & 0x7fffffffu;
         if (a > 0x7f800000u) return negative | nan;
         if (a == 0x7f800000u) return negative | not_finite;

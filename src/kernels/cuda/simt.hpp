@@ -7,7 +7,7 @@
 
 #ifdef __CUDACC__
 #define TUTTI_DEVICE __device__ __forceinline__
-#define TUTTI_DEVICE_APART inline __device__ __noinline__  // long and rare: one copy, whose registers count once
+#define TUTTI_DEVICE_APART __device__ __noinline__  // long and rare: one copy, whose registers count once
 #define TUTTI_UNROLL _Pragma("unroll")
 #else
 #include <atomic>
@@ -15,7 +15,7 @@
 #include <chrono>
 #include <thread>
 #define TUTTI_DEVICE inline
-#define TUTTI_DEVICE_APART inline
+#define TUTTI_DEVICE_APART
 #define TUTTI_UNROLL
 #endif
 

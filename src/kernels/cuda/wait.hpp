@@ -44,7 +44,7 @@ TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
 }  // namespace detail
 
 /// Until 0 <= *word - least < range, modulo 2^32.
-TUTTI_DEVICE_APART WordSeen wait_for_word(const std::uint32_t* word, std::uint32_t least, std::uint32_t range,
+TUTTI_DEVICE_APART inline WordSeen wait_for_word(const std::uint32_t* word, std::uint32_t least, std::uint32_t range,
                                           Limits limits) {
     std::uint32_t value = 0;
     const Outcome outcome = detail::until(
@@ -57,7 +57,7 @@ TUTTI_DEVICE_APART WordSeen wait_for_word(const std::uint32_t* word, std::uint32
 }
 
 /// Until both halves carry the flag.
-TUTTI_DEVICE_APART LineSeen wait_for_line(const Line* from, std::uint32_t flag, Limits limits) {
+TUTTI_DEVICE_APART inline LineSeen wait_for_line(const Line* from, std::uint32_t flag, Limits limits) {
     Line line{};
     const Outcome outcome = detail::until(
         [&] {
