@@ -114,8 +114,10 @@ TEST_CASE("ranks, numbers of ranks and ids are checked before anybody is waited 
     REQUIRE(tuttiCommInitRank(nullptr, 2, id, 0) == tuttiInvalidArgument);
     REQUIRE(tuttiCommInitAll(&comm, 0, nullptr) == tuttiInvalidArgument);
     REQUIRE(tuttiCommInitAll(&comm, -3, nullptr) == tuttiInvalidArgument);
-    const int device = 0;
-    REQUIRE(tuttiCommInitAll(&comm, 1, &device) == tuttiInvalidArgument);
+    const int device = 9999;  // where there is no GPU at all, that is the error
+    const tuttiResult_t no_device = tuttiCommInitAll(&comm, 1, &device);
+    REQUIRE((no_device == tuttiInvalidArgument || no_device == tuttiUnhandledCudaError));
+    REQUIRE(says("CUDA"));
     REQUIRE(tuttiGetUniqueId(nullptr) == tuttiInvalidArgument);
     tuttiUniqueId foreign;
     std::memset(&foreign, 0x5a, sizeof foreign);
