@@ -4,6 +4,7 @@
 # The libraries that meson.build files ask pkg-config for, and the Debian package of each (tools/tidy.py compares).
 declare -A package_of=(
     [libsodium]=libsodium-dev
+    [hwloc]=libhwloc-dev
     [CLI11]=libcli11-dev
     [nlohmann_json]=nlohmann-json3-dev
     [fmt]=libfmt-dev
