@@ -23,7 +23,8 @@ struct Cut {
     bool streaming;
 };
 
-/// count > 0 elements per row, in `columns` columns.
-Cut cut(std::size_t count, std::size_t element, int columns, int ranks);
+/// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
+/// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks);
 
 }  // namespace tutti
