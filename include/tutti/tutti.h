@@ -247,6 +247,24 @@ TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, siz
 TUTTI_API tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
                                     tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
 
+/* Row q of a buffer is its elements [q * count, (q + 1) * count). recvbuff's row q on rank r = sendbuff's row r on rank q;
+ * both have nranks * count elements. There is no in place: the buffers must not overlap. */
+TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
+                                      tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[q * count + i] on root = sendbuff[i] of rank q. recvbuff has nranks * count elements and is written on root
+ * only (may be NULL elsewhere). In place on root: sendbuff == recvbuff + root * count. */
+TUTTI_API tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                                    tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[i] on rank q = sendbuff[q * count + i] of rank root. sendbuff has nranks * count elements and is read on root
+ * only (may be NULL elsewhere). In place on root: recvbuff == sendbuff + root * count. */
+TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                                     tuttiComm_t comm, tuttiStream_t stream);
+
+/* Ends on no rank before all ranks have called it; on a stream, before all ranks' streams have come to it. */
+TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
+
 /* Sends to / receives from peer; the k-th Send of a pair meets its k-th Recv, which must have the same count and type.
  * A Send may return before the peer has received; do not rely on it: two ranks that send to each other do so in a
  * group. A rank may send to itself inside a group. */

@@ -1,55 +1,40 @@
 #include "algorithms/algorithms.hpp"
 
+#include "algorithms/forms.hpp"
+
 namespace tutti {
 namespace {
 
-bool ring_supports(Collective c) {
-    return c != Collective::send && c != Collective::recv;
-}
-
-ClosedForm ring_form(Collective c, int n) {
-    if (n == 1) return {0, 0, 0};
-    if (c == Collective::all_reduce) return {2 * (n - 1), 2LL * (n - 1), 2LL * (n - 1)};
-    if (has_root(c)) return {n - 1, 1, 1};
-    return {n - 1, n - 1, n - 1};
-}
-
-bool direct_supports(Collective c) {
-    return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::all_gather;
-}
-
-ClosedForm direct_form(Collective c, int n) {
-    if (n == 1) return {0, 0, 0};
-    if (c == Collective::all_reduce) return {2, 2, 2LL * (n - 1)};
-    return {1, 1, n - 1};
-}
-
-bool flat_supports(Collective c) {
-    return c == Collective::all_reduce || has_root(c);
-}
-
-ClosedForm flat_form(Collective c, int n) {
-    if (n == 1) return {0, 0, 0};
-    return {1, 1, c == Collective::reduce ? 1 : n - 1};
-}
-
-bool pair_supports(Collective c) {
-    return c == Collective::send || c == Collective::recv;
-}
-
-ClosedForm pair_form(Collective, int) {
-    return {1, 1, 1};
-}
+using enum Collective;
 
 // fifo_depth, pull_safe and push_safe are what the verifier proves for every collective of a row, in place and not, for
 // every number of ranks that the tests try. Flat cannot pull: in place, a rank overwrites the input that its peers
 // still read.
 constexpr Algorithm table[] = {
-    {"ring", "neighbours only; least bytes per link, 2(n-1) rounds", ring_supports, ring, ring_form, 2, true, true},
-    {"direct", "all pairs, two phases; least bytes per rank, 2 rounds", direct_supports, direct, direct_form, 2, true,
-     true},
-    {"flat", "everything to everybody in one round; small sizes", flat_supports, flat, flat_form, 1, false, true},
-    {"pair", "send and recv: one message from one rank to another", pair_supports, pair, pair_form, 1, true, true},
+    {"ring", "neighbours only; least bytes per link, 2(n-1) rounds",
+     supports<all_reduce, reduce_scatter, all_gather, broadcast, reduce>, ring, ring_form, 2, true, true},
+    {"direct", "all pairs, two phases; least bytes per rank, 2 rounds",
+     supports<all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all>, direct, direct_form, 2, true, true},
+    {"flat", "everything to everybody in one round; small sizes",
+     supports<all_reduce, broadcast, reduce, gather, scatter, barrier>, flat, flat_form, 1, false, true},
+    {"pair", "send and recv: one message from one rank to another", supports<send, recv>, pair, pair_form, 1, true, true},
+    {"binomial", "binomial tree; rooted collectives, log n rounds", supports<broadcast, reduce, gather, scatter>, binomial,
+     binomial_form, 1, true, true},
+    {"tree", "binary tree; large sizes by tiles, log n rounds", supports<all_reduce, broadcast, reduce>, tree, tree_form, 1,
+     true, true},
+    {"double_tree", "two binary trees, half of the data each; nobody is inner in both",
+     supports<all_reduce, broadcast, reduce>, double_tree, double_tree_form, 2, true, true},
+    {"halving_doubling", "recursive halving and doubling; least bytes per rank in log n rounds",
+     supports<all_reduce, reduce_scatter, all_gather>, halving_doubling, halving_doubling_form, 2, true, true},
+    {"doubling", "recursive doubling; small sizes, log n rounds", supports<all_reduce, all_gather>, doubling,
+     doubling_form, 2, false, true},
+    {"bruck", "circle by doubled distances; log n rounds for any n",
+     supports<all_reduce, reduce_scatter, all_gather, all_to_all>, bruck, bruck_form, 2, true, true},
+    {"pat", "a tree per row, messages shared; short messages far, long ones near",
+     supports<all_reduce, reduce_scatter, all_gather>, pat, pat_form, 2, true, true},
+    {"dissemination", "barrier in log n rounds", supports<barrier>, dissemination, dissemination_form, 1, true, true},
+    {"server", "parameter server: rank 0 adds for all", supports<all_reduce>, server, server_form, 1, true, true},
+    {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2, true, true},
 };
 
 }  // namespace

@@ -38,5 +38,15 @@ Program ring(const Request& request);
 Program flat(const Request& request);
 Program direct(const Request& request);
 Program pair(const Request& request);
+Program binomial(const Request& request);
+Program tree(const Request& request);
+Program double_tree(const Request& request);
+Program halving_doubling(const Request& request);
+Program doubling(const Request& request);
+Program bruck(const Request& request);
+Program pat(const Request& request);
+Program dissemination(const Request& request);
+Program server(const Request& request);
+Program server2(const Request& request);
 
 }  // namespace tutti

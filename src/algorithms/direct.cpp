@@ -6,6 +6,7 @@
 #include "algorithms/algorithms.hpp"
 #include "algorithms/one_rank.hpp"
 #include "base/result.hpp"
+#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -62,6 +63,29 @@ Program all_gather(const Request& q) {
     return p;
 }
 
+Program all_to_all(const Request& q) {
+    Program p = program_for(q);
+    send_parts(q, p);
+    p.step({input(q.rank)}, {output(q.rank)});
+    collect_rows(q, p);
+    return p;
+}
+
+// The root deals out a column to each rank, which sends it to all others; the root's own column goes to all from there.
+Program broadcast(const Request& q) {
+    Program p = program_for(q, q.ranks);
+    if (q.rank == q.root) {
+        for (int i = 1; i < q.ranks; ++i) p.step({input(ahead(q, i))}, {output(ahead(q, i)), send(ahead(q, i))});
+        p.step(std::vector{input(q.root)}, everybody(q, output(q.root)));
+        return p;
+    }
+    std::vector<Operand> sinks = everybody(q, output(q.rank));
+    std::erase(sinks, send(q.root));
+    p.step(std::vector{recv(q.root)}, sinks);
+    collect_rows(q, p);
+    return p;
+}
+
 }  // namespace
 
 Program direct(const Request& request) {
@@ -73,6 +97,13 @@ Program direct(const Request& request) {
             return reduce_scatter(request);
         case Collective::all_gather:
             return all_gather(request);
+        case Collective::all_to_all:
+            return all_to_all(request);
+        case Collective::broadcast:
+            return broadcast(request);
+        case Collective::reduce:
+            return reversed(broadcast({Collective::broadcast, request.rank, request.ranks, request.root}),
+                            Collective::reduce);
         default:
             break;
     }

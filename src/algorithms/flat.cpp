@@ -3,6 +3,7 @@
 #include "algorithms/algorithms.hpp"
 #include "algorithms/one_rank.hpp"
 #include "base/result.hpp"
+#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -49,6 +50,27 @@ Program reduce(const Request& q) {
     return p;
 }
 
+Program scatter(const Request& q) {
+    Program p = program_for(q);
+    if (q.rank != q.root) {
+        p.step({recv(q.root)}, {output(0)});
+        return p;
+    }
+    for (int i = 1; i < q.ranks; ++i) p.step({input((q.rank + i) % q.ranks)}, {send((q.rank + i) % q.ranks)});
+    p.step({input(q.rank)}, {output(0)});
+    return p;
+}
+
+Program barrier(const Request& q) {
+    Program p = program_for(q);
+    std::vector<Operand> others;
+    send_to_all(q, others);
+    p.step(std::vector{input(0)}, others);
+    p.scratch_chunks = q.ranks;
+    for (int i = 1; i < q.ranks; ++i) p.step({recv((q.rank + q.ranks - i) % q.ranks)}, {scratch(i)});
+    return p;
+}
+
 }  // namespace
 
 Program flat(const Request& request) {
@@ -60,6 +82,13 @@ Program flat(const Request& request) {
             return broadcast(request);
         case Collective::reduce:
             return reduce(request);
+        case Collective::scatter:
+            return scatter(request);
+        case Collective::gather:
+            return reversed(scatter({Collective::scatter, request.rank, request.ranks, request.root}),
+                            Collective::gather);
+        case Collective::barrier:
+            return barrier(request);
         default:
             break;
     }

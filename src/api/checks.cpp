@@ -26,6 +26,14 @@ Extent extent_of(const Arguments& a, Rank rank, int ranks) {
             return {rank == a.root, true, 1, 1};
         case Collective::reduce:
             return {true, rank == a.root, 1, 1};
+        case Collective::all_to_all:
+            return {true, true, n, n};
+        case Collective::gather:
+            return {true, rank == a.root, 1, n};
+        case Collective::scatter:
+            return {rank == a.root, true, n, 1};
+        case Collective::barrier:
+            return {false, false, 0, 0};
         case Collective::send:
             return {true, false, 1, 0};
         case Collective::recv:
@@ -45,9 +53,10 @@ void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank ra
     const auto in = reinterpret_cast<std::uintptr_t>(a.input), out = reinterpret_cast<std::uintptr_t>(a.output);
     if (in + row * e.input_rows <= out || out + row * e.output_rows <= in) return;
     const auto r = static_cast<std::size_t>(rank);
-    const std::uintptr_t in_place_in = a.collective == Collective::reduce_scatter ? in + r * row : in;
-    const std::uintptr_t in_place_out = a.collective == Collective::all_gather ? out + r * row : out;
-    if (in_place_in == in_place_out) return;
+    // In place, the smaller buffer is this rank's row of the larger one.
+    const std::uintptr_t in_place_in = e.input_rows > e.output_rows ? in + r * row : in;
+    const std::uintptr_t in_place_out = e.output_rows > e.input_rows ? out + r * row : out;
+    if (in_place_in == in_place_out && a.collective != Collective::all_to_all) return;
     fail(tuttiInvalidArgument, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap without being in place",
          a.function, a.input, row * e.input_rows, a.output, row * e.output_rows);
 }

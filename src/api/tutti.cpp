@@ -40,6 +40,11 @@ bool is_pair(const Operation& o) {
     return o.collective == Collective::send || o.collective == Collective::recv;
 }
 
+/// Without elements only a barrier has anything to say to the other ranks.
+bool moves(const Operation& o) {
+    return o.count > 0 || o.collective == Collective::barrier;
+}
+
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
     if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
@@ -58,13 +63,13 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
             if (is_pair(operation) && operation.root == h.comm->rank())
                 fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
                      operation.root);
-            if (operation.count > 0) run_one(*h.comm, operation);
+            if (moves(operation)) run_one(*h.comm, operation);
             return;
         }
         CommunicatorPtr comm = communicator(handle);
         const Operation operation = prepare(arguments, h, comm.get());
         StreamPtr queue = h.on_gpu ? nullptr : stream_of(stream);
-        if (operation.count == 0) return;
+        if (!moves(operation)) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
         if (Group::is_open())
@@ -354,6 +359,25 @@ tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count,
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, tuttiStream_t stream) {
     return call({"tuttiReduce", Collective::reduce, sendbuff, recvbuff, count, type, op, root}, comm, stream);
+}
+
+tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, tuttiComm_t comm,
+                            tuttiStream_t stream) {
+    return call({"tuttiAlltoAll", Collective::all_to_all, sendbuff, recvbuff, count, type, tuttiSum, 0}, comm, stream);
+}
+
+tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                          tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiGather", Collective::gather, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
+                           tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiScatter", Collective::scatter, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
+    return call({"tuttiBarrier", Collective::barrier, nullptr, nullptr, 0, tuttiUint8, tuttiSum, 0}, comm, stream);
 }
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,

@@ -30,8 +30,20 @@ inline constexpr int data_types = 12;
 enum class ReduceOp : std::uint8_t { sum, prod, max, min };
 inline constexpr int reduce_ops = 4;
 
-enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, recv };
-inline constexpr int collectives = 7;
+enum class Collective : std::uint8_t {
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    reduce,
+    send,
+    recv,
+    all_to_all,
+    gather,
+    scatter,
+    barrier
+};
+inline constexpr int collectives = 11;
 
 constexpr std::size_t size_of(DataType type) {
     constexpr std::uint8_t sizes[data_types] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -51,12 +63,18 @@ constexpr std::string_view name_of(ReduceOp op) {
 
 constexpr std::string_view name_of(Collective collective) {
     constexpr std::string_view names[collectives] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                     "reduce",     "send",           "recv"};
+                                                     "reduce",     "send",           "recv",       "all_to_all",
+                                                     "gather",     "scatter",        "barrier"};
     return names[static_cast<int>(collective)];
 }
 
 constexpr bool has_root(Collective c) {
-    return c == Collective::broadcast || c == Collective::reduce;
+    return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
+}
+/// Where one of the buffers has `count` elements for each rank.
+constexpr bool row_per_rank(Collective c) {
+    return c == Collective::all_gather || c == Collective::reduce_scatter || c == Collective::all_to_all ||
+           c == Collective::gather || c == Collective::scatter;
 }
 constexpr bool reduces(Collective c) {
     return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::reduce;

@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phases move less
 constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
 constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
+constexpr std::size_t bruck_limit = 16 * 1024;         // all-to-all: below, messages count and not bytes
+constexpr int packing_limit = 4096;                    // ranks; above, a chunk for each of them may not fit a slot
 constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
@@ -55,6 +57,16 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
         case Collective::reduce:
             name = bytes <= one_to_all_limit ? "flat" : "ring";
             break;
+        case Collective::all_to_all:
+            name = bytes <= bruck_limit && ranks > 2 && ranks <= packing_limit ? "bruck" : "direct";
+            break;
+        case Collective::gather:
+        case Collective::scatter:
+            name = ranks <= all_pairs_limit || bytes > bruck_limit * 16 || ranks > packing_limit ? "flat" : "binomial";
+            break;
+        case Collective::barrier:
+            name = "dissemination";
+            break;
         case Collective::send:
         case Collective::recv:
             name = "pair";
@@ -65,13 +77,18 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
     return *chosen;
 }
 
-Cut cut(std::size_t count, std::size_t element, int columns, int ranks) {
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks) {
     const Flight flight = flight_of(ranks);
     Cut c{};
     const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
     const auto parts = static_cast<std::size_t>(columns);
+    const std::size_t room = slot_bytes / static_cast<std::size_t>(message_chunks) / 64 * line;  // see next_part
+    if (room == 0)
+        fail(tuttiInvalidUsage, "the algorithm packs %d chunks into a message, but only %zu fit: choose another one",
+             message_chunks, slot_bytes / 64);
+    if (count == 0) return {.block = 0, .tile = 0, .tiles = 1, .lanes = 1, .by_reference = false, .streaming = false};
     c.block = parts == 1 ? count : ((count + parts - 1) / parts + line - 1) / line * line;
-    c.tile = std::min(c.block, flight.tile / element);
+    c.tile = std::min({c.block, flight.tile / element, room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
     c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
     c.by_reference = c.tile * element >= reference_bytes;
@@ -79,24 +96,31 @@ Cut cut(std::size_t count, std::size_t element, int columns, int ranks) {
     return c;
 }
 
-Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, const GpuBudget& budget) {
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, const GpuBudget& budget) {
     const auto round_up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
-    const auto parts = static_cast<std::size_t>(columns);
+    const auto parts = static_cast<std::size_t>(columns), packed = static_cast<std::size_t>(message_chunks);
     const std::size_t line = 128 / element, block = (count + parts - 1) / parts;
+    if (packed > gpu::slot_bytes / 128 || packed > gpu::line_bytes / 128)
+        fail(tuttiInvalidUsage,
+             "the algorithm packs %d chunks into a message, which has no room for so many on a GPU: "
+             "choose another one",
+             message_chunks);
+    if (count == 0) return {.block = 0, .tile = 0, .tiles = 1, .lanes = 1, .by_reference = false, .streaming = false};
     Cut c{};
     c.block = parts == 1 ? count : round_up(block, line);
     const std::size_t bytes = c.block * element;
-    c.in_lines = bytes <= gpu_line_limit;
+    c.in_lines = bytes * packed <= gpu_line_limit;
     const std::size_t share = c.in_lines ? gpu_line_share : gpu_share, most_lanes = c.in_lines ? gpu::line_lanes : 1024;
     const std::size_t lanes = std::clamp<std::size_t>((bytes + share - 1) / share, 1,
                                                       std::min(most_lanes, static_cast<std::size_t>(budget.lanes)));
-    const std::size_t largest = c.in_lines            ? gpu::line_bytes
-                                : budget.by_reference ? gpu_reference_tile
-                                                      : gpu::slot_bytes;
-    c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), largest / element});
+    // Messages of several parts go in lines or slots.
+    const bool referable = budget.by_reference && packed == 1;
+    const std::size_t largest = c.in_lines ? gpu::line_bytes : referable ? gpu_reference_tile : gpu::slot_bytes;
+    const std::size_t room = largest / packed / 128 * line;
+    c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
     c.lanes = static_cast<int>(std::min<std::size_t>(c.tiles, lanes));
-    c.by_reference = !c.in_lines && budget.by_reference;
+    c.by_reference = !c.in_lines && referable;
     return c;
 }
 

@@ -24,8 +24,9 @@ struct Cut {
     bool in_lines = false;  // GPUs: data with flags beside it
 };
 
-/// count > 0 elements per row, in `columns` columns.
-Cut cut(std::size_t count, std::size_t element, int columns, int ranks);
+/// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
+/// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks);
 
 /// What all ranks' GPUs can bear.
 struct GpuBudget {
@@ -33,6 +34,6 @@ struct GpuBudget {
     bool by_reference = false;  // every rank can reach every other one's buffers
 };
 
-Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, const GpuBudget& budget);
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, const GpuBudget& budget);
 
 }  // namespace tutti

@@ -233,8 +233,7 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
 
 Communicator::Plan& Communicator::plan_for(const Operation& o) {
     std::size_t bytes = o.count * size_of(o.type);
-    if (o.collective == Collective::all_gather || o.collective == Collective::reduce_scatter)
-        bytes *= static_cast<std::size_t>(ranks());
+    if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
     const Algorithm& algorithm = choose_algorithm(o.collective, bytes, ranks(), options_.algorithm);
     const auto fits = [&](const Plan& p) {
         return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
@@ -260,9 +259,9 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         return s;
     s = {};
     Plan& plan = plan_for(o);
-    const int columns = plan.program().columns;
-    const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), columns, gpu_->budget())
-                       : cut(o.count, size_of(o.type), columns, ranks());
+    const Program& program = plan.program();
+    const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), program.columns, program.message_chunks, gpu_->budget())
+                       : cut(o.count, size_of(o.type), program.columns, program.message_chunks, ranks());
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |

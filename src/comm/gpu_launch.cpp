@@ -30,7 +30,7 @@ std::size_t rows_bytes(const Operation& o) {
 
 bool is_plain_copy(const Communicator& comm, const Operation& o) {
     const bool to_itself = o.collective == Collective::recv && o.root == comm.rank();
-    return to_itself || (comm.ranks() == 1 && !o.premultiply && !o.average && o.input != nullptr);
+    return to_itself || (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
 }
 
 /// One rank's turn in all communicators concerned, taken in an order that all threads agree on.

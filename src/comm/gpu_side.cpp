@@ -111,6 +111,7 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.immediate = o.immediate;
     job.by_reference = cut.by_reference;
     job.in_lines = cut.in_lines;
+    job.in_cells = static_cast<std::size_t>(p.message_chunks) * std::min(cut.tile, cut.block) * element <= inline_bytes;
     return job;
 }
 

@@ -15,8 +15,8 @@ struct Operation {
     std::uint8_t call_op = 0;  // as the user named it: tuttiRedOp_t, 5 for every pre-multiplied sum
     bool average = false;
     bool premultiply = false;
-    Rank root = 0;          // broadcast, reduce; send and recv: the peer
-    std::size_t count = 0;  // > 0
+    Rank root = 0;          // of collectives that have one; send and recv: the peer
+    std::size_t count = 0;  // 0 for a barrier only
     const void* input = nullptr;
     void* output = nullptr;
     const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate

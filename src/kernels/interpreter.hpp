@@ -10,16 +10,24 @@
 //   each(begin, end, f)           f(i) for operands [begin, end): one after the other, or shared among the threads
 //   load(i), store(i)             choose where sources and sinks lie
 //   reduce(step)                  sinks <- op(sources)
-//   commit(i), release(i)         publish a message / give the credit back, where operand i is a peer
+//   commit(i), release(i)         publish a message / give the credit back, where operand i is a peer and not a part
+//                                 of a message that goes on
 //   end_step(step)                wake whoever waits for what was just published
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/device.hpp"
 #include "schedule/program.hpp"
 
 namespace tutti {
+
+/// Where the part after one of `bytes` bytes at `offset` begins in its message. Both ends know the lengths of all parts,
+/// so a message says nothing about its layout: in slots parts begin on cache lines, in the cell they follow each other.
+TUTTI_HOST_DEVICE constexpr std::size_t next_part(std::size_t offset, std::size_t bytes, bool in_slot) {
+    return offset + (in_slot ? (bytes + 63) / 64 * 64 : bytes);
+}
 
 /// Where a lane stands in its work.
 struct Cursor {

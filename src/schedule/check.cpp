@@ -36,6 +36,7 @@ std::string wrong_sizes(const Program& p) {
     if (p.output_rows != expected.output_rows)
         return text("there are %d rows of output, %d were expected", p.output_rows, expected.output_rows);
     if (p.scratch_chunks < 0) return text("there are %d chunks of scratch", p.scratch_chunks);
+    if (p.message_chunks < 1) return text("messages have %d chunks, at least 1 was expected", p.message_chunks);
     constexpr long long plenty = 4096;
     for (const Place place : {Place::input, Place::output, Place::scratch})
         if (chunks_of(p, place) > static_cast<long long>(p.operands.size()) + plenty)
@@ -57,6 +58,7 @@ std::string wrong_header(const Program& p) {
 }
 
 std::string wrong_slice(const Program& p, const Step& s, Operand o, bool source) {
+    if (o.more) return "is a slice, and only messages have parts";
     if (o.index < 0 || o.index >= chunks_of(p, o.place))
         return text("there are %lld such chunks", chunks_of(p, o.place));
     if (o.index % p.columns != static_cast<int>(s.column))
@@ -131,6 +133,9 @@ std::string wrong_set(std::span<const Program> programs) {
         if (p.ranks != first.ranks) return text("rank %d: is of %d ranks, others of %d", p.rank, p.ranks, first.ranks);
         if (p.columns != first.columns)
             return text("rank %d: has %d columns, others have %d", p.rank, p.columns, first.columns);
+        if (p.message_chunks != first.message_chunks)
+            return text("rank %d: has messages of up to %d chunks, others of up to %d", p.rank, p.message_chunks,
+                        first.message_chunks);
     }
     if (is_pair(first.collective)) return wrong_pairs(programs);
     if (programs.size() != static_cast<std::size_t>(first.ranks))

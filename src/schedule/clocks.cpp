@@ -16,8 +16,9 @@ void Clocks::advance(Turn turn) {
     const Step& s = programs_[turn.program].steps[turn.step];
     bool own = false;
     for (std::uint32_t i = s.first; i < s.first + s.sources; ++i) {
-        const std::uint32_t m = matching_.message_of[turn.program][i];
-        if (m == Matching::none) continue;
+        const std::uint32_t part = matching_.part_of[turn.program][i];
+        if (part == Matching::none || !matching_.parts[part].first) continue;
+        const std::uint32_t m = matching_.parts[part].message;
         std::uint32_t& mine = of_program_[turn.program];
         if (!own) mine = fresh_copy(mine);
         own = true;
@@ -30,8 +31,9 @@ void Clocks::advance(Turn turn) {
         release(of_message_[m]);
     }
     for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i) {
-        const std::uint32_t m = matching_.message_of[turn.program][i];
-        if (m == Matching::none) continue;
+        const std::uint32_t part = matching_.part_of[turn.program][i];
+        if (part == Matching::none || !matching_.parts[part].last) continue;
+        const std::uint32_t m = matching_.parts[part].message;
         of_message_[m] = of_program_[turn.program];
         ++users_[of_message_[m]];
     }

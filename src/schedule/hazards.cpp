@@ -55,7 +55,7 @@ class Collector {
             const auto sources = p.sources(p.steps[step]), sinks = p.sinks(p.steps[step]);
             for (const Operand o : sources)
                 if (o.place != Place::peer) slices_[memory[o]].touched_by = step;
-            bool pushed = modes[mode_].push && sources.size() == 1 && sources[0].place == Place::peer;
+            bool pushed = modes[mode_].push && sources.size() == 1 && alone(p.steps[step].first) != nullptr;
             for (const Operand o : sinks) {
                 if (o.place == Place::peer) continue;
                 write(slices_[memory[o]], o, step, pushed);
@@ -70,7 +70,7 @@ class Collector {
 
     void write(Slice& slice, Operand o, std::uint32_t step, bool pushed) {
         const std::uint32_t first = programs_[owner_].steps[step].first;
-        const Turn begins = pushed ? matching_.messages[matching_.message_of[owner_][first]].sent : Turn{owner_, step};
+        const Turn begins = pushed ? alone(first)->sent : Turn{owner_, step};
         for (const Turn reader : slice.pulled_by) ask(reader, begins, o);
         if (pushed && slice.touched_by != Matching::none) ask({owner_, slice.touched_by}, begins, o);
         slice.pulled_by.clear();
@@ -80,8 +80,15 @@ class Collector {
     void publish(Slice& slice, std::uint32_t step) {
         const Step& s = programs_[owner_].steps[step];
         for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i)
-            if (const std::uint32_t m = matching_.message_of[owner_][i]; m != Matching::none)
-                slice.pulled_by.push_back(matching_.messages[m].received);
+            if (const Message* m = alone(i)) slice.pulled_by.push_back(m->received);
+    }
+
+    // The message of an operand, if it has this chunk only: nothing else is passed by reference.
+    const Message* alone(std::uint32_t operand) const {
+        const std::uint32_t part = matching_.part_of[owner_][operand];
+        if (part == Matching::none) return nullptr;
+        const Message& m = matching_.messages[matching_.parts[part].message];
+        return m.parts == 1 ? &m : nullptr;
     }
 
     void ask(Turn before, Turn last, Operand o) {

@@ -8,6 +8,8 @@
 //             sinks of a step that does nothing but receive. It may do so any time after the receiver has started the
 //             program.
 //
+// A message of several parts is always copied.
+//
 // So accesses of a slice happen at other times than the program says, and it must not matter: whatever else touches the
 // slice has to come before the access may begin or after it has ended. What comes before what is decided by the order
 // of a rank's steps and by messages alone, never by the credits of a connection: transports may have more slots than

@@ -1,5 +1,6 @@
 // Which send meets which receive. Messages between an ordered pair of ranks are FIFO, so the k-th send of one meets the
-// k-th receive of the other whatever the timing: matching needs no execution.
+// k-th receive of the other whatever the timing: matching needs no execution. Where messages have parts, the k-th part
+// meets the k-th part, and messages end at the same ones.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,21 @@ struct Turn {
 
 struct Message {
     std::uint32_t connection;
-    Turn sent, received;
+    Turn begun, sent;         // the sender's steps with its first part and its last, which publishes it
+    Turn received, released;  // the receiver's steps with its first part and its last
+    std::uint32_t parts;
+};
+
+/// One chunk of a message, from its send to its receive.
+struct Part {
+    std::uint32_t message;
+    bool first, last;
 };
 
 /// The messages of an ordered pair of ranks are numbered in their order from `first` on.
 struct Connection {
     std::uint32_t from, to;  // programs
-    std::uint32_t first, messages;
+    std::uint32_t first, messages, parts;
 };
 
 struct Matching {
@@ -35,7 +44,8 @@ struct Matching {
     std::string error;  // empty if every send has its receive
     std::vector<Connection> connections;
     std::vector<Message> messages;
-    std::vector<std::vector<std::uint32_t>> message_of;  // [program][operand]: a message, or none for slices
+    std::vector<Part> parts;
+    std::vector<std::vector<std::uint32_t>> part_of;  // [program][operand]: a part, or none for slices
 };
 
 /// For programs that are not ill-formed (check.hpp).

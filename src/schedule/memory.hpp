@@ -14,7 +14,7 @@ class Memory {
         : inputs_(p.input_rows * p.columns),
           outputs_(p.output_rows * p.columns),
           scratch_(p.scratch_chunks),
-          in_place_(in_place && inputs_ > 0 && outputs_ > 0),
+          in_place_(in_place && inputs_ > 0 && outputs_ > 0 && can_be_in_place(p.collective)),
           smaller_starts_at_(starts_at(p)) {}
 
     std::size_t size() const { return static_cast<std::size_t>(inputs_) + outputs_ + scratch_; }
@@ -31,10 +31,11 @@ class Memory {
     }
 
   private:
+    static bool can_be_in_place(Collective c) { return c != Collective::all_to_all && c != Collective::barrier; }
+
     // One row of the larger buffer is the smaller one.
     static std::size_t starts_at(const Program& p) {
-        const bool by_rank = p.collective == Collective::all_gather || p.collective == Collective::reduce_scatter;
-        return by_rank ? static_cast<std::size_t>(p.rank) * p.columns : 0;
+        return p.input_rows != p.output_rows ? static_cast<std::size_t>(p.rank) * p.columns : 0;
     }
 
     int inputs_, outputs_, scratch_;

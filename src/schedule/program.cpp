@@ -27,12 +27,22 @@ Program program_for(const Request& request, int columns) {
         case Collective::all_reduce:
         case Collective::broadcast:
         case Collective::reduce:
+        case Collective::barrier:
             break;
         case Collective::reduce_scatter:
             p.input_rows = request.ranks;
             break;
         case Collective::all_gather:
             p.output_rows = request.ranks;
+            break;
+        case Collective::all_to_all:
+            p.input_rows = p.output_rows = request.ranks;
+            break;
+        case Collective::gather:
+            p.output_rows = request.rank == request.root ? request.ranks : 0;
+            break;
+        case Collective::scatter:
+            p.input_rows = request.rank == request.root ? request.ranks : 0;
             break;
         case Collective::send:
             p.output_rows = 0;

@@ -10,9 +10,14 @@
 // reduction order and part of the program's meaning. Messages between an ordered pair of ranks are FIFO; there are no
 // tags.
 //
+// A message has one chunk or several, its parts. A send_part appends its chunk to the message under way to that peer,
+// the send after it completes and publishes the message; a recv_part takes the next chunk of a message and keeps the
+// message, the recv after it takes the last one and gives the message back. Both ends cut messages alike.
+//
 // Programs never contain byte counts. A buffer is one or more rows of `count` elements (the user's count), and each row
 // is cut into `columns` chunks of nearly equal length; chunk c is column c % columns of row c / columns. All-reduce has
-// one row on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round.
+// one row on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round. All-to-all
+// has a row per rank on both sides; gather has rows out at the root only, scatter rows in. A barrier's chunks are empty.
 #pragma once
 
 #include <cstdint>
@@ -30,25 +35,32 @@ enum class Place : std::uint8_t { input, output, scratch, peer };
 /// One source or sink: a chunk of a local buffer, or the next message from or to a peer.
 struct Operand {
     Place place;
+    bool more;           // Place::peer: this is a part of a message, and not the last one
     std::int32_t index;  // chunk number; for Place::peer the peer's rank
 
     friend bool operator==(const Operand&, const Operand&) = default;
 };
 
 constexpr Operand input(int chunk) {
-    return {Place::input, chunk};
+    return {Place::input, false, chunk};
 }
 constexpr Operand output(int chunk) {
-    return {Place::output, chunk};
+    return {Place::output, false, chunk};
 }
 constexpr Operand scratch(int chunk) {
-    return {Place::scratch, chunk};
+    return {Place::scratch, false, chunk};
 }
 constexpr Operand recv(Rank peer) {
-    return {Place::peer, peer};
+    return {Place::peer, false, peer};
 }
 constexpr Operand send(Rank peer) {
-    return {Place::peer, peer};
+    return {Place::peer, false, peer};
+}
+constexpr Operand recv_part(Rank peer) {
+    return {Place::peer, true, peer};
+}
+constexpr Operand send_part(Rank peer) {
+    return {Place::peer, true, peer};
 }
 
 struct Step {
@@ -68,11 +80,12 @@ struct Program {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;    // broadcast, reduce; send and recv: the peer
+    Rank root = 0;    // of collectives that have one; send and recv: the peer
     int columns = 1;  // chunks per row
     int input_rows = 1;
     int output_rows = 1;
     int scratch_chunks = 0;
+    int message_chunks = 1;  // no message of any rank has more parts; the same on all ranks
     std::vector<Step> steps;
     std::vector<Operand> operands;
 
@@ -96,7 +109,7 @@ struct Request {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;  // broadcast, reduce; send and recv: the peer
+    Rank root = 0;  // of collectives that have one; send and recv: the peer
 };
 
 /// An empty program with the rows that the collective has on this rank, cut into `columns` chunks each.

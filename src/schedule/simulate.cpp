@@ -55,23 +55,32 @@ class Simulation {
         }
     }
 
-    std::uint32_t message(std::uint32_t p, std::uint32_t operand) const { return matching_.message_of[p][operand]; }
+    // The message that the operand begins to receive or to send; with later parts of it the step has it already.
+    std::uint32_t begins(std::uint32_t p, std::uint32_t operand) const {
+        const std::uint32_t part = matching_.part_of[p][operand];
+        return part == Matching::none || !matching_.parts[part].first ? Matching::none : matching_.parts[part].message;
+    }
+    // The message that the operand gives back or publishes.
+    std::uint32_t ends(std::uint32_t p, std::uint32_t operand) const {
+        const std::uint32_t part = matching_.part_of[p][operand];
+        return part == Matching::none || !matching_.parts[part].last ? Matching::none : matching_.parts[part].message;
+    }
 
     // Takes all that the step needs, or nothing and returns the first message that is not possible now.
     std::uint32_t acquire(std::uint32_t p, const Step& s) {
         const std::uint32_t end = s.first + s.sources + s.sinks;
         std::uint32_t i = s.first;
         for (; i < end; ++i) {
-            const std::uint32_t m = message(p, i);
+            const std::uint32_t m = begins(p, i);
             if (m == Matching::none) continue;
             Slots& slots = links_[matching_.messages[m].connection];
             if (i < s.first + s.sources ? slots.filled == 0 : slots.occupied == depth_) break;
             i < s.first + s.sources ? --slots.filled : ++slots.occupied;
         }
         if (i == end) return Matching::none;
-        const std::uint32_t missing = message(p, i);
+        const std::uint32_t missing = begins(p, i);
         while (i-- > s.first) {
-            const std::uint32_t m = message(p, i);
+            const std::uint32_t m = begins(p, i);
             if (m == Matching::none) continue;
             Slots& slots = links_[matching_.messages[m].connection];
             i < s.first + s.sources ? ++slots.filled : --slots.occupied;
@@ -81,7 +90,7 @@ class Simulation {
 
     void finish(std::uint32_t p, const Step& s) {
         for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
-            const std::uint32_t m = message(p, i);
+            const std::uint32_t m = ends(p, i);
             if (m == Matching::none) continue;
             const std::uint32_t c = matching_.messages[m].connection;
             const bool received = i < s.first + s.sources;
@@ -101,7 +110,7 @@ class Simulation {
             if (state.step == programs_[p].steps.size() || ++count > most) continue;
             const std::uint32_t m = state.waits_for;
             const bool receives = matching_.messages[m].received == Turn{p, state.step};
-            const Turn other = receives ? matching_.messages[m].sent : matching_.messages[m - depth_].received;
+            const Turn other = receives ? matching_.messages[m].sent : matching_.messages[m - depth_].released;
             text += (count > 1 ? "; " : "") + place_of(programs_[p], state.step) +
                     (receives ? " waits for a message that is sent in " : " waits for a slot that is freed after ") +
                     place_of(programs_[other.program], other.step);
@@ -151,12 +160,13 @@ int longest_chain(std::span<const Program> programs, const Matching& matching, s
         const Step& s = programs[turn.program].steps[turn.step];
         int& length = at_program[turn.program];
         for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
-            const std::uint32_t m = matching.message_of[turn.program][i];
-            if (m == Matching::none) continue;
+            const std::uint32_t part = matching.part_of[turn.program][i];
+            if (part == Matching::none) continue;
+            int& message = at_message[matching.parts[part].message];
             if (i < s.first + s.sources)
-                length = std::max(length, at_message[m]);
+                length = std::max(length, message);
             else
-                longest = std::max(longest, at_message[m] = length + 1);
+                longest = std::max(longest, message = length + 1);
         }
     }
     return longest;

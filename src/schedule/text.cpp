@@ -40,7 +40,7 @@ std::string text_of(Operand operand, bool source) {
         case Place::scratch:
             return text("tmp[%d]", operand.index);
         case Place::peer:
-            return text(source ? "recv %d" : "send %d", operand.index);
+            return text(source ? "recv %d%s" : "send %d%s", operand.index, operand.more ? ".." : "");
     }
     return text("place %d[%d]", static_cast<int>(operand.place), operand.index);
 }
@@ -62,6 +62,7 @@ std::string text_of(const Program& program) {
               counted(program.input_rows, "row").c_str(), counted(program.output_rows, "row").c_str(),
               counted(program.columns, "column").c_str());
     if (program.scratch_chunks > 0) s += ", scratch of " + counted(program.scratch_chunks, "chunk");
+    if (program.message_chunks > 1) s += text(", messages of up to %d chunks", program.message_chunks);
     s += "\n";
     for (std::size_t i = 0; i < program.steps.size(); ++i)
         s += text("%3zu  ", i) + text_of(program, program.steps[i]) + "\n";

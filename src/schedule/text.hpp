@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// "recv 0", "send 2", "in[3]", "out[0]", "tmp[1]".
+/// "recv 0", "send 2", "in[3]", "out[0]", "tmp[1]"; "send 2.." for a part of a message that goes on.
 std::string text_of(Operand operand, bool source);
 
 /// "{recv 0, in[2]} -> {out[2], send 2}  completes". Sides with more than `most` operands are shortened; 0 is no limit.

@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "schedule/check.hpp"
+#include "schedule/clocks.hpp"
 #include "schedule/hazards.hpp"
 #include "schedule/match.hpp"
 #include "schedule/simulate.hpp"
@@ -21,13 +22,28 @@ Report failed(std::string error) {
 void count(std::span<const Program> programs, const Matching& matching, Report& report) {
     std::vector<long long> sent(programs.size());
     for (const Connection& c : matching.connections) {
-        report.busiest_link = std::max<long long>(report.busiest_link, c.messages);
-        sent[c.from] += c.messages;
+        report.busiest_link = std::max<long long>(report.busiest_link, c.parts);
+        sent[c.from] += c.parts;
     }
     for (std::size_t p = 0; p < programs.size(); ++p) {
         report.busiest_rank = std::max(report.busiest_rank, sent[p]);
         report.steps = std::max(report.steps, static_cast<int>(programs[p].steps.size()));
     }
+}
+
+// A barrier ends on a rank when all ranks have begun it: the last step of each comes after the first of all.
+std::string missed(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run) {
+    if (programs.front().collective != Collective::barrier || programs.size() == 1) return {};
+    Clocks clocks(programs, matching);
+    for (const Turn turn : run) clocks.advance(turn);
+    for (std::uint32_t p = 0; p < programs.size(); ++p)
+        for (std::uint32_t q = 0; q < programs.size(); ++q) {
+            const auto last = static_cast<std::uint32_t>(programs[p].steps.size());
+            if (p == q || (last > 0 && clocks.ordered({q, 0}, {p, last - 1}))) continue;
+            return text("rank %d: leaves the barrier perhaps before rank %d has come to it", programs[p].rank,
+                        programs[q].rank);
+        }
+    return {};
 }
 
 }  // namespace
@@ -45,6 +61,7 @@ Report verify(std::span<const Program> programs) {
     const Replay in_place = replay(programs, matching, run.order, true, report.expressions);
     if (!in_place.error.empty()) return failed("in place: " + in_place.error);
     report.order = std::move(apart.order);
+    if (std::string error = missed(programs, matching, run.order); !error.empty()) return failed(std::move(error));
 
     const Hazards hazards = find_hazards(programs, matching, run.order);
     report.pull_hazard = hazards.pull;

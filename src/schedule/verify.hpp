@@ -3,6 +3,7 @@
 //
 //   1. Every output chunk holds the contributions that the collective's definition gives it, each exactly once; in
 //   place too.
+//   A barrier has no data: all ranks begin it before any ends it.
 //   2. Nothing is read before it is written, every send meets a receive of the same length and the other way round.
 //   3. The programs come to an end; the least FIFO depth with which they do is reported.
 //   4. Whether messages may be passed by reference (hazards.hpp).

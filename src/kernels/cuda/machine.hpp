@@ -107,7 +107,7 @@ class Machine {
             term.flag = end.next + 1;
             return;
         }
-        term.at = payload(end);
+        term.at = payload(end, o.more);
     }
 
     TUTTI_DEVICE void store(std::uint32_t i) {
@@ -125,7 +125,7 @@ class Machine {
             term.flag = end.next + 1;
             return;
         }
-        s_.kind[n] = choose_kind(end, term, s_.reference[n]);
+        s_.kind[n] = choose_kind(end, o.more, term, s_.reference[n]);
     }
 
     TUTTI_DEVICE void reduce(const Step& step) {
@@ -148,16 +148,18 @@ class Machine {
         const Operand& o = operands_[i];
         if (o.place != Place::peer || lost_) return;
         End& end = s_.to[o.index];
+        const std::uint32_t n = i - current_->first - current_->sources;
+        const std::uint32_t bytes = end.part + static_cast<std::uint32_t>(bytes_);
+        if (goes_on(end, o.more, in_lines(end) || s_.kind[n] == Kind::slot)) return;
         const std::uint32_t number = end.next++;
         if (in_lines(end)) return;
-        const std::uint32_t n = i - current_->first - current_->sources;
         Cell& cell = end.fifo->cells[number % fifo_depth];
         if (s_.kind[n] == Kind::reference) {
             cell.reference = s_.reference[n];
             end.last_reference = end.next;
         }
         cell.signature = job_.signature;
-        cell.bytes = static_cast<std::uint32_t>(bytes_);
+        cell.bytes = bytes;
         cell.kind = s_.kind[n];
         store_release(word(cell.turn), end.next);
     }
@@ -166,6 +168,8 @@ class Machine {
         const Operand& o = operands_[i];
         if (o.place != Place::peer || lost_) return;
         End& end = s_.from[o.index];
+        const Cell& cell = end.fifo->cells[end.next % fifo_depth];
+        if (goes_on(end, o.more, in_lines(end) || cell.kind == Kind::slot)) return;
         store_release(word(end.fifo->released), ++end.next);
     }
 
@@ -232,16 +236,22 @@ class Machine {
 
     TUTTI_DEVICE bool in_lines(const End& end) const { return job_.in_lines != 0 && end.lines != nullptr; }
     TUTTI_DEVICE Line* message_lines(const End& end) const {
-        return end.lines + end.next % line_depth * lines_per_message;
+        return end.lines + end.next % line_depth * lines_per_message + end.part / 8;
+    }
+    /// After a part: where the next one is. False if it was the last.
+    TUTTI_DEVICE bool goes_on(End& end, bool more, bool in_slot) const {
+        end.under_way = more;
+        end.part = more ? static_cast<std::uint32_t>(next_part(end.part, bytes_, in_slot)) : 0;
+        return more;
     }
 
     TUTTI_DEVICE bool arrived(const End& end) {
-        if (in_lines(end)) return true;
+        if (in_lines(end) || end.under_way != 0) return true;
         return await(end, end.fifo->cells[end.next % fifo_depth].turn, end.next + 1, 1, true).outcome == Outcome::met;
     }
     TUTTI_DEVICE bool writable(End& end) {
         const std::uint32_t depth = in_lines(end) ? line_depth : slot_depth;
-        if (end.next - end.released < depth) return true;
+        if (end.next - end.released < depth || end.under_way != 0) return true;
         const WordSeen seen = await(end, end.fifo->released, end.next - depth + 1, depth, false);
         end.released = seen.value;
         return seen.outcome == Outcome::met;
@@ -266,17 +276,18 @@ class Machine {
     }
 
     /// Where the message lies that came on this end; nullptr, and the verdict, if it is not what it should be.
-    TUTTI_DEVICE std::byte* payload(End& end) {
+    TUTTI_DEVICE std::byte* payload(End& end, bool more) {
         Cell& cell = end.fifo->cells[end.next % fifo_depth];
         if (cell.signature != job_.signature)
             return lose(Verdict::other_call, end.peer, true, job_.signature, cell.signature);
-        if (cell.bytes != bytes_)
-            return lose(Verdict::wrong_size, end.peer, true, static_cast<std::uint32_t>(bytes_), cell.bytes);
+        const std::uint32_t until = end.part + static_cast<std::uint32_t>(bytes_);
+        if (more ? cell.bytes < until : cell.bytes != until)
+            return lose(Verdict::wrong_size, end.peer, true, until, cell.bytes);
         switch (cell.kind) {
             case Kind::inlined:
-                return cell.payload;
+                return cell.payload + end.part;
             case Kind::slot:
-                return end.slots + end.next % slot_depth * end.slot_stride;
+                return end.slots + end.next % slot_depth * end.slot_stride + end.part;
             case Kind::reference:
                 return see(end, cell.reference);
             case Kind::landed:
@@ -312,12 +323,13 @@ class Machine {
         return first_slice_sink();
     }
 
-    TUTTI_DEVICE Kind choose_kind(End& end, Term& term, Reference& reference) {
-        if (bytes_ <= inline_bytes) {
-            term.at = end.fifo->cells[end.next % fifo_depth].payload;
+    TUTTI_DEVICE Kind choose_kind(End& end, bool more, Term& term, Reference& reference) {
+        const bool alone = !more && end.under_way == 0;
+        if (alone ? bytes_ <= inline_bytes : job_.in_cells != 0) {
+            term.at = end.fifo->cells[end.next % fifo_depth].payload + end.part;
             return Kind::inlined;
         }
-        if (job_.by_reference != 0) {
+        if (job_.by_reference != 0 && alone) {
             const Landing& landing = end.fifo->landings[end.next % fifo_depth];
             if (current_->sources > 1 && plan_.push_safe != 0 && end.regions != nullptr &&
                 load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1) {
@@ -327,7 +339,7 @@ class Machine {
             const Operand* const shared = plan_.pull_safe != 0 ? shareable_slice() : nullptr;
             if (shared != nullptr && refer(end, *shared, reference)) return Kind::reference;
         }
-        term.at = end.slots + end.next % slot_depth * end.slot_stride;
+        term.at = end.slots + end.next % slot_depth * end.slot_stride + end.part;
         return Kind::slot;
     }
 

@@ -35,6 +35,8 @@ struct End {
     std::uint32_t released = 0;
     std::uint32_t last_reference = 0;
     std::int32_t peer = -1;
+    std::uint32_t under_way = 0;  // parts of the next message have been sent, or consumed
+    std::uint32_t part = 0;       // bytes into it where the next one is
 };
 
 /// A plain receive into a slice, see BoundProgram.
@@ -103,6 +105,7 @@ struct Job {
     std::uint8_t scaled = 0;
     std::uint8_t by_reference = 0;
     std::uint8_t in_lines = 0;  // messages go in lines wherever both ends are GPUs
+    std::uint8_t in_cells = 0;  // messages of several parts fit into a cell
 };
 
 struct Launch {

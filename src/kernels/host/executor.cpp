@@ -19,7 +19,8 @@ int number_of(std::vector<Rank>& peers, Rank peer) {
 void require_distinct(std::span<const Operand> operands) {
     for (std::size_t i = 0; i < operands.size(); ++i)
         for (std::size_t k = i + 1; k < operands.size(); ++k)
-            if (operands[i].place == Place::peer && operands[i] == operands[k])
+            if (operands[i].place == Place::peer && operands[k].place == Place::peer &&
+                operands[i].index == operands[k].index)
                 fail(tuttiInternalError, "a step has rank %d twice on one side", operands[i].index);
 }
 
@@ -29,7 +30,11 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     BoundProgram bound;
     bound.pull_safe = pull_safe;
     bound.push_safe = push_safe;
-    std::vector<std::uint32_t> messages;  // received so far, by connection
+    struct Received {
+        std::uint32_t messages;
+        bool under_way;
+    };
+    std::vector<Received> received;  // by connection
     for (const Step& step : program.steps) {
         if (step.sources + step.sinks <= 64) {  // all-pairs steps are right by construction; the check is quadratic
             require_distinct(program.sources(step));
@@ -40,9 +45,13 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
             if (operands[i].place != Place::peer) continue;
             operands[i].index = number_of(i < step.sources ? bound.from : bound.to, operands[i].index);
             if (i >= step.sources) continue;
-            messages.resize(bound.from.size());
-            const std::uint32_t ahead = messages[static_cast<std::size_t>(operands[i].index)]++;
-            if (step.sources != 1 || ahead >= slot_depth) continue;
+            received.resize(bound.from.size());
+            Received& r = received[static_cast<std::size_t>(operands[i].index)];
+            const bool alone = !r.under_way && !operands[i].more;
+            r.under_way = operands[i].more;
+            const std::uint32_t ahead = r.messages;
+            if (!r.under_way) ++r.messages;
+            if (step.sources != 1 || ahead >= slot_depth || !alone) continue;
             for (const Operand& sink : program.sinks(step))
                 if (sink.place != Place::peer) {
                     bound.landables.push_back({operands[i].index, ahead, sink, step.column});

@@ -16,14 +16,16 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
       step_list_(bound.program.steps.data()),
       operand_list_(bound.program.operands.data()),
       steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
-      outgoing_(to_.size()) {
+      outgoing_(to_.size()),
+      incoming_(from_.size()) {
     to_wake_.reserve(to_.size() + from_.size());
 }
 
 void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = &job;
     element_ = size_of(job.type);
-    needs_slots_ = std::min(job.tile, job.block) * element_ > inline_bytes;
+    const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
+    needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
     scratch_ = scratch;
     // Tiles are dealt to the lanes in turn, so that all of them work in the same neighbourhood.
     const auto lane = static_cast<std::uint32_t>(number_), lanes = static_cast<std::uint32_t>(job.lanes);
@@ -141,13 +143,15 @@ void HostLane::load(std::uint32_t i) {
     }
     const Connection& c = from_[static_cast<std::size_t>(operand.index)];
     const Cell& cell = c.receiver->cell();
-    if (cell.signature != job_->call.signature || cell.bytes != bytes_) mismatch(c);
+    const std::size_t at = incoming_[static_cast<std::size_t>(operand.index)], end = at + bytes_;
+    const bool fits = operand.more ? end <= cell.bytes : end == cell.bytes;
+    if (cell.signature != job_->call.signature || !fits) mismatch(c);
     switch (cell.kind) {
         case Kind::inlined:
-            sources_.push_back(cell.payload);
+            sources_.push_back(cell.payload + at);
             return;
         case Kind::slot:
-            sources_.push_back(c.receiver->slot());
+            sources_.push_back(c.receiver->slot() + at);
             return;
         case Kind::reference:
             touch(c);
@@ -187,13 +191,14 @@ void HostLane::store(std::uint32_t i) {
     }
     const Connection& c = to_[static_cast<std::size_t>(operand.index)];
     Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
-    if (bytes_ <= inline_bytes) {
+    const bool alone = !operand.more && !out.under_way;
+    if (alone ? bytes_ <= inline_bytes : !needs_slots_) {
         out.kind = Kind::inlined;
-        sinks_.push_back(c.sender->cell().payload);
+        sinks_.push_back(c.sender->cell().payload + out.at);
         sinks_are_users_ = false;
         return;
     }
-    if (job_->by_reference) {
+    if (job_->by_reference && alone) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
@@ -210,7 +215,7 @@ void HostLane::store(std::uint32_t i) {
         }
     }
     out.kind = Kind::slot;
-    sinks_.push_back(c.sender->slot());
+    sinks_.push_back(c.sender->slot() + out.at);
     sinks_are_users_ = false;
 }
 
@@ -237,9 +242,13 @@ void HostLane::commit(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
     const Connection& c = to_[static_cast<std::size_t>(operand.index)];
-    const Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
+    Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
+    const std::size_t bytes = out.at + bytes_;
+    out.under_way = operand.more;
+    out.at = operand.more ? next_part(out.at, bytes_, out.kind == Kind::slot) : 0;
+    if (operand.more) return;
     if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes_), job_->call.signature);
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), job_->call.signature);
     to_wake_.push_back(&c);
 }
 
@@ -247,6 +256,9 @@ void HostLane::release(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
     const Connection& c = from_[static_cast<std::size_t>(operand.index)];
+    std::size_t& at = incoming_[static_cast<std::size_t>(operand.index)];
+    at = operand.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
+    if (operand.more) return;
     c.receiver->release();
     to_wake_.push_back(&c);
 }

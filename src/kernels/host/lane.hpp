@@ -59,7 +59,7 @@ class HostLane {
     std::size_t element_ = 0;
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
-    bool needs_slots_ = false;
+    bool needs_slots_ = false;  // a message may be too long for a cell
     bool finished_ = true;
 
     // Of the tile and the step under way.
@@ -75,8 +75,11 @@ class HostLane {
     struct Outgoing {
         Kind kind;
         Reference reference;
+        bool under_way = false;  // parts of the message are in it already
+        std::size_t at = 0;      // where the next one goes
     };
-    std::vector<Outgoing> outgoing_;  // by connection
+    std::vector<Outgoing> outgoing_;     // by connection
+    std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins
     std::vector<const Connection*> to_wake_;
 };
 

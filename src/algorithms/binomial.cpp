@@ -1,0 +1,92 @@
+// Binomial tree: a rank's children are 1, 2, 4, ... ranks behind it, as far as its own distance from the root has zeros
+// at the end. Broadcast and scatter go down, largest subtree first; reduce and gather are the same backwards. Scatter
+// passes a subtree's rows on in one message.
+//
+//     root 0 of 8:   0 -+-> 4 -+-> 6 --> 7       4 bits are cleared one by one on the way up: 7 = 111, 110, 100, 000
+//                       |      +-> 5
+//                       +-> 2 --> 3
+//                       +-> 1
+//
+// (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
+// 2005.)
+#include <bit>
+
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+
+namespace tutti {
+namespace {
+
+/// Ranks by their distance from the root.
+struct Tree {
+    explicit Tree(const Request& q) : ranks(q.ranks), root(q.root), self((q.rank + q.ranks - q.root) % q.ranks) {}
+
+    Rank rank_of(int node) const { return (root + node) % ranks; }
+    Rank parent() const { return rank_of(self & (self - 1)); }
+
+    template <class Visit>
+    void for_each_child(int node, Visit visit) const {
+        for (int d = node == 0 ? ceil_power(ranks) / 2 : (node & -node) / 2; d > 0; d /= 2)
+            if (node + d < ranks) visit(node + d);
+    }
+    template <class Visit>
+    void for_each_below(int node, Visit visit) const {  // itself first
+        visit(node);
+        for_each_child(node, [&](int child) { for_each_below(child, visit); });
+    }
+
+    int ranks;
+    Rank root;
+    int self;
+};
+
+Program broadcast(const Request& q) {
+    const Tree tree(q);
+    Program p = program_for(q);
+    std::vector<Operand> sinks{output(0)};
+    tree.for_each_child(tree.self, [&](int child) { sinks.push_back(send(tree.rank_of(child))); });
+    const Operand source = tree.self == 0 ? input(0) : recv(tree.parent());
+    p.step(std::span(&source, 1), sinks);
+    return p;
+}
+
+Program scatter(const Request& q) {
+    const Tree tree(q);
+    Program p = program_for(q);
+    p.message_chunks = largest_subtree(q.ranks);
+    const auto row = [&](int node) { return tree.self == 0 ? input(tree.rank_of(node)) : recv(tree.parent()); };
+    p.step({row(tree.self)}, {output(0)});
+    tree.for_each_child(tree.self, [&](int child) {
+        tree.for_each_below(child, [&](int node) { p.step({row(node)}, {send(tree.rank_of(child))}); });
+    });
+    one_message_per_peer(p);
+    return p;
+}
+
+}  // namespace
+
+Program binomial(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    Request forward = request;
+    switch (request.collective) {
+        case Collective::broadcast:
+            return broadcast(request);
+        case Collective::scatter:
+            return scatter(request);
+        case Collective::reduce:
+            forward.collective = Collective::broadcast;
+            return reversed(broadcast(forward), Collective::reduce);
+        case Collective::gather:
+            forward.collective = Collective::scatter;
+            return reversed(scatter(forward), Collective::gather);
+        default:
+            break;
+    }
+    fail(tuttiInternalError, "binomial was asked for %s, which it does not support",
+         name_of(request.collective).data());
+}
+
+}  // namespace tutti

@@ -1,0 +1,92 @@
+// Bruck: logarithmic depth for any number of ranks, by distances 1, 2, 4, ... round a circle.
+//
+// All-gather: chunk k of a rank is the row of the rank k further. It comes from the rank at the distance of k's highest
+// bit and goes on to those at higher distances behind. Each peer gets one message.
+//
+//     rank 0 of 6:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5 of rank 4
+//
+// Reversed it is a reduce-scatter, and both are an all-reduce, with as few bytes per rank as any (J. L. Traeff: Optimal,
+// non-pipelined reduce-scatter and allreduce algorithms. arXiv:2410.14234, 2024).
+//
+// All-to-all: the row for the rank k further travels by the bits of k, lowest first, and is passed on from message to
+// message; a rank sends log n / 2 times what it has, in log n messages.
+//
+// (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all communications in multiport
+// message-passing systems. IEEE TPDS 8(11), 1997.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+
+namespace tutti {
+namespace {
+
+Rank further(const Request& q, int k) {
+    return (q.rank + k) % q.ranks;
+}
+Rank behind(const Request& q, int k) {
+    return (q.rank + q.ranks - k) % q.ranks;
+}
+
+Program spread(const Request& q) {
+    const bool gathers = q.collective == Collective::all_gather;
+    Program p = program_for(q, gathers ? 1 : q.ranks);
+    p.message_chunks = largest_subtree(q.ranks);
+    std::vector<Operand> sinks;
+    for (int k = 0; k < q.ranks; ++k) {
+        const Operand source = k == 0 ? input(gathers ? 0 : q.rank) : recv(further(q, floor_power(k)));
+        sinks.assign(1, output(further(q, k)));
+        for (int d = ceil_power(k + 1); k + d < q.ranks; d *= 2) sinks.push_back(send(behind(q, d)));
+        p.step(std::span(&source, 1), sinks);
+    }
+    one_message_per_peer(p);
+    return p;
+}
+
+Program all_to_all(const Request& q) {
+    Program p = program_for(q);
+    p.step({input(q.rank)}, {output(q.rank)});
+    std::vector<std::vector<int>> by_round(static_cast<std::size_t>(ceil_log(q.ranks)));
+    for (int k = 1; k < q.ranks; ++k) {
+        const int first = k & -k;
+        p.step({input(further(q, k))}, {send(further(q, first))});
+        by_round[static_cast<std::size_t>(floor_log(first))].push_back(k);
+    }
+    for (std::size_t round = 0; round < by_round.size(); ++round) {
+        const int d = 1 << round;
+        p.message_chunks = std::max(p.message_chunks, with_bit(q.ranks, d));
+        for (const int k : by_round[round]) {
+            const int rest = k & ~(2 * d - 1), next = rest & -rest;
+            p.step({recv(behind(q, d))}, {rest == 0 ? output(behind(q, k)) : send(further(q, next))});
+            if (rest != 0) by_round[static_cast<std::size_t>(floor_log(next))].push_back(k);
+        }
+    }
+    one_message_per_peer(p);
+    return p;
+}
+
+}  // namespace
+
+Program bruck(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    Request forward = request;
+    switch (request.collective) {
+        case Collective::all_gather:
+            return spread(request);
+        case Collective::reduce_scatter:
+            forward.collective = Collective::all_gather;
+            return reversed(spread(forward), request.collective);
+        case Collective::all_reduce: {
+            const Program gather = spread(request);
+            return joined(reversed(gather, request.collective), gather);
+        }
+        case Collective::all_to_all:
+            return all_to_all(request);
+        default:
+            break;
+    }
+    fail(tuttiInternalError, "bruck was asked for %s, which it does not support", name_of(request.collective).data());
+}
+
+}  // namespace tutti

@@ -1,0 +1,27 @@
+// Dissemination: the barrier. In round d = 1, 2, 4, ... every rank tells the one d further that it is here, and so are all
+// that it has heard of; after log n rounds everybody has heard of all. Chunks are empty.
+//
+// (D. Hensgen, R. Finkel, U. Manber: Two algorithms for barrier synchronization. International Journal of Parallel
+// Programming 17(1), 1988.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+
+Program dissemination(const Request& q) {
+    if (q.collective != Collective::barrier)
+        fail(tuttiInternalError, "dissemination was asked for %s, which it does not support",
+             name_of(q.collective).data());
+    if (q.ranks == 1) return one_rank(q);
+    Program p = program_for(q);
+    p.scratch_chunks = ceil_log(q.ranks);
+    for (int d = 1, round = 0; d < q.ranks; d *= 2, ++round) {
+        p.step({input(0)}, {send((q.rank + d) % q.ranks)});
+        p.step({recv((q.rank + q.ranks - d) % q.ranks)}, {scratch(round)});
+    }
+    return p;
+}
+
+}  // namespace tutti

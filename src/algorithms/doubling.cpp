@@ -1,0 +1,54 @@
+// Recursive doubling: in round d = 1, 2, 4, ... ranks i and i^d exchange all that they have added up so far. Half of the
+// rounds of halving_doubling, for log n times the bytes. Both of a pair add the lower rank's part first, so that all ranks
+// get the same bits. If ranks are no power of two, even ranks of the first pairs let the odd ones take part for them.
+// All-gather is halving_doubling's, which doubles as well: there every round has something new to say.
+//
+// (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
+// 2005.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+Program all_reduce(const Request& q) {
+    const int size = floor_power(q.ranks), guests = q.ranks - size;
+    const bool paired = q.rank < 2 * guests;
+    Program p = program_for(q);
+    if (paired && q.rank % 2 == 0) {
+        p.step({input(0)}, {send(q.rank + 1)});
+        p.step({recv(q.rank + 1)}, {output(0)});
+        return p;
+    }
+    const int self = paired ? q.rank / 2 : q.rank - guests;
+    const auto partner = [&](int d) { return (self ^ d) < guests ? 2 * (self ^ d) + 1 : (self ^ d) + guests; };
+    if (paired)
+        p.step({recv(q.rank - 1), input(0)}, {output(0), send(partner(1))});
+    else
+        p.step({input(0)}, {send(partner(1))});
+    for (int d = 1; d < size; d *= 2) {
+        const bool last = 2 * d == size;
+        const Operand own = d == 1 && !paired ? input(0) : output(0), other = recv(partner(d));
+        const std::vector<Operand> sources =
+            (self & d) == 0 ? std::vector{own, other} : std::vector{other, own};
+        std::vector<Operand> sinks{output(0)};
+        if (!last) sinks.push_back(send(partner(2 * d)));
+        if (last && paired) sinks.push_back(send(q.rank - 1));
+        p.step(sources, sinks, last);
+    }
+    return p;
+}
+
+}  // namespace
+
+Program doubling(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    if (request.collective == Collective::all_reduce) return all_reduce(request);
+    if (request.collective == Collective::all_gather) return halving_doubling(request);
+    fail(tuttiInternalError, "doubling was asked for %s, which it does not support",
+         name_of(request.collective).data());
+}
+
+}  // namespace tutti

@@ -1,0 +1,97 @@
+// Recursive halving and doubling: reduce-scatter and all-gather of logarithmic depth on the edges of a hypercube, and
+// all-reduce as one after the other. In the all-gather rank i hears from i^1, i^2, i^4, ..., each time as much as it has
+// already. Chunks are numbered by their distance k from the rank, chunk i^k: k comes from the partner at the highest bit
+// of k and goes on to all partners at higher bits, each of which gets one message with chunks 0, 1, ..., d - 1.
+//
+//     rank 0 of 8:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5, 6, 7 of rank 4
+//
+// Reversed, this is the reduce-scatter: nothing is stored on the way, each chunk is added once, from all partners' slots.
+//
+// If ranks are no power of two, the first ones go in pairs: a guest, the even rank, lets its host take part for both.
+// (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+
+namespace tutti {
+namespace {
+
+/// The ranks that take part: `size`, a power of two; the first `guests` of them are hosts.
+struct Cube {
+    explicit Cube(const Request& q) : size(floor_power(q.ranks)), guests(q.ranks - size), rank(q.rank) {}
+
+    bool is_guest() const { return rank < 2 * guests && rank % 2 == 0; }
+    bool is_host() const { return rank < 2 * guests && rank % 2 == 1; }
+    int node() const { return rank < 2 * guests ? rank / 2 : rank - guests; }  // a guest's is its host's
+    Rank rank_of(int n) const { return n < guests ? 2 * n + 1 : n + guests; }
+
+    int size, guests;
+    Rank rank;
+};
+
+/// The rows of all_gather that a node gathers for: its own and its guest's. all_reduce has one chunk for each node.
+std::vector<int> chunks_of(const Request& q, const Cube& cube, int node) {
+    if (q.collective == Collective::all_reduce) return {node};
+    if (node < cube.guests) return {2 * node + 1, 2 * node};
+    return {cube.rank_of(node)};
+}
+
+Program guests_part(const Request& q, const Cube& cube, Program p) {
+    const Rank host = cube.rank + 1;
+    const bool gathers = q.collective == Collective::all_gather;
+    if (gathers) p.step({input(0)}, {output(q.rank), send(host)});
+    for (int k = 0; k < cube.size; ++k)
+        for (const int chunk : chunks_of(q, cube, cube.node() ^ k))
+            if (!gathers || chunk != q.rank) p.step({recv(host)}, {output(chunk)});
+    one_message_per_peer(p);
+    return p;
+}
+
+Program spread(const Request& q) {
+    const Cube cube(q);
+    const bool gathers = q.collective == Collective::all_gather;
+    Program p = program_for(q, gathers ? 1 : cube.size);
+    p.message_chunks = cube.guests == 0 ? cube.size / 2 : gathers ? q.ranks - 1 : cube.size;
+    if (cube.is_guest()) return guests_part(q, cube, std::move(p));
+    const int self = cube.node();
+    const auto partner = [&](int d) { return cube.rank_of(self ^ d); };
+    std::vector<Operand> sinks;
+    for (int k = 0; k < cube.size; ++k)
+        for (const int chunk : chunks_of(q, cube, self ^ k)) {
+            const bool guests = gathers && cube.is_host() && chunk == q.rank - 1;
+            const Operand own = guests ? recv(q.rank - 1) : input(gathers ? 0 : chunk);
+            const Operand source = k == 0 ? own : recv(partner(floor_power(k)));
+            sinks.assign(1, output(chunk));
+            for (int d = ceil_power(k + 1); d < cube.size; d *= 2) sinks.push_back(send(partner(d)));
+            if (cube.is_host() && !guests) sinks.push_back(send(q.rank - 1));
+            p.step(std::span(&source, 1), sinks);
+        }
+    one_message_per_peer(p);
+    return p;
+}
+
+}  // namespace
+
+Program halving_doubling(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    Request forward = request;
+    switch (request.collective) {
+        case Collective::all_gather:
+            return spread(request);
+        case Collective::reduce_scatter:
+            forward.collective = Collective::all_gather;
+            return reversed(spread(forward), request.collective);
+        case Collective::all_reduce: {
+            const Program gather = spread(request);
+            return joined(reversed(gather, request.collective), gather);
+        }
+        default:
+            break;
+    }
+    fail(tuttiInternalError, "halving_doubling was asked for %s, which it does not support",
+         name_of(request.collective).data());
+}
+
+}  // namespace tutti

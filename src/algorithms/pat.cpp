@@ -1,0 +1,68 @@
+// PAT, parallel aggregated trees: every row goes down a binomial tree of its own, and rows that pass between the same two
+// ranks share a message. Like bruck, but the farthest distance comes first, while there is little to send: near ranks get
+// the long messages, far ones the short ones.
+//
+//     rank 0 of 8 sends   1 chunk to rank 4,   2 chunks to rank 2,   4 chunks to rank 1
+//
+// The row that began k ranks behind comes from the rank at the distance of k's lowest bit and goes on to lower distances,
+// in the order of bits reversed. Messages are not cut to a bounded buffer, as PAT's are for large sizes: tiles do that
+// here. Reduce-scatter is the reversal; all-reduce is both.
+//
+// (S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. arXiv:2506.20252, 2025.)
+#include "algorithms/algorithms.hpp"
+#include "algorithms/one_rank.hpp"
+#include "algorithms/powers.hpp"
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+
+namespace tutti {
+namespace {
+
+int bits_reversed(int k, int bits) {
+    int result = 0;
+    for (int b = 0; b < bits; ++b) result |= (k >> b & 1) << (bits - 1 - b);
+    return result;
+}
+
+Program spread(const Request& q) {
+    const bool gathers = q.collective == Collective::all_gather;
+    const int n = q.ranks, depth = ceil_log(n), all = 1 << depth;
+    Program p = program_for(q, gathers ? 1 : n);
+    p.message_chunks = n / 2;  // to the next rank: every second row
+    std::vector<Operand> sinks;
+    for (int i = 0; i < all; ++i) {
+        const int k = bits_reversed(i, depth);
+        if (k >= n) continue;
+        const int distance = k == 0 ? all : k & -k;
+        const Operand source = k == 0 ? input(gathers ? 0 : q.rank) : recv((q.rank + n - distance) % n);
+        sinks.assign(1, output((q.rank + n - k) % n));
+        for (int d = distance / 2; d > 0; d /= 2)
+            if (k + d < n) sinks.push_back(send((q.rank + d) % n));
+        p.step(std::span(&source, 1), sinks);
+    }
+    one_message_per_peer(p);
+    return p;
+}
+
+}  // namespace
+
+Program pat(const Request& request) {
+    if (request.ranks == 1) return one_rank(request);
+    Request forward = request;
+    switch (request.collective) {
+        case Collective::all_gather:
+            return spread(request);
+        case Collective::reduce_scatter:
+            forward.collective = Collective::all_gather;
+            return reversed(spread(forward), request.collective);
+        case Collective::all_reduce: {
+            const Program gather = spread(request);
+            return joined(reversed(gather, request.collective), gather);
+        }
+        default:
+            break;
+    }
+    fail(tuttiInternalError, "pat was asked for %s, which it does not support", name_of(request.collective).data());
+}
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+#include "schedule/compose.hpp"
+
+#include <algorithm>
+#include <ranges>
+#include <unordered_map>
+
+namespace tutti {
+
+void one_message_per_peer(Program& p) {
+    std::unordered_map<Rank, Operand*> last[2];  // from, to
+    for (const Step& s : p.steps)
+        for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
+            Operand& o = p.operands[s.first + i];
+            if (o.place != Place::peer) continue;
+            o.more = true;
+            last[i >= s.sources][o.index] = &o;
+        }
+    for (auto& side : last)
+        for (auto& [peer, operand] : side) operand->more = false;
+}
+
+Program reversed(const Program& p, Collective collective) {
+    Program result = program_for({collective, p.rank, p.ranks, p.root}, p.columns);
+    result.scratch_chunks = p.scratch_chunks;
+    result.message_chunks = p.message_chunks;
+    std::vector<Operand> operands = p.operands;
+    // A part is followed by the one that came before it, if that is of the same message.
+    std::unordered_map<Rank, bool> under_way[2];
+    for (const Step& s : p.steps)
+        for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
+            Operand& o = operands[s.first + i];
+            if (o.place == Place::peer) std::swap(o.more, under_way[i >= s.sources][o.index]);
+            if (o.place == Place::input)
+                o.place = Place::output;
+            else if (o.place == Place::output)
+                o.place = Place::input;
+        }
+    for (const Step& s : p.steps | std::views::reverse) {
+        const std::span<const Operand> sinks(operands.data() + s.first, s.sources);
+        const std::span<const Operand> sources(operands.data() + s.first + s.sources, s.sinks);
+        result.step(sources, sinks, reduces(collective) && sinks[0].place == Place::output,
+                    static_cast<int>(s.column));
+    }
+    return result;
+}
+
+Program joined(Program p, const Program& spread) {
+    bool first = true;
+    for (const Step& s : spread.steps) {
+        Operand source = spread.sources(s)[0];
+        const bool takes = source.place == Place::input;
+        if (takes) source.place = Place::output;
+        std::vector<Operand> sinks;
+        for (const Operand o : spread.sinks(s))
+            if (!takes || o != source) sinks.push_back(o);
+        if (sinks.empty()) continue;
+        const auto made = p.sinks(p.steps.back());
+        if (first && takes && std::ranges::find(made, source) != made.end()) {
+            p.operands.insert(p.operands.end(), sinks.begin(), sinks.end());
+            p.steps.back().sinks += static_cast<std::uint32_t>(sinks.size());
+        } else {
+            p.step(std::span(&source, 1), sinks, false, static_cast<int>(s.column));
+        }
+        first = false;
+    }
+    return p;
+}
+
+}  // namespace tutti
