@@ -10,6 +10,7 @@
 #include "algorithms/algorithms.hpp"
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
+#include "schedule/draw.hpp"
 #include "schedule/text.hpp"
 #include "schedule/verify.hpp"
 
@@ -103,6 +104,15 @@ int show(const Arguments& args) {
         std::printf("%s%s", first ? "" : "\n", text_of(p).c_str());
         first = false;
     }
+    return 0;
+}
+
+int draw(const Arguments& args) {
+    if (args.ranks > 32) throw Usage(text("--ranks is %d; a picture has room for 32", args.ranks));
+    const Choice choice = choose(args);
+    const std::string title =
+        text("%s by %s, %d ranks", name_of(choice.op).data(), choice.algorithm.name.data(), args.ranks);
+    std::fputs(svg_of(choice.programs, title).c_str(), stdout);
     return 0;
 }
 
@@ -205,6 +215,8 @@ int main(int argc, char** argv) {
     CLI::App& shows = *app.add_subcommand("show", "the programs of all ranks, or of --rank");
     add_choice(shows, args, true);
     shows.add_option("--rank", args.rank, "only this rank");
+    CLI::App& draws = *app.add_subcommand("svg", "a picture of the programs: ranks as rows, time to the right");
+    add_choice(draws, args, true);
     CLI::App& verifies = *app.add_subcommand("verify", "prove one algorithm, or with --all every one");
     verifies.add_flag("--all", args.all, "every algorithm and collective for 1 to --max-ranks ranks");
     verifies.add_option("--max-ranks", args.max_ranks, "for --all, 64 by default");
@@ -212,10 +224,12 @@ int main(int argc, char** argv) {
 
     const char* usage =
         "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] |\n"
+        "       svg --op OP --algo NAME --ranks N [--root R] > FILE |\n"
         "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N]\n";
     try {
         app.parse(argc, argv);
         if (lists.parsed()) return list(args);
+        if (draws.parsed()) return draw(args);
         return shows.parsed() ? show(args) : verify_command(args);
     } catch (const CLI::CallForHelp& help) {
         return app.exit(help);
