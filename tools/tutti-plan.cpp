@@ -87,7 +87,7 @@ int list(const Arguments& args) {
             for (int c = 0; c < collectives; ++c)
                 if (a.supports(static_cast<Collective>(c)))
                     ops += " " + std::string(name_of(static_cast<Collective>(c)));
-            std::printf("%-8s %s;%s\n", a.name.data(), a.summary.data(), ops.c_str());
+            std::printf("%-16s %s;%s\n", a.name.data(), a.summary.data(), ops.c_str());
         }
         return 0;
     }
@@ -181,7 +181,7 @@ int verify_all(const Arguments& args) {
                     }
                     tally.add(r);
                 }
-            std::printf("%-8s %-15s n %d..%d  steps %-4d fifo %d  rounds %-4d busiest link %-4lld pull %-5s push %s\n",
+            std::printf("%-16s %-15s n %d..%d  steps %-4d fifo %d  rounds %-4d busiest link %-4lld pull %-5s push %s\n",
                         a.name.data(), name_of(op).data(), least_ranks(op), args.max_ranks, tally.steps,
                         tally.fifo_depth, tally.rounds, tally.busiest_link, yes(tally.pull_safe), yes(tally.push_safe));
             programs += tally.programs;

@@ -247,8 +247,8 @@ TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, siz
 TUTTI_API tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
                                     tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
 
-/* Row q of a buffer is its elements [q * count, (q + 1) * count). recvbuff's row q on rank r = sendbuff's row r on rank q;
- * both have nranks * count elements. There is no in place: the buffers must not overlap. */
+/* sendbuff, recvbuff: nranks * count elements each. recvbuff[q * count + i] on rank r = sendbuff[r * count + i] of rank
+ * q. There is no in place: the buffers must not overlap. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type,
                                       tuttiComm_t comm, tuttiStream_t stream);
 
@@ -257,8 +257,8 @@ TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size
 TUTTI_API tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);
 
-/* recvbuff[i] on rank q = sendbuff[q * count + i] of rank root. sendbuff has nranks * count elements and is read on root
- * only (may be NULL elsewhere). In place on root: recvbuff == sendbuff + root * count. */
+/* recvbuff[i] on rank q = sendbuff[q * count + i] of rank root. sendbuff has nranks * count elements and is read on
+ * root only (may be NULL elsewhere). In place on root: recvbuff == sendbuff + root * count. */
 TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
                                      tuttiComm_t comm, tuttiStream_t stream);
 

@@ -5,14 +5,14 @@
 //
 //     rank 0 of 6:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5 of rank 4
 //
-// Reversed it is a reduce-scatter, and both are an all-reduce, with as few bytes per rank as any (J. L. Traeff: Optimal,
-// non-pipelined reduce-scatter and allreduce algorithms. arXiv:2410.14234, 2024).
+// Reversed it is a reduce-scatter, and both are an all-reduce, with as few bytes per rank as any (J. L. Traeff:
+// Optimal, non-pipelined reduce-scatter and allreduce algorithms. arXiv:2410.14234, 2024).
 //
 // All-to-all: the row for the rank k further travels by the bits of k, lowest first, and is passed on from message to
 // message; a rank sends log n / 2 times what it has, in log n messages.
 //
-// (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all communications in multiport
-// message-passing systems. IEEE TPDS 8(11), 1997.)
+// (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all communications in
+// multiport message-passing systems. IEEE TPDS 8(11), 1997.)
 #include "algorithms/algorithms.hpp"
 #include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"

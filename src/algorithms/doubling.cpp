@@ -1,7 +1,7 @@
-// Recursive doubling: in round d = 1, 2, 4, ... ranks i and i^d exchange all that they have added up so far. Half of the
-// rounds of halving_doubling, for log n times the bytes. Both of a pair add the lower rank's part first, so that all ranks
-// get the same bits. If ranks are no power of two, even ranks of the first pairs let the odd ones take part for them.
-// All-gather is halving_doubling's, which doubles as well: there every round has something new to say.
+// Recursive doubling: in round d = 1, 2, 4, ... ranks i and i^d exchange all that they have added up so far. Half of
+// the rounds of halving_doubling, for log n times the bytes. Both of a pair add the lower rank's part first, so that
+// all ranks get the same bits. If ranks are no power of two, even ranks of the first pairs let the odd ones take part
+// for them. All-gather is halving_doubling's, which doubles as well: there every round has something new to say.
 //
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
 // 2005.)
@@ -31,8 +31,7 @@ Program all_reduce(const Request& q) {
     for (int d = 1; d < size; d *= 2) {
         const bool last = 2 * d == size;
         const Operand own = d == 1 && !paired ? input(0) : output(0), other = recv(partner(d));
-        const std::vector<Operand> sources =
-            (self & d) == 0 ? std::vector{own, other} : std::vector{other, own};
+        const std::vector<Operand> sources = (self & d) == 0 ? std::vector{own, other} : std::vector{other, own};
         std::vector<Operand> sinks{output(0)};
         if (!last) sinks.push_back(send(partner(2 * d)));
         if (last && paired) sinks.push_back(send(q.rank - 1));

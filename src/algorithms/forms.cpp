@@ -7,14 +7,14 @@ namespace {
 
 constexpr ClosedForm nothing{0, 0, 0};  // one rank
 
-/// Rounds: through all powers of two but the largest, or through that one, too, as far as it is used: the logarithm of n,
-/// rounded up where n is above 3/4 of the next power.
+/// Rounds: through all powers of two but the largest, or through that one, too, as far as it is used: the logarithm of
+/// n, rounded up where n is above 3/4 of the next power.
 int round_the_circle(int n) {
     return std::max(floor_log(n - 1), 1 + ceil_log(n - floor_power(n - 1)));
 }
 
-/// Two phases round a circle by powers of two: messages(d) is how many chunks go the distance d in each of them, forwards
-/// in one and backwards in the other, which meet on a link if two distances add up to n.
+/// Two phases round a circle by powers of two: messages(d) is how many chunks go the distance d in each of them,
+/// forwards in one and backwards in the other, which meet on a link if two distances add up to n.
 template <class Messages>
 ClosedForm circle_form(Collective c, int n, Messages messages) {
     const int phases = c == Collective::all_reduce ? 2 : 1;

@@ -1,11 +1,13 @@
 // Recursive halving and doubling: reduce-scatter and all-gather of logarithmic depth on the edges of a hypercube, and
-// all-reduce as one after the other. In the all-gather rank i hears from i^1, i^2, i^4, ..., each time as much as it has
-// already. Chunks are numbered by their distance k from the rank, chunk i^k: k comes from the partner at the highest bit
-// of k and goes on to all partners at higher bits, each of which gets one message with chunks 0, 1, ..., d - 1.
+// all-reduce as one after the other. In the all-gather rank i hears from i^1, i^2, i^4, ..., each time as much as it
+// has already. Chunks are numbered by their distance k from the rank, chunk i^k: k comes from the partner at the
+// highest bit of k and goes on to all partners at higher bits, each of which gets one message with chunks 0, 1, ..., d
+// - 1.
 //
 //     rank 0 of 8:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5, 6, 7 of rank 4
 //
-// Reversed, this is the reduce-scatter: nothing is stored on the way, each chunk is added once, from all partners' slots.
+// Reversed, this is the reduce-scatter: nothing is stored on the way, each chunk is added once, from all partners'
+// slots.
 //
 // If ranks are no power of two, the first ones go in pairs: a guest, the even rank, lets its host take part for both.
 // (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)

@@ -1,5 +1,5 @@
-// Parameter servers: the first ranks serve one column of the data each; all others send it to them, they add it up in one
-// step and send the result to all. `server` has one, rank 0; `server2` has two. With as many servers as ranks it is
+// Parameter servers: the first ranks serve one column of the data each; all others send it to them, they add it up in
+// one step and send the result to all. `server` has one, rank 0; `server2` has two. With as many servers as ranks it is
 // `direct`.
 //
 // (M. Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014.)

@@ -1,6 +1,6 @@
 // Trees in which every rank has two children at most, so that large data streams through them tile by tile. `tree` is
-// one of them; an inner rank sends twice what it gets, and half of the ranks, the leaves, send nothing. `double_tree` has
-// two that take half of the data each, and whoever is an inner rank of one is a leaf of the other.
+// one of them; an inner rank sends twice what it gets, and half of the ranks, the leaves, send nothing. `double_tree`
+// has two that take half of the data each, and whoever is an inner rank of one is a leaf of the other.
 //
 //     nodes 1..7, the root above:    root              A node's parent clears its lowest bit and sets the next one.
 //                                      |               The second tree is the same of the nodes in opposite order, or,
@@ -25,7 +25,10 @@ namespace {
 class Tree {
   public:
     Tree(const Request& q, int number)
-        : ranks_(q.ranks), root_(q.root), last_(q.ranks - 1), number_(number),
+        : ranks_(q.ranks),
+          root_(q.root),
+          last_(q.ranks - 1),
+          number_(number),
           self_(node_of((q.rank + q.ranks - q.root) % q.ranks)) {}
 
     bool is_root() const { return self_ == 0; }

@@ -23,8 +23,9 @@
 
 namespace tutti {
 
-/// Where the part after one of `bytes` bytes at `offset` begins in its message. Both ends know the lengths of all parts,
-/// so a message says nothing about its layout: in slots parts begin on cache lines, in the cell they follow each other.
+/// Where the part after one of `bytes` bytes at `offset` begins in its message. Both ends know the lengths of all
+/// parts, so a message says nothing about its layout: in slots parts begin on cache lines, in the cell they follow each
+/// other.
 TUTTI_HOST_DEVICE constexpr std::size_t next_part(std::size_t offset, std::size_t bytes, bool in_slot) {
     return offset + (in_slot ? (bytes + 63) / 64 * 64 : bytes);
 }

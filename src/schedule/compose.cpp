@@ -38,8 +38,7 @@ Program reversed(const Program& p, Collective collective) {
     for (const Step& s : p.steps | std::views::reverse) {
         const std::span<const Operand> sinks(operands.data() + s.first, s.sources);
         const std::span<const Operand> sources(operands.data() + s.first + s.sources, s.sinks);
-        result.step(sources, sinks, reduces(collective) && sinks[0].place == Place::output,
-                    static_cast<int>(s.column));
+        result.step(sources, sinks, reduces(collective) && sinks[0].place == Place::output, static_cast<int>(s.column));
     }
     return result;
 }

@@ -1,6 +1,6 @@
-// Programs from programs. What copies and spreads data, run backwards in time, adds it up: reduce is broadcast reversed,
-// gather is scatter, reduce-scatter is all-gather; and all-reduce is a reduction followed by what spreads its result. An
-// algorithm is written once, as what spreads, and the rest follows.
+// Programs from programs. What copies and spreads data, run backwards in time, adds it up: reduce is broadcast
+// reversed, gather is scatter, reduce-scatter is all-gather; and all-reduce is a reduction followed by what spreads its
+// result. An algorithm is written once, as what spreads, and the rest follows.
 #pragma once
 
 #include "schedule/program.hpp"

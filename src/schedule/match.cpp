@@ -71,9 +71,9 @@ class Matcher {
             result_.error = place(sends[both]) + text(": sends message %zu to rank %d, which receives %zu of this rank",
                                                       both + 1, link.to, both);
         if (receives.size() > both)
-            result_.error = place(receives[both]) +
-                            text(": receives message %zu of rank %d, which sends %zu to this rank", both + 1, link.from,
-                                 both);
+            result_.error =
+                place(receives[both]) +
+                text(": receives message %zu of rank %d, which sends %zu to this rank", both + 1, link.from, both);
         if (result_.error.empty() && more(sends.back()))
             result_.error = place(sends.back()) + text(": the message to rank %d is never completed", link.to);
         if (result_.error.empty()) accept(link);
@@ -100,18 +100,16 @@ class Matcher {
         const auto first = static_cast<std::uint32_t>(result_.messages.size());
         for (std::size_t k = 0; k < sends.size(); ++k) {
             const bool begins = k == 0 || !more(sends[k - 1]);
-            if (begins)
-                result_.messages.push_back({connection, sends[k].turn, {}, receives[k].turn, {}, 0});
+            if (begins) result_.messages.push_back({connection, sends[k].turn, {}, receives[k].turn, {}, 0});
             const auto part = static_cast<std::uint32_t>(result_.parts.size());
-            result_.parts.push_back(
-                {static_cast<std::uint32_t>(result_.messages.size() - 1), begins, !more(sends[k])});
+            result_.parts.push_back({static_cast<std::uint32_t>(result_.messages.size() - 1), begins, !more(sends[k])});
             Message& message = result_.messages.back();
             message.sent = sends[k].turn;
             message.released = receives[k].turn;
             const auto most = static_cast<std::uint32_t>(programs_[sends[k].turn.program].message_chunks);
             if (++message.parts > most) {
-                result_.error = place(sends[k]) + text(": is part %u of a message, the program says %u at most",
-                                                       message.parts, most);
+                result_.error = place(sends[k]) +
+                                text(": is part %u of a message, the program says %u at most", message.parts, most);
                 return;
             }
             result_.part_of[sends[k].turn.program][sends[k].operand] = part;

@@ -16,8 +16,9 @@
 //
 // Programs never contain byte counts. A buffer is one or more rows of `count` elements (the user's count), and each row
 // is cut into `columns` chunks of nearly equal length; chunk c is column c % columns of row c / columns. All-reduce has
-// one row on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round. All-to-all
-// has a row per rank on both sides; gather has rows out at the root only, scatter rows in. A barrier's chunks are empty.
+// one row on both sides; all-gather has one row in and a row per rank out; reduce-scatter the other way round.
+// All-to-all has a row per rank on both sides; gather has rows out at the root only, scatter rows in. A barrier's
+// chunks are empty.
 #pragma once
 
 #include <cstdint>

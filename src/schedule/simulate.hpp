@@ -1,7 +1,8 @@
 // Runs programs without data, to see whether they come to an end. A step runs when all messages that it receives are
 // there and each connection that it sends on has a free slot; until it has finished it keeps the slots that it receives
-// from. The slot of a message of several parts is taken with its first part and given back with its last. Programs are a Kahn network (G. Kahn: The semantics of a simple language for parallel programming, 1974):
-// whether they finish does not depend on the order in which ranks are run, so one order decides for all.
+// from. The slot of a message of several parts is taken with its first part and given back with its last. Programs are
+// a Kahn network (G. Kahn: The semantics of a simple language for parallel programming, 1974): whether they finish does
+// not depend on the order in which ranks are run, so one order decides for all.
 #pragma once
 
 #include <span>

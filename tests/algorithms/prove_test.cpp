@@ -47,6 +47,12 @@ TEST_CASE("the table holds for many ranks") {
             for (const Collective c : {Collective::broadcast, Collective::reduce}) proven(name, c, n);
         proven("pair", Collective::send, n);
     }
+    for (const int n : {100, 255, 256, 1000}) {
+        for (const char* name : {"halving_doubling", "bruck", "pat"}) proven(name, Collective::all_gather, n);
+        for (const char* name : {"tree", "double_tree", "doubling", "server2"}) proven(name, Collective::all_reduce, n);
+        for (const Collective c : {Collective::gather, Collective::scatter}) proven("binomial", c, n);
+        proven("dissemination", Collective::barrier, n);
+    }
     for (const int n : {97, 128})
         for (const char* name : {"ring", "direct"})
             for (const Collective c : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather})

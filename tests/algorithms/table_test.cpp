@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "algorithms/algorithms.hpp"
+#include "algorithms/prove.hpp"
 #include "base/result.hpp"
 #include "harness/catch.hpp"
 
@@ -32,6 +32,22 @@ TEST_CASE("an algorithm refuses what it does not support") {
             const auto op = static_cast<Collective>(c);
             INFO(a.name << " " << name_of(op));
             if (!a.supports(op)) CHECK_THROWS_AS(a.make({op, 0, 2, 1}), Error);
+        }
+}
+
+// Any rank makes its own program, however many there are: these need O(n) steps at most. All-to-all's rows are passed
+// on log n / 2 times each.
+TEST_CASE("programs for very many ranks are small") {
+    for (const Algorithm& a : algorithms())
+        for (int c = 0; c < collectives; ++c) {
+            const auto op = static_cast<Collective>(c);
+            if (!a.supports(op) || op == Collective::all_to_all) continue;
+            constexpr int n = 131072;
+            for (const Rank rank : {0, 1, n - 1}) {
+                const Program p = a.make({op, rank, n, rank == 1 && least_ranks(op) == 2 ? 0 : 1});
+                INFO(a.name << " " << name_of(op) << " rank " << rank);
+                CHECK(p.steps.size() * sizeof(Step) + p.operands.size() * sizeof(Operand) < 32u << 20);
+            }
         }
 }
 

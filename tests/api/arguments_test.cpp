@@ -53,6 +53,18 @@ TEST_CASE("null and misaligned pointers, counts, types, ops and roots are refuse
         REQUIRE(tuttiSend(s.in, 1, tuttiFloat32, root, s.comm, nullptr) == tuttiInvalidArgument);
         REQUIRE(says("peer"));
     }
+    for (int root : {-1, 1}) {
+        REQUIRE(tuttiGather(s.in, s.out, 1, tuttiFloat32, root, s.comm, nullptr) == tuttiInvalidArgument);
+        REQUIRE(says("tuttiGather: root"));
+        REQUIRE(tuttiScatter(s.in, s.out, 1, tuttiFloat32, root, s.comm, nullptr) == tuttiInvalidArgument);
+        REQUIRE(says("tuttiScatter: root"));
+    }
+    REQUIRE(tuttiAlltoAll(s.in, nullptr, 1, tuttiFloat32, s.comm, nullptr) == tuttiInvalidArgument);
+    REQUIRE(says("tuttiAlltoAll: recvbuff is NULL"));
+    REQUIRE(tuttiAlltoAll(s.in, s.in, 1, tuttiFloat32, s.comm, nullptr) == tuttiInvalidArgument);
+    REQUIRE(says("overlap"));
+    REQUIRE(tuttiBarrier(nullptr, nullptr) == tuttiInvalidArgument);
+    REQUIRE(tuttiBarrier(s.comm, nullptr) == tuttiSuccess);
     REQUIRE(tuttiSend(s.in, 1, tuttiFloat32, 0, s.comm, nullptr) == tuttiInvalidUsage);
     REQUIRE(says("itself"));
     REQUIRE(all_reduce(s.in, s.out, 64) == tuttiSuccess);  // nothing was lost

@@ -1,4 +1,6 @@
 // Every collective, type, op and algorithm between ranks that are threads of this process.
+#include <atomic>
+#include <stdexcept>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
@@ -18,6 +20,18 @@ class Threads {
     explicit Threads(int ranks) : comms_(static_cast<size_t>(ranks)) {
         harness::require_success(tuttiCommInitAll(comms_.data(), ranks, nullptr), "tuttiCommInitAll");
     }
+    /// With one algorithm only, where it fits.
+    Threads(int ranks, const char* algorithm) : comms_(static_cast<size_t>(ranks)) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.algorithm = algorithm;
+        tuttiUniqueId id;
+        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        harness::run(ranks, [&](int rank) {
+            harness::require_success(
+                tuttiCommInitRankConfig(&comms_[static_cast<size_t>(rank)], ranks, id, rank, &config), "init");
+        });
+    }
+    tuttiComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)]; }
     ~Threads() {
         for (tuttiComm_t comm : comms_) tuttiCommDestroy(comm);
     }
@@ -33,7 +47,12 @@ class Threads {
 };
 
 constexpr Case::What all_collectives[] = {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::all_gather,
-                                          Case::What::broadcast, Case::What::reduce};
+                                          Case::What::broadcast,  Case::What::reduce,         Case::What::all_to_all,
+                                          Case::What::gather,     Case::What::scatter};
+
+constexpr Collective collective_of[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                        Collective::broadcast,  Collective::reduce,         Collective::all_to_all,
+                                        Collective::gather,     Collective::scatter};
 
 }  // namespace
 
@@ -60,4 +79,53 @@ TEST_CASE("every type and op") {
                     cases.push_back({what, count, static_cast<tuttiDataType_t>(type), static_cast<tuttiRedOp_t>(op), 1,
                                      Where::out_of_place, false, 1});
     Threads(3).run(cases);
+}
+
+TEST_CASE("every algorithm and collective at odd sizes") {
+    for (const Algorithm& a : algorithms())
+        for (const int ranks : {2, 3, 5}) {
+            CAPTURE(a.name, ranks);
+            std::vector<Case> cases;
+            for (Case::What what : all_collectives) {
+                if (!a.supports(collective_of[static_cast<size_t>(what)])) continue;
+                for (size_t count : {1, 3, 11, 67, 1025, 30011})
+                    for (Where where : {Where::out_of_place, Where::in_place})
+                        cases.push_back(
+                            {what, count, tuttiFloat32, tuttiAvg, ranks / 2, where, count > 10000, count % 3});
+                cases.push_back({what, 5003, tuttiFloat64, tuttiSum, ranks - 1});
+                cases.push_back({what, 4097, tuttiInt8, tuttiMax, 0});
+            }
+            if (!cases.empty()) Threads(ranks, a.name.data()).run(cases);
+        }
+}
+
+TEST_CASE("all types go where they belong") {
+    std::vector<Case> cases;
+    for (int type = 0; type < tuttiNumTypes; ++type)
+        for (size_t count : {1, 33, 5001})
+            for (Case::What what : {Case::What::all_to_all, Case::What::gather, Case::What::scatter})
+                cases.push_back({what, count, static_cast<tuttiDataType_t>(type), tuttiSum, 2});
+    Threads(3).run(cases);
+}
+
+TEST_CASE("nobody leaves a barrier before all have come") {
+    for (const char* algorithm : {"dissemination", "flat"})
+        for (const int ranks : {1, 2, 3, 5}) {
+            CAPTURE(algorithm, ranks);
+            Threads threads(ranks, algorithm);
+            std::atomic<int> arrived{0};
+            harness::run(ranks, [&](int rank) {
+                for (int round = 1; round <= 50; ++round) {
+                    ++arrived;
+                    harness::require_success(tuttiBarrier(threads.comm(rank), nullptr), "tuttiBarrier");
+                    if (arrived < round * ranks) throw std::runtime_error("a rank left the barrier too early");
+                }
+            });
+        }
+}
+
+TEST_CASE("all to all refuses to be in place") {
+    Threads threads(1);
+    float data[4] = {};
+    CHECK(tuttiAlltoAll(data, data, 4, tuttiFloat32, threads.comm(0), nullptr) == tuttiInvalidArgument);
 }

@@ -103,6 +103,12 @@ Sizes sizes_of(const Case& c, int rank, int ranks) {
             return {c.count, c.count, rank == c.root, true};
         case Case::What::reduce:
             return {c.count, c.count, true, rank == c.root};
+        case Case::What::all_to_all:
+            return {c.count * n, c.count * n, true, true};
+        case Case::What::gather:
+            return {c.count, c.count * n, true, rank == c.root};
+        case Case::What::scatter:
+            return {c.count * n, c.count, rank == c.root, true};
     }
     return {};
 }
@@ -112,7 +118,13 @@ double expected(const Case& c, int rank, int ranks, std::size_t i) {
         case Case::What::reduce_scatter:
             return combine(c, ranks, static_cast<std::size_t>(rank) * c.count + i);
         case Case::What::all_gather:
+        case Case::What::gather:
             return input_value(c, static_cast<int>(i / c.count), i % c.count);
+        case Case::What::all_to_all:
+            return input_value(c, static_cast<int>(i / c.count),
+                               static_cast<std::size_t>(rank) * c.count + i % c.count);
+        case Case::What::scatter:
+            return input_value(c, c.root, static_cast<std::size_t>(rank) * c.count + i);
         case Case::What::broadcast:
             return input_value(c, c.root, i);
         default:
@@ -132,6 +144,12 @@ tuttiResult_t call(const Case& c, const void* in, void* out, tuttiComm_t comm, t
             return tuttiBroadcast(in, out, c.count, c.type, c.root, comm, stream);
         case Case::What::reduce:
             return tuttiReduce(in, out, c.count, c.type, c.op, c.root, comm, stream);
+        case Case::What::all_to_all:
+            return tuttiAlltoAll(in, out, c.count, c.type, comm, stream);
+        case Case::What::gather:
+            return tuttiGather(in, out, c.count, c.type, c.root, comm, stream);
+        case Case::What::scatter:
+            return tuttiScatter(in, out, c.count, c.type, c.root, comm, stream);
     }
     return tuttiInternalError;
 }
@@ -139,7 +157,8 @@ tuttiResult_t call(const Case& c, const void* in, void* out, tuttiComm_t comm, t
 }  // namespace
 
 const char* name_of(Case::What what) {
-    constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"};
+    constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                     "reduce",     "all_to_all",     "gather",     "scatter"};
     return names[static_cast<int>(what)];
 }
 
@@ -157,16 +176,16 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
     const auto type = static_cast<DataType>(c.type);
     const std::size_t size = size_of(type);
     const Sizes s = sizes_of(c, rank, ranks);
-    const bool in_place = c.where == Where::in_place;
+    const bool in_place = c.where == Where::in_place && c.what != Case::What::all_to_all;  // which has none
     Buffer big(std::max(s.in, s.out), size, c);
     std::unique_ptr<Buffer> second;
     unsigned char *in = big.data(), *out = big.data();
     if (!in_place) {
         second = std::make_unique<Buffer>(s.out, size, c);
         out = second->data();
-    } else if (c.what == Case::What::reduce_scatter) {
+    } else if (c.what == Case::What::reduce_scatter || (c.what == Case::What::scatter && rank == c.root)) {
         out = in + static_cast<std::size_t>(rank) * c.count * size;
-    } else if (c.what == Case::What::all_gather) {
+    } else if (c.what == Case::What::all_gather || (c.what == Case::What::gather && rank == c.root)) {
         in = out + static_cast<std::size_t>(rank) * c.count * size;
     }
     for (std::size_t i = 0; i < s.in && s.reads; ++i) store_from_double(type, input_value(c, rank, i), in + i * size);
@@ -181,7 +200,9 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
     }
     for (std::size_t i = 0; i < s.out && s.writes; ++i) {
         double want = expected(c, rank, ranks, i);
-        if (c.op == tuttiAvg && c.what != Case::What::all_gather && c.what != Case::What::broadcast) {
+        const bool adds =
+            c.what == Case::What::all_reduce || c.what == Case::What::reduce_scatter || c.what == Case::What::reduce;
+        if (c.op == tuttiAvg && adds) {
             want /= ranks;
             if (is_integer(c.type)) want = std::trunc(want);
         }

@@ -14,7 +14,7 @@ enum class Where { out_of_place, in_place };
 
 /// A call as a test describes it.
 struct Case {
-    enum class What { all_reduce, reduce_scatter, all_gather, broadcast, reduce } what;
+    enum class What { all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather, scatter } what;
     std::size_t count;
     tuttiDataType_t type = tuttiFloat32;
     tuttiRedOp_t op = tuttiSum;

@@ -1,5 +1,6 @@
 #include "execute.hpp"
 
+#include <bit>
 #include <deque>
 #include <map>
 #include <optional>
@@ -38,19 +39,29 @@ using Ends = std::pair<Rank, Rank>;
 struct Packet {
     Number number;  // if it is a copy
     unsigned column;
-    int program = -1;  // else it is in this program's cell
+    bool last;
+    std::uint64_t heard;  // programs that the sender has heard of
+    int program = -1;     // else it is in this program's cell
     Cell cell{};
+};
+
+struct Wire {
+    std::deque<Packet> packets;
+    std::size_t messages = 0, occupied = 0;   // complete and not begun to be received; slots in use
+    bool sending = false, receiving = false;  // in the middle of a message
 };
 
 class Execution {
   public:
     Execution(std::span<const Program> programs, const Conditions& how)
-        : programs_(programs), how_(how), random_(how.seed), at_(programs.size()), cells_(programs.size()) {}
+        : programs_(programs), how_(how), random_(how.seed), at_(programs.size()), cells_(programs.size()) {
+        for (std::size_t p = 0; p < programs.size(); ++p) heard_.push_back(std::uint64_t{1} << p);
+    }
 
     void run() {
         for (std::size_t p = 0; p < programs_.size(); ++p) prepare(static_cast<int>(p));
         for (std::size_t left = steps_; left > 0; --left) step(anyone());
-        for (const auto& [ends, packets] : wires_) check(packets.empty(), "a message was left over");
+        for (const auto& [ends, wire] : wires_) check(wire.packets.empty() && !wire.sending, "a message was left over");
         for (std::size_t p = 0; p < programs_.size(); ++p) check_outputs(static_cast<int>(p));
     }
 
@@ -71,22 +82,29 @@ class Execution {
             check(reduces(p.collective) || (s.sources == 1 && !s.completes), "there is nothing to reduce");
             for (const Operand o : p.sources(s)) {
                 look_at(p, s, o, true);
-                if (o.place == Place::peer) receive_lands(number, s, {o.index, p.rank});
+                if (o.place == Place::peer) receive_lands(number, s, o);
             }
             for (const Operand o : p.sinks(s)) {
                 look_at(p, s, o, false);
-                if (o.place == Place::peer)
+                if (o.place == Place::peer) {
+                    int& parts = parts_[{p.rank, o.index}];
+                    check(++parts <= p.message_chunks, "a message has more chunks than was said");
+                    if (!o.more) parts = 0;
                     check(senders_.emplace(Ends{p.rank, o.index}, number).first->second == number,
                           "two programs send to one peer");
+                }
             }
         }
     }
 
-    void receive_lands(int number, const Step& s, Ends ends) {
+    void receive_lands(int number, const Step& s, Operand from) {
+        const Ends ends{from.index, programs_[number].rank};
+        const bool alone = !from.more && !receiving_[ends];
+        receiving_[ends] = from.more;
         check(receivers_.emplace(ends, number).first->second == number, "two programs receive from one peer");
         std::optional<Cell> landing;
         for (const Operand o : programs_[number].sinks(s))
-            if (s.sources == 1 && !landing && o.place != Place::peer) landing = cell(programs_[number], o);
+            if (s.sources == 1 && alone && !landing && o.place != Place::peer) landing = cell(programs_[number], o);
         landings_[ends].push_back(landing);
     }
 
@@ -95,6 +113,7 @@ class Execution {
             check(o.index >= 0 && o.index < p.ranks && o.index != p.rank, "there is no such peer");
             return;
         }
+        check(!o.more, "a slice has no parts");
         const int rows = o.place == Place::input ? p.input_rows : p.output_rows;
         const int chunks = o.place == Place::scratch ? p.scratch_chunks : rows * p.columns;
         check(o.index >= 0 && o.index < chunks, "there is no such chunk");
@@ -116,6 +135,12 @@ class Execution {
                 case Collective::all_gather:
                     if (o.place == Place::input) o = output(p.rank * p.columns + o.index);
                     break;
+                case Collective::gather:
+                    if (o.place == Place::input && p.rank == p.root) o = output(p.rank * p.columns + o.index);
+                    break;
+                case Collective::scatter:
+                    if (o.place == Place::output && p.rank == p.root) o = input(p.rank * p.columns + o.index);
+                    break;
                 default:
                     break;
             }
@@ -132,12 +157,25 @@ class Execution {
 
     bool can_run(const Program& p) {
         const Step& s = p.steps[at_[&p - programs_.data()]];
-        std::map<Ends, std::size_t> needed, filled;
-        for (const Operand o : p.sources(s))
-            if (o.place == Place::peer && ++needed[{o.index, p.rank}] > wires_[{o.index, p.rank}].size()) return false;
-        for (const Operand o : p.sinks(s))
-            if (o.place == Place::peer && ++filled[{p.rank, o.index}] + wires_[{p.rank, o.index}].size() > how_.depth)
-                return false;
+        struct Use {
+            std::size_t messages = 0;
+            bool changed = false, middle = false;
+        };
+        std::map<Ends, Use> taken, begun;
+        for (const Operand o : p.sources(s)) {
+            if (o.place != Place::peer) continue;
+            const Wire& wire = wires_[{o.index, p.rank}];
+            Use& use = taken[{o.index, p.rank}];
+            if (!(use.changed ? use.middle : wire.receiving) && ++use.messages > wire.messages) return false;
+            use = {use.messages, true, o.more};
+        }
+        for (const Operand o : p.sinks(s)) {
+            if (o.place != Place::peer) continue;
+            const Wire& wire = wires_[{p.rank, o.index}];
+            Use& use = begun[{p.rank, o.index}];
+            if (!(use.changed ? use.middle : wire.sending) && ++use.messages + wire.occupied > how_.depth) return false;
+            use = {use.messages, true, o.more};
+        }
         return true;
     }
 
@@ -147,11 +185,16 @@ class Execution {
         return it->second;
     }
 
-    Number receive(const Program& p, const Step& s, Rank from) {
-        std::deque<Packet>& wire = wires_[{from, p.rank}];
-        const Packet packet = wire.front();
-        wire.pop_front();
+    Number receive(int number, const Step& s, Operand from) {
+        Wire& wire = wires_[{from.index, programs_[number].rank}];
+        const Packet packet = wire.packets.front();
+        wire.packets.pop_front();
         check(packet.column == s.column, "a message has another length");
+        check(packet.last == !from.more, "a message ends at another part");
+        if (!wire.receiving) --wire.messages;
+        wire.receiving = from.more;
+        if (!from.more) --wire.occupied;
+        heard_[number] |= packet.heard;
         return packet.program < 0 ? packet.number : read(packet.program, packet.cell);
     }
 
@@ -160,7 +203,7 @@ class Execution {
         const Step& s = p.steps[at_[number]++];
         std::vector<Number> terms;
         for (const Operand o : p.sources(s))
-            terms.push_back(o.place == Place::peer ? receive(p, s, o.index) : read(number, cell(p, o)));
+            terms.push_back(o.place == Place::peer ? receive(number, s, o) : read(number, cell(p, o)));
         Number result{0, terms.size()};
         for (const Number& t : terms) result = {result.sum + t.sum, scramble(result.bits) * 3 + t.bits};
         if (terms.size() == 1) result = terms[0];
@@ -168,13 +211,18 @@ class Execution {
         for (const Operand o : p.sinks(s))
             if (o.place != Place::peer) cells_[number][cell(p, o)] = result;
         for (const Operand o : p.sinks(s))
-            if (o.place == Place::peer) send(number, s, o.index, result);
+            if (o.place == Place::peer) send(number, s, o, result);
     }
 
-    void send(int number, const Step& s, Rank to, const Number& result) {
+    void send(int number, const Step& s, Operand to, const Number& result) {
         const Program& p = programs_[number];
-        const Ends ends{p.rank, to};
-        Packet packet{result, s.column, -1, {}};
+        const Ends ends{p.rank, to.index};
+        Wire& wire = wires_[ends];
+        Packet packet{result, s.column, !to.more, heard_[number], -1, {}};
+        const bool alone = !to.more && !wire.sending;
+        if (!wire.sending) ++wire.occupied;
+        wire.sending = to.more;
+        if (!to.more) ++wire.messages;
         const std::vector<std::optional<Cell>>& landings = landings_[ends];
         const std::size_t k = sent_[ends]++;
         std::vector<Cell> addresses;  // that have the value now
@@ -182,8 +230,8 @@ class Execution {
             addresses.push_back(cell(p, p.sources(s)[0]));
         for (const Operand o : p.sinks(s))
             if (o.place != Place::peer) addresses.push_back(cell(p, o));
-        const bool can_pull = how_.pull && !addresses.empty();
-        const bool can_push = how_.push && k < landings.size() && landings[k];
+        const bool can_pull = alone && how_.pull && !addresses.empty();
+        const bool can_push = alone && how_.push && k < landings.size() && landings[k];
         if (can_push && !(can_pull && random_() % 2)) {
             packet.program = receivers_[ends];
             packet.cell = *landings[k];
@@ -192,13 +240,17 @@ class Execution {
             packet.program = number;
             packet.cell = addresses[random_() % addresses.size()];
         }
-        wires_[ends].push_back(packet);
+        wire.packets.push_back(packet);
     }
 
     Number expected(int number, int chunk) const {
         const Program& p = programs_[number];
         if (p.collective == Collective::broadcast) return input_of(p.root, chunk);
-        if (p.collective == Collective::all_gather) return input_of(chunk / p.columns, chunk % p.columns);
+        if (p.collective == Collective::scatter) return input_of(p.root, p.rank * p.columns + chunk);
+        if (p.collective == Collective::all_to_all)
+            return input_of(chunk / p.columns, p.rank * p.columns + chunk % p.columns);
+        if (p.collective == Collective::all_gather || p.collective == Collective::gather)
+            return input_of(chunk / p.columns, chunk % p.columns);
         if (p.collective == Collective::recv)
             for (std::size_t q = 0; q < programs_.size(); ++q)
                 if (programs_[q].collective == Collective::send && programs_[q].rank == p.root &&
@@ -213,6 +265,12 @@ class Execution {
     void check_outputs(int number) const {
         const Program& p = programs_[number];
         if (p.collective == Collective::reduce && p.rank != p.root) return;
+        if (p.collective == Collective::barrier) {
+            check(heard_[number] == heard_[0] && std::has_single_bit(heard_[number] + 1) &&
+                      std::popcount(heard_[number]) == static_cast<int>(programs_.size()),
+                  "a rank has not heard of all others");
+            return;
+        }
         for (int c = 0; c < p.output_rows * p.columns; ++c) {
             const Number found = read(number, cell(p, output(c)));
             check(found.sum == expected(number, c).sum, "an output has another value");
@@ -227,7 +285,10 @@ class Execution {
     std::size_t steps_ = 0;
     std::vector<std::size_t> at_;
     std::vector<std::map<Cell, Number>> cells_;
-    std::map<Ends, std::deque<Packet>> wires_;
+    std::map<Ends, Wire> wires_;
+    std::vector<std::uint64_t> heard_;  // [program]
+    std::map<Ends, int> parts_;         // prepare: of the message under way
+    std::map<Ends, bool> receiving_;    // prepare: in the middle of a message
     std::map<Ends, std::vector<std::optional<Cell>>> landings_;
     std::map<Ends, std::size_t> sent_;
     std::map<Ends, int> senders_, receivers_;

@@ -79,8 +79,12 @@ class Mutator {
             for (const int by : {1, -1, original_[number_].columns})
                 mutate(what + text("re-aimed by %d", by), [&](auto& steps) { (steps[step_].*side)[i].index += by; });
             for (const Place place : {Place::input, Place::output, Place::scratch})
-                mutate(what + text("moved to place %d", static_cast<int>(place)),
-                       [&](auto& steps) { (steps[step_].*side)[i].place = place; });
+                mutate(what + text("moved to place %d", static_cast<int>(place)), [&](auto& steps) {
+                    (steps[step_].*side)[i] = {place, false, (steps[step_].*side)[i].index};
+                });
+            if ((unpack(original_[number_])[step_].*side)[i].place == Place::peer)
+                mutate(what + "ends its message, or no more",
+                       [&](auto& steps) { (steps[step_].*side)[i].more ^= true; });
         }
     }
 

@@ -9,10 +9,11 @@ TEST_CASE("a program has the rows of its collective") {
         Collective collective;
         int input_rows, output_rows;
     };
-    const Case cases[] = {{Collective::all_reduce, 1, 1}, {Collective::reduce_scatter, 5, 1},
-                          {Collective::all_gather, 1, 5}, {Collective::broadcast, 1, 1},
-                          {Collective::reduce, 1, 1},     {Collective::send, 1, 0},
-                          {Collective::recv, 0, 1}};
+    const Case cases[] = {
+        {Collective::all_reduce, 1, 1}, {Collective::reduce_scatter, 5, 1}, {Collective::all_gather, 1, 5},
+        {Collective::broadcast, 1, 1},  {Collective::reduce, 1, 1},         {Collective::send, 1, 0},
+        {Collective::recv, 0, 1},       {Collective::all_to_all, 5, 5},     {Collective::gather, 1, 0},
+        {Collective::scatter, 0, 1},    {Collective::barrier, 1, 1}};
     for (const Case& c : cases) {
         INFO(name_of(c.collective));
         const Program p = program_for({c.collective, 2, 5, 3}, 4);

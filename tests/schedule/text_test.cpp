@@ -54,9 +54,24 @@ TEST_CASE("scratch, columns that do not show, and long sides as text") {
     CHECK(place_of(p, 0) == "rank 0, step 0 `{recv 1} -> {send 2}  column 1`");
 }
 
+TEST_CASE("messages of several chunks as text") {
+    CHECK(text_of(bruck({Collective::all_gather, 0, 4})) ==
+          "all_gather, rank 0 of 4: 1 row in, 4 rows out, 1 column, messages of up to 2 chunks\n"
+          "  0  {in[0]} -> {out[0], send 3, send 2..}\n"
+          "  1  {recv 1} -> {out[1], send 2}\n"
+          "  2  {recv 2..} -> {out[2]}\n"
+          "  3  {recv 2} -> {out[3]}\n");
+    CHECK(text_of(bruck({Collective::reduce_scatter, 0, 4})) ==
+          "reduce_scatter, rank 0 of 4: 4 rows in, 1 row out, 1 column, messages of up to 2 chunks\n"
+          "  0  {in[3]} -> {send 2..}\n"
+          "  1  {in[2]} -> {send 2}\n"
+          "  2  {in[1], recv 2..} -> {send 1}\n"
+          "  3  {in[0], recv 3, recv 2} -> {out[0]}  completes\n");
+}
+
 TEST_CASE("a step that points nowhere is text, too") {
     Program p = program_for({Collective::all_reduce, 0, 1});
     p.steps.push_back({7, 0xffffffff, 0xffffffff, 0, 0});
     CHECK(text_of(p, p.steps[0]) == "operands out of range");
-    CHECK(text_of(Operand{static_cast<Place>(9), 1}, true) == "place 9[1]");
+    CHECK(text_of(Operand{static_cast<Place>(9), false, 1}, true) == "place 9[1]");
 }

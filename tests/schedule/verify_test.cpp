@@ -229,6 +229,73 @@ TEST_CASE("messages of another length are no match") {
                 "rank 1, step 0 `{recv 0} -> {out[1]}`");
 }
 
+TEST_CASE("messages of several chunks meet part by part") {
+    // Rank 0 sends both columns in one message.
+    Programs right = empty(Collective::broadcast, 2, 2);
+    for (Program& p : right) p.message_chunks = 2;
+    right[0].step({input(0)}, {output(0), send_part(1)});
+    right[0].step({input(1)}, {output(1), send(1)});
+    right[1].step({recv_part(0)}, {output(0)});
+    right[1].step({recv(0)}, {output(1)});
+    const Report r = verify(right);
+    REQUIRE(r.error.empty());
+    CHECK(r.fifo_depth == 1);
+    CHECK(r.rounds == 1);
+    CHECK(r.busiest_link == 2);
+
+    const auto check_wrong = [&](Rank rank, const std::function<void(Program&)>& change, const std::string& expected) {
+        Programs programs = right;
+        change(programs[static_cast<std::size_t>(rank)]);
+        check_error(programs, expected);
+    };
+    check_wrong(
+        1, [](Program& p) { operand(p, 0, 0).more = false; },
+        "rank 0, step 0 `{in[0]} -> {out[0], send 1..}`: sends a part that is not the last one to rank 1, which "
+        "takes it as the last one in rank 1, step 0 `{recv 0} -> {out[0]}`");
+    check_wrong(
+        0, [](Program& p) { operand(p, 0, 2).more = false; },
+        "rank 0, step 0 `{in[0]} -> {out[0], send 1}`: completes a message to rank 1, which expects more parts "
+        "of it in rank 1, step 0 `{recv 0..} -> {out[0]}`");
+    check_wrong(
+        0, [](Program& p) { p.message_chunks = 1; }, "rank 1: has messages of up to 2 chunks, others of up to 1");
+    check_wrong(
+        0, [](Program& p) { operand(p, 1, 0).more = true; },
+        "rank 0, step 1 `{in[1]} -> {out[1], send 1}`: source 0, in[1]: is a slice, and only messages have "
+        "parts");
+    Programs programs = right;
+    for (Program& p : programs) p.message_chunks = 1;
+    check_error(programs,
+                "rank 0, step 1 `{in[1]} -> {out[1], send 1}`: is part 2 of a message, the program says 1 at most");
+    programs = right;
+    operand(programs[0], 1, 2).more = operand(programs[1], 1, 0).more = true;
+    check_error(programs, "rank 0, step 1 `{in[1]} -> {out[1], send 1..}`: the message to rank 1 is never completed");
+}
+
+TEST_CASE("no part can be received before its message is complete") {
+    Programs p = empty(Collective::all_gather, 2, 2);
+    for (Program& q : p) {
+        const Rank other = 1 - q.rank;
+        q.message_chunks = 2;
+        q.step({input(0)}, {output(2 * q.rank), send_part(other)});
+        q.step({recv_part(other)}, {output(2 * other)});
+        q.step({input(1)}, {output(2 * q.rank + 1), send(other)});
+        q.step({recv(other)}, {output(2 * other + 1)});
+    }
+    const Report r = verify(p);
+    CHECK(
+        r.error.starts_with("deadlock: rank 0, step 1 `{recv 1..} -> {out[2]}` waits for a message that is sent in "
+                            "rank 1, step 2 "));
+}
+
+TEST_CASE("a barrier that does not wait for all") {
+    Programs p = empty(Collective::barrier, 3);
+    for (Program& q : p) {
+        q.step({input(0)}, {send((q.rank + 1) % 3)});
+        q.step({recv((q.rank + 2) % 3)}, {output(0)});
+    }
+    check_error(p, "rank 0: leaves the barrier perhaps before rank 1 has come to it");
+}
+
 TEST_CASE("sends and receives are verified as a set") {
     const auto make = [](Collective c, Rank rank, Rank peer) { return pair({c, rank, 5, peer}); };
     Programs p{make(Collective::send, 0, 3), make(Collective::recv, 3, 0), make(Collective::send, 3, 0),
@@ -267,7 +334,8 @@ TEST_CASE("any input gets an answer") {
             p.scratch_chunks = dice(3);
             for (int s = dice(4); s > 0; --s) {
                 std::vector<Operand> operands;
-                for (int i = 2 + dice(2); i > 0; --i) operands.push_back({static_cast<Place>(dice(5)), dice(4) - 1});
+                for (int i = 2 + dice(2); i > 0; --i)
+                    operands.push_back({static_cast<Place>(dice(5)), dice(4) == 0, dice(4) - 1});
                 p.step(std::span(operands).first(1), std::span(operands).subspan(1), dice(8) == 0);
                 if (dice(16) == 0) p.steps.back().first = random();
                 if (dice(16) == 0) p.steps.back().sources = random();
