@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <cstring>
-#include <future>
 #include <thread>
 
 #include "base/os.hpp"
@@ -69,7 +69,25 @@ struct SharedFile {
     int fd;
 };
 
-using Event = std::shared_future<void>;
+/// A mark in a stream, once it has been reached.
+class Mark {
+  public:
+    void reach() {
+        const std::lock_guard lock(mutex_);
+        reached_ = true;
+        changed_.notify_all();
+    }
+    void wait() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return reached_; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool reached_ = false;
+};
+using Event = std::shared_ptr<Mark>;
 
 }  // namespace
 
@@ -208,24 +226,24 @@ int EmulatedGpus::device_of(void* stream) const {
 }
 
 void EmulatedGpus::mark(int, void*& event, void* stream) {
-    auto reached = std::make_shared<std::promise<void>>();
+    auto reached = std::make_shared<Mark>();
     if (event == nullptr) event = new Event;
-    *static_cast<Event*>(event) = reached->get_future().share();
+    *static_cast<Event*>(event) = reached;
     stream_of(stream).enqueue([reached]() -> std::optional<Error> {
-        reached->set_value();
+        reached->reach();
         return std::nullopt;
     });
 }
 
 void EmulatedGpus::follow(int, void* event, void* stream) {
     stream_of(stream).enqueue([reached = *static_cast<Event*>(event)]() -> std::optional<Error> {
-        reached.wait();
+        reached->wait();
         return std::nullopt;
     });
 }
 
 void EmulatedGpus::await(int, void* event) noexcept {
-    static_cast<Event*>(event)->wait();
+    (*static_cast<Event*>(event))->wait();
 }
 
 void EmulatedGpus::drop(int, void* event) noexcept {
