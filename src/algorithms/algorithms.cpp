@@ -38,6 +38,8 @@ constexpr Algorithm table[] = {
     {"server", "parameter server: rank 0 adds for all", supports<all_reduce>, server, server_form, 1, true, true},
     {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2, true,
      true},
+    {"hierarchy", "direct inside nodes of 4, a tree among them", supports<all_reduce>, hierarchy, hierarchy_form, 2,
+     true, true},
 };
 
 }  // namespace

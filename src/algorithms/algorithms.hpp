@@ -48,5 +48,6 @@ Program pat(const Request& request);
 Program dissemination(const Request& request);
 Program server(const Request& request);
 Program server2(const Request& request);
+Program hierarchy(const Request& request);
 
 }  // namespace tutti

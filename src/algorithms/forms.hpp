@@ -27,5 +27,6 @@ ClosedForm pat_form(Collective c, int n);
 ClosedForm dissemination_form(Collective c, int n);
 ClosedForm server_form(Collective c, int n);
 ClosedForm server2_form(Collective c, int n);
+ClosedForm hierarchy_form(Collective c, int n);
 
 }  // namespace tutti

@@ -43,26 +43,38 @@ Program reversed(const Program& p, Collective collective) {
     return result;
 }
 
-Program joined(Program p, const Program& spread) {
+Program joined(Program p, const Program& second) {
     bool first = true;
-    for (const Step& s : spread.steps) {
-        Operand source = spread.sources(s)[0];
-        const bool takes = source.place == Place::input;
-        if (takes) source.place = Place::output;
-        std::vector<Operand> sinks;
-        for (const Operand o : spread.sinks(s))
-            if (!takes || o != source) sinks.push_back(o);
+    for (const Step& s : second.steps) {
+        std::vector<Operand> sources(second.sources(s).begin(), second.sources(s).end()), sinks;
+        for (Operand& o : sources)
+            if (o.place == Place::input) o.place = Place::output;
+        const bool copies = sources.size() == 1 && sources[0].place == Place::output && !s.completes;
+        for (const Operand o : second.sinks(s))
+            if (!copies || o != sources[0]) sinks.push_back(o);
         if (sinks.empty()) continue;
-        const auto made = p.sinks(p.steps.back());
-        if (first && takes && std::ranges::find(made, source) != made.end()) {
+        const auto made = p.steps.empty() ? std::span<const Operand>() : p.sinks(p.steps.back());
+        if (first && copies && std::ranges::find(made, sources[0]) != made.end()) {
             p.operands.insert(p.operands.end(), sinks.begin(), sinks.end());
             p.steps.back().sinks += static_cast<std::uint32_t>(sinks.size());
         } else {
-            p.step(std::span(&source, 1), sinks, false, static_cast<int>(s.column));
+            p.step(sources, sinks, s.completes, static_cast<int>(s.column));
         }
         first = false;
     }
     return p;
+}
+
+Program placed(const Program& part, Program whole, const std::function<Rank(Rank)>& rank_of,
+               const std::function<int(Operand)>& chunk_of, bool completes) {
+    whole.message_chunks = std::max(whole.message_chunks, part.message_chunks);
+    std::vector<Operand> operands = part.operands;
+    for (Operand& o : operands) o.index = o.place == Place::peer ? rank_of(o.index) : chunk_of(o);
+    for (const Step& s : part.steps) {
+        const std::span all(operands.data() + s.first, s.sources + s.sinks);
+        whole.step(all.first(s.sources), all.subspan(s.sources), completes && s.completes);
+    }
+    return whole;
 }
 
 }  // namespace tutti

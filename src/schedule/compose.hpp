@@ -3,6 +3,8 @@
 // result. An algorithm is written once, as what spreads, and the rest follows.
 #pragma once
 
+#include <functional>
+
 #include "schedule/program.hpp"
 
 namespace tutti {
@@ -15,8 +17,14 @@ void one_message_per_peer(Program& program);
 /// `program` only copies; `collective` is what its reversal is, whose rows are program's other way round.
 Program reversed(const Program& program, Collective collective);
 
-/// An all-reduce: `reduce` leaves results in chunks of the output, `spread` takes them from there instead of from the
-/// input. Where the first step of `spread` takes what the last step of `reduce` has made, they are one step.
-Program joined(Program reduce, const Program& spread);
+/// One after the other: `first` leaves results in chunks of the output, `second` takes them from there instead of from
+/// the input, for instance a reduction and what spreads it. Where the first step of `second` copies what the last step
+/// of `first` has made, they are one step.
+Program joined(Program first, const Program& second);
+
+/// The steps of `part`, which is about some of the ranks and some of the chunks, in the terms of `whole`, an empty
+/// program. None of them completes what all ranks add up, unless `completes` says so.
+Program placed(const Program& part, Program whole, const std::function<Rank(Rank)>& rank_of,
+               const std::function<int(Operand)>& chunk_of, bool completes);
 
 }  // namespace tutti
