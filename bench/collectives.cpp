@@ -22,6 +22,11 @@ Shape gathered(std::size_t elements, int ranks) {
     return {part, part * static_cast<std::size_t>(ranks), part, part, 0};
 }
 
+Shape exchanged(std::size_t elements, int ranks) {
+    const std::size_t part = elements / static_cast<std::size_t>(ranks), all = part * static_cast<std::size_t>(ranks);
+    return {all, all, part, 0, 0};
+}
+
 double once(int) {
     return 1;
 }
@@ -43,6 +48,13 @@ Pieces all_parts(const Shape& shape, int, int ranks, int) {
     Pieces pieces;
     for (int from = 0; from < ranks; ++from)
         pieces.push_back({shape.count * static_cast<std::size_t>(from), shape.count, 0, from});
+    return pieces;
+}
+
+/// Of every rank's input the part with this rank's number.
+Pieces own_parts(const Shape& shape, int rank, int ranks, int) {
+    Pieces pieces = all_parts(shape, rank, ranks, 0);
+    for (Piece& piece : pieces) piece.first = shape.count * static_cast<std::size_t>(rank);
     return pieces;
 }
 
@@ -115,6 +127,37 @@ const Collective table[] = {
          },
      .sends = everybody,
      .bus_factor = once},
+    {.name = "alltoall",
+     .reduces = false,
+     .has_root = false,
+     .has_in_place = false,
+     .shape = exchanged,
+     .call = [](const Call& c) { return tuttiAlltoAll(c.send, c.receive, c.count, c.type, c.comm, c.stream); },
+     .result = own_parts,
+     .sends = everybody,
+     .bus_factor = all_but_own},
+    {.name = "gather",
+     .reduces = false,
+     .has_root = true,
+     .has_in_place = true,
+     .shape = gathered,
+     .call = [](const Call& c) { return tuttiGather(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream); },
+     .result = [](const Shape& s, int rank, int ranks,
+                  int root) { return rank == root ? all_parts(s, rank, ranks, root) : Pieces{}; },
+     .sends = everybody,
+     .bus_factor = all_but_own},
+    {.name = "scatter",
+     .reduces = false,
+     .has_root = true,
+     .has_in_place = true,
+     .shape = scattered,
+     .call = [](const Call& c) { return tuttiScatter(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream); },
+     .result =
+         [](const Shape& s, int rank, int, int root) {
+             return Pieces{{0, s.count, s.count * static_cast<std::size_t>(rank), root}};
+         },
+     .sends = root_only,
+     .bus_factor = all_but_own},
     {.name = "sendrecv",
      .reduces = false,
      .has_root = false,

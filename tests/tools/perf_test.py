@@ -8,7 +8,8 @@ import tempfile
 import unittest
 
 TUTTI_RUN, PERF = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).parent
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "sendrecv")
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
+               "sendrecv")
 
 
 def perf(collective, *arguments, launch=()):
@@ -63,7 +64,8 @@ class Table(unittest.TestCase):
                 self.assertEqual([row[0] for row in rows(done)], ["256", "1024", "4096"])
                 self.assertEqual({len(row) for row in rows(done)}, {13})
                 self.assertEqual({row[8] for row in rows(done)}, {"0"})
-                self.assertEqual({row[12] for row in rows(done)}, {"N/A" if collective == "sendrecv" else "0"})
+                out_of_place_only = collective in ("alltoall", "sendrecv")
+                self.assertEqual({row[12] for row in rows(done)}, {"N/A" if out_of_place_only else "0"})
 
     def test_columns(self):
         done = perf("all_reduce", "-b", "8", "-e", "8", "-n", "2")
