@@ -102,6 +102,11 @@ double Worker::largest_error(const Row& row, bool in_place) {
         const std::size_t part = in_place ? row.shape.receive_in_place * static_cast<std::size_t>(m.rank) : 0;
         HostView view(m.receive, start(m.receive, row.type), row.bytes);
         view.pull();
+        if (&m == &members_.front()) {
+            const std::byte* const result = view.data() + part * size;
+            for (std::size_t i = 0; i < row.shape.receive * size; ++i)
+                checksum_ = (checksum_ ^ static_cast<std::uint64_t>(result[i])) * 1099511628211u;
+        }
         for (const Piece& piece : collective_.result(row.shape, m.rank, world_.ranks(), row.root))
             for (std::size_t i = 0; i < piece.count; ++i) {
                 const std::byte* at = view.data() + (part + piece.at + i) * size;

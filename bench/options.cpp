@@ -99,6 +99,8 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
 
 void add_own_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--algo", o.algorithm, "the only algorithm to use (the library's choice)");
+    app.add_flag("--reproducible", o.reproducible, "sums in rank order: the same bits whatever else is chosen");
+    app.add_flag("--checksum", o.checksum, "print one checksum of all results on random data");
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
     app.add_option("--device", t.device, "cpu, cuda (cpu)");
     app.add_option("--memory", t.memory, "private: malloc; mapped: tuttiMemAlloc, peers can map it (private)");

@@ -56,6 +56,8 @@ struct Options {
     bool error = false;
     std::string algorithm;
     std::string transport;
+    bool reproducible = false;
+    bool checksum = false;
     std::string json;
     std::vector<std::string> notes;      // what was accepted but means nothing here
     std::vector<std::string> arguments;  // as given

@@ -105,10 +105,17 @@ int run(const char* program, const Collective& collective, Options options) {
     std::vector<std::thread> threads;
     for (int t = 1; t < options.threads; ++t)
         threads.emplace_back([&, t] { Worker(world, options, collective, nullptr, t).run(); });
-    Worker(world, options, collective, &report, 0).run();
+    std::uint64_t checksum = 0;
+    {
+        Worker worker(world, options, collective, &report, 0);
+        worker.run();
+        checksum = worker.checksum();
+    }
     for (std::thread& thread : threads) thread.join();
     if (options.memory_report) report_memory(world, report);
     report.footer();
+    if (options.checksum && world.is_main(0))
+        std::printf("# Checksum of rank 0's results: %016llx\n", static_cast<unsigned long long>(checksum));
     world.leave();
     return report.exit_code();
 }

@@ -261,6 +261,7 @@ Measurement Worker::measure(const Row& row, bool in_place) {
 
     for (int check = 0; check < options_.checks && m.wrong.value_or(0) == 0; ++check)
         m.wrong = world_.combine(thread_, wrong_elements(row, in_place), tuttiSum);
+    if (options_.checksum && !options_.error) largest_error(row, in_place);
     if (options_.error) m.error = world_.combine(thread_, largest_error(row, in_place), tuttiMax);
     return m;
 }

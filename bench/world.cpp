@@ -60,7 +60,8 @@ World::World(const Options& options)
         comms_[0] = processes_comm_;
         return;
     }
-    const bool configured = !options.algorithm.empty() || !options.transport.empty() || options.timeout_seconds > 0;
+    const bool configured =
+        options.reproducible || !options.algorithm.empty() || !options.transport.empty() || options.timeout_seconds > 0;
     if (processes_ == 1 && !configured && !options.parallel_init) {
         std::vector<int> devices;
         for (int i = 0; i < local_ranks_; ++i) devices.push_back(device_of(i));
@@ -84,6 +85,7 @@ tuttiConfig_t World::config(int rank) const {
     if (!options_.algorithm.empty()) configuration.algorithm = options_.algorithm.c_str();
     if (!options_.transport.empty()) configuration.transport = options_.transport.c_str();
     configuration.commName = "perf";
+    if (options_.reproducible) configuration.reproducible = 1;
     if (rank >= 0 && options_.devices > 0) configuration.device = device_of(rank);
     return configuration;
 }

@@ -82,6 +82,13 @@ def width(tree):
                 yield path, number, f"{len(line)} columns; at most {WIDTH}"
 
 
+def unmerged(tree):
+    for path, text in tree.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.match(r"(<{7}|>{7}) ", line):
+                yield path, number, "what a merge left behind"
+
+
 def file_length(tree):
     for path, text in tree.items():
         lines = text.count("\n")
@@ -236,7 +243,7 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms, mapped_rooms,
+RULES = [width, unmerged, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms, mapped_rooms,
          packages, environment]
 
 
@@ -339,6 +346,7 @@ def breaks(rule, tree, *lines):
 
 def self_test():
     breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300}, 2)
+    breaks(unmerged, {"docs/a.md": "a\n" + "<" * 7 + " HEAD\nb\n" + ">" * 7 + " c\n"}, 2, 4)
     breaks(file_length, {"src/a/a.cpp": "x\n" * 800, "src/a/b.cpp": "x\n" * 801}, 801)
 
     def body(lines):

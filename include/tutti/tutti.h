@@ -144,6 +144,9 @@ typedef struct {
     const char* commName;  /* for messages; copied */
     int device;            /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU. All ranks of a
                               communicator are on GPUs, or none */
+    int reproducible;      /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
+                              lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
+                              rounding. 0 (default): the same bits from run to run */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
@@ -152,7 +155,7 @@ typedef struct {
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
     {                                                                                                    \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT                                           \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                          \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */

@@ -9,15 +9,15 @@ using enum Collective;
 
 // fifo_depth, pull_safe and push_safe are what the verifier proves for every collective of a row, in place and not, for
 // every number of ranks that the tests try. Flat cannot pull: in place, a rank overwrites the input that its peers
-// still read.
+// still read. So is in_rank_order.
 constexpr Algorithm table[] = {
     {"ring", "neighbours only; least bytes per link, 2(n-1) rounds",
      supports<all_reduce, reduce_scatter, all_gather, broadcast, reduce>, ring, ring_form, 2, true, true},
     {"direct", "all pairs, two phases; least bytes per rank, 2 rounds",
      supports<all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all>, direct, direct_form, 2, true,
-     true},
+     true, true},
     {"flat", "everything to everybody in one round; small sizes",
-     supports<all_reduce, broadcast, reduce, gather, scatter, barrier>, flat, flat_form, 1, false, true},
+     supports<all_reduce, broadcast, reduce, gather, scatter, barrier>, flat, flat_form, 1, false, true, true},
     {"pair", "send and recv: one message from one rank to another", supports<send, recv>, pair, pair_form, 1, true,
      true},
     {"binomial", "binomial tree; rooted collectives, log n rounds", supports<broadcast, reduce, gather, scatter>,
@@ -35,9 +35,9 @@ constexpr Algorithm table[] = {
     {"pat", "a tree per row, messages shared; short messages far, long ones near",
      supports<all_reduce, reduce_scatter, all_gather>, pat, pat_form, 2, true, true},
     {"dissemination", "barrier in log n rounds", supports<barrier>, dissemination, dissemination_form, 1, true, true},
-    {"server", "parameter server: rank 0 adds for all", supports<all_reduce>, server, server_form, 1, true, true},
+    {"server", "parameter server: rank 0 adds for all", supports<all_reduce>, server, server_form, 1, true, true, true},
     {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2, true,
-     true},
+     true, true},
     {"hierarchy", "direct inside nodes of 4, a tree among them", supports<all_reduce>, hierarchy, hierarchy_form, 2,
      true, true},
 };

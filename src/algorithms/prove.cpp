@@ -23,6 +23,26 @@ std::string broken_promise(const Algorithm& a, Collective collective, int ranks,
     return {};
 }
 
+/// The sum of all ranks in one step, in their order, as Expressions writes it.
+std::string in_order(int ranks) {
+    std::string s = "(0";
+    for (Rank r = 1; r < ranks; ++r) s += text("+%d", r);
+    return s + ")";
+}
+
+std::string other_than_rank_order(int ranks, const Report& r) {
+    const std::string wanted = in_order(ranks);
+    std::uint32_t known = Expressions::none;  // to be right
+    for (const auto& chunks : r.order)
+        for (const std::uint32_t expression : chunks) {
+            if (expression == Expressions::none || expression == known) continue;
+            const std::string found = r.expressions.text(expression);
+            if (found != wanted) return text("adds %s, in rank order it is %s", found.c_str(), wanted.c_str());
+            known = expression;
+        }
+    return {};
+}
+
 }  // namespace
 
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root) {
@@ -44,6 +64,8 @@ Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank 
     if (!report.ok) return report;
     report.error = broken_promise(algorithm, collective, ranks, report);
     if (report.error.empty()) report.error = different_order(programs, report);
+    if (report.error.empty() && algorithm.in_rank_order && reduces(collective) && ranks > 1)
+        report.error = other_than_rank_order(ranks, report);
     report.ok = report.error.empty();
     return report;
 }

@@ -15,8 +15,9 @@ std::vector<Program> programs_of(const Algorithm& algorithm, Collective collecti
 /// Those of all ranks, in order.
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
 
-/// Verifies them. Not ok, too, if rounds or chunks differ from the closed form, if they need more slots or are less
-/// safe than the row says, or if two ranks add the same chunk of an all-reduce in different orders.
+/// Verifies them. Not ok, too, if sums are not in rank order though the row says so, if rounds or chunks differ from
+/// the closed form, if they need more slots or are less safe than the row says, or if two ranks add the same chunk of
+/// an all-reduce in different orders.
 Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
 
 /// The least number of ranks for which there are programs.

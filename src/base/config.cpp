@@ -13,6 +13,8 @@ constexpr Variable table[] = {
     {"TUTTI_INIT_TIMEOUT_MS", "60000", "How long a communicator waits for all ranks to arrive, in milliseconds."},
     {"TUTTI_CHECK", "0", "1: compare every call's arguments among ranks before it moves data; 0: while it moves."},
     {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
+    {"TUTTI_REPRODUCIBLE", "0",
+     "1: sums have the same bits whatever the algorithm, transport, placement and message sizes, for n ranks."},
     {"TUTTI_ALGO", "", "The only algorithm to use, where it can do the collective; `tutti-plan list` shows the names."},
     {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
@@ -77,6 +79,7 @@ Config read() {
     c.init_timeout_ms = read_int("TUTTI_INIT_TIMEOUT_MS", 1, 2'000'000'000);
     c.check = read_int("TUTTI_CHECK", 0, 1) == 1;
     c.verify = read_int("TUTTI_VERIFY", 0, 1) == 1;
+    c.reproducible = read_int("TUTTI_REPRODUCIBLE", 0, 1) == 1;
     c.algorithm = read_text("TUTTI_ALGO");
     c.transport = read_text("TUTTI_TRANSPORT");
     c.debug = read_text("TUTTI_DEBUG");

@@ -23,6 +23,7 @@ struct Config {
     int init_timeout_ms;
     bool check;
     bool verify;
+    bool reproducible;
     std::string algorithm;
     std::string transport;
     std::string debug;

@@ -39,12 +39,20 @@ static_assert(flight_of(8).tile >= reference_bytes);
 
 }  // namespace
 
-const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only) {
+const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
+                                  bool reproducible) {
     if (!only.empty()) {
         const Algorithm* wanted = find_algorithm(only);
-        if (wanted != nullptr && wanted->supports(collective)) return *wanted;
+        const bool in_order = !reproducible || !reduces(collective) || (wanted != nullptr && wanted->in_rank_order);
+        if (wanted != nullptr && wanted->supports(collective) && in_order) return *wanted;
     }
     const char* name = "ring";
+    if (reproducible && reduces(collective)) {
+        const bool small = bytes <= flat_limit && collective != Collective::reduce_scatter;
+        const Algorithm* in_order = find_algorithm(small ? "flat" : "direct");
+        TUTTI_ASSERT(in_order != nullptr && in_order->in_rank_order && in_order->supports(collective));
+        return *in_order;
+    }
     switch (collective) {
         case Collective::all_reduce:
             name = bytes <= flat_limit ? "flat" : ranks <= all_pairs_limit ? "direct" : "ring";

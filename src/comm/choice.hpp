@@ -11,8 +11,9 @@
 namespace tutti {
 
 /// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the
-/// collective.
-const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only);
+/// collective. reproducible: sums in rank order only, which beats `only`.
+const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
+                                  bool reproducible);
 
 struct Cut {
     std::size_t block;  // elements per column

@@ -63,7 +63,9 @@ Options Options::from(const tuttiConfig_t* given) {
                     c.check,
                     c.algorithm,
                     c.transport,
-                    ""};
+                    "",
+                    -1,
+                    c.reproducible};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -84,6 +86,11 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.algorithm != nullptr) options.algorithm = known.algorithm;
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
+    if (known.reproducible != TUTTI_UNDEF_INT) {
+        if (known.reproducible != 0 && known.reproducible != 1)
+            tutti::fail(tuttiInvalidArgument, "config.reproducible is %d; 0 or 1 was expected", known.reproducible);
+        options.reproducible = known.reproducible == 1;
+    }
     if (known.device != TUTTI_UNDEF_INT) {
         if (known.device < TUTTI_DEVICE_CPU)
             tutti::fail(tuttiInvalidArgument, "config.device is %d; -1 or the number of a CUDA device was expected",
@@ -234,7 +241,8 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
 Communicator::Plan& Communicator::plan_for(const Operation& o) {
     std::size_t bytes = o.count * size_of(o.type);
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
-    const Algorithm& algorithm = choose_algorithm(o.collective, bytes, ranks(), options_.algorithm);
+    const Algorithm& algorithm =
+        choose_algorithm(o.collective, bytes, ranks(), options_.algorithm, options_.reproducible);
     const auto fits = [&](const Plan& p) {
         return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
     };

@@ -30,6 +30,7 @@ struct Options {
     std::string transport;
     std::string name;
     int device = -1;  // the rank's GPU; -1: it is on the CPU
+    bool reproducible = false;
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-constexpr int left = 70, top = 64, row = 58, box_height = 26, unit = 46, box_width = 34;
+constexpr int left = 70, top = 72, row = 58, box_height = 26, unit = 46, box_width = 34;
 
 struct Times {
     std::vector<std::vector<int>> start;  // [program][step]
@@ -50,11 +50,15 @@ std::string colour(int chunk, int chunks, const char* light) {
     return text("hsl(%d,60%%,%s)", chunks > 1 ? chunk * 360 / chunks : 210, light);
 }
 
-/// Which chunk a step is about: that of its first slice, or of its column.
+/// Which chunk a step is about: that of its first slice, of the buffer that has more of them, or of its column.
 int chunk_of(const Program& p, const Step& step) {
+    const Place rich = p.output_rows > p.input_rows ? Place::output : Place::input;
+    int chunk = static_cast<int>(step.column);
+    for (std::uint32_t i = step.first + step.sources + step.sinks; i-- > step.first;)
+        if (p.operands[i].place == Place::input || p.operands[i].place == Place::output) chunk = p.operands[i].index;
     for (std::uint32_t i = step.first; i < step.first + step.sources + step.sinks; ++i)
-        if (p.operands[i].place == Place::input || p.operands[i].place == Place::output) return p.operands[i].index;
-    return static_cast<int>(step.column);
+        if (p.operands[i].place == rich) return p.operands[i].index;
+    return chunk;
 }
 
 int chunks_of(const Program& p) {
@@ -82,9 +86,10 @@ std::string head(int width, int height, std::string_view title) {
                 std::string(title).c_str());
     out += text(
         "<text x=\"%d\" y=\"42\" fill=\"#555\" text-anchor=\"start\">a box is a step with its chunk; \u03a3n: n parts "
-        "are reduced, \u2193: it is kept, no sign: it is only sent on; bold: the result is complete; thick arrow: "
-        "several chunks</text>\n",
-        14);
+        "are reduced, \u2193: it is kept, no sign: it is only sent on;</text>\n"
+        "<text x=\"%d\" y=\"56\" fill=\"#555\" text-anchor=\"start\">bold: the result is complete; thick arrow: a "
+        "message of several chunks</text>\n",
+        14, 14);
     return out;
 }
 
@@ -131,7 +136,7 @@ std::string svg_of(std::span<const Program> programs, std::string_view title) {
         fail(tuttiInvalidArgument, "programs that do not finish can't be drawn: %s%s", matching.error.c_str(),
              run.blocked.c_str());
     const Times times = times_of(programs, matching, run.order);
-    const int width = std::max(left + times.end * unit + 20, 760);
+    const int width = std::max(left + times.end * unit + 20, 800);
     const int height = top + static_cast<int>(programs.size()) * row + 12;
     std::string out = head(width, height, title);
     for (std::size_t r = 0; r < programs.size(); ++r) {
