@@ -243,8 +243,8 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, unmerged, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms, mapped_rooms,
-         packages, environment]
+RULES = [width, unmerged, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms,
+         mapped_rooms, packages, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
