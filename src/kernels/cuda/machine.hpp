@@ -251,8 +251,10 @@ class Machine {
     }
     TUTTI_DEVICE bool writable(End& end) {
         const std::uint32_t depth = in_lines(end) ? line_depth : slot_depth;
-        if (end.next - end.released < depth || end.under_way != 0) return true;
-        const WordSeen seen = await(end, end.fifo->released, end.next - depth + 1, depth, false);
+        // An empty message has no lines to wait for, so its reader may give the credit back before it is sent.
+        const auto under_way = static_cast<std::int32_t>(end.next - end.released);
+        if (under_way < static_cast<std::int32_t>(depth) || end.under_way != 0) return true;
+        const WordSeen seen = await(end, end.fifo->released, end.next - depth + 1, 1u << 31, false);
         end.released = seen.value;
         return seen.outcome == Outcome::met;
     }
