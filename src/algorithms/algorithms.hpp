@@ -27,8 +27,8 @@ struct Algorithm {
     bool pull_safe;  // a send of a local slice may pass the slice's address instead of a copy
     bool push_safe;  // a plain receive into a slice may be stored there by the sender, as soon
                      // as the receiver has started the tile
-    bool in_rank_order =
-        false;  // every sum is one step's, of all ranks in their order: its bits depend on nothing else
+    /// For which collectives every sum is one step's, of all ranks in their order: its bits depend on nothing else.
+    bool (*in_rank_order)(Collective) = [](Collective) { return false; };
 };
 
 std::span<const Algorithm> algorithms();

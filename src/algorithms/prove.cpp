@@ -64,7 +64,7 @@ Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank 
     if (!report.ok) return report;
     report.error = broken_promise(algorithm, collective, ranks, report);
     if (report.error.empty()) report.error = different_order(programs, report);
-    if (report.error.empty() && algorithm.in_rank_order && reduces(collective) && ranks > 1)
+    if (report.error.empty() && reduces(collective) && ranks > 1 && algorithm.in_rank_order(collective))
         report.error = other_than_rank_order(ranks, report);
     report.ok = report.error.empty();
     return report;

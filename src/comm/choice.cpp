@@ -43,14 +43,16 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
                                   bool reproducible) {
     if (!only.empty()) {
         const Algorithm* wanted = find_algorithm(only);
-        const bool in_order = !reproducible || !reduces(collective) || (wanted != nullptr && wanted->in_rank_order);
+        const bool in_order =
+            !reproducible || !reduces(collective) || (wanted != nullptr && wanted->in_rank_order(collective));
         if (wanted != nullptr && wanted->supports(collective) && in_order) return *wanted;
     }
     const char* name = "ring";
     if (reproducible && reduces(collective)) {
-        const bool small = bytes <= flat_limit && collective != Collective::reduce_scatter;
-        const Algorithm* in_order = find_algorithm(small ? "flat" : "direct");
-        TUTTI_ASSERT(in_order != nullptr && in_order->in_rank_order && in_order->supports(collective));
+        const bool in_one_step =
+            collective == Collective::reduce || (collective == Collective::all_reduce && bytes <= flat_limit);
+        const Algorithm* in_order = find_algorithm(in_one_step ? "flat" : "direct");
+        TUTTI_ASSERT(in_order != nullptr && in_order->in_rank_order(collective));
         return *in_order;
     }
     switch (collective) {
