@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(gpu::block_threads, 1) reduce_all(Work work) {
     __shared__ gpu::Term sources[most_sources], sinks[2];
     const std::size_t begin = blockIdx.x * work.share;
     if (begin >= work.bytes) return;
-    if (threadIdx.x < most_sources) sources[threadIdx.x] = {work.sources[threadIdx.x] + begin, 0, 0};
-    if (threadIdx.x < 2) sinks[threadIdx.x] = {work.sinks[threadIdx.x] + begin, 0, 0};
+    if (threadIdx.x < most_sources) sources[threadIdx.x] = {work.sources[threadIdx.x] + begin, 0};
+    if (threadIdx.x < 2) sinks[threadIdx.x] = {work.sinks[threadIdx.x] + begin, 0};
     __syncthreads();
     gpu::Terms terms{sources, sinks, work.source_count, work.sink_count, work.scaled, work.divide_by, work.scalar};
     const std::size_t rest = work.bytes - begin;

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "transport/arena.hpp"
@@ -47,7 +48,13 @@ std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
 
 Card Arena::card() const {
     const DeviceInfo info = gpus_.info(device_);
-    return {device_, info.blocks, info.uuid, key_, gpus_.share(device_, memory_)};
+    Card card{device_, info.blocks, info.uuid, key_, {}};
+    try {
+        card.arena = gpus_.share(device_, memory_);
+    } catch (const Error& error) {  // ranks of this process do not need it; others will say so
+        log(Level::info, "GPU %d: its memory can't be shared with other processes: %s", device_, error.what());
+    }
+    return card;
 }
 
 Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const std::vector<Card>& cards,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/catch.hpp"
+#include "harness/emulated_gpus.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/reduce.hpp"
@@ -33,12 +34,17 @@ void run(ReduceOp op, const Terms& terms, std::size_t bytes) {
 
 void run(DataType type, ReduceOp op, const Terms& terms, std::size_t bytes) {
     switch (type) {
-        case DataType::int8:
-            return run<Bytes<std::int8_t>>(op, terms, bytes);
         case DataType::uint8:
             return run<Bytes<std::uint8_t>>(op, terms, bytes);
         case DataType::int32:
             return run<Native<std::int32_t>>(op, terms, bytes);
+        case DataType::float32:
+            return run<Native<float>>(op, terms, bytes);
+        case DataType::bfloat16:
+            return run<Bfloat16>(op, terms, bytes);
+#ifndef TUTTI_FEW_TYPES
+        case DataType::int8:
+            return run<Bytes<std::int8_t>>(op, terms, bytes);
         case DataType::uint32:
             return run<Native<std::uint32_t>>(op, terms, bytes);
         case DataType::int64:
@@ -47,16 +53,16 @@ void run(DataType type, ReduceOp op, const Terms& terms, std::size_t bytes) {
             return run<Native<std::uint64_t>>(op, terms, bytes);
         case DataType::float16:
             return run<Float16>(op, terms, bytes);
-        case DataType::float32:
-            return run<Native<float>>(op, terms, bytes);
         case DataType::float64:
             return run<Native<double>>(op, terms, bytes);
-        case DataType::bfloat16:
-            return run<Bfloat16>(op, terms, bytes);
         case DataType::float8e4m3:
             return run<Float8<false>>(op, terms, bytes);
         case DataType::float8e5m2:
             return run<Float8<true>>(op, terms, bytes);
+#else
+        default:
+            FAIL("a type that is not emulated");
+#endif
     }
 }
 
@@ -82,9 +88,9 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
     for (int k = 0; k < source_count; ++k) {
         std::byte* const at = take(0);
         plain.push_back(at);
-        sources.push_back({at, 0, 0});
+        sources.push_back({at, 0});
     }
-    for (std::size_t m = 0; m < 2; ++m) sinks.push_back({take(m * (shift % 2)), 0, 0});
+    for (std::size_t m = 0; m < 2; ++m) sinks.push_back({take(m * (shift % 2)), 0});
     std::vector<std::byte> expected(bytes + 8);
     void* const expected_at = expected.data();
     alignas(8) std::byte scalar[8];
@@ -110,7 +116,7 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
 
 TEST_CASE("GPUs: reductions give the bits of the reference for every type, op, number of sources and alignment") {
     for (int type = 0; type < data_types; ++type)
-        for (int op = 0; op < reduce_ops; ++op) {
+        for (int op = 0; op < reduce_ops && harness::EmulatedGpus::emulates(static_cast<tuttiDataType_t>(type)); ++op) {
             const auto t = static_cast<DataType>(type);
             const auto o = static_cast<ReduceOp>(op);
             for (int sources : {1, 2, 3, 5})

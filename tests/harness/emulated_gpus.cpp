@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -37,12 +38,17 @@ void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned si
 
 void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size) {
     switch (type) {
-        case DataType::int8:
-            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size);
         case DataType::uint8:
             return run_blocks<Bytes<std::uint8_t>>(launch, lanes, jobs, size);
         case DataType::int32:
             return run_blocks<Native<std::int32_t>>(launch, lanes, jobs, size);
+        case DataType::float32:
+            return run_blocks<Native<float>>(launch, lanes, jobs, size);
+        case DataType::bfloat16:
+            return run_blocks<Bfloat16>(launch, lanes, jobs, size);
+#ifndef TUTTI_FEW_TYPES
+        case DataType::int8:
+            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size);
         case DataType::uint32:
             return run_blocks<Native<std::uint32_t>>(launch, lanes, jobs, size);
         case DataType::int64:
@@ -51,16 +57,16 @@ void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jo
             return run_blocks<Native<std::uint64_t>>(launch, lanes, jobs, size);
         case DataType::float16:
             return run_blocks<Float16>(launch, lanes, jobs, size);
-        case DataType::float32:
-            return run_blocks<Native<float>>(launch, lanes, jobs, size);
         case DataType::float64:
             return run_blocks<Native<double>>(launch, lanes, jobs, size);
-        case DataType::bfloat16:
-            return run_blocks<Bfloat16>(launch, lanes, jobs, size);
         case DataType::float8e4m3:
             return run_blocks<Float8<false>>(launch, lanes, jobs, size);
         case DataType::float8e5m2:
             return run_blocks<Float8<true>>(launch, lanes, jobs, size);
+#else
+        default:
+            std::abort();  // emulates() has said so
+#endif
     }
 }
 
@@ -90,6 +96,14 @@ class Mark {
 using Event = std::shared_ptr<Mark>;
 
 }  // namespace
+
+bool EmulatedGpus::emulates(tuttiDataType_t type) {
+#ifdef TUTTI_FEW_TYPES
+    return type == tuttiUint8 || type == tuttiInt32 || type == tuttiFloat32 || type == tuttiBfloat16;
+#else
+    return type < tuttiNumTypes;
+#endif
+}
 
 EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads)
     : devices_(devices), blocks_(blocks), threads_(threads) {

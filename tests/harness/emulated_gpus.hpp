@@ -8,6 +8,7 @@
 
 #include "comm/stream.hpp"
 #include "gpu/gpus.hpp"
+#include "tutti/tutti.h"
 
 namespace tutti::harness {
 
@@ -16,6 +17,9 @@ class EmulatedGpus : public gpu::Gpus {
     /// blocks: how many run at the same time on a device; threads: in a block.
     explicit EmulatedGpus(int devices = 2, int blocks = 16, unsigned threads = 3);
     ~EmulatedGpus() override;
+
+    /// Under sanitizers only some types are: the others would take minutes to compile.
+    static bool emulates(tuttiDataType_t type);
 
     void* make_stream(int device);
     void destroy_stream(void* stream);  // waits for what was enqueued

@@ -95,7 +95,7 @@ class Machine {
         const std::uint32_t n = i - current_->first;
         const Operand& o = operands_[i];
         Term& term = s_.sources[n];
-        term = {nullptr, 0, 0};
+        term = {nullptr, 0};
         if (o.place != Place::peer) {
             if (o.place == Place::input && job_.scaled != 0) s_.scaled = static_cast<std::int32_t>(n);
             term.at = slice(o);
@@ -104,7 +104,7 @@ class Machine {
         End& end = s_.from[o.index];
         if (in_lines(end)) {
             term.at = reinterpret_cast<std::byte*>(message_lines(end));
-            term.flag = end.next + 1;
+            term.flag = flag_of(end);
             return;
         }
         term.at = payload(end, o.more);
@@ -114,7 +114,7 @@ class Machine {
         const std::uint32_t n = i - current_->first - current_->sources;
         const Operand& o = operands_[i];
         Term& term = s_.sinks[n];
-        term = {nullptr, 0, 0};
+        term = {nullptr, 0};
         if (o.place != Place::peer) {
             term.at = slice(o);
             return;
@@ -122,7 +122,7 @@ class Machine {
         End& end = s_.to[o.index];
         if (in_lines(end)) {
             term.at = reinterpret_cast<std::byte*>(message_lines(end));
-            term.flag = end.next + 1;
+            term.flag = flag_of(end);
             return;
         }
         s_.kind[n] = choose_kind(end, o.more, term, s_.reference[n]);
@@ -238,6 +238,8 @@ class Machine {
     TUTTI_DEVICE Line* message_lines(const End& end) const {
         return end.lines + end.next % line_depth * lines_per_message + end.part / 8;
     }
+    /// Never 0, which is what lines that nobody has written yet hold.
+    TUTTI_DEVICE static std::uint32_t flag_of(const End& end) { return 2 * end.next + 1; }
     /// After a part: where the next one is. False if it was the last.
     TUTTI_DEVICE bool goes_on(End& end, bool more, bool in_slot) const {
         end.under_way = more;

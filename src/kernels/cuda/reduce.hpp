@@ -12,7 +12,6 @@ namespace tutti::gpu {
 struct Term {
     std::byte* at;       // nullptr: nothing is to be stored
     std::uint32_t flag;  // of its lines; 0: it is memory
-    std::uint32_t more;  // a message of several parts: this is not the last
 };
 
 /// In the block's shared memory.

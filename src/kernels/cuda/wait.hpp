@@ -45,7 +45,7 @@ TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
 
 /// Until 0 <= *word - least < range, modulo 2^32.
 TUTTI_DEVICE_APART inline WordSeen wait_for_word(const std::uint32_t* word, std::uint32_t least, std::uint32_t range,
-                                          Limits limits) {
+                                                 Limits limits) {
     std::uint32_t value = 0;
     const Outcome outcome = detail::until(
         [&] {
