@@ -35,7 +35,8 @@ BANNED = [
 ]
 
 # A room may include the rooms before it; README.md has the same order.
-ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport", "kernels", "gpu", "comm", "api"]
+ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport", "kernels", "gpu", "tuner", "comm",
+         "api"]
 # Except these.
 MAY_NOT_INCLUDE = {"kernels": ["algorithms"], "gpu": ["algorithms"], "transport": ["schedule", "algorithms"],
                    "bootstrap": ["schedule", "algorithms"]}

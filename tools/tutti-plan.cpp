@@ -6,13 +6,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "algorithms/algorithms.hpp"
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
+#include "comm/choice.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/text.hpp"
 #include "schedule/verify.hpp"
+#include "tuner/tuner.hpp"
 
 namespace {
 
@@ -23,6 +26,9 @@ struct Arguments {
     int ranks = 0, max_ranks = 64;
     std::optional<int> rank, root;
     bool all = false;
+    std::string bytes = "1M", transport = "shm";
+    int cores = 0;
+    bool reproducible = false;
 };
 
 /// A wrong command line: the reason, on one line.
@@ -113,6 +119,74 @@ int draw(const Arguments& args) {
     const std::string title =
         text("%s by %s, %d ranks", name_of(choice.op).data(), choice.algorithm.name.data(), args.ranks);
     std::fputs(svg_of(choice.programs, title).c_str(), stdout);
+    return 0;
+}
+
+std::size_t size_of_text(const std::string& text) {
+    std::size_t used = 0, unit = 0;
+    double value = -1;
+    try {
+        value = std::stod(text, &used);
+    } catch (const std::exception&) {
+    }
+    static constexpr std::string_view units = "BKMG";
+    if (used + 1 == text.size()) unit = units.find(static_cast<char>(std::toupper(text[used])));
+    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > 1e15)
+        throw Usage("--bytes is '" + text + "'; sizes look like 8, 4K, 1.5M, 2G");
+    return static_cast<std::size_t>(value * static_cast<double>(std::size_t{1} << (10 * unit)));
+}
+
+/// What decides between the best and the next: the largest part of the difference.
+std::string reason(const Candidate& best, const Candidate& next) {
+    if (best.correction != 1 && best.price.time > next.price.time)
+        return "measured to be faster, though computed slower";
+    const double chain = next.price.chain - best.price.chain, work = next.price.work - best.price.work;
+    const double tiles = (next.price.time - next.price.chain) - (best.price.time - best.price.chain);
+    if (tiles > chain && best.tiles > 1)
+        return text("its tiles follow each other faster: %.3g us less after the first", tiles);
+    if (chain >= work) return text("the chain of its first tile is %.3g us shorter", chain);
+    return text("it is %.3g us less work for the cores", work);
+}
+
+int explain(const Arguments& args) {
+    const Collective op = wanted_op(args);
+    if (op == Collective::send || op == Collective::recv) throw Usage("--op: send and recv have one algorithm, pair");
+    if (args.ranks < 1 || args.ranks > 1 << 20)
+        throw Usage(text("--ranks is %d, should be in 1..%d", args.ranks, 1 << 20));
+    const std::size_t bytes = size_of_text(args.bytes);
+    const Transport* transport = nullptr;
+    for (const Transport* t : transports())
+        if (t->name() == args.transport) transport = t;
+    if (transport == nullptr)
+        throw Usage(text("there is no --transport %s; there are local, shm", args.transport.c_str()));
+    const int cores = args.cores > 0 ? args.cores : static_cast<int>(std::thread::hardware_concurrency());
+    const std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
+    Tuner tuner(host_platform(args.ranks, cores, largest_cache(), *transport), Allowed::parse(args.algorithm),
+                args.reproducible, tuning);
+    const std::vector<Candidate> all = tuner.candidates(op, bytes);
+    std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
+                bytes, args.ranks, cores, args.transport.c_str(),
+                tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
+    std::printf("%-17s %10s %8s %6s %6s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
+                "chain", "busiest", "all work", "waits", "correction");
+    for (const Candidate& c : all) {
+        if (!c.refusal.empty())
+            std::printf("%-17s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
+        else
+            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %7d %10.3g%s\n", c.algorithm->name.data(),
+                        c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain, c.price.busiest, c.price.work,
+                        c.price.waits, c.correction, c.closed_form ? "  (closed form)" : "");
+    }
+    if (!all.empty() && all.front().refusal.empty()) {
+        std::printf("\n%s is chosen", all.front().algorithm->name.data());
+        if (all.size() > 1 && all[1].refusal.empty())
+            std::printf(" over %s: %s", all[1].algorithm->name.data(), reason(all[0], all[1]).c_str());
+        std::printf(".\n");
+    }
+    std::printf(
+        "chain: one tile from its first step to its last; busiest: the work of the busiest rank for a tile; all work: "
+        "of all\n"
+        "ranks, which the cores share; waits: how often ranks have nothing to do. docs/tuning.md has the formula.\n");
     return 0;
 }
 
@@ -217,6 +291,14 @@ int main(int argc, char** argv) {
     shows.add_option("--rank", args.rank, "only this rank");
     CLI::App& draws = *app.add_subcommand("svg", "a picture of the programs: ranks as rows, time to the right");
     add_choice(draws, args, true);
+    CLI::App& explains = *app.add_subcommand("explain", "which algorithm a call gets, and why: all candidates, priced");
+    explains.add_option("--op", args.op, "collective, for instance all_reduce")->required();
+    explains.add_option("--bytes", args.bytes, "of the larger of a rank's buffers, 1M by default");
+    explains.add_option("--ranks", args.ranks, "number of ranks")->required();
+    explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default");
+    explains.add_option("--transport", args.transport, "local or shm (default)");
+    explains.add_option("--algo", args.algorithm, "only these, as TUTTI_ALGO lists them");
+    explains.add_flag("--reproducible", args.reproducible, "sums in rank order only");
     CLI::App& verifies = *app.add_subcommand("verify", "prove one algorithm, or with --all every one");
     verifies.add_flag("--all", args.all, "every algorithm and collective for 1 to --max-ranks ranks");
     verifies.add_option("--max-ranks", args.max_ranks, "for --all, 64 by default");
@@ -225,11 +307,13 @@ int main(int argc, char** argv) {
     const char* usage =
         "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] |\n"
         "       svg --op OP --algo NAME --ranks N [--root R] > FILE |\n"
+        "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--algo LIST] [--reproducible] |\n"
         "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N]\n";
     try {
         app.parse(argc, argv);
         if (lists.parsed()) return list(args);
         if (draws.parsed()) return draw(args);
+        if (explains.parsed()) return explain(args);
         return shows.parsed() ? show(args) : verify_command(args);
     } catch (const CLI::CallForHelp& help) {
         return app.exit(help);
@@ -237,6 +321,8 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "tutti-plan: %s\n%s", error.what(), usage);
     } catch (const Usage& error) {
         std::fprintf(stderr, "tutti-plan: %s\n%s", error.what(), usage);
+    } catch (const Error& error) {
+        std::fprintf(stderr, "tutti-plan: %s\n", error.what());
     }
     return 2;
 }

@@ -139,7 +139,9 @@ typedef struct {
     int timeoutMs;        /* how long one operation may wait for its peers; default 600000 */
     int initTimeoutMs;    /* how long the communicator waits for all ranks to arrive; default 60000 */
     int check; /* 1: compare every call's arguments among ranks before it moves data; 0: while it moves (free) */
-    const char* algorithm; /* name of the only algorithm to use, where it fits; see `tutti-plan list` */
+    const char* algorithm; /* algorithms to choose from: "ring,tree", or "^ring" for all others, or by collective:
+                              "all_reduce:direct;*:^flat"; names: `tutti-plan list`. A list of which none is capable of
+                              a collective does not hold for it */
     const char* transport; /* name of the only transport to use: "local", "shm" */
     const char* commName;  /* for messages; copied */
     int device;            /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU. All ranks of a
@@ -147,6 +149,7 @@ typedef struct {
     int reproducible;      /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
                               lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
                               rounding. 0 (default): the same bits from run to run */
+    int lanes;             /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
@@ -155,7 +158,7 @@ typedef struct {
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
     {                                                                                                    \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                          \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT         \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */

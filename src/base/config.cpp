@@ -15,7 +15,12 @@ constexpr Variable table[] = {
     {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
     {"TUTTI_REPRODUCIBLE", "0",
      "1: sums have the same bits whatever the algorithm, transport, placement and message sizes, for n ranks."},
-    {"TUTTI_ALGO", "", "The only algorithm to use, where it can do the collective; `tutti-plan list` shows the names."},
+    {"TUTTI_ALGO", "",
+     "Algorithms to choose from: `ring,tree`, or `^ring` for all others, or by collective: "
+     "`all_reduce:direct;*:^flat`."},
+    {"TUTTI_LANES", "0", "On how many lanes large data goes, 1 to 8; 0: as the cost model says."},
+    {"TUTTI_TUNING", "",
+     "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
@@ -24,6 +29,9 @@ constexpr Variable table[] = {
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
     {"TUTTI_SPIN_US", "-1", "How long a wait spins before it yields, in microseconds; -1: chosen by ranks per core."},
     {"TUTTI_FAULT", "", "Faults for tests, as seed:kind=one_in[,kind=one_in]: delay, tear, drop."},
+    {"XDG_CACHE_HOME", "",
+     "The user's cache directory, where tutti-tune keeps what it has measured; unset: $HOME/.cache."},
+    {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
     {"RANK", "", "torchrun, tutti-run: this rank's number."},
     {"WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks."},
     {"LOCAL_RANK", "", "torchrun, tutti-run: this rank's number on its host."},
@@ -86,6 +94,10 @@ Config read() {
     c.debug_file = read_text("TUTTI_DEBUG_FILE");
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME");
     c.secret = read_text("TUTTI_SECRET");
+    c.lanes = read_int("TUTTI_LANES", 0, 8);
+    c.tuning = read_text("TUTTI_TUNING");
+    c.cache_directory = read_text("XDG_CACHE_HOME");
+    if (c.cache_directory.empty() && environment("HOME")) c.cache_directory = read_text("HOME") + "/.cache";
     c.spin_us = read_int("TUTTI_SPIN_US", -1, 1'000'000);
     c.fault = read_text("TUTTI_FAULT");
     return c;

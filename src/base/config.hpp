@@ -30,6 +30,9 @@ struct Config {
     std::string debug_file;
     std::string socket_ifname;
     std::string secret;
+    int lanes;                    // 0: chosen by size
+    std::string tuning;           // a file's name, or "none"
+    std::string cache_directory;  // the user's; empty: there is none
     int spin_us;        // -1: chosen by whether ranks outnumber cores
     std::string fault;  // seeded faults for tests, see docs/environment.md
 };

@@ -9,6 +9,12 @@ namespace tutti {
 
 using Rank = int;
 
+/// Time of a message of b bytes: alpha_us + b * us_per_byte.
+struct Line {
+    double alpha_us;
+    double us_per_byte;
+};
+
 // Values are those of tuttiDataType_t.
 enum class DataType : std::uint8_t {
     int8,

@@ -9,23 +9,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t flat_limit = 4 * 1024;           // bytes; above, two phases move less
-constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: above, a chain shares the work
-constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
-constexpr std::size_t bruck_limit = 16 * 1024;         // all-to-all: below, messages count and not bytes
-constexpr int packing_limit = 4096;                    // ranks; above, a chunk for each of them may not fit a slot
-constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
-
-/// Bytes of a message and lanes. What is under way between all pairs, ranks^2 * slot_depth * tile * lanes, must stay in
-/// the caches: with 8 ranks, tiles of 128 KiB on 4 lanes took twice as long as these.
-struct Flight {
-    std::size_t tile;
-    int lanes;
-};
-constexpr Flight flight_of(int ranks) {
-    return ranks <= 4 ? Flight{64 * 1024, 2} : Flight{32 * 1024, 1};
-}
 
 // GPUs. Guesses, until one measures them: lines cost twice the bytes and save a flag's round trip.
 constexpr std::size_t gpu_line_limit = 16 * 1024;  // bytes of a block that go in lines
@@ -34,61 +18,38 @@ constexpr std::size_t gpu_share = 16 * 1024;
 constexpr std::size_t gpu_reference_tile = 4 * 1024 * 1024;
 static_assert(gpu_line_limit <= gpu::line_bytes);
 
-static_assert(flight_of(2).tile <= slot_bytes && flight_of(2).lanes <= collective_lanes);
-static_assert(flight_of(8).tile >= reference_bytes);
-
 }  // namespace
 
-const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
-                                  bool reproducible) {
-    if (!only.empty()) {
-        const Algorithm* wanted = find_algorithm(only);
-        const bool in_order =
-            !reproducible || !reduces(collective) || (wanted != nullptr && wanted->in_rank_order(collective));
-        if (wanted != nullptr && wanted->supports(collective) && in_order) return *wanted;
-    }
-    const char* name = "ring";
-    if (reproducible && reduces(collective)) {
-        const bool in_one_step =
-            collective == Collective::reduce || (collective == Collective::all_reduce && bytes <= flat_limit);
-        const Algorithm* in_order = find_algorithm(in_one_step ? "flat" : "direct");
-        TUTTI_ASSERT(in_order != nullptr && in_order->in_rank_order(collective));
-        return *in_order;
-    }
-    switch (collective) {
-        case Collective::all_reduce:
-            name = bytes <= flat_limit ? "flat" : ranks <= all_pairs_limit ? "direct" : "ring";
-            break;
-        case Collective::reduce_scatter:
-        case Collective::all_gather:
-            name = ranks <= all_pairs_limit ? "direct" : "ring";
-            break;
-        case Collective::broadcast:
-        case Collective::reduce:
-            name = bytes <= one_to_all_limit ? "flat" : "ring";
-            break;
-        case Collective::all_to_all:
-            name = bytes <= bruck_limit && ranks > 2 && ranks <= packing_limit ? "bruck" : "direct";
-            break;
-        case Collective::gather:
-        case Collective::scatter:
-            name = ranks <= all_pairs_limit || bytes > bruck_limit * 16 || ranks > packing_limit ? "flat" : "binomial";
-            break;
-        case Collective::barrier:
-            name = "dissemination";
-            break;
-        case Collective::send:
-        case Collective::recv:
-            name = "pair";
-            break;
-    }
-    const Algorithm* chosen = find_algorithm(name);
-    TUTTI_ASSERT(chosen != nullptr && chosen->supports(collective));
-    return *chosen;
+Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Transport& slowest) {
+    Platform p;
+    p.ranks = ranks;
+    p.rates.cores = std::max(1, cores);
+    p.rates.references = slowest.name() == "local";
+    p.line = slowest.cost();
+    p.transport = slowest.name();
+    p.cache_bytes = cache_bytes;
+    p.most_lanes = collective_lanes;
+    p.most_tile = slot_bytes;
+    p.depth = slot_depth;
+    return p;
 }
 
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks) {
-    const Flight flight = flight_of(ranks);
+Platform gpu_platform(int ranks, const GpuBudget& budget) {
+    Platform p;
+    p.ranks = ranks;
+    p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
+    p.rates.lanes_share_core = false;
+    p.rates.references = budget.by_reference;
+    p.line = {1.0, 0};
+    p.transport = "gpu";
+    p.lanes = budget.lanes;
+    p.most_lanes = budget.lanes;
+    p.most_tile = gpu::slot_bytes;
+    p.depth = 1;
+    return p;
+}
+
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight) {
     Cut c{};
     const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
     const auto parts = static_cast<std::size_t>(columns);

@@ -1,19 +1,14 @@
-// Which algorithm a call gets and how its data is cut: pure functions of what all ranks know, so all of them decide
-// alike.
+// How a call's data is cut, and what the tuner needs to know of the ranks' machine: pure functions of what all ranks
+// know, so all of them decide alike.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
-#include "algorithms/algorithms.hpp"
+#include "transport/transport.hpp"
+#include "tuner/tuner.hpp"
 
 namespace tutti {
-
-/// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the
-/// collective. reproducible: sums in rank order only, which beats `only`.
-const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
-                                  bool reproducible);
 
 struct Cut {
     std::size_t block;  // elements per column
@@ -25,15 +20,24 @@ struct Cut {
     bool in_lines = false;  // GPUs: data with flags beside it
 };
 
+/// Of ranks on the CPUs of one host. cores: that all of them together may run on.
+Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Transport& slowest);
+
+/// Sends and receives: one lane of their own.
+inline constexpr Flight pair_flight{64 * 1024, 1};
+
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
 /// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks);
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight);
 
 /// What all ranks' GPUs can bear.
 struct GpuBudget {
     int lanes = 1;              // blocks of a rank that surely run beside those of all others
     bool by_reference = false;  // every rank can reach every other one's buffers
 };
+
+/// Guesses, until a GPU has measured them.
+Platform gpu_platform(int ranks, const GpuBudget& budget);
 
 Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, const GpuBudget& budget);
 

@@ -13,21 +13,27 @@
 #include "transport/faulty.hpp"
 
 namespace tutti {
-namespace {
 
 /// What a rank tells the others when it joins.
-struct Hello {
+struct Communicator::Hello {
     Card card;
     gpu::Card gpu;
-    std::uint64_t cores[16];  // the first 1024 that it may run on
-    std::uint64_t fences;     // 1: allow_fences()
+    std::uint64_t cores[16];    // the first 1024 that it may run on
+    std::uint64_t fences;       // 1: allow_fences()
+    std::uint64_t cache_bytes;  // largest_cache()
+    std::uint64_t tuning;       // what its tuner knows, as a hash
 };
 
+namespace {
+
+template <class Hello>
 Hello make_hello(const Arena& arena, const GpuSide* gpu) {
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
     hello.fences = allow_fences();
+    hello.cache_bytes = largest_cache();
+    hello.tuning = Tuning::of_this_machine()->hash();
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -36,6 +42,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu) {
     return hello;
 }
 
+template <class Hello>
 Hello read_hello(const Session& session, Rank rank) {
     const std::span<const std::byte> card = session.card(rank);
     Hello hello;
@@ -65,7 +72,8 @@ Options Options::from(const tuttiConfig_t* given) {
                     c.transport,
                     "",
                     -1,
-                    c.reproducible};
+                    c.reproducible,
+                    c.lanes};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -91,6 +99,12 @@ Options Options::from(const tuttiConfig_t* given) {
             tutti::fail(tuttiInvalidArgument, "config.reproducible is %d; 0 or 1 was expected", known.reproducible);
         options.reproducible = known.reproducible == 1;
     }
+    if (known.lanes != TUTTI_UNDEF_INT) {
+        if (known.lanes < 1 || known.lanes > collective_lanes)
+            tutti::fail(tuttiInvalidArgument, "config.lanes is %d; a number from 1 to %d was expected", known.lanes,
+                        collective_lanes);
+        options.lanes = known.lanes;
+    }
     if (known.device != TUTTI_UNDEF_INT) {
         if (known.device < TUTTI_DEVICE_CPU)
             tutti::fail(tuttiInvalidArgument, "config.device is %d; -1 or the number of a CUDA device was expected",
@@ -108,7 +122,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     }
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
-    const Hello hello = make_hello(*arena, gpu.get());
+    const Hello hello = make_hello<Hello>(*arena, gpu.get());
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
@@ -125,7 +139,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const Hello hello = make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get());
+        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get());
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }
@@ -148,8 +162,9 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::size_t here = 0;
     std::vector<gpu::Card> gpu_cards;
     std::vector<std::uint64_t> processes;
+    std::vector<Hello> hellos;
     for (Rank r = 0; r < ranks(); ++r) {
-        const Hello hello = read_hello(*session_, r);
+        const Hello& hello = hellos.emplace_back(read_hello<Hello>(*session_, r));
         neighbourhood_.cards.push_back(hello.card);
         gpu_cards.push_back(hello.gpu);
         processes.push_back(hello.card.process);
@@ -170,14 +185,30 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                             "kind",
                             rank(), r);
     }
-    if (!options_.algorithm.empty() && find_algorithm(options_.algorithm) == nullptr) {
-        std::string names;
-        for (const Algorithm& a : algorithms()) names += (names.empty() ? "" : ", ") + std::string(a.name);
-        tutti::fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", options_.algorithm.c_str(),
-                    names.c_str());
-    }
+    make_tuner(hellos, static_cast<int>(cores.count()));
     log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
         options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+}
+
+void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
+    const auto card = [&](Rank r) -> const Card& { return hellos[static_cast<std::size_t>(r)].card; };
+    const Transport* slowest = &local_transport();
+    for (Rank r = 1; r < ranks(); ++r) {
+        const Transport& t = choose_transport(card(0), card(r), options_.transport);
+        if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
+    }
+    Platform platform = gpu_ ? gpu_platform(ranks(), gpu_->budget())
+                             : host_platform(ranks(), cores, hellos.front().cache_bytes, *slowest);
+    if (options_.lanes > 0) platform.lanes = options_.lanes;
+    std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
+    const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
+    if (const auto other = std::ranges::find_if(hellos, knows_other); other != hellos.end()) {
+        log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used",
+            static_cast<int>(other - hellos.begin()));
+        tuning = nullptr;
+    }
+    tuner_ =
+        std::make_unique<Tuner>(platform, Allowed::parse(options_.algorithm), options_.reproducible, std::move(tuning));
 }
 
 void Communicator::listen() {
@@ -238,20 +269,23 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     return {collective, root, &algorithm, std::move(execution), nullptr};
 }
 
-Communicator::Plan& Communicator::plan_for(const Operation& o) {
+Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& algorithm) {
+    for (const auto& plan : plans_)
+        if (plan->collective == o.collective && plan->root == o.root && plan->algorithm == &algorithm) return *plan;
+    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm)));
+    return *plans_.back();
+}
+
+std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
+    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
     std::size_t bytes = o.count * size_of(o.type);
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
-    const Algorithm& algorithm =
-        choose_algorithm(o.collective, bytes, ranks(), options_.algorithm, options_.reproducible);
-    const auto fits = [&](const Plan& p) {
-        return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
-    };
-    for (const auto& plan : plans_)
-        if (fits(*plan)) return *plan;
-    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm)));
-    log(Level::info, "rank %d: %s uses %s from %zu bytes on", rank(), std::string(name_of(o.collective)).c_str(),
-        std::string(algorithm.name).c_str(), bytes);
-    return *plans_.back();
+    const Candidate& chosen = tuner_->choose(o.collective, bytes);
+    if (logs(Level::info))
+        log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
+            std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
+            chosen.chunk_bytes, chosen.flight.lanes, chosen.time);
+    return {&plan_by(o, *chosen.algorithm), chosen.flight};
 }
 
 int Communicator::queue_of(const Operation& o) {
@@ -266,18 +300,19 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         s.root == o.root)
         return s;
     s = {};
-    Plan& plan = plan_for(o);
-    const Program& program = plan.program();
+    const auto [plan, flight] = plan_for(o);
+    const Program& program = plan->program();
     const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), program.columns, program.message_chunks, gpu_->budget())
-                       : cut(o.count, size_of(o.type), program.columns, program.message_chunks, ranks());
+                       : cut(o.count, size_of(o.type), program.columns, program.message_chunks, flight);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 |
-                             static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
+                             static_cast<std::uint64_t>(plan->algorithm - algorithms().data()) |
+                             static_cast<std::uint64_t>(c.lanes) << 40);
     }
-    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash};
+    s = {o.collective, o.type, o.call_op, o.root, o.count, plan, c, hash};
     return s;
 }
 

@@ -18,6 +18,7 @@
 #include "comm/turnstile.hpp"
 #include "kernels/host/executor.hpp"
 #include "transport/transport.hpp"
+#include "tuner/tuner.hpp"
 
 namespace tutti {
 
@@ -31,6 +32,7 @@ struct Options {
     std::string name;
     int device = -1;  // the rank's GPU; -1: it is on the CPU
     bool reproducible = false;
+    int lanes = 0;  // 0: as the tuner says
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);
@@ -99,6 +101,7 @@ class Communicator {
     void leave();
 
   private:
+    struct Hello;
     struct Plan {
         Collective collective;
         Rank root;
@@ -128,8 +131,10 @@ class Communicator {
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
                  const Options& options);
     void listen();
+    void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Shape& shape_of(const Operation& operation);
-    Plan& plan_for(const Operation& operation);
+    Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
+    std::pair<Plan*, Flight> plan_for(const Operation& operation);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
     Call describe(const Operation& operation);
@@ -147,6 +152,7 @@ class Communicator {
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
+    std::unique_ptr<Tuner> tuner_;
     std::vector<std::unique_ptr<Plan>> plans_;
     Shape shape_;                           // of the last operation: most are like the one before
     std::uint32_t sequence_ = 0;            // collectives begun

@@ -22,7 +22,7 @@ class Patience {
     /// trust: how long to go on with yields that do not switch; learned from wait to wait.
     Patience(bool crowded, microseconds& trust) : trust_(trust) {
         const int chosen = config().spin_us;
-        spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 200);
+        spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 20);
         yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
     }
     void reset() {

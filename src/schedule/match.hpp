@@ -33,7 +33,7 @@ struct Part {
 };
 
 /// The messages of an ordered pair of ranks are numbered in their order from `first` on.
-struct Connection {
+struct Route {
     std::uint32_t from, to;  // programs
     std::uint32_t first, messages, parts;
 };
@@ -42,7 +42,7 @@ struct Matching {
     static constexpr std::uint32_t none = UINT32_MAX;
 
     std::string error;  // empty if every send has its receive
-    std::vector<Connection> connections;
+    std::vector<Route> connections;
     std::vector<Message> messages;
     std::vector<Part> parts;
     std::vector<std::vector<std::uint32_t>> part_of;  // [program][operand]: a part, or none for slices

@@ -29,12 +29,6 @@ struct Card {
     std::int32_t version;  // TUTTI_VERSION_CODE
 };
 
-/// Time of a message of b bytes: alpha_us + b * us_per_byte.
-struct Line {
-    double alpha_us;
-    double us_per_byte;
-};
-
 /// Where a link is made from.
 struct Neighbourhood {
     std::shared_ptr<Session> session;

@@ -1,0 +1,125 @@
+#include "schedule/cost.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "schedule/simulate.hpp"
+
+namespace tutti {
+namespace {
+
+class Clock {
+  public:
+    Clock(const Rehearsal& r, const Pieces& pieces, const Rates& rates, const std::function<Line(Rank, Rank)>& line)
+        : r_(r),
+          rates_(rates),
+          bytes_(static_cast<double>(pieces.chunk_bytes)),
+          slice_extra_(pieces.buffers_cached ? 0 : rates.memory),
+          message_extra_(pieces.messages_cached ? 0 : rates.memory),
+          refers_(rates.references && pieces.chunk_bytes >= reference_bytes),
+          free_(r.programs.size()),
+          busy_(r.programs.size()),
+          arrives_(r.matching.messages.size()) {
+        for (const Route& c : r.matching.connections)
+            lines_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank));
+    }
+
+    Price run() {
+        for (const Turn turn : r_.order) take(turn);
+        price_.chain = *std::ranges::max_element(free_);
+        price_.busiest = *std::ranges::max_element(busy_);
+        for (const double b : busy_) price_.work += b;
+        return price_;
+    }
+
+  private:
+    void take(Turn turn) {
+        const Program& p = r_.programs[turn.program];
+        const Step& s = p.steps[turn.step];
+        const std::vector<std::uint32_t>& part_of = r_.matching.part_of[turn.program];
+        const bool passes = refers_ && moves_by_reference(p, s);
+        double work = rates_.step, ready = free_[turn.program];
+        const double before = ready;
+        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
+            const bool source = i < s.first + s.sources;
+            double per_byte = source ? rates_.load : rates_.store;
+            if (part_of[i] == Matching::none) {
+                per_byte += slice_extra_;
+            } else {
+                const Part& part = r_.matching.parts[part_of[i]];
+                if (part.last) work += rates_.message;
+                per_byte += message_extra_;
+                if (source) {
+                    ready = std::max(ready, arrives_[part.message]);
+                    per_byte += lines_[r_.matching.messages[part.message].connection].us_per_byte;
+                }
+            }
+            if (!passes) work += per_byte * bytes_;
+        }
+        price_.waits += ready > before;
+        const double end = ready + work;
+        free_[turn.program] = end;
+        busy_[turn.program] += work;
+        for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i)
+            if (part_of[i] != Matching::none) {
+                const std::uint32_t m = r_.matching.parts[part_of[i]].message;
+                arrives_[m] = end + lines_[r_.matching.messages[m].connection].alpha_us;
+            }
+    }
+
+    /// A slice that is only sent is read by its receivers; what is only received was stored by its sender.
+    bool moves_by_reference(const Program& p, const Step& s) const {
+        const Operand& from = p.operands[s.first];
+        const auto sinks = p.sinks(s);
+        if (s.sources != 1 || from.more) return false;
+        if (from.place == Place::peer)
+            return r_.push_safe && std::ranges::none_of(sinks, [](Operand o) { return o.place == Place::peer; });
+        return r_.pull_safe && std::ranges::all_of(sinks, [](Operand o) { return o.place == Place::peer && !o.more; });
+    }
+
+    const Rehearsal& r_;
+    const Rates& rates_;
+    const double bytes_, slice_extra_, message_extra_;
+    const bool refers_;
+    std::vector<Line> lines_;          // by connection
+    std::vector<double> free_, busy_;  // by program
+    std::vector<double> arrives_;      // by message
+    Price price_;
+};
+
+}  // namespace
+
+Rehearsal Rehearsal::of(std::vector<Program> programs) {
+    Rehearsal r;
+    r.programs = std::move(programs);
+    r.matching = match(r.programs);
+    TUTTI_ASSERT(r.matching.error.empty());
+    Run run = simulate(r.programs, r.matching, 0);
+    TUTTI_ASSERT(run.blocked.empty());
+    r.order = std::move(run.order);
+    std::vector<int> peers(r.programs.size());
+    for (const Route& c : r.matching.connections) r.most_peers = std::max(r.most_peers, ++peers[c.from]);
+    return r;
+}
+
+void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates) {
+    const int cores = std::min(ranks, rates.cores);
+    double next = price.work;
+    if (!rates.lanes_share_core) next /= lanes;
+    if (ranks > cores) {
+        next += rates.switching * price.waits / lanes;
+        price.work += rates.switching * (price.waits + ranks);
+    }
+    const double of_a_rank = rates.lanes_share_core ? price.busiest : price.busiest / lanes;
+    price.time = std::max(price.chain, price.work / cores) +
+                 (tiles - 1.0) * std::max({of_a_rank, price.chain / lanes, next / cores});
+}
+
+Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line) {
+    Price p = Clock(rehearsal, pieces, rates, line).run();
+    add_tiles(p, pieces.tiles, pieces.lanes, static_cast<int>(rehearsal.programs.size()), rates);
+    return p;
+}
+
+}  // namespace tutti

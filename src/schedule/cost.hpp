@@ -1,0 +1,69 @@
+// What a schedule costs: the alpha-beta-gamma model (R. Hockney: The communication challenge for MPP. Parallel
+// Computing 20, 1994; with the overheads of LogGP, A. Alexandrov et al., 1995) over the programs themselves. Each step
+// takes its core some time for itself, for its messages and for the bytes it loads and stores; what it sends arrives a
+// hand-over later. Played through in an order in which the steps can run, that gives the longest chain of one tile, and
+// the cores' work; further tiles follow each other as fast as the busiest of these allows.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "schedule/match.hpp"
+#include "schedule/program.hpp"
+
+namespace tutti {
+
+/// What the ranks' machine takes. Times are a core's, in microseconds.
+struct Rates {
+    double step = 0.01;                        // of a step, beside what follows
+    double message = 0.03;                     // to send a message, or to receive one
+    double load = 1 / 60e3, store = 1 / 60e3;  // of a byte of a source, of a sink, in the caches
+    double memory = 1 / 30e3;                  // on top, of a byte of a buffer that is not in the caches
+    double switching = 0.7;                    // to let another rank run, where ranks outnumber cores
+    int cores = 1 << 30;                       // that the ranks share
+    bool lanes_share_core = true;              // else each has one of its own, as on a GPU
+    bool references = false;                   // peers see each other's buffers, so large messages need no copies
+};
+
+/// All ranks' programs, who meets whom, and an order in which the steps can run: what a price depends on, sizes aside.
+struct Rehearsal {
+    std::vector<Program> programs;
+    Matching matching;
+    std::vector<Turn> order;
+    int most_peers = 0;  // to whom a rank is connected
+    bool pull_safe = false, push_safe = false;
+
+    /// Programs that verify() has proven, or would.
+    static Rehearsal of(std::vector<Program> programs);
+};
+
+/// How a collective is cut.
+struct Pieces {
+    std::size_t chunk_bytes;  // of one tile
+    std::uint32_t tiles;
+    int lanes;
+    bool buffers_cached = true;   // the buffers of all ranks are in the caches
+    bool messages_cached = true;  // and so is all that may be under way
+};
+
+/// Below, an acknowledgement costs more than a copy.
+inline constexpr std::size_t reference_bytes = 16 * 1024;
+
+/// In microseconds.
+struct Price {
+    double time = 0;     // of all tiles
+    double chain = 0;    // of one tile from its first step to its last, had each rank a core
+    double busiest = 0;  // one tile's work of the rank that has most
+    double work = 0;     // one tile's work of all ranks, switching included
+    int waits = 0;       // how often a rank has nothing to do until a message comes, in one tile, of all ranks
+};
+
+/// line: from one rank to another.
+Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line);
+
+/// How one tile's chain and work make the time of all.
+void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates);
+
+}  // namespace tutti

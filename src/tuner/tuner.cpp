@@ -1,0 +1,204 @@
+#include "tuner/tuner.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "algorithms/prove.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
+constexpr int most_peers = 31;       // of a rank; more connections cost too much memory
+constexpr std::size_t smallest_tile = 16 * 1024;
+
+std::size_t line_up(std::size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
+struct Tuner::Subject {
+    const Algorithm* algorithm;
+    Collective collective;
+    Rehearsal rehearsal;  // of all ranks; of more than rehearsed_ranks only rank 0's program, for its shape
+    bool whole;
+    ClosedForm form;
+    std::string refusal;
+    const Tuning::Curve* measured = nullptr;
+    std::vector<double> corrections;  // by point of the curve: measured over computed
+
+    const Program& shape() const { return rehearsal.programs.front(); }
+    int rows() const {
+        int rows = 1;
+        for (const Program& p : rehearsal.programs) rows = std::max({rows, p.input_rows, p.output_rows});
+        return rows;
+    }
+};
+
+Tuner::Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning)
+    : platform_(std::move(platform)),
+      allowed_(std::move(allowed)),
+      reproducible_(reproducible),
+      tuning_(std::move(tuning)) {}
+
+Tuner::~Tuner() = default;
+
+bool Tuner::in_order(const Algorithm& a, Collective collective) const {
+    return !reproducible_ || !reduces(collective) || a.in_rank_order(collective);
+}
+
+std::string Tuner::refusal(const Subject& s, Collective collective) const {
+    if (!in_order(*s.algorithm, collective)) return "it does not add in rank order";
+    const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
+    if (const std::size_t most = platform_.most_tile / 64; packed > most)
+        return text("it packs %zu chunks into a message, which has room for %zu", packed, most);
+    return {};
+}
+
+std::vector<Tuner::Subject>& Tuner::subjects(Collective collective) {
+    const auto known = subjects_.find(collective);
+    if (known != subjects_.end()) return known->second;
+    std::vector<Subject>& all = subjects_[collective];
+    const int ranks = platform_.ranks;
+    // A list of which nothing is left does not hold.
+    const bool a_list_holds = std::ranges::any_of(algorithms(), [&](const Algorithm& a) {
+        return a.supports(collective) && in_order(a, collective) && allowed_.allows(collective, a.name);
+    });
+    for (const Algorithm& a : algorithms()) {
+        if (!a.supports(collective)) continue;
+        const bool whole = ranks <= rehearsed_ranks;
+        Subject s{&a, collective, {}, whole, a.closed_form(collective, ranks), {}, nullptr, {}};
+        s.rehearsal.programs = programs_of(a, collective, 0, ranks, 0);
+        s.refusal = refusal(s, collective);
+        if (s.refusal.empty() && a_list_holds && !allowed_.allows(collective, a.name))
+            s.refusal = "it is not among those allowed: " + allowed_.text();
+        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(a, collective, ranks, 0));
+        if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
+        s.rehearsal.pull_safe = a.pull_safe;
+        s.rehearsal.push_safe = a.push_safe;
+        all.push_back(std::move(s));
+    }
+    // Where only those remain that connect all with all, that is what is wanted.
+    const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= most_peers; };
+    if (std::ranges::any_of(all, frugal))
+        for (Subject& s : all)
+            if (s.refusal.empty() && !frugal(s))
+                s.refusal =
+                    text("it connects a rank with %d others, which costs too much memory", s.rehearsal.most_peers);
+    for (Subject& s : all) {
+        if (!s.refusal.empty() || !tuning_) continue;
+        s.measured = tuning_->find(collective, s.algorithm->name, platform_.transport, ranks);
+        if (s.measured != nullptr)
+            for (const Tuning::Point& p : *s.measured) s.corrections.push_back(p.time / weigh(s, p.bytes).time);
+    }
+    return all;
+}
+
+/// The price of `bytes` cut in one way.
+Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight) const {
+    const Program& p = s.shape();
+    const auto packed = static_cast<std::size_t>(p.message_chunks), columns = static_cast<std::size_t>(p.columns);
+    const std::size_t row = (bytes + static_cast<std::size_t>(s.rows()) - 1) / static_cast<std::size_t>(s.rows());
+    const std::size_t block = bytes == 0 ? 0 : columns == 1 ? row : line_up((row + columns - 1) / columns);
+    const std::size_t room = platform_.most_tile / packed / 64 * 64;
+    const auto ranks = static_cast<std::size_t>(platform_.ranks);
+    Candidate c;
+    c.algorithm = s.algorithm;
+    c.flight = flight;
+    c.chunk_bytes = std::min({block, flight.tile, room});
+    c.tiles = block == 0 ? 1 : static_cast<std::uint32_t>((block + c.chunk_bytes - 1) / c.chunk_bytes);
+    Pieces pieces{c.chunk_bytes, c.tiles, std::min(flight.lanes, static_cast<int>(c.tiles))};
+    c.flight.lanes = pieces.lanes;
+    pieces.buffers_cached = 2 * ranks * bytes <= platform_.cache_bytes;
+    if (!s.whole) {
+        c.closed_form = true;
+        const auto moved = static_cast<double>(s.form.busiest_rank);
+        const double messages = std::max(moved / static_cast<double>(packed), static_cast<double>(s.form.rounds));
+        const Rates& r = platform_.rates;
+        const double per_byte =
+            2 * (r.load + r.store) + platform_.line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
+        c.price.busiest = messages * (r.step + 2 * r.message) + moved * static_cast<double>(c.chunk_bytes) * per_byte;
+        c.price.chain = c.price.busiest + s.form.rounds * platform_.line.alpha_us;
+        c.price.work = c.price.busiest * platform_.ranks;
+        c.price.waits = s.form.rounds * platform_.ranks;
+        add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
+    } else {
+        const std::size_t under_way = s.rehearsal.matching.connections.size() * c.chunk_bytes * packed *
+                                      std::min<std::size_t>(static_cast<std::size_t>(platform_.depth), c.tiles) *
+                                      static_cast<std::size_t>(pieces.lanes);
+        pieces.messages_cached = under_way <= platform_.cache_bytes / 4;
+        c.price = price(s.rehearsal, pieces, platform_.rates, [&](Rank, Rank) { return platform_.line; });
+    }
+    c.time = c.price.time;
+    return c;
+}
+
+/// The best way to cut `bytes`, by computation alone.
+Candidate Tuner::weigh(const Subject& s, std::size_t bytes) const {
+    Candidate best;
+    const int forced = platform_.lanes;
+    for (std::size_t tile = smallest_tile; tile <= platform_.most_tile; tile *= 2) {
+        for (int lanes = forced > 0 ? forced : 1; lanes <= (forced > 0 ? forced : platform_.most_lanes); lanes *= 2) {
+            Candidate c = cut(s, bytes, {tile, lanes});
+            if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
+            if (best.tiles <= static_cast<std::uint32_t>(lanes)) break;  // more lanes would be idle
+        }
+        if (best.tiles == 1 && best.flight.tile < tile) break;
+    }
+    return best;
+}
+
+Candidate Tuner::judge(const Subject& s, std::size_t bytes) const {
+    Candidate c;
+    if (s.refusal.empty()) c = weigh(s, bytes);
+    c.algorithm = s.algorithm;
+    c.refusal = s.refusal;
+    if (s.corrections.empty()) return c;
+    const Tuning::Curve& curve = *s.measured;
+    const auto after =
+        static_cast<std::size_t>(std::ranges::lower_bound(curve, bytes, {}, &Tuning::Point::bytes) - curve.begin());
+    if (after == 0) {
+        c.correction = s.corrections.front();
+    } else if (after == curve.size()) {
+        c.correction = s.corrections.back();
+    } else {
+        // By powers of two, in plain arithmetic: the same on every host.
+        const double below = std::bit_width(curve[after - 1].bytes), above = std::bit_width(curve[after].bytes);
+        const double share = above > below ? (std::bit_width(bytes) - below) / (above - below) : 1;
+        c.correction = s.corrections[after - 1] * (1 - share) + s.corrections[after] * share;
+    }
+    c.time *= c.correction;
+    return c;
+}
+
+// Buffers of MemAlloc pass by reference, which the price does not know of and saves half of the time: an algorithm that
+// lets them is not given up for a small gain.
+double Tuner::rank_of(const Candidate& c) const {
+    const bool refers = c.algorithm->pull_safe && c.algorithm->push_safe;
+    return refers || c.chunk_bytes < reference_bytes || platform_.rates.references ? c.time : c.time * 1.1;
+}
+
+std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t bytes) {
+    std::vector<Candidate> all;
+    for (const Subject& s : subjects(collective)) all.push_back(judge(s, bytes));
+    std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
+        if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
+        return rank_of(a) < rank_of(b);
+    });
+    return all;
+}
+
+const Candidate& Tuner::choose(Collective collective, std::size_t bytes) {
+    const int power = std::bit_width(bytes);
+    const auto known = decided_.find({collective, power});
+    if (known != decided_.end()) return known->second;
+    std::vector<Candidate> all = candidates(collective, power == 0 ? 0 : std::size_t{1} << (power - 1));
+    if (all.empty() || !all.front().refusal.empty())
+        fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(collective)).c_str(),
+             platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());
+    return decided_.emplace(std::pair(collective, power), std::move(all.front())).first->second;
+}
+
+}  // namespace tutti

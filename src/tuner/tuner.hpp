@@ -1,0 +1,83 @@
+// Which algorithm a call gets, and in tiles of which size on how many lanes its data goes: the cheapest by the cost
+// model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, where it has. A decision is a
+// function of what all ranks know, so all of them decide alike, without a word.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithms.hpp"
+#include "schedule/cost.hpp"
+#include "tuner/allowed.hpp"
+#include "tuner/tuning.hpp"
+
+namespace tutti {
+
+/// Where a communicator's ranks run, as all of them see it.
+struct Platform {
+    int ranks = 1;
+    Rates rates;
+    Line line{0.1, 0};              // of the slowest transport among them
+    std::string transport = "shm";  // its name, for what was measured
+    std::size_t cache_bytes = 32 << 20;
+    int lanes = 0;  // 0: as the model says
+    int most_lanes = 1;
+    std::size_t most_tile = 0;  // bytes
+    int depth = 1;              // messages of that size under way in a lane
+};
+
+/// How large data is cut.
+struct Flight {
+    std::size_t tile = 0;  // bytes
+    int lanes = 1;
+};
+
+struct Candidate {
+    const Algorithm* algorithm = nullptr;
+    std::string refusal;  // why it is out of the question; what follows is valid if it is empty
+    Flight flight;
+    std::size_t chunk_bytes = 0;
+    std::uint32_t tiles = 1;
+    Price price;
+    double correction = 1;  // measured over computed
+    double time = 0;        // in microseconds: the price's, corrected
+    bool closed_form = false;
+};
+
+class Tuner {
+  public:
+    /// allowed, tuning: the same on all ranks.
+    Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning);
+    ~Tuner();
+
+    /// bytes: of the larger one of a rank's buffers. Sizes from one power of two to the next are decided alike. Valid
+    /// as long as the tuner.
+    const Candidate& choose(Collective collective, std::size_t bytes);
+
+    /// All that support the collective, the best first; those that are out of the question last.
+    std::vector<Candidate> candidates(Collective collective, std::size_t bytes);
+
+    const Platform& platform() const { return platform_; }
+
+  private:
+    struct Subject;  // an algorithm for one collective, rehearsed
+    std::vector<Subject>& subjects(Collective collective);
+    Candidate judge(const Subject& subject, std::size_t bytes) const;
+    Candidate weigh(const Subject& subject, std::size_t bytes) const;
+    Candidate cut(const Subject& subject, std::size_t bytes, Flight flight) const;
+    bool in_order(const Algorithm& algorithm, Collective collective) const;
+    std::string refusal(const Subject& subject, Collective collective) const;
+    double rank_of(const Candidate& candidate) const;
+
+    const Platform platform_;
+    const Allowed allowed_;
+    const bool reproducible_;
+    const std::shared_ptr<const Tuning> tuning_;
+    std::map<Collective, std::vector<Subject>> subjects_;
+    std::map<std::pair<Collective, int>, Candidate> decided_;  // by collective and power of two
+};
+
+}  // namespace tutti

@@ -1,0 +1,185 @@
+#include "tuner/tuning.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "base/os.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+
+constexpr int format_version = 1;
+constexpr std::size_t file_limit = 16 << 20;
+
+std::optional<Collective> collective_named(const std::string& name) {
+    for (int c = 0; c < collectives; ++c)
+        if (name_of(static_cast<Collective>(c)) == name) return static_cast<Collective>(c);
+    return std::nullopt;
+}
+
+std::uint64_t fnv(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return hash;
+}
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) fail(tuttiSystemError, "%s can't be opened", path.c_str());
+    std::string content(file_limit + 1, '\0');
+    file.read(content.data(), static_cast<std::streamsize>(content.size()));
+    content.resize(static_cast<std::size_t>(file.gcount()));
+    if (content.size() > file_limit) fail(tuttiInvalidUsage, "it has more than %zu MiB", file_limit >> 20);
+    return content;
+}
+
+std::string processor() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+    return "unknown processor";
+}
+
+}  // namespace
+
+std::size_t largest_cache() {
+    std::size_t largest = 0;  // as the kernel says: the processor itself may tell of more than a virtual machine has
+    for (int index = 0; index < 8; ++index) {
+        std::ifstream file(text("/sys/devices/system/cpu/cpu0/cache/index%d/size", index));
+        std::size_t size = 0;
+        char unit = 0;
+        if (file >> size >> unit && unit == 'K') largest = std::max(largest, size << 10);
+    }
+    return largest > 0 ? largest : 32 << 20;
+}
+
+std::string machine_name() {
+    return text("%s, %ld cores, %zu KiB cache", processor().c_str(), sysconf(_SC_NPROCESSORS_ONLN),
+                largest_cache() / 1024);
+}
+
+void Tuning::add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks,
+                 Point point) {
+    Curve& curve = curves_[{collective, algorithm, transport, ranks}];
+    const auto at = std::ranges::lower_bound(curve, point.bytes, {}, &Point::bytes);
+    if (at != curve.end() && at->bytes == point.bytes)
+        *at = point;
+    else
+        curve.insert(at, point);
+}
+
+const Tuning::Curve* Tuning::find(Collective collective, std::string_view algorithm, std::string_view transport,
+                                  int ranks) const {
+    const auto found = curves_.find({collective, std::string(algorithm), std::string(transport), ranks});
+    return found == curves_.end() ? nullptr : &found->second;
+}
+
+std::uint64_t Tuning::hash() const {
+    return empty() ? 0 : fnv(to_json());
+}
+
+std::string Tuning::to_json() const {
+    json root = {{"format", "tutti-tuning"}, {"version", format_version}, {"machine", machine_name()}};
+    json& measured = root["measured"] = json::array();
+    for (const auto& [key, curve] : curves_) {
+        const auto& [collective, algorithm, transport, ranks] = key;
+        json points = json::array();
+        for (const Point& p : curve) points.push_back({p.bytes, p.time});
+        measured.push_back({{"op", name_of(collective)},
+                            {"algorithm", algorithm},
+                            {"transport", transport},
+                            {"ranks", ranks},
+                            {"microseconds", std::move(points)}});
+    }
+    std::string all = root.dump();
+    for (std::size_t at = 0; (at = all.find("{\"algorithm\"", at)) != std::string::npos; at += 2) all.insert(at, "\n");
+    return all + "\n";
+}
+
+Tuning Tuning::from_json(const std::string& content) try {
+    const json root = json::parse(content);
+    if (root.at("format") != "tutti-tuning") fail(tuttiInvalidUsage, "it is no file of tutti-tune");
+    if (root.at("version") != format_version)
+        fail(tuttiInvalidUsage, "its format is version %s, this is version %d", root.at("version").dump().c_str(),
+             format_version);
+    if (root.at("machine") != machine_name())
+        fail(tuttiInvalidUsage, "it was measured on another machine: %s", root.at("machine").dump().c_str());
+    Tuning tuning;
+    for (const json& entry : root.at("measured")) {
+        const auto collective = collective_named(entry.at("op").get<std::string>());
+        const int ranks = entry.at("ranks").get<int>();
+        if (!collective || ranks < 1)
+            fail(tuttiInvalidUsage, "it has an entry of no collective: %s", entry.dump().c_str());
+        for (const json& point : entry.at("microseconds")) {
+            const auto time = point.at(1).get<double>();
+            if (!(time > 0) || !std::isfinite(time) || !point.at(0).is_number_unsigned())
+                fail(tuttiInvalidUsage, "%s is no number of bytes and a time", point.dump().c_str());
+            tuning.add(*collective, entry.at("algorithm").get<std::string>(), entry.at("transport").get<std::string>(),
+                       ranks, {point.at(0).get<std::size_t>(), time});
+        }
+    }
+    return tuning;
+} catch (const json::exception& error) {
+    fail(tuttiInvalidUsage, "%s", error.what());
+}
+
+Tuning Tuning::read(const std::string& path) {
+    return from_json(read_file(path));
+}
+
+std::string Tuning::default_path() {
+    if (config().tuning == "none") return "";
+    if (!config().tuning.empty()) return config().tuning;
+    if (config().cache_directory.empty()) return "";
+    return config().cache_directory +
+           text("/tutti/tuning-%016llx.json", static_cast<unsigned long long>(fnv(machine_name())));
+}
+
+void Tuning::write(const std::string& path) const {
+    const std::filesystem::path target(path);
+    std::error_code ignored;  // what matters fails below
+    if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), ignored);
+    const std::string draft = path + text(".%d", getpid());
+    const Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file) fail_errno("%s can't be written", draft.c_str());
+    const std::string content = to_json();
+    const bool written = ::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()) &&
+                         fsync(file.get()) == 0 && rename(draft.c_str(), path.c_str()) == 0;
+    if (written) return;
+    const int error = errno;
+    unlink(draft.c_str());
+    errno = error;
+    fail_errno("%s can't be written", path.c_str());
+}
+
+std::shared_ptr<const Tuning> Tuning::of_this_machine() {
+    static const std::shared_ptr<const Tuning> instance = [] {
+        const std::string path = default_path();
+        auto tuning = std::make_shared<Tuning>();
+        if (path.empty() || access(path.c_str(), F_OK) != 0) return tuning;
+        try {
+            *tuning = read(path);
+            log(Level::info, "tuned by %s", path.c_str());
+        } catch (const Error& error) {
+            log(Level::warn, "%s is ignored: %s. tutti-tune writes a new one", path.c_str(), error.what());
+        }
+        return tuning;
+    }();
+    return instance;
+}
+
+}  // namespace tutti

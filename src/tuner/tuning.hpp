@@ -1,0 +1,65 @@
+// What `tutti-tune` has measured on a machine, and where that is kept: a JSON file in the user's cache directory, one
+// for each kind of machine, replaced at once or not at all. Nothing needs it. What can't be read is ignored, with a
+// warning.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/types.hpp"
+
+namespace tutti {
+
+class Tuning {
+  public:
+    struct Point {
+        std::size_t bytes;
+        double time;  // in microseconds
+
+        friend bool operator==(const Point&, const Point&) = default;
+    };
+    /// Measured times of one algorithm, by ascending bytes.
+    using Curve = std::vector<Point>;
+
+    void add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks, Point point);
+
+    /// nullptr: it was not measured.
+    const Curve* find(Collective collective, std::string_view algorithm, std::string_view transport, int ranks) const;
+
+    bool empty() const { return curves_.empty(); }
+
+    /// Of all that is in it; 0 if nothing is.
+    std::uint64_t hash() const;
+
+    std::string to_json() const;
+    /// Throws tuttiInvalidUsage that says what is wrong: no JSON, another version, another machine, a value out of
+    /// range.
+    static Tuning from_json(const std::string& json);
+
+    /// What TUTTI_TUNING names, read once; empty if there is no such file, or none that can be read.
+    static std::shared_ptr<const Tuning> of_this_machine();
+
+    /// TUTTI_TUNING, or a name made of machine() in the user's cache directory. Empty: TUTTI_TUNING=none, or no home.
+    static std::string default_path();
+
+    /// Replaces the file in one step; makes its directory. Throws tuttiSystemError.
+    void write(const std::string& path) const;
+    static Tuning read(const std::string& path);
+
+  private:
+    using Key = std::tuple<Collective, std::string, std::string, int>;
+    std::map<Key, Curve> curves_;
+};
+
+/// This kind of machine: processor, cores, caches, version of the file's format. What was measured on another says
+/// nothing.
+std::string machine_name();
+
+/// Bytes of the largest cache; 32 MiB where the system does not say.
+std::size_t largest_cache();
+
+}  // namespace tutti

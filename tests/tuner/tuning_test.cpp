@@ -1,0 +1,110 @@
+#include "tuner/tuning.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "base/result.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+
+namespace {
+
+Tuning some() {
+    Tuning t;
+    t.add(Collective::all_reduce, "ring", "shm", 4, {1024, 3.5});
+    t.add(Collective::all_reduce, "ring", "shm", 4, {8, 1.25});
+    t.add(Collective::broadcast, "flat", "local", 2, {8, 0.5});
+    return t;
+}
+
+std::string refusal(const std::string& json) {
+    try {
+        Tuning::from_json(json);
+    } catch (const Error& e) {
+        CHECK(e.code() == tuttiInvalidUsage);
+        return e.what();
+    }
+    return "";
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+    const std::size_t at = text.find(what);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, what.size(), by);
+}
+
+}  // namespace
+
+TEST_CASE("measurements are found by what was measured, in ascending order, the last one counts") {
+    Tuning t = some();
+    const Tuning::Curve* curve = t.find(Collective::all_reduce, "ring", "shm", 4);
+    REQUIRE(curve != nullptr);
+    CHECK(*curve == Tuning::Curve{{8, 1.25}, {1024, 3.5}});
+    t.add(Collective::all_reduce, "ring", "shm", 4, {8, 2});
+    CHECK(t.find(Collective::all_reduce, "ring", "shm", 4)->front().time == 2);
+    CHECK(t.find(Collective::all_reduce, "ring", "shm", 5) == nullptr);
+    CHECK(t.find(Collective::all_reduce, "ring", "local", 4) == nullptr);
+    CHECK(t.find(Collective::reduce, "ring", "shm", 4) == nullptr);
+}
+
+TEST_CASE("a file reads back equal, and only its owner can read it") {
+    char directory[] = "/tmp/tutti-tuning-XXXXXX";
+    REQUIRE(mkdtemp(directory) != nullptr);
+    const std::string path = std::string(directory) + "/deep/er/tuning.json";
+    some().write(path);
+    const Tuning back = Tuning::read(path);
+    CHECK(back.hash() == some().hash());
+    CHECK(back.hash() != Tuning().hash());
+    CHECK(back.to_json() == some().to_json());
+    struct stat info {};
+    REQUIRE(stat(path.c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777) == 0600);
+    // Replaced as a whole: nothing else is left in the directory.
+    Tuning().write(path);
+    CHECK(Tuning::read(path).empty());
+    int files = 0;
+    for ([[maybe_unused]] const auto& f : std::filesystem::directory_iterator(std::string(directory) + "/deep/er"))
+        ++files;
+    CHECK(files == 1);
+    std::filesystem::remove_all(directory);
+    CHECK_THROWS_AS(some().write("/proc/no/tuning.json"), Error);
+    CHECK_THROWS_AS(Tuning::read("/no/such/file"), Error);
+}
+
+TEST_CASE("files that are stale, foreign or broken are refused with the reason") {
+    const std::string good = some().to_json();
+    CHECK(refusal(good) == "");
+    CHECK(refusal(replaced(good, "\"version\":1", "\"version\":7")).find("version 7") != std::string::npos);
+    CHECK(refusal(replaced(good, machine_name(), "a toaster")).find("toaster") != std::string::npos);
+    CHECK(refusal(replaced(good, "tutti-tuning", "tutti")).find("tutti-tune") != std::string::npos);
+    CHECK(refusal(replaced(good, "all_reduce", "all_redcue")).find("all_redcue") != std::string::npos);
+    CHECK(refusal(replaced(good, "1.25", "-1.25")).find("-1.25") != std::string::npos);
+    CHECK(refusal(replaced(good, "\"ranks\":4", "\"ranks\":-4")) != "");
+    CHECK(refusal(good.substr(0, good.size() / 2)).find("parse error") != std::string::npos);
+    CHECK(refusal("") != "");
+    CHECK(refusal("[]") != "");
+}
+
+TEST_CASE("whatever a file holds, reading it ends in measurements or in an error") {
+    const std::string good = some().to_json();
+    const unsigned seed = 20261121;
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    int refused = 0;
+    for (int i = 0; i < 3000; ++i) {
+        std::string bad = good;
+        for (unsigned k = random() % 3 + 1; k > 0; --k) bad[random() % bad.size()] = static_cast<char>(random());
+        try {
+            Tuning::from_json(bad);
+        } catch (const Error&) {
+            ++refused;
+        }
+    }
+    CHECK(refused > 1000);
+}
