@@ -87,7 +87,7 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-I,--per_iter_timing", o.per_iteration, "append min, max, p99, variation of the iterations (0)");
     app.add_option("-K,--per_iter_skip", o.skip_iterations, "first iterations that -I leaves out (0)")
         ->check(not_negative);
-    app.add_option("-R,--local_register", t.registration, "1 or 2: the same as --memory mapped (0)");
+    app.add_option("-R,--local_register", t.registration, "1 or 2: register the buffers; --memory registered");
     app.add_option("-u,--unalign", o.unalign, "start the buffers so many elements past alignment (0)")
         ->check(CLI::Range(0, 4096));
     app.add_option("-M,--memory_report", o.memory_report, "print the processes' memory at the end (0)");
@@ -103,7 +103,7 @@ void add_own_options(CLI::App& app, Options& o, Texts& t) {
     app.add_flag("--checksum", o.checksum, "print one checksum of all results on random data");
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
     app.add_option("--device", t.device, "cpu, cuda (cpu)");
-    app.add_option("--memory", t.memory, "private: malloc; mapped: tuttiMemAlloc, peers can map it (private)");
+    app.add_option("--memory", t.memory, "private: malloc (default); mapped: tuttiMemAlloc; registered");
     app.add_flag("--error", o.error, "append each row's largest error against fp64, on random data");
     app.add_option("--min_bw", o.min_bandwidth, "fail (7) if the mean bus bandwidth is below 0.9 of this");
 }
@@ -146,13 +146,10 @@ void interpret(Options& o, const Texts& t) {
     if (t.device_api != 0) throw Invalid("--device_implementation", "CPU ranks have no device kernels");
     if (t.cta_policy != 0) o.notes.push_back("-x ignored: CPU ranks have no CTAs");
     if (t.device_ctas != 0) o.notes.push_back("-V ignored: CPU ranks have no CTAs");
-    if (t.memory != "private" && t.memory != "mapped")
-        throw Invalid("--memory", "unknown kind '" + t.memory + "'; known: private mapped");
+    if (t.memory != "private" && t.memory != "mapped" && t.memory != "registered")
+        throw Invalid("--memory", "unknown kind '" + t.memory + "'; known: private mapped registered");
     o.mapped = t.memory == "mapped";
-    if (in_range("--local_register", t.registration, 2, "") != 0) {
-        o.mapped = true;
-        o.notes.push_back("-R taken as --memory mapped: buffers of tuttiMemAlloc");
-    }
+    o.registered = t.memory == "registered" || in_range("--local_register", t.registration, 2, "") != 0;
     if (o.blocking && o.null_stream)
         o.notes.push_back("-z 1 adds a barrier only: on the null stream every operation has finished when it returns");
     if (t.device != "cpu" && t.device != "cuda")

@@ -51,6 +51,7 @@ struct Options {
     int unalign = 0;  // elements
     double min_bandwidth = -1;
     bool mapped = false;
+    bool registered = false;
     int devices = 0;  // CUDA devices to use in turn; 0: CPU ranks
     int graphs = 0;   // replays of a graph of all iterations; 0: no graph
     bool error = false;

@@ -42,12 +42,25 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
             stream = cuda::make_stream(device);
         else if (!options.null_stream)
             expect(tuttiStreamCreate(&stream), comm, rank);
-        members_.push_back({rank++, device, comm, stream, tuttiSum, Buffer(bytes, options.mapped, device),
-                            Buffer(bytes, options.mapped, device)});
+        members_.push_back({rank++,
+                            device,
+                            comm,
+                            stream,
+                            tuttiSum,
+                            Buffer(bytes, options.mapped, device),
+                            Buffer(bytes, options.mapped, device),
+                            {}});
+        if (!options.registered) continue;
+        Member& member = members_.back();
+        for (Buffer* buffer : {&member.send, &member.receive})
+            expect(tuttiCommRegister(comm, buffer->data(), buffer->size(), &member.registrations.emplace_back()), comm,
+                   member.rank);
     }
 }
 
 Worker::~Worker() {
+    for (const Member& member : members_)
+        for (void* registration : member.registrations) tuttiCommDeregister(member.comm, registration);
     for (const Member* member : streams())
         if (member->device >= 0)
             cuda::destroy_stream(member->device, member->stream);

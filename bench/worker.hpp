@@ -34,6 +34,7 @@ class Worker {
         tuttiRedOp_t op;
         Buffer send;
         Buffer receive;
+        std::vector<void*> registrations;  // of tuttiCommRegister
     };
 
     /// What a row's messages look like.

@@ -211,6 +211,15 @@ TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
 TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 
+/* Makes memory of the caller's own mappable in the same way, from its first whole page to its last: pages that can be
+ * shared take the place of the private ones, with their content, so nobody (no thread, no operation under way) may use
+ * the range during the call, and a process forked later shares it. malloc'd buffers, large arrays, private anonymous
+ * maps; not stacks, files, shared memory. Deregister, under the same contract, before the memory is freed: private
+ * pages return. Registering parts of a registered range again is counted. Worth it for large buffers that are used
+ * often. *handle is for tuttiCommDeregister. Communicators on GPUs: without effect. */
+TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
+TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);
+
 /* ------------------------------------------------------------------------------------------------------- streams */
 
 /* An in-order queue with a worker thread, for CPU communicators. Destroy waits for what was enqueued. Synchronize

@@ -269,6 +269,24 @@ tuttiResult_t tuttiMemFree(void* ptr) {
     });
 }
 
+tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle) {
+    return guarded([&] {
+        if (handle == nullptr) fail(tuttiInvalidArgument, "tuttiCommRegister: handle is NULL");
+        if (buff == nullptr && size > 0) fail(tuttiInvalidArgument, "tuttiCommRegister: buff is NULL");
+        if (size > SIZE_MAX - reinterpret_cast<std::uintptr_t>(buff))
+            fail(tuttiInvalidArgument, "tuttiCommRegister: %zu bytes at %p go beyond the address space", size, buff);
+        const bool on_gpu = communicator(comm)->gpu() != nullptr;
+        *handle = register_memory(on_gpu ? nullptr : buff, on_gpu ? 0 : size);
+    });
+}
+
+tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle) {
+    return guarded([&] {
+        communicator(comm);
+        deregister_memory(handle);
+    });
+}
+
 tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
     return guarded([&] {
         if (stream == nullptr) fail(tuttiInvalidArgument, "tuttiStreamCreate: stream is NULL");

@@ -2,21 +2,35 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/result.hpp"
 
 namespace tutti {
 namespace {
 
+/// What a user of tuttiCommRegister holds.
+struct Registration {
+    std::shared_ptr<Region> region;  // none: there was nothing to do
+};
+
 struct Table {
     std::shared_mutex mutex;
+    std::set<Registration*> registrations;
     std::map<const std::byte*, std::shared_ptr<Region>> by_base;
     std::atomic<std::size_t> living{0};
     std::atomic<std::uint64_t> freed{0};
@@ -28,18 +42,93 @@ Table& table() {
     return *instance;
 }
 
+const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+
+/// One line of /proc/self/maps.
+struct Area {
+    std::uintptr_t begin = 0, end = 0;
+    std::string rights, offset, device, path;
+    unsigned long long inode = 0;
+};
+
+/// The areas that overlap [begin, end), in their order.
+std::vector<Area> areas_of(std::uintptr_t begin, std::uintptr_t end) {
+    std::vector<Area> areas;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        std::istringstream words(line);
+        Area a;
+        char dash;
+        words >> std::hex >> a.begin >> dash >> a.end >> a.rights >> a.offset >> a.device >> std::dec >> a.inode;
+        std::getline(words >> std::ws, a.path);
+        if (a.begin < end && a.end > begin) areas.push_back(a);
+    }
+    return areas;
+}
+
+void check_private(std::uintptr_t begin, std::uintptr_t end) {
+    std::uintptr_t seen = begin;
+    for (const Area& a : areas_of(begin, end)) {
+        if (a.begin > seen) break;
+        const bool ours = a.rights == "rw-p" && a.inode == 0 && !a.path.starts_with("[stack");
+        if (!ours)
+            fail(tuttiInvalidArgument, "%#llx, inside the buffer, is %s%s%s: only private memory can be registered",
+                 static_cast<unsigned long long>(std::max(a.begin, begin)), a.rights.c_str(), a.path.empty() ? "" : " ",
+                 a.path.c_str());
+        seen = a.end;
+    }
+    if (seen < end)
+        fail(tuttiInvalidArgument, "there is no memory at %#llx, inside the buffer",
+             static_cast<unsigned long long>(seen));
+}
+
+/// Memory at `from` moves over what is at `to`, at once.
+void move_over(void* from, void* to, std::size_t size) {
+    if (mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to) return;
+    const int error = errno;
+    munmap(from, size);
+    errno = error;
+    fail_errno("remapping %zu bytes failed", size);
+}
+
 }  // namespace
 
-Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)) {
-    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (size > SIZE_MAX / 2) fail(tuttiInvalidArgument, "cannot allocate %zu bytes", size);
-    const std::size_t rounded = size == 0 ? page : (size + page - 1) / page * page;
-    fd_ = make_memfd("tutti-memory", rounded);
-    mapping_ = Mapping::of(fd_);
-    madvise(mapping_.base(), rounded, MADV_HUGEPAGE);  // a wish; fails where huge pages are off
+void Region::make(std::size_t size) {
+    size_ = size;
+    fd_ = make_memfd("tutti-memory", size);
     // Reserved now, so that memory which is not there is an error here and not a SIGBUS later.
-    if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(rounded)) != 0)
-        fail_errno("allocating %zu bytes of shareable memory failed", rounded);
+    if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0)
+        fail_errno("allocating %zu bytes of shareable memory failed", size);
+}
+
+Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)) {
+    if (size > SIZE_MAX / 2) fail(tuttiInvalidArgument, "cannot allocate %zu bytes", size);
+    make(size == 0 ? page : (size + page - 1) / page * page);
+    mapping_ = Mapping::of(fd_);
+    base_ = mapping_.base();
+    madvise(base_, size_, MADV_HUGEPAGE);  // a wish; fails where huge pages are off
+}
+
+Region::Region(std::byte* begin, std::size_t size) : id_(table().next_id.fetch_add(1)), base_(begin) {
+    make(size);
+    void* draft = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (draft == MAP_FAILED) fail_errno("mapping %zu bytes of shared memory failed", size);
+    std::memcpy(draft, begin, size);
+    move_over(draft, begin, size);
+}
+
+void Region::give_back() {
+    struct stat info {};
+    const auto begin = reinterpret_cast<std::uintptr_t>(base_);
+    const std::vector<Area> areas = areas_of(begin, begin + size_);
+    // Who freed the memory without a word must not lose what lies there now.
+    if (fstat(fd_.get(), &info) != 0 || areas.size() != 1 || areas[0].inode != info.st_ino || areas[0].begin > begin ||
+        areas[0].end < begin + size_)
+        fail(tuttiInvalidUsage, "the buffer at %p was unmapped before it was deregistered", static_cast<void*>(base_));
+    void* draft = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (draft == MAP_FAILED) fail_errno("allocating %zu bytes failed", size_);
+    std::memcpy(draft, base_, size_);
+    move_over(draft, base_, size_);
 }
 
 Region::~Region() {
@@ -59,7 +148,7 @@ void free_region(void* pointer) {
     std::shared_ptr<Region> last;
     std::unique_lock lock(table().mutex);
     auto found = table().by_base.find(static_cast<const std::byte*>(pointer));
-    if (found == table().by_base.end())
+    if (found == table().by_base.end() || found->second->registered > 0)
         fail(tuttiInvalidArgument,
              "tuttiMemFree: %p is not the start of memory from tuttiMemAlloc, or was freed before", pointer);
     last = std::move(found->second);
@@ -67,6 +156,54 @@ void free_region(void* pointer) {
     table().living.fetch_sub(1);
     table().freed.fetch_add(1);
     lock.unlock();
+}
+
+void* register_memory(void* pointer, std::size_t size) {
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    const std::uintptr_t begin = (at + page - 1) / page * page, end = (at + size) / page * page;
+    auto registration = std::make_unique<Registration>();
+    std::unique_lock lock(table().mutex);
+    if (begin < end) {
+        auto* const first = reinterpret_cast<std::byte*>(begin);
+        std::shared_ptr<Region> region;
+        for (const auto& [base, r] : table().by_base) {
+            if (base >= first + (end - begin) || base + r->size() <= first) continue;
+            if (base > first || base + r->size() < first + (end - begin))
+                fail(tuttiInvalidArgument,
+                     "the buffer overlaps one of %zu bytes at %p that is registered, or of tuttiMemAlloc", r->size(),
+                     static_cast<const void*>(base));
+            region = r;
+        }
+        if (!region) {
+            check_private(begin, end);
+            region = std::make_shared<Region>(first, end - begin);
+            table().by_base[first] = region;
+            table().living.fetch_add(1);
+            region->registered = 1;
+        } else if (region->registered > 0) {
+            ++region->registered;
+        } else {
+            region = nullptr;  // of tuttiMemAlloc
+        }
+        registration->region = std::move(region);
+    }
+    table().registrations.insert(registration.get());
+    return registration.release();
+}
+
+void deregister_memory(void* handle) {
+    std::shared_ptr<Region> last;
+    std::unique_lock lock(table().mutex);
+    auto* const registration = static_cast<Registration*>(handle);
+    if (table().registrations.erase(registration) == 0)
+        fail(tuttiInvalidArgument, "%p is no registration, or was deregistered before", handle);
+    last = std::move(registration->region);
+    delete registration;
+    if (!last || --last->registered > 0) return;
+    table().by_base.erase(last->base());
+    table().living.fetch_sub(1);
+    table().freed.fetch_add(1);
+    last->give_back();
 }
 
 std::shared_ptr<Region> find_region(const void* pointer, std::size_t size) {

@@ -1,0 +1,158 @@
+// tuttiCommRegister: ordinary memory that peers can map.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+#include "transport/regions.hpp"
+#include "tutti/tutti.h"
+
+namespace {
+
+bool says(const char* words) {
+    return std::string(tuttiGetLastError(nullptr)).find(words) != std::string::npos;
+}
+
+struct One {
+    tuttiComm_t comm = nullptr;
+    One() { REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess); }
+    ~One() { tuttiCommDestroy(comm); }
+};
+
+constexpr size_t count = 300'000;
+
+}  // namespace
+
+TEST_CASE("registered memory keeps its content, is found by its pages, and becomes private again") {
+    One one;
+    std::vector<int> data(count);
+    std::iota(data.begin(), data.end(), 0);
+    void* handle = nullptr;
+    REQUIRE(tuttiCommRegister(one.comm, data.data(), count * sizeof(int), &handle) == tuttiSuccess);
+    const auto region = tutti::find_region(data.data() + 5000, 4096);
+    REQUIRE(region != nullptr);
+    CHECK(region->size() % 4096 == 0);
+    CHECK(region->size() > count * sizeof(int) - 2 * 4096);
+    for (size_t i = 0; i < count; ++i) REQUIRE(data[i] == static_cast<int>(i));
+    data[count / 2] = -1;
+    // A part of it again: counted.
+    void* part = nullptr;
+    REQUIRE(tuttiCommRegister(one.comm, data.data() + 10'000, 40'000, &part) == tuttiSuccess);
+    REQUIRE(tuttiCommDeregister(one.comm, handle) == tuttiSuccess);
+    CHECK(tutti::find_region(data.data() + 5000, 4096) != nullptr);
+    REQUIRE(tuttiCommDeregister(one.comm, part) == tuttiSuccess);
+    CHECK(tutti::find_region(data.data() + 5000, 4096) == nullptr);
+    CHECK(data[count / 2] == -1);
+    data[count / 2] = static_cast<int>(count / 2);
+    for (size_t i = 0; i < count; ++i) REQUIRE(data[i] == static_cast<int>(i));
+    // Private: a child's writes are not the parent's.
+    const pid_t child = fork();
+    if (child == 0) {
+        data[5000] = -7;
+        _exit(0);
+    }
+    REQUIRE(waitpid(child, nullptr, 0) == child);
+    CHECK(data[5000] == 5000);
+}
+
+TEST_CASE("what can't be registered is refused, and stays as it was") {
+    One one;
+    void* handle = nullptr;
+    std::vector<char> data(100'000, 'x');
+    CHECK(tuttiCommRegister(one.comm, nullptr, 5, &handle) == tuttiInvalidArgument);
+    CHECK(tuttiCommRegister(one.comm, data.data(), 5, nullptr) == tuttiInvalidArgument);
+    CHECK(tuttiCommRegister(one.comm, data.data(), SIZE_MAX, &handle) == tuttiInvalidArgument);
+    CHECK(tuttiCommDeregister(one.comm, data.data()) == tuttiInvalidArgument);
+    CHECK(says("no registration"));
+    auto* const frame = static_cast<char*>(__builtin_frame_address(0));  // a sanitizer's locals may lie elsewhere
+    CHECK(tuttiCommRegister(one.comm, frame - reinterpret_cast<uintptr_t>(frame) % 4096, 4096, &handle) ==
+          tuttiInvalidArgument);
+    CHECK(says("stack"));
+    void* shared = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(tuttiCommRegister(one.comm, shared, 8192, &handle) == tuttiInvalidArgument);
+    CHECK(says("private"));
+    munmap(shared, 8192);
+    CHECK(tuttiCommRegister(one.comm, shared, 8192, &handle) == tuttiInvalidArgument);
+    void* both = mmap(nullptr, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(static_cast<char*>(both) + 8192, 8192);
+    CHECK(tuttiCommRegister(one.comm, both, 16384, &handle) == tuttiInvalidArgument);
+    CHECK(says("no memory at"));
+    munmap(both, 8192);
+    // Overlapping one another, but neither a part of the other.
+    void* first = nullptr;
+    REQUIRE(tuttiCommRegister(one.comm, data.data(), 50'000, &first) == tuttiSuccess);
+    CHECK(tuttiCommRegister(one.comm, data.data() + 25'000, 75'000, &handle) == tuttiInvalidArgument);
+    CHECK(says("overlaps"));
+    REQUIRE(tuttiCommDeregister(one.comm, first) == tuttiSuccess);
+    CHECK(tuttiCommDeregister(one.comm, first) == tuttiInvalidArgument);
+    for (const char c : data) REQUIRE(c == 'x');
+    // Less than a page: nothing to do, and that is fine.
+    REQUIRE(tuttiCommRegister(one.comm, data.data(), 10, &handle) == tuttiSuccess);
+    CHECK(tutti::find_region(data.data(), 10) == nullptr);
+    REQUIRE(tuttiCommDeregister(one.comm, handle) == tuttiSuccess);
+    // MemAlloc'd memory is mappable anyway; and registered memory is not MemFree's.
+    void* mapped = nullptr;
+    REQUIRE(tuttiMemAlloc(&mapped, 8192) == tuttiSuccess);
+    REQUIRE(tuttiCommRegister(one.comm, mapped, 8192, &handle) == tuttiSuccess);
+    REQUIRE(tuttiCommDeregister(one.comm, handle) == tuttiSuccess);
+    REQUIRE(tuttiMemFree(mapped) == tuttiSuccess);
+}
+
+TEST_CASE("memory that was unmapped while registered is not put back") {
+    One one;
+    void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* handle = nullptr;
+    REQUIRE(tuttiCommRegister(one.comm, memory, 1 << 20, &handle) == tuttiSuccess);
+    munmap(memory, 1 << 20);
+    CHECK(tuttiCommDeregister(one.comm, handle) == tuttiInvalidUsage);
+    CHECK(says("unmapped before"));
+}
+
+TEST_CASE("processes pass registered buffers by reference, whole pages and ragged ends alike") {
+    constexpr int ranks = 2;
+    int pipes[2];
+    REQUIRE(pipe(pipes) == 0);
+    pid_t children[ranks];
+    for (int rank = 0; rank < ranks; ++rank) {
+        children[rank] = fork();
+        if (children[rank] != 0) continue;
+        tuttiUniqueId id;
+        if (rank == 0 ? tuttiGetUniqueId(&id) != tuttiSuccess || write(pipes[1], &id, sizeof id) != sizeof id
+                      : read(pipes[0], &id, sizeof id) != sizeof id)
+            _exit(10);
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.transport = "shm";
+        config.algorithm = "direct";
+        config.timeoutMs = 60'000;
+        tuttiComm_t comm = nullptr;
+        if (tuttiCommInitRankConfig(&comm, ranks, id, rank, &config) != tuttiSuccess) _exit(11);
+        std::vector<float> in(count), out(count);
+        for (int round = 0; round < 3; ++round) {  // registered, and registered anew, at the same address
+            void* handles[2];
+            if (tuttiCommRegister(comm, in.data(), count * sizeof(float), &handles[0]) != tuttiSuccess) _exit(12);
+            if (tuttiCommRegister(comm, out.data(), count * sizeof(float), &handles[1]) != tuttiSuccess) _exit(13);
+            for (size_t i = 0; i < count; ++i)
+                in[i] = static_cast<float>((i + static_cast<size_t>(round)) % 1000 + rank);
+            if (tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess)
+                _exit(14);
+            for (size_t i = 0; i < count; ++i)
+                if (out[i] != static_cast<float>(2 * ((i + static_cast<size_t>(round)) % 1000) + 1)) _exit(15);
+            for (void* handle : handles)
+                if (tuttiCommDeregister(comm, handle) != tuttiSuccess) _exit(16);
+        }
+        _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 17);
+    }
+    for (const pid_t child : children) {
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    close(pipes[0]);
+    close(pipes[1]);
+}
