@@ -40,12 +40,14 @@ static_assert(flight_of(8).tile >= reference_bytes);
 }  // namespace
 
 const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
-                                  bool reproducible) {
+                                  bool reproducible, bool uneven) {
     if (!only.empty()) {
         const Algorithm* wanted = find_algorithm(only);
         const bool in_order =
             !reproducible || !reduces(collective) || (wanted != nullptr && wanted->in_rank_order(collective));
-        if (wanted != nullptr && wanted->supports(collective) && in_order) return *wanted;
+        if (wanted != nullptr && wanted->supports(collective) && in_order &&
+            (!uneven || wanted->uneven_safe(collective)))
+            return *wanted;
     }
     const char* name = "ring";
     if (reproducible && reduces(collective)) {
@@ -68,11 +70,12 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
             name = bytes <= one_to_all_limit ? "flat" : "ring";
             break;
         case Collective::all_to_all:
-            name = bytes <= bruck_limit && ranks > 2 && ranks <= packing_limit ? "bruck" : "direct";
+            name = !uneven && bytes <= bruck_limit && ranks > 2 && ranks <= packing_limit ? "bruck" : "direct";
             break;
         case Collective::gather:
         case Collective::scatter:
             name = ranks <= all_pairs_limit || bytes > bruck_limit * 16 || ranks > packing_limit ? "flat" : "binomial";
+            if (uneven) name = "flat";
             break;
         case Collective::barrier:
             name = "dissemination";
@@ -84,6 +87,7 @@ const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int 
     }
     const Algorithm* chosen = find_algorithm(name);
     TUTTI_ASSERT(chosen != nullptr && chosen->supports(collective));
+    TUTTI_ASSERT(!uneven || chosen->uneven_safe(collective));
     return *chosen;
 }
 
@@ -103,6 +107,16 @@ Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks,
     c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
     c.by_reference = c.tile * element >= reference_bytes;
     c.streaming = count * element >= streaming_bytes;
+    return c;
+}
+
+Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks) {
+    constexpr std::size_t any_length = slot_bytes * collective_lanes;  // so long that every lane has a tile
+    Cut c = cut(any_length, element, 1, message_chunks, ranks);
+    c.block = longest;
+    c.tiles = static_cast<std::uint32_t>(std::max<std::size_t>((longest + c.tile - 1) / c.tile, 1));
+    c.least_reference = reference_bytes;
+    c.streaming = longest * element >= streaming_bytes;
     return c;
 }
 

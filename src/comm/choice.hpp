@@ -11,9 +11,10 @@
 namespace tutti {
 
 /// Thresholds of size until a tuner measures. only: the name of the only algorithm to use where it supports the
-/// collective. reproducible: sums in rank order only, which beats `only`.
+/// collective. reproducible: sums in rank order only, which beats `only`. uneven: algorithms that are uneven_safe only;
+/// where ranks do not know all counts, bytes is 0 on all of them.
 const Algorithm& choose_algorithm(Collective collective, std::size_t bytes, int ranks, std::string_view only,
-                                  bool reproducible);
+                                  bool reproducible, bool uneven = false);
 
 struct Cut {
     std::size_t block;  // elements per column
@@ -22,12 +23,17 @@ struct Cut {
     int lanes;
     bool by_reference;
     bool streaming;
-    bool in_lines = false;  // GPUs: data with flags beside it
+    bool in_lines = false;            // GPUs: data with flags beside it
+    std::size_t least_reference = 0;  // bytes of a message; shorter ones are copied
 };
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
 /// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
 Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, int ranks);
+
+/// The same for uneven calls, whose rows are one column each. Tile and lanes follow from what all ranks know; how many
+/// tiles there are may be another number on each rank. longest: of this rank's rows.
+Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks);
 
 /// What all ranks' GPUs can bear.
 struct GpuBudget {

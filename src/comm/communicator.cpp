@@ -241,8 +241,9 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
 Communicator::Plan& Communicator::plan_for(const Operation& o) {
     std::size_t bytes = o.count * size_of(o.type);
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
+    if (o.rows) bytes = o.rows->known * size_of(o.type);
     const Algorithm& algorithm =
-        choose_algorithm(o.collective, bytes, ranks(), options_.algorithm, options_.reproducible);
+        choose_algorithm(o.collective, bytes, ranks(), options_.algorithm, options_.reproducible, o.rows != nullptr);
     const auto fits = [&](const Plan& p) {
         return p.collective == o.collective && p.root == o.root && p.algorithm == &algorithm;
     };
@@ -263,21 +264,23 @@ int Communicator::queue_of(const Operation& o) {
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     Shape& s = shape_;
     if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
-        s.root == o.root)
+        s.root == o.root && !s.uneven && !o.rows)
         return s;
     s = {};
     Plan& plan = plan_for(o);
     const Program& program = plan.program();
-    const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), program.columns, program.message_chunks, gpu_->budget())
-                       : cut(o.count, size_of(o.type), program.columns, program.message_chunks, ranks());
-    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
+    const std::size_t element = size_of(o.type);
+    const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks, gpu_->budget())
+                  : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
+                           : cut(o.count, element, program.columns, program.message_chunks, ranks());
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->counts : o.count);
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 |
                              static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
     }
-    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash};
+    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash, o.rows != nullptr};
     return s;
 }
 
@@ -289,7 +292,8 @@ Call Communicator::describe(const Operation& o) {
     call.op = o.call_op;
     call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
     call.root = o.root;
-    call.count = o.count;
+    call.count = o.rows ? o.rows->known : o.count;
+    call.counts = o.rows ? o.rows->counts : 0;
     std::uint32_t hash = shape_.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
@@ -319,12 +323,14 @@ HostExecution& Communicator::begin(const Operation& o) {
     job.output = static_cast<std::byte*>(o.output);
     job.type = o.type;
     job.op = o.op;
+    job.rows = o.rows.get();
     job.count = o.count;
     job.block = c.block;
     job.tile = c.tile;
     job.tiles = c.tiles;
     job.lanes = std::min(c.lanes, plan.execution->lanes());
     job.by_reference = c.by_reference;
+    job.least_reference = c.least_reference;
     job.streaming = c.streaming;
     job.divide_by = o.average ? ranks() : 0;
     if (o.premultiply) {

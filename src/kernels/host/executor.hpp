@@ -12,6 +12,7 @@
 #include "base/types.hpp"
 #include "kernels/interpreter.hpp"
 #include "schedule/program.hpp"
+#include "schedule/rows.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti {
@@ -44,22 +45,24 @@ struct BoundProgram {
 };
 
 /// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles
-/// of `tile`.
+/// of `tile`. Of an uneven call, whose rows are one column each, this is the longest row.
 struct Job {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     DataType type{};
     ReduceOp op{};
+    const Rows* rows = nullptr;  // of an uneven call; lives until it is finished
     std::size_t count = 0;
     std::size_t block = 0;
     std::size_t tile = 0;
     std::uint32_t tiles = 0;
     int lanes = 1;
-    const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
-    int divide_by = 0;             // the result is divided by it; 0: it is not
-    bool streaming = false;        // buffers are too large to stay in the cache
-    bool by_reference = false;     // messages are large enough to be worth an acknowledgement
-    Call call{};                   // for the signature and for error texts
+    const void* scalar = nullptr;     // each input is multiplied by it; nullptr: it is not
+    int divide_by = 0;                // the result is divided by it; 0: it is not
+    bool streaming = false;           // buffers are too large to stay in the cache
+    bool by_reference = false;        // messages are large enough to be worth an acknowledgement
+    std::size_t least_reference = 0;  // bytes: except shorter ones
+    Call call{};                      // for the signature and for error texts
 };
 
 class HostLane;

@@ -23,6 +23,12 @@ class HostLane {
     std::uint32_t steps() const { return steps_; }
     const Step& step(std::uint32_t i) const { return step_list_[i]; }
     void begin_tile(std::uint32_t tile);
+
+    /// Steps without data are passed over by the ranks at both ends of their messages alike. The first tile has them
+    /// all, so that every pair of ranks finds out whether it agrees.
+    bool skips(const Step& step) const {
+        return rows_ != nullptr && tile_offset_ != 0 && !packs_ && row_of(step).count <= tile_offset_;
+    }
     bool ready(const Step& step, std::uint32_t& seen);
     void begin_step(const Step& step);
     template <class F>
@@ -39,6 +45,9 @@ class HostLane {
   private:
     std::byte* slice(const Operand& operand) const;
     std::size_t length(std::uint32_t column) const;
+    const Row& row_at(const Operand& slice) const;
+    const Row& row_of(const Step& step) const;
+    void begin_uneven(const Step& step);
     const Operand* first_slice_sink(const Step& step) const;
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
@@ -56,6 +65,8 @@ class HostLane {
     std::uint32_t tiles_ = 0;
 
     const Job* job_ = nullptr;
+    const Rows* rows_ = nullptr;
+    bool packs_ = false;  // messages have several parts
     std::size_t element_ = 0;
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
@@ -66,6 +77,8 @@ class HostLane {
     std::size_t tile_offset_ = 0;  // elements into each block
     std::size_t elements_ = 0;
     std::size_t bytes_ = 0;
+    std::size_t row_ = 0;          // uneven: elements of the row that the step is of
+    std::uint32_t signature_ = 0;  // of the step's messages
     const Step* current_ = nullptr;
     bool touching_ = false;
     int scaled_source_ = -1;
