@@ -248,11 +248,13 @@ class Caller {
 /// Threads that are the ranks of a communicator; algorithm: the only one, where it fits.
 class Threads {
   public:
-    explicit Threads(int ranks, const char* algorithm = nullptr, bool check = false) : comms_(at(ranks)) {
+    explicit Threads(int ranks, const char* algorithm = nullptr, bool check = false, bool reproducible = false)
+        : comms_(at(ranks)) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.algorithm = algorithm;
         config.timeoutMs = 20000;
         config.check = check;
+        config.reproducible = reproducible;
         tuttiUniqueId id;
         require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
         harness::run(ranks, [&](int rank) {
@@ -346,8 +348,8 @@ TEST_CASE("uneven: every type and op") {
 }
 
 TEST_CASE("uneven: among even ones of the same counts, also with reproducible sums and with check") {
-    const bool check = GENERATE(false, true);
-    Threads threads(3, nullptr, check);
+    const bool check = GENERATE(false, true), reproducible = GENERATE(false, true);
+    Threads threads(3, "ring", check, reproducible);
     harness::run(3, [&](int rank) {
         for (int round = 0; round < 5; ++round)
             for (const Collective what : uneven_collectives) {
