@@ -94,12 +94,11 @@ DataType check_type(const char* function, tuttiDataType_t type) {
     return static_cast<DataType>(type);
 }
 
-void check_pointer(const Arguments& a, const char* name, const void* pointer) {
-    const auto type = static_cast<DataType>(a.type);
+void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
     if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
-    if (reinterpret_cast<std::uintptr_t>(pointer) % size_of(type) != 0)
+    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
         fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name,
-             pointer, size_of(type), std::string(name_of(type)).c_str());
+             pointer, alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
 }
 
 Operation check(const Arguments& a, const Communicator& comm, const std::vector<PremultipliedSum>& ops) {
@@ -119,7 +118,8 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
             fail(tuttiInvalidUsage,
                  "%s: communicators on GPUs do not have uneven collectives yet: use sends and receives in a group",
                  a.function);
-        o.rows = check_rows(a, comm.rank(), comm.ranks());
+        a.uneven->rows = check_rows(a, comm.rank(), comm.ranks());
+        o.rows = a.uneven->rows.get();
         o.count = o.rows->longest;
         return o;
     }
@@ -128,8 +128,8 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
     if (a.count == 0) return o;
     const Extent e = extent_of(a, comm.rank(), comm.ranks());
-    if (e.reads) check_pointer(a, "sendbuff", a.input);
-    if (e.writes) check_pointer(a, "recvbuff", a.output);
+    if (e.reads) check_pointer(a, "sendbuff", a.input, size);
+    if (e.writes) check_pointer(a, "recvbuff", a.output, size);
     if (e.reads && e.writes) check_overlap(a, e, a.count * size, comm.rank());
     return o;
 }

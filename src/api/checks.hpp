@@ -22,6 +22,7 @@ struct RowArguments {
 };
 struct UnevenArguments {
     RowArguments input, output;
+    std::shared_ptr<const Rows> rows = nullptr;  // what check() makes of them; operations point there
 };
 
 /// The arguments of a collective, send or receive as the user gave them.
@@ -34,7 +35,7 @@ struct Arguments {
     tuttiDataType_t type;
     tuttiRedOp_t op;
     int root;
-    const UnevenArguments* uneven = nullptr;  // instead of count
+    UnevenArguments* uneven = nullptr;  // instead of count
 };
 
 /// Elements, such that no sum of rows of all ranks, counted in bytes, overflows.
@@ -47,7 +48,7 @@ constexpr std::size_t largest_row(DataType type, int ranks) {
 Operation check(const Arguments& arguments, const Communicator& comm, const std::vector<PremultipliedSum>& ops);
 
 DataType check_type(const char* function, tuttiDataType_t type);
-void check_pointer(const Arguments& arguments, const char* name, const void* pointer);
+void check_pointer(const Arguments& arguments, const char* name, const void* pointer, std::size_t alignment);
 
 /// The part of check() that concerns uneven collectives: lengths, displacements, pointers, overlaps.
 std::shared_ptr<const Rows> check_rows(const Arguments& arguments, Rank rank, int ranks);

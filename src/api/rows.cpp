@@ -125,7 +125,7 @@ std::shared_ptr<const Rows> check_rows(const Arguments& a, Rank rank, int ranks)
     for (const Side* side : {&in, &out}) {
         std::size_t longest = 0;
         for (const Row& row : side->rows) longest = std::max(longest, row.count);
-        if (longest != 0) check_pointer(a, side->name, side->buffer);
+        if (longest != 0) check_pointer(a, side->name, side->buffer, element);
         result->longest = std::max(result->longest, longest);
     }
     check_overlaps(a, in, out, element, rank);
@@ -133,7 +133,7 @@ std::shared_ptr<const Rows> check_rows(const Arguments& a, Rank rank, int ranks)
                                    : a.collective == Collective::all_gather ? out.rows
                                                                             : in.rows;
     for (const Row& row : known) result->known += row.count;
-    result->counts = hash_of(known) | std::uint64_t{1} << 63;
+    result->hash = hash_of(known);
     result->input = std::move(in.rows);
     result->output = std::move(out.rows);
     return result;

@@ -74,6 +74,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         if (!moves(operation)) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
+        if (arguments.uneven != nullptr) issued.rows = arguments.uneven->rows;
         if (Group::is_open())
             Group::mine().add(std::move(issued));
         else if (is_pair(operation) && operation.root == rank)
@@ -381,8 +382,8 @@ tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, t
 tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
                              const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t type, tuttiComm_t comm,
                              tuttiStream_t stream) {
-    const UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "sdispls", sdispls},
-                               {Form::placed, "recvcounts", recvcounts, "rdispls", rdispls}};
+    UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "sdispls", sdispls},
+                         {Form::placed, "recvcounts", recvcounts, "rdispls", rdispls}};
     return call({"tuttiAlltoAllv", Collective::all_to_all, sendbuff, recvbuff, 0, type, tuttiSum, 0, &rows}, comm,
                 stream);
 }
@@ -390,30 +391,30 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t* sendcounts, con
 tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                            const size_t* displs, tuttiDataType_t type, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
-    const UnevenArguments rows{{Form::one, "sendcount", &sendcount},
-                               {Form::placed, "recvcounts", recvcounts, "displs", displs}};
+    UnevenArguments rows{{Form::one, "sendcount", &sendcount},
+                         {Form::placed, "recvcounts", recvcounts, "displs", displs}};
     return call({"tuttiGatherv", Collective::gather, sendbuff, recvbuff, 0, type, tuttiSum, root, &rows}, comm, stream);
 }
 
 tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t* sendcounts, const size_t* displs, void* recvbuff,
                             size_t recvcount, tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream) {
-    const UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "displs", displs},
-                               {Form::one, "recvcount", &recvcount}};
+    UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "displs", displs},
+                         {Form::one, "recvcount", &recvcount}};
     return call({"tuttiScatterv", Collective::scatter, sendbuff, recvbuff, 0, type, tuttiSum, root, &rows}, comm,
                 stream);
 }
 
 tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                               const size_t* displs, tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream) {
-    const UnevenArguments rows{{Form::one, "sendcount", &sendcount},
-                               {Form::placed, "recvcounts", recvcounts, "displs", displs}};
+    UnevenArguments rows{{Form::one, "sendcount", &sendcount},
+                         {Form::placed, "recvcounts", recvcounts, "displs", displs}};
     return call({"tuttiAllGatherv", Collective::all_gather, sendbuff, recvbuff, 0, type, tuttiSum, 0, &rows}, comm,
                 stream);
 }
 
 tuttiResult_t tuttiReduceScatterv(const void* sendbuff, void* recvbuff, const size_t* recvcounts, tuttiDataType_t type,
                                   tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
-    const UnevenArguments rows{{Form::packed, "recvcounts", recvcounts}, {Form::own, nullptr, nullptr}};
+    UnevenArguments rows{{Form::packed, "recvcounts", recvcounts}, {Form::own, nullptr, nullptr}};
     return call({"tuttiReduceScatterv", Collective::reduce_scatter, sendbuff, recvbuff, 0, type, op, 0, &rows}, comm,
                 stream);
 }

@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "gpu/arena.hpp"
+#include "kernels/host/executor.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
@@ -14,7 +15,6 @@ constexpr std::size_t one_to_all_limit = 1024 * 1024;  // broadcast and reduce: 
 constexpr int all_pairs_limit = 32;                    // ranks; above, n * (n - 1) connections cost too much memory
 constexpr std::size_t bruck_limit = 16 * 1024;         // all-to-all: below, messages count and not bytes
 constexpr int packing_limit = 4096;                    // ranks; above, a chunk for each of them may not fit a slot
-constexpr std::size_t reference_bytes = 16 * 1024;     // below, an acknowledgement costs more than a copy
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 /// Bytes of a message and lanes. What is under way between all pairs, ranks^2 * slot_depth * tile * lanes, must stay in
@@ -115,7 +115,6 @@ Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int
     Cut c = cut(any_length, element, 1, message_chunks, ranks);
     c.block = longest;
     c.tiles = static_cast<std::uint32_t>(std::max<std::size_t>((longest + c.tile - 1) / c.tile, 1));
-    c.least_reference = reference_bytes;
     c.streaming = longest * element >= streaming_bytes;
     return c;
 }

@@ -23,8 +23,7 @@ struct Cut {
     int lanes;
     bool by_reference;
     bool streaming;
-    bool in_lines = false;            // GPUs: data with flags beside it
-    std::size_t least_reference = 0;  // bytes of a message; shorter ones are copied
+    bool in_lines = false;  // GPUs: data with flags beside it
 };
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty

@@ -264,7 +264,7 @@ int Communicator::queue_of(const Operation& o) {
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     Shape& s = shape_;
     if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
-        s.root == o.root && !s.uneven && !o.rows)
+        s.root == o.root && !o.rows)
         return s;
     s = {};
     Plan& plan = plan_for(o);
@@ -273,14 +273,16 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks, gpu_->budget())
                   : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
                            : cut(o.count, element, program.columns, program.message_chunks, ranks());
-    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->counts : o.count);
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
+    if (o.rows) hash = ~hash;
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 |
                              static_cast<std::uint64_t>(plan.algorithm - algorithms().data()));
     }
-    s = {o.collective, o.type, o.call_op, o.root, o.count, &plan, c, hash, o.rows != nullptr};
+    const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
+    s = {o.collective, o.type, o.call_op, o.root, like, &plan, c, hash};
     return s;
 }
 
@@ -292,8 +294,9 @@ Call Communicator::describe(const Operation& o) {
     call.op = o.call_op;
     call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
     call.root = o.root;
-    call.count = o.rows ? o.rows->known : o.count;
-    call.counts = o.rows ? o.rows->counts : 0;
+    call.count = o.count;
+    if (o.rows) [[unlikely]]
+        call.count = o.rows->digest();
     std::uint32_t hash = shape_.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
@@ -323,14 +326,13 @@ HostExecution& Communicator::begin(const Operation& o) {
     job.output = static_cast<std::byte*>(o.output);
     job.type = o.type;
     job.op = o.op;
-    job.rows = o.rows.get();
+    job.rows = o.rows;
     job.count = o.count;
     job.block = c.block;
     job.tile = c.tile;
     job.tiles = c.tiles;
     job.lanes = std::min(c.lanes, plan.execution->lanes());
     job.by_reference = c.by_reference;
-    job.least_reference = c.least_reference;
     job.streaming = c.streaming;
     job.divide_by = o.average ? ranks() : 0;
     if (o.premultiply) {

@@ -117,7 +117,6 @@ class Communicator {
         Plan* plan = nullptr;
         Cut cut{};
         std::uint32_t hash = 0;
-        bool uneven = false;  // the rows count as well: no other call is like it
     };
     struct Peer {
         std::unique_ptr<Link> link;

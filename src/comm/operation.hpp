@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/types.hpp"
 #include "schedule/rows.hpp"
@@ -21,9 +20,9 @@ struct Operation {
     std::size_t count = 0;  // uneven: of the longest row; 0 for a barrier and uneven calls only
     const void* input = nullptr;
     void* output = nullptr;
-    const void* scalar = nullptr;      // pre-multiplied sum: read when it runs; nullptr: immediate
-    std::uint64_t immediate = 0;       // pre-multiplied sum: the bytes of one element
-    std::shared_ptr<const Rows> rows;  // of an uneven call
+    const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate
+    std::uint64_t immediate = 0;   // pre-multiplied sum: the bytes of one element
+    const Rows* rows = nullptr;    // of an uneven call; its Batch keeps them
 };
 
 }  // namespace tutti

@@ -18,8 +18,12 @@ struct Row {
 struct Rows {
     std::vector<Row> input, output;  // as many as the program has
     std::size_t longest = 0;
-    std::size_t known = 0;     // elements of all ranks' rows, where all ranks know all counts; else 0
-    std::uint64_t counts = 0;  // stands for the counts that all ranks know; larger than any count, so never 0
+    std::size_t known = 0;   // elements of all ranks' rows, where all ranks know all counts; else 0
+    std::uint64_t hash = 0;  // of the counts that all ranks know
+
+    /// In place of a count, for texts: more than any count can be, 15 bits of the hash, 48 bits of `known`.
+    static constexpr std::uint64_t digested = std::uint64_t{1} << 63, all_known = (std::uint64_t{1} << 48) - 1;
+    std::uint64_t digest() const { return digested | hash >> 49 << 48 | (known & all_known); }
 };
 
 }  // namespace tutti

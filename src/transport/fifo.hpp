@@ -87,8 +87,7 @@ struct Call {
     std::uint8_t algorithm = 0;
     std::int32_t root = 0;
     std::uint32_t sequence = 0;  // collectives: how many the rank had called before
-    std::uint64_t count = 0;     // uneven: of all rows, where all ranks know it
-    std::uint64_t counts = 0;    // uneven: Rows::counts; 0: the call is an even one
+    std::uint64_t count = 0;     // uneven calls: Rows::digest(), more than any count
 };
 
 /// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts

@@ -424,7 +424,7 @@ TEST_CASE("uneven: ranks that disagree are told both counts, at once, and nothin
             differences.push_back({what, theirs, mine, {"rank 0 expects " + b, "rank 1 sends it " + a}});
         differences.push_back({Collective::scatter, theirs, mine, {"rank 0 expects " + b, "rank 1 sends it " + a}});
         for (const Collective what : {Collective::all_gather, Collective::reduce_scatter})
-            differences.push_back({what, theirs, mine, {"rank 0 calls ", ", but rank ", "elements as counts #"}});
+            differences.push_back({what, theirs, mine, {"rank 0 calls ", ", but rank ", " elements, counts #"}});
     }
     for (const Difference& d : differences) {
         CAPTURE(std::string(name_of(d.what)), d.theirs, d.mine);

@@ -115,10 +115,10 @@ std::string call_text(const Call& call) {
     if (call.signature == 0) return "nothing yet";
     std::string out(name_of(call.collective));
     const auto count = static_cast<unsigned long long>(call.count);
-    if (call.counts == 0)
+    if ((call.count & Rows::digested) == 0)
         out += text("(count %llu, ", count);
     else if (counts_known_to_all(call.collective))
-        out += text("v(%llu elements as counts #%04x have it, ", count, static_cast<unsigned>(call.counts & 0xffff));
+        out += text("v(%llu elements, counts #%04llx, ", count & Rows::all_known, count >> 48 & 0x7fff);
     else
         out += "v(";
     out += name_of(call.type);

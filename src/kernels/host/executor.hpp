@@ -17,6 +17,9 @@
 
 namespace tutti {
 
+/// Below, an acknowledgement costs more than a copy.
+inline constexpr std::size_t reference_bytes = 16 * 1024;
+
 /// This rank's ends of one lane of the connection with a peer.
 struct Connection {
     Rank peer;
@@ -57,12 +60,11 @@ struct Job {
     std::size_t tile = 0;
     std::uint32_t tiles = 0;
     int lanes = 1;
-    const void* scalar = nullptr;     // each input is multiplied by it; nullptr: it is not
-    int divide_by = 0;                // the result is divided by it; 0: it is not
-    bool streaming = false;           // buffers are too large to stay in the cache
-    bool by_reference = false;        // messages are large enough to be worth an acknowledgement
-    std::size_t least_reference = 0;  // bytes: except shorter ones
-    Call call{};                      // for the signature and for error texts
+    const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
+    int divide_by = 0;             // the result is divided by it; 0: it is not
+    bool streaming = false;        // buffers are too large to stay in the cache
+    bool by_reference = false;     // messages are large enough to be worth an acknowledgement
+    Call call{};                   // for the signature and for error texts
 };
 
 class HostLane;

@@ -16,6 +16,7 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
       step_list_(bound.program.steps.data()),
       operand_list_(bound.program.operands.data()),
       steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
+      packs_(bound.program.message_chunks > 1),
       outgoing_(to_.size()),
       incoming_(from_.size()) {
     to_wake_.reserve(to_.size() + from_.size());
@@ -24,7 +25,6 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
 void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = &job;
     rows_ = job.rows;
-    packs_ = bound_.program.message_chunks > 1;
     signature_ = job.call.signature;
     element_ = size_of(job.type);
     const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
@@ -68,34 +68,11 @@ HostExecution::Blocked HostLane::blocked_on() const {
     return {c.peer, source, number_, cursor_};
 }
 
-std::byte* HostLane::slice(const Operand& operand) const {
-    const auto chunk = static_cast<std::size_t>(operand.index);
-    if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
-    const auto columns = static_cast<std::size_t>(bound_.program.columns);
-    const std::size_t at = rows_ != nullptr
-                               ? row_at(operand).at + tile_offset_
-                               : chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
-    // Inputs are only ever read: they are among the sources, or the same memory as an output.
-    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
-    return const_cast<std::byte*>(base) + at * element_;
-}
-
 std::size_t HostLane::length(std::uint32_t column) const {
     const std::size_t begin = column * job_->block + tile_offset_;
     const std::size_t end =
         std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
     return begin < end ? end - begin : 0;
-}
-
-const Row& HostLane::row_at(const Operand& slice) const {
-    return (slice.place == Place::input ? rows_->input : rows_->output)[static_cast<std::size_t>(slice.index)];
-}
-
-/// Every slice of a step says the same, and there is one: see uneven.hpp.
-const Row& HostLane::row_of(const Step& step) const {
-    const Operand* o = operand_list_ + step.first;
-    while (o->place != Place::input && o->place != Place::output) ++o;
-    return row_at(*o);
 }
 
 void HostLane::begin_tile(std::uint32_t tile) {
@@ -124,7 +101,7 @@ bool HostLane::ready(const Step& step, std::uint32_t& seen) {
 
 void HostLane::begin_step(const Step& step) {
     current_ = &step;
-    if (rows_ != nullptr)
+    if (rows_ != nullptr) [[unlikely]]
         begin_uneven(step);
     else
         elements_ = length(step.column);
@@ -133,12 +110,6 @@ void HostLane::begin_step(const Step& step) {
     sinks_.clear();
     scaled_source_ = -1;
     sinks_are_users_ = true;
-}
-
-void HostLane::begin_uneven(const Step& step) {
-    row_ = row_of(step).count;
-    elements_ = row_ > tile_offset_ ? std::min(row_ - tile_offset_, job_->tile) : 0;
-    if (!counts_known_to_all(bound_.program.collective)) signature_ = row_signature(job_->call.signature, row_);
 }
 
 /// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
@@ -224,7 +195,7 @@ void HostLane::store(std::uint32_t i) {
         sinks_are_users_ = false;
         return;
     }
-    if (job_->by_reference && alone && bytes_ >= job_->least_reference) {
+    if (job_->by_reference && alone && (rows_ == nullptr || bytes_ >= reference_bytes)) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
@@ -296,6 +267,32 @@ void HostLane::end_step(const Step&) {
     if (to_wake_.empty()) return;
     for (const Connection* c : to_wake_) ring_bell(c->sender->bell());
     to_wake_.clear();
+}
+
+const Row& HostLane::row_at(const Operand& slice) const {
+    return (slice.place == Place::input ? rows_->input : rows_->output)[static_cast<std::size_t>(slice.index)];
+}
+
+/// Every slice of a step says the same, and there is one: see uneven.hpp.
+const Row& HostLane::row_of(const Step& step) const {
+    const Operand* o = operand_list_ + step.first;
+    while (o->place != Place::input && o->place != Place::output) ++o;
+    return row_at(*o);
+}
+
+std::byte* HostLane::uneven_slice(const Operand& operand) const {
+    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
+    return const_cast<std::byte*>(base) + (row_at(operand).at + tile_offset_) * element_;
+}
+
+bool HostLane::has_no_data(const Step& step) const {
+    return tile_offset_ != 0 && !packs_ && row_of(step).count <= tile_offset_;
+}
+
+void HostLane::begin_uneven(const Step& step) {
+    row_ = row_of(step).count;
+    elements_ = row_ > tile_offset_ ? std::min(row_ - tile_offset_, job_->tile) : 0;
+    if (!counts_known_to_all(bound_.program.collective)) signature_ = row_signature(job_->call.signature, row_);
 }
 
 void HostLane::mismatch(const Connection& c) const {
