@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "numbers.hpp"
+
 namespace perf {
 
 namespace {
@@ -58,13 +60,81 @@ Pieces own_parts(const Shape& shape, int rank, int ranks, int) {
     return pieces;
 }
 
-tuttiResult_t send_around(const Call& c) {
+/// What `from` has for `to` when pairs have `part` in the mean: from nothing to twice that, in even steps. Each rank
+/// sends and receives as much as every other one.
+std::size_t skewed(std::size_t part, int from, int to, int ranks) {
+    const auto step = static_cast<std::size_t>((from + to) % ranks);
+    return ranks == 1 ? part : part * 2 * step / static_cast<std::size_t>(ranks - 1);
+}
+
+/// Rows one after the other; length(q) is that of row q.
+struct Packed {
+    std::vector<std::size_t> counts, displs;
+
+    template <class Length>
+    Packed(int ranks, Length length) {
+        std::size_t at = 0;
+        for (int q = 0; q < ranks; ++q) {
+            counts.push_back(length(q));
+            displs.push_back(at);
+            at += counts.back();
+        }
+    }
+};
+Packed sent_skewed(std::size_t part, int rank, int ranks) {
+    return Packed(ranks, [&](int to) { return skewed(part, rank, to, ranks); });
+}
+Packed received_skewed(std::size_t part, int rank, int ranks) {
+    return Packed(ranks, [&](int from) { return skewed(part, from, rank, ranks); });
+}
+
+tuttiResult_t exchange_skewed(const Call& c) {
+    const Packed out = sent_skewed(c.count, c.rank, c.ranks), in = received_skewed(c.count, c.rank, c.ranks);
+    return tuttiAlltoAllv(c.send, out.counts.data(), out.displs.data(), c.receive, in.counts.data(), in.displs.data(),
+                          c.type, c.comm, c.stream);
+}
+
+Pieces own_skewed_parts(const Shape& shape, int rank, int ranks, int) {
+    const Packed in = received_skewed(shape.count, rank, ranks);
+    Pieces pieces;
+    for (int from = 0; from < ranks; ++from) {
+        const auto q = static_cast<std::size_t>(from);
+        const std::size_t first = sent_skewed(shape.count, from, ranks).displs[static_cast<std::size_t>(rank)];
+        pieces.push_back({in.displs[q], in.counts[q], first, from});
+    }
+    return pieces;
+}
+
+/// A group of a send and a receive.
+tuttiResult_t send_and_receive(const Call& c, const void* send, void* receive, std::size_t count, int to, int from) {
     if (const auto result = tuttiGroupStart()) return result;
-    const int next = (c.rank + 1) % c.ranks, previous = (c.rank + c.ranks - 1) % c.ranks;
-    const auto sent = tuttiSend(c.send, c.count, c.type, next, c.comm, c.stream);
-    const auto received = tuttiRecv(c.receive, c.count, c.type, previous, c.comm, c.stream);
+    const auto sent = tuttiSend(send, count, c.type, to, c.comm, c.stream);
+    const auto received = tuttiRecv(receive, count, c.type, from, c.comm, c.stream);
     const auto ended = tuttiGroupEnd();
     return sent ? sent : received ? received : ended;
+}
+
+/// Every rank to the next one.
+tuttiResult_t send_around(const Call& c) {
+    return send_and_receive(c, c.send, c.receive, c.count, (c.rank + 1) % c.ranks, (c.rank + c.ranks - 1) % c.ranks);
+}
+
+/// All-gather by pairs along the edges of a hypercube: each round everybody swaps all that it has.
+tuttiResult_t gather_over_hypercube(const Call& c) {
+    const std::size_t row = c.count * size_of(c.type);
+    const auto rows_of = [&](int rank) {
+        return static_cast<std::byte*>(c.receive) + static_cast<std::size_t>(rank) * row;
+    };
+    if (c.send != rows_of(c.rank))
+        if (const auto result = send_and_receive(c, c.send, rows_of(c.rank), c.count, c.rank, c.rank)) return result;
+    for (int d = 1; d < c.ranks; d *= 2) {
+        const int partner = c.rank ^ d;
+        const std::size_t count = c.count * static_cast<std::size_t>(d);
+        if (const auto result =
+                send_and_receive(c, rows_of(c.rank / d * d), rows_of(partner / d * d), count, partner, partner))
+            return result;
+    }
+    return tuttiSuccess;
 }
 
 const Collective table[] = {
@@ -136,6 +206,15 @@ const Collective table[] = {
      .result = own_parts,
      .sends = everybody,
      .bus_factor = all_but_own},
+    {.name = "alltoallv",
+     .reduces = false,
+     .has_root = false,
+     .has_in_place = false,
+     .shape = exchanged,
+     .call = exchange_skewed,
+     .result = own_skewed_parts,
+     .sends = everybody,
+     .bus_factor = all_but_own},
     {.name = "gather",
      .reduces = false,
      .has_root = true,
@@ -170,6 +249,16 @@ const Collective table[] = {
          },
      .sends = everybody,
      .bus_factor = once},
+    {.name = "hypercube",
+     .reduces = false,
+     .has_root = false,
+     .has_in_place = true,
+     .shape = gathered,
+     .call = gather_over_hypercube,
+     .result = all_parts,
+     .sends = everybody,
+     .bus_factor = all_but_own,
+     .in_rounds = true},
 };
 
 }  // namespace

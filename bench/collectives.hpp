@@ -49,6 +49,7 @@ struct Collective {
     std::vector<Piece> (*result)(const Shape&, int rank, int ranks, int root);
     bool (*sends)(int rank, int root);  // or the send buffer is not read
     double (*bus_factor)(int ranks);    // nccl-tests' "bus bandwidth" over "algorithm bandwidth"
+    bool in_rounds = false;  // groups one after the other among pairs of a power of two of ranks: not inside a group
 };
 
 /// nullptr if there is none of that name.

@@ -78,6 +78,17 @@ void fit_into_memory(Options& options, World& world) {
         fail(exit_internal, "not even messages of " + std::to_string(options.min_bytes) + " bytes fit into memory");
 }
 
+/// Empty if it may be measured in this way.
+std::string why_not(const Collective& collective, const Options& options, int ranks) {
+    if (options.root >= ranks)
+        return "--root " + std::to_string(options.root) + " is not among the " + std::to_string(ranks) + " ranks";
+    if (!collective.in_rounds) return "";
+    if ((ranks & (ranks - 1)) != 0) return std::to_string(ranks) + " ranks are no power of two";
+    if (options.ranks_per_thread > 1) return "-g: each rank needs a thread of its own";
+    if (options.aggregate > 1) return "-m: rounds can't be one group";
+    return "";
+}
+
 void report_memory(World& world, Report& report) {
     std::size_t largest = 0, total = 0;
     for (const std::string& text : world.gather(std::to_string(kernel_figure("/proc/self/status", "VmHWM")))) {
@@ -94,10 +105,10 @@ void report_memory(World& world, Report& report) {
 
 int run(const char* program, const Collective& collective, Options options) {
     World world(options);
-    if (options.root >= world.ranks() && !world.is_main(0)) return exit_usage;
-    if (options.root >= world.ranks())
-        fail(exit_usage, std::string(program) + ": --root " + std::to_string(options.root) + " is not among the " +
-                             std::to_string(world.ranks()) + " ranks");
+    if (const std::string reason = why_not(collective, options, world.ranks()); !reason.empty()) {
+        if (!world.is_main(0)) return exit_usage;
+        fail(exit_usage, std::string(program) + ": " + reason);
+    }
     if (options.devices == 0) fit_into_memory(options, world);
     Report report(options, program, world.is_main(0));
     on_failure([&](const std::string& reason) { report.failed(reason); });

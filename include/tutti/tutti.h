@@ -277,6 +277,56 @@ TUTTI_API tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t
 TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
                                      tuttiComm_t comm, tuttiStream_t stream);
 
+/* ------------------------------------------------------------------------------------------- uneven collectives */
+
+/* The collectives of MPI whose names end in v: rows of different lengths. sendcounts, recvcounts and the displacements
+ * are arrays of nranks numbers of elements, read before the call returns: row q of a buffer is counts[q] elements from
+ * displacement displs[q] on. What lies between rows is not touched. Any count may be 0, and a buffer without elements
+ * NULL. Rows that are written must not overlap.
+ *
+ * Where both ranks of a pair give a count, they give the same one; where all ranks give the same array, they give the
+ * same numbers. Ranks that do not get tuttiInvalidUsage with both ranks and both counts; "#1a2b" in a text stands for
+ * an array of counts. What a rank has for itself is checked before anything is issued.
+ *
+ * In place: a rank's own row of the larger buffer is the smaller one. GPU communicators refuse these calls
+ * (tuttiInvalidUsage). A config.algorithm that can't do them is passed over: where ranks do not know all counts, one
+ * whose messages pack rows of others can't. */
+
+/* recvbuff[rdispls[q] + i] on rank r = sendbuff[sdispls[r] + i] of rank q, 0 <= i < sendcounts[r] of rank q, which is
+ * recvcounts[q] of rank r. There is no in place. */
+TUTTI_API tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                       void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[displs[q] + i] on root = sendbuff[i] of rank q, 0 <= i < recvcounts[q], the sendcount of rank q. recvbuff,
+ * recvcounts and displs are used on root only (may be NULL elsewhere). In place on root: sendbuff == recvbuff +
+ * displs[root]. */
+TUTTI_API tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                                     const size_t* displs, tuttiDataType_t type, int root, tuttiComm_t comm,
+                                     tuttiStream_t stream);
+
+/* recvbuff[i] on rank q = sendbuff[displs[q] + i] of rank root, 0 <= i < sendcounts[q], the recvcount of rank q.
+ * sendbuff, sendcounts and displs are used on root only (may be NULL elsewhere). In place on root: recvbuff ==
+ * sendbuff + displs[root]. */
+TUTTI_API tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t* sendcounts, const size_t* displs,
+                                      void* recvbuff, size_t recvcount, tuttiDataType_t type, int root,
+                                      tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[displs[q] + i] on every rank = sendbuff[i] of rank q, 0 <= i < recvcounts[q]. All ranks give the same
+ * recvcounts; displs may differ. sendcount is recvcounts[rank]. In place: sendbuff == recvbuff + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                        const size_t* recvcounts, const size_t* displs, tuttiDataType_t type,
+                                        tuttiComm_t comm, tuttiStream_t stream);
+
+/* recvbuff[i] on rank r = op over all ranks of sendbuff[recvcounts[0] + ... + recvcounts[r - 1] + i], 0 <= i <
+ * recvcounts[r]. All ranks give the same recvcounts. In place: recvbuff == sendbuff + recvcounts[0] + ... +
+ * recvcounts[rank - 1]. */
+TUTTI_API tuttiResult_t tuttiReduceScatterv(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                            tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
+                                            tuttiStream_t stream);
+
+/* ---------------------------------------------------------------------------------------- pairs, barrier, groups */
+
 /* Ends on no rank before all ranks have called it; on a stream, before all ranks' streams have come to it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 

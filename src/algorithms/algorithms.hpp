@@ -29,6 +29,8 @@ struct Algorithm {
                      // as the receiver has started the tile
     /// For which collectives every sum is one step's, of all ranks in their order: its bits depend on nothing else.
     bool (*in_rank_order)(Collective) = [](Collective) { return false; };
+    /// For which collectives rows may differ in length: the verifier's uneven_safe.
+    bool (*uneven_safe)(Collective) = [](Collective) { return false; };
 };
 
 std::span<const Algorithm> algorithms();

@@ -20,6 +20,7 @@ std::string broken_promise(const Algorithm& a, Collective collective, int ranks,
         return text("needs %d slots per connection, the table says %d", r.fifo_depth, a.fifo_depth);
     if (a.pull_safe && !r.pull_safe) return "is not pull safe: " + r.pull_hazard;
     if (a.push_safe && !r.push_safe) return "is not push safe: " + r.push_hazard;
+    if (a.uneven_safe(collective) && !r.uneven_safe) return "is not uneven safe: " + r.uneven_hazard;
     return {};
 }
 

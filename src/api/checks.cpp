@@ -5,8 +5,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t bytes_limit = SIZE_MAX / 4;
-
 /// Which of the two buffers this rank uses, and how many times `count` elements each has.
 struct Extent {
     bool reads, writes;
@@ -40,13 +38,6 @@ Extent extent_of(const Arguments& a, Rank rank, int ranks) {
             return {false, true, 0, 1};
     }
     return {};
-}
-
-void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
-    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
-    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name,
-             pointer, alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
 }
 
 void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank rank) {
@@ -103,6 +94,13 @@ DataType check_type(const char* function, tuttiDataType_t type) {
     return static_cast<DataType>(type);
 }
 
+void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
+    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
+    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name,
+             pointer, alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
+}
+
 Operation check(const Arguments& a, const Communicator& comm, const std::vector<PremultipliedSum>& ops) {
     Operation o;
     o.collective = a.collective;
@@ -115,8 +113,18 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
         fail(tuttiInvalidArgument, "%s: %s is %d; the communicator has ranks 0 to %d", a.function,
              has_root(a.collective) ? "root" : "peer", a.root, comm.ranks() - 1);
     if (reduces(a.collective)) set_op(a, ops, o);
+    if (a.uneven != nullptr) {
+        if (comm.gpu() != nullptr)
+            fail(tuttiInvalidUsage,
+                 "%s: communicators on GPUs do not have uneven collectives yet: use sends and receives in a group",
+                 a.function);
+        a.uneven->rows = check_rows(a, comm.rank(), comm.ranks());
+        o.rows = a.uneven->rows.get();
+        o.count = o.rows->longest;
+        return o;
+    }
     const std::size_t size = size_of(o.type);
-    if (a.count > bytes_limit / size / static_cast<std::size_t>(comm.ranks()))
+    if (a.count > largest_row(o.type, comm.ranks()))
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
     if (a.count == 0) return o;
     const Extent e = extent_of(a, comm.rank(), comm.ranks());

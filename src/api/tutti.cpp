@@ -9,6 +9,7 @@
 #include "transport/regions.hpp"
 
 using namespace tutti;
+using Form = tutti::RowArguments::Form;
 
 namespace {
 
@@ -40,9 +41,10 @@ bool is_pair(const Operation& o) {
     return o.collective == Collective::send || o.collective == Collective::recv;
 }
 
-/// Without elements only a barrier has anything to say to the other ranks.
+/// Without elements only a barrier has anything to say to the other ranks, and an uneven call, where they may have
+/// some.
 bool moves(const Operation& o) {
-    return o.count > 0 || o.collective == Collective::barrier;
+    return o.count > 0 || o.collective == Collective::barrier || o.rows != nullptr;
 }
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
@@ -72,6 +74,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         if (!moves(operation)) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
+        if (arguments.uneven != nullptr) issued.rows = arguments.uneven->rows;
         if (Group::is_open())
             Group::mine().add(std::move(issued));
         else if (is_pair(operation) && operation.root == rank)
@@ -392,6 +395,46 @@ tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tu
 tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t type, int root,
                            tuttiComm_t comm, tuttiStream_t stream) {
     return call({"tuttiScatter", Collective::scatter, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
+                             const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t type, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+    UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "sdispls", sdispls},
+                         {Form::placed, "recvcounts", recvcounts, "rdispls", rdispls}};
+    return call({"tuttiAlltoAllv", Collective::all_to_all, sendbuff, recvbuff, 0, type, tuttiSum, 0, &rows}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                           const size_t* displs, tuttiDataType_t type, int root, tuttiComm_t comm,
+                           tuttiStream_t stream) {
+    UnevenArguments rows{{Form::one, "sendcount", &sendcount},
+                         {Form::placed, "recvcounts", recvcounts, "displs", displs}};
+    return call({"tuttiGatherv", Collective::gather, sendbuff, recvbuff, 0, type, tuttiSum, root, &rows}, comm, stream);
+}
+
+tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t* sendcounts, const size_t* displs, void* recvbuff,
+                            size_t recvcount, tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream) {
+    UnevenArguments rows{{Form::placed, "sendcounts", sendcounts, "displs", displs},
+                         {Form::one, "recvcount", &recvcount}};
+    return call({"tuttiScatterv", Collective::scatter, sendbuff, recvbuff, 0, type, tuttiSum, root, &rows}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                              const size_t* displs, tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream) {
+    UnevenArguments rows{{Form::one, "sendcount", &sendcount},
+                         {Form::placed, "recvcounts", recvcounts, "displs", displs}};
+    return call({"tuttiAllGatherv", Collective::all_gather, sendbuff, recvbuff, 0, type, tuttiSum, 0, &rows}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiReduceScatterv(const void* sendbuff, void* recvbuff, const size_t* recvcounts, tuttiDataType_t type,
+                                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+    UnevenArguments rows{{Form::packed, "recvcounts", recvcounts}, {Form::own, nullptr, nullptr}};
+    return call({"tuttiReduceScatterv", Collective::reduce_scatter, sendbuff, recvbuff, 0, type, op, 0, &rows}, comm,
+                stream);
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {

@@ -82,6 +82,10 @@ constexpr bool row_per_rank(Collective c) {
     return c == Collective::all_gather || c == Collective::reduce_scatter || c == Collective::all_to_all ||
            c == Collective::gather || c == Collective::scatter;
 }
+/// Where the counts of an uneven call are arguments on every rank; elsewhere a rank knows those of its own pairs.
+constexpr bool counts_known_to_all(Collective c) {
+    return c == Collective::all_gather || c == Collective::reduce_scatter;
+}
 constexpr bool reduces(Collective c) {
     return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::reduce;
 }

@@ -4,10 +4,18 @@
 
 #include "base/result.hpp"
 #include "gpu/arena.hpp"
+#include "kernels/host/executor.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
 namespace {
+
+/// Bytes of a message and lanes where they can't depend on the size: what is under way between all pairs must stay in
+/// the caches.
+constexpr Flight uneven_flight(int ranks) {
+    return ranks <= 4 ? Flight{64 * 1024, 2} : Flight{32 * 1024, 1};
+}
+static_assert(uneven_flight(2).tile <= slot_bytes && uneven_flight(2).lanes <= collective_lanes);
 
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
@@ -64,6 +72,15 @@ Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks,
     c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
     c.by_reference = c.tile * element >= reference_bytes;
     c.streaming = count * element >= streaming_bytes;
+    return c;
+}
+
+Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks) {
+    constexpr std::size_t any_length = slot_bytes * collective_lanes;  // so long that every lane has a tile
+    Cut c = cut(any_length, element, 1, message_chunks, uneven_flight(ranks));
+    c.block = longest;
+    c.tiles = static_cast<std::uint32_t>(std::max<std::size_t>((longest + c.tile - 1) / c.tile, 1));
+    c.streaming = longest * element >= streaming_bytes;
     return c;
 }
 

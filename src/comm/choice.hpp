@@ -30,6 +30,10 @@ inline constexpr Flight pair_flight{64 * 1024, 1};
 /// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
 Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight);
 
+/// The same for uneven calls, whose rows are one column each. Tile and lanes follow from what all ranks know; how many
+/// tiles there are may be another number on each rank. longest: of this rank's rows.
+Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks);
+
 /// What all ranks' GPUs can bear.
 struct GpuBudget {
     int lanes = 1;              // blocks of a rank that surely run beside those of all others

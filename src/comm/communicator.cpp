@@ -280,7 +280,8 @@ std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o
     if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
     std::size_t bytes = o.count * size_of(o.type);
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
-    const Candidate& chosen = tuner_->choose(o.collective, bytes);
+    if (o.rows) bytes = o.rows->known * size_of(o.type);
+    const Candidate& chosen = tuner_->choose(o.collective, bytes, o.rows != nullptr);
     if (logs(Level::info))
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
@@ -297,14 +298,17 @@ int Communicator::queue_of(const Operation& o) {
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     Shape& s = shape_;
     if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
-        s.root == o.root)
+        s.root == o.root && !o.rows)
         return s;
     s = {};
     const auto [plan, flight] = plan_for(o);
     const Program& program = plan->program();
-    const Cut c = gpu_ ? cut_for_gpus(o.count, size_of(o.type), program.columns, program.message_chunks, gpu_->budget())
-                       : cut(o.count, size_of(o.type), program.columns, program.message_chunks, flight);
-    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.count);
+    const std::size_t element = size_of(o.type);
+    const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks, gpu_->budget())
+                  : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
+                           : cut(o.count, element, program.columns, program.message_chunks, flight);
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
+    if (o.rows) hash = ~hash;
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
@@ -312,7 +316,8 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
                              static_cast<std::uint64_t>(plan->algorithm - algorithms().data()) |
                              static_cast<std::uint64_t>(c.lanes) << 40);
     }
-    s = {o.collective, o.type, o.call_op, o.root, o.count, plan, c, hash};
+    const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
+    s = {o.collective, o.type, o.call_op, o.root, like, plan, c, hash};
     return s;
 }
 
@@ -325,6 +330,8 @@ Call Communicator::describe(const Operation& o) {
     call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
     call.root = o.root;
     call.count = o.count;
+    if (o.rows) [[unlikely]]
+        call.count = o.rows->digest();
     std::uint32_t hash = shape_.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
@@ -354,6 +361,7 @@ HostExecution& Communicator::begin(const Operation& o) {
     job.output = static_cast<std::byte*>(o.output);
     job.type = o.type;
     job.op = o.op;
+    job.rows = o.rows;
     job.count = o.count;
     job.block = c.block;
     job.tile = c.tile;

@@ -172,7 +172,7 @@ Operation Communicator::exchange_of_calls(const Operation& o) {
     my_call_.type = o.type;
     my_call_.op = o.call_op;
     my_call_.root = o.root;
-    my_call_.count = o.count;
+    my_call_.count = o.rows ? o.rows->digest() : o.count;
     all_calls_.resize(static_cast<std::size_t>(ranks()));
     Operation exchange;
     exchange.collective = Collective::all_gather;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/types.hpp"
+#include "schedule/rows.hpp"
 
 namespace tutti {
 
@@ -16,11 +17,12 @@ struct Operation {
     bool average = false;
     bool premultiply = false;
     Rank root = 0;          // of collectives that have one; send and recv: the peer
-    std::size_t count = 0;  // 0 for a barrier only
+    std::size_t count = 0;  // uneven: of the longest row; 0 for a barrier and uneven calls only
     const void* input = nullptr;
     void* output = nullptr;
     const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate
     std::uint64_t immediate = 0;   // pre-multiplied sum: the bytes of one element
+    const Rows* rows = nullptr;    // of an uneven call; its Batch keeps them
 };
 
 }  // namespace tutti

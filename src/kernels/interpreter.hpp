@@ -4,6 +4,7 @@
 // Machine:
 //   tiles(), steps(), step(i)     the bound program: a peer's index is that of its connection
 //   begin_tile(t)                 once, before the first step of a tile
+//   skips(step)                   this tile has no such step: an uneven call has no data for it
 //   ready(step, seen)             what the step receives is there, and there is room for what it sends; false: would
 //                                 block. seen: operands that need not be looked at again
 //   begin_step(step)
@@ -30,6 +31,13 @@ TUTTI_HOST_DEVICE constexpr std::size_t next_part(std::size_t offset, std::size_
     return offset + (in_slot ? (bytes + 63) / 64 * 64 : bytes);
 }
 
+/// The signature of a message of a row of so many elements, where ranks do not know all counts: two that disagree about
+/// those of their pair find it out with the first message.
+TUTTI_HOST_DEVICE constexpr std::uint32_t row_signature(std::uint32_t call, std::uint64_t elements) {
+    const std::uint64_t mixed = (elements + 1) * 0x9e3779b97f4a7c15u;
+    return call ^ static_cast<std::uint32_t>(mixed >> 32);
+}
+
 /// Where a lane stands in its work.
 struct Cursor {
     std::uint32_t tile = 0;
@@ -46,6 +54,7 @@ TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
         at.in_tile = true;
         for (; at.step < machine.steps(); ++at.step, at.operand = 0) {
             const Step& step = machine.step(at.step);
+            if (machine.skips(step)) continue;
             if (!machine.ready(step, at.operand)) return false;
             const std::uint32_t sinks = step.first + step.sources, end = sinks + step.sinks;
             machine.begin_step(step);

@@ -8,6 +8,7 @@
 #include "schedule/hazards.hpp"
 #include "schedule/match.hpp"
 #include "schedule/simulate.hpp"
+#include "schedule/uneven.hpp"
 #include "schedule/values.hpp"
 
 namespace tutti {
@@ -68,6 +69,8 @@ Report verify(std::span<const Program> programs) {
     report.push_hazard = hazards.push;
     report.pull_safe = hazards.pull.empty();
     report.push_safe = hazards.push.empty();
+    report.uneven_hazard = uneven_hazard(programs, matching);
+    report.uneven_safe = report.uneven_hazard.empty();
     report.fifo_depth = least_depth(programs, matching);
     report.rounds = longest_chain(programs, matching, run.order);
     count(programs, matching, report);

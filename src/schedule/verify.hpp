@@ -7,9 +7,10 @@
 //   2. Nothing is read before it is written, every send meets a receive of the same length and the other way round.
 //   3. The programs come to an end; the least FIFO depth with which they do is reported.
 //   4. Whether messages may be passed by reference (hazards.hpp).
-//   5. Rounds and chunks per link and rank, to be compared with an algorithm's closed form.
-//   6. Exactly the steps that finish a reduction are marked `completes`.
-//   7. The order of additions of each output chunk, which is what reproducibility is compared on.
+//   5. Whether rows may differ in length (uneven.hpp).
+//   6. Rounds and chunks per link and rank, to be compared with an algorithm's closed form.
+//   7. Exactly the steps that finish a reduction are marked `completes`.
+//   8. The order of additions of each output chunk, which is what reproducibility is compared on.
 //
 // Any input gets an answer: programs from a file may be as wrong as they like.
 #pragma once
@@ -38,6 +39,8 @@ struct Report {
     bool push_safe = false;   // if both are, messages may be passed either way in one run
     std::string pull_hazard;  // the first reason why not
     std::string push_hazard;
+    bool uneven_safe = false;  // rows may differ in length
+    std::string uneven_hazard;
 
     Expressions expressions;
     std::vector<std::vector<std::uint32_t>> order;  // [program][output chunk]: an expression, or none

@@ -81,6 +81,7 @@ class FaultyLink : public Link {
         const std::byte* source = from.kind == Kind::inlined ? from.payload : pipe.in->slot();
         std::byte* sink = from.kind == Kind::inlined ? to.payload : pipe.out.slot();
         if (from.kind == Kind::reference) to.reference = from.reference;
+        if (from.kind != Kind::inlined) to.set_row(from.row());
         if (from.kind == Kind::inlined || from.kind == Kind::slot) {
             const std::size_t half = torn ? from.bytes / 2 : from.bytes;
             std::memcpy(sink, source, half);

@@ -62,6 +62,14 @@ struct alignas(64) Cell {
         std::byte payload[inline_bytes];
         Reference reference;
     };
+
+    /// Uneven calls: the elements of the row that the message is of, where the payload is elsewhere. For error texts.
+    void set_row(std::uint64_t elements) { std::memcpy(payload + sizeof reference, &elements, sizeof elements); }
+    std::uint64_t row() const {
+        std::uint64_t elements;
+        std::memcpy(&elements, payload + sizeof reference, sizeof elements);
+        return elements;
+    }
 };
 
 /// Posted by the reader: message number turn - 1 may be stored here.
@@ -79,7 +87,7 @@ struct Call {
     std::uint8_t algorithm = 0;
     std::int32_t root = 0;
     std::uint32_t sequence = 0;  // collectives: how many the rank had called before
-    std::uint64_t count = 0;
+    std::uint64_t count = 0;     // uneven calls: Rows::digest(), more than any count
 };
 
 /// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts

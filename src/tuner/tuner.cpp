@@ -45,35 +45,35 @@ Tuner::Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_
 
 Tuner::~Tuner() = default;
 
-bool Tuner::in_order(const Algorithm& a, Collective collective) const {
-    return !reproducible_ || !reduces(collective) || a.in_rank_order(collective);
+/// Why it can't be asked for; nullptr if it can.
+const char* Tuner::objection(const Algorithm& a, Collective collective, bool uneven) const {
+    if (reproducible_ && reduces(collective) && !a.in_rank_order(collective)) return "it does not add in rank order";
+    if (uneven && !a.uneven_safe(collective)) return "it is for rows of equal length";
+    return nullptr;
 }
 
-std::string Tuner::refusal(const Subject& s, Collective collective) const {
-    if (!in_order(*s.algorithm, collective)) return "it does not add in rank order";
-    const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
-    if (const std::size_t most = platform_.most_tile / 64; packed > most)
-        return text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-    return {};
-}
-
-std::vector<Tuner::Subject>& Tuner::subjects(Collective collective) {
-    const auto known = subjects_.find(collective);
+std::vector<Tuner::Subject>& Tuner::subjects(Collective collective, bool uneven) {
+    const auto known = subjects_.find({collective, uneven});
     if (known != subjects_.end()) return known->second;
-    std::vector<Subject>& all = subjects_[collective];
+    std::vector<Subject>& all = subjects_[{collective, uneven}];
     const int ranks = platform_.ranks;
     // A list of which nothing is left does not hold.
     const bool a_list_holds = std::ranges::any_of(algorithms(), [&](const Algorithm& a) {
-        return a.supports(collective) && in_order(a, collective) && allowed_.allows(collective, a.name);
+        return a.supports(collective) && objection(a, collective, uneven) == nullptr &&
+               allowed_.allows(collective, a.name);
     });
     for (const Algorithm& a : algorithms()) {
         if (!a.supports(collective)) continue;
         const bool whole = ranks <= rehearsed_ranks;
         Subject s{&a, collective, {}, whole, a.closed_form(collective, ranks), {}, nullptr, {}};
         s.rehearsal.programs = programs_of(a, collective, 0, ranks, 0);
-        s.refusal = refusal(s, collective);
-        if (s.refusal.empty() && a_list_holds && !allowed_.allows(collective, a.name))
+        const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
+        if (const char* reason = objection(a, collective, uneven))
+            s.refusal = reason;
+        else if (a_list_holds && !allowed_.allows(collective, a.name))
             s.refusal = "it is not among those allowed: " + allowed_.text();
+        else if (const std::size_t most = platform_.most_tile / 64; packed > most)
+            s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
         if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(a, collective, ranks, 0));
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
         s.rehearsal.pull_safe = a.pull_safe;
@@ -180,9 +180,9 @@ double Tuner::rank_of(const Candidate& c) const {
     return refers || c.chunk_bytes < reference_bytes || platform_.rates.references ? c.time : c.time * 1.1;
 }
 
-std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t bytes) {
+std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t bytes, bool uneven) {
     std::vector<Candidate> all;
-    for (const Subject& s : subjects(collective)) all.push_back(judge(s, bytes));
+    for (const Subject& s : subjects(collective, uneven)) all.push_back(judge(s, bytes));
     std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return rank_of(a) < rank_of(b);
@@ -190,15 +190,15 @@ std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t byte
     return all;
 }
 
-const Candidate& Tuner::choose(Collective collective, std::size_t bytes) {
+const Candidate& Tuner::choose(Collective collective, std::size_t bytes, bool uneven) {
     const int power = std::bit_width(bytes);
-    const auto known = decided_.find({collective, power});
+    const auto known = decided_.find({collective, uneven, power});
     if (known != decided_.end()) return known->second;
-    std::vector<Candidate> all = candidates(collective, power == 0 ? 0 : std::size_t{1} << (power - 1));
+    std::vector<Candidate> all = candidates(collective, power == 0 ? 0 : std::size_t{1} << (power - 1), uneven);
     if (all.empty() || !all.front().refusal.empty())
         fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(collective)).c_str(),
              platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());
-    return decided_.emplace(std::pair(collective, power), std::move(all.front())).first->second;
+    return decided_.emplace(std::tuple(collective, uneven, power), std::move(all.front())).first->second;
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
@@ -55,29 +56,31 @@ class Tuner {
 
     /// bytes: of the larger one of a rank's buffers. Sizes from one power of two to the next are decided alike. Valid
     /// as long as the tuner.
-    const Candidate& choose(Collective collective, std::size_t bytes);
+    /// uneven: rows differ in length, which takes algorithms that are uneven_safe; where ranks do not know all lengths,
+    /// bytes is 0 on all of them.
+    const Candidate& choose(Collective collective, std::size_t bytes, bool uneven = false);
 
     /// All that support the collective, the best first; those that are out of the question last.
-    std::vector<Candidate> candidates(Collective collective, std::size_t bytes);
+    std::vector<Candidate> candidates(Collective collective, std::size_t bytes, bool uneven = false);
 
     const Platform& platform() const { return platform_; }
 
   private:
     struct Subject;  // an algorithm for one collective, rehearsed
-    std::vector<Subject>& subjects(Collective collective);
+    std::vector<Subject>& subjects(Collective collective, bool uneven);
     Candidate judge(const Subject& subject, std::size_t bytes) const;
     Candidate weigh(const Subject& subject, std::size_t bytes) const;
     Candidate cut(const Subject& subject, std::size_t bytes, Flight flight) const;
-    bool in_order(const Algorithm& algorithm, Collective collective) const;
-    std::string refusal(const Subject& subject, Collective collective) const;
+    const char* objection(const Algorithm& algorithm, Collective collective, bool uneven) const;
     double rank_of(const Candidate& candidate) const;
 
     const Platform platform_;
     const Allowed allowed_;
     const bool reproducible_;
     const std::shared_ptr<const Tuning> tuning_;
-    std::map<Collective, std::vector<Subject>> subjects_;
-    std::map<std::pair<Collective, int>, Candidate> decided_;  // by collective and power of two
+    std::map<std::pair<Collective, bool>, std::vector<Subject>>
+        subjects_;                                                    // by collective, and whether rows are uneven
+    std::map<std::tuple<Collective, bool, int>, Candidate> decided_;  // ... and power of two
 };
 
 }  // namespace tutti

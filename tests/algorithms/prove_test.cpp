@@ -107,6 +107,19 @@ TEST_CASE("the table asks for no more than is needed") {
     }
 }
 
+TEST_CASE("rows may differ where the table says so, and only there") {
+    for_each_row([](const Algorithm& a, Collective c) {
+        bool safe = true;
+        for (int n = std::max(3, least_ranks(c)); n <= 6; ++n) safe = safe && prove(a, c, n, n / 2).uneven_safe;
+        INFO(a.name << " " << name_of(c));
+        CHECK(a.uneven_safe(c) == safe);
+    });
+    const auto why = [](const char* name, Collective c) { return prove(*find_algorithm(name), c, 5, 1).uneven_hazard; };
+    CHECK(why("bruck", Collective::all_to_all).find("several parts") != std::string::npos);
+    CHECK(why("binomial", Collective::gather).find("several parts") != std::string::npos);
+    CHECK(why("direct", Collective::all_reduce) == "all_reduce has no row for each rank");
+}
+
 TEST_CASE("direct and flat add in rank order, in one step") {
     for (const char* name : {"direct", "flat"}) {
         const Report r = prove(*find_algorithm(name), Collective::all_reduce, 5);
@@ -148,6 +161,9 @@ TEST_CASE("broken promises are found") {
     a = *find_algorithm("flat");
     a.pull_safe = true;
     CHECK(prove(a, Collective::all_reduce, 3).error.starts_with("is not pull safe: in place, "));
+    a = *find_algorithm("bruck");
+    a.uneven_safe = a.supports;
+    CHECK(prove(a, Collective::all_to_all, 4).error.starts_with("is not uneven safe: its messages have several parts"));
     a = *find_algorithm("flat");
     a.make = [](const Request& q) {
         Program p = flat(q);

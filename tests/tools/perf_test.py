@@ -8,8 +8,8 @@ import tempfile
 import unittest
 
 TUTTI_RUN, PERF = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).parent
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
-               "sendrecv")
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
+               "scatter", "sendrecv", "hypercube")
 
 
 def perf(collective, *arguments, launch=()):
@@ -33,6 +33,12 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(done.returncode, 6, done.stderr)
                 self.assertNotEqual(done.stderr, "")
                 self.assertEqual(rows(done), [])
+
+    def test_rounds(self):
+        for arguments in (["-t", "3"], ["-g", "2"], ["-t", "2", "-m", "2"]):
+            with self.subTest(arguments=arguments):
+                done = perf("hypercube", "-b", "8", "-e", "8", *arguments)
+                self.assertEqual((done.returncode, rows(done)), (6, []))
 
     def test_reason_comes_first_and_once(self):
         done = perf("all_reduce", "-d", "quad", launch=(TUTTI_RUN, "-q", "-n", "4"))
@@ -64,7 +70,7 @@ class Table(unittest.TestCase):
                 self.assertEqual([row[0] for row in rows(done)], ["256", "1024", "4096"])
                 self.assertEqual({len(row) for row in rows(done)}, {13})
                 self.assertEqual({row[8] for row in rows(done)}, {"0"})
-                out_of_place_only = collective in ("alltoall", "sendrecv")
+                out_of_place_only = collective in ("alltoall", "alltoallv", "sendrecv")
                 self.assertEqual({row[12] for row in rows(done)}, {"N/A" if out_of_place_only else "0"})
 
     def test_columns(self):
@@ -81,6 +87,15 @@ class Table(unittest.TestCase):
         for collective, count in (("reduce_scatter", "64"), ("all_gather", "64"), ("broadcast", "256")):
             row = rows(perf(collective, "-b", "1K", "-e", "1K", "-t", "4", "-n", "1"))[0]
             self.assertEqual(row[:2], ["1024", count])
+
+    def test_uneven_and_rounds_between_processes(self):
+        for collective in ("alltoallv", "hypercube"):
+            for ranks in ("1", "2", "4"):
+                with self.subTest(collective=collective, ranks=ranks):
+                    done = perf(collective, "-b", "8", "-e", "4M", "-f", "8", "-n", "2", "-d", "half",
+                                launch=(TUTTI_RUN, "-q", "-n", ranks))
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertEqual({row[8] for row in rows(done)}, {"0"})
 
     def test_roots_ops_and_types(self):
         done = perf("reduce", "-b", "64", "-e", "64", "-t", "2", "-n", "1", "-r", "-1", "-o", "all", "-d", "all")

@@ -73,6 +73,8 @@ class Machine {
         });
     }
 
+    TUTTI_DEVICE static constexpr bool skips(const Step&) { return false; }  // rows are even here
+
     TUTTI_DEVICE bool ready(const Step& step, std::uint32_t&) {
         current_ = &step;
         bool good = true;

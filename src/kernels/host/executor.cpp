@@ -78,6 +78,9 @@ HostExecution::~HostExecution() = default;
 
 void HostExecution::start(const Job& job) {
     job_ = job;
+    const Program& program = bound_.program;
+    TUTTI_ASSERT(job.rows == nullptr || (job.rows->input.size() == static_cast<std::size_t>(program.input_rows) &&
+                                         job.rows->output.size() == static_cast<std::size_t>(program.output_rows)));
     const std::size_t scratch = static_cast<std::size_t>(bound_.program.scratch_chunks) * job.tile * size_of(job.type);
     if (scratch_.size() < scratch * lanes_.size()) scratch_.resize(scratch * lanes_.size());
     running_ = 0;
@@ -111,8 +114,14 @@ std::string call_text(const Call& call) {
     static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
     if (call.signature == 0) return "nothing yet";
     std::string out(name_of(call.collective));
-    out +=
-        text("(count %llu, %s", static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str());
+    const auto count = static_cast<unsigned long long>(call.count);
+    if ((call.count & Rows::digested) == 0)
+        out += text("(count %llu, ", count);
+    else if (counts_known_to_all(call.collective))
+        out += text("v(%llu elements, counts #%04llx, ", count & Rows::all_known, count >> 48 & 0x7fff);
+    else
+        out += "v(";
+    out += name_of(call.type);
     if (reduces(call.collective)) out += std::string(", ") + ops[call.op % 6];
     if (has_root(call.collective)) out += text(", root %d", call.root);
     if (call.collective == Collective::send) out += text(", to %d", call.root);

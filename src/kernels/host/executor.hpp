@@ -11,7 +11,9 @@
 
 #include "base/types.hpp"
 #include "kernels/interpreter.hpp"
+#include "schedule/cost.hpp"
 #include "schedule/program.hpp"
+#include "schedule/rows.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti {
@@ -44,12 +46,13 @@ struct BoundProgram {
 };
 
 /// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles
-/// of `tile`.
+/// of `tile`. Of an uneven call, whose rows are one column each, this is the longest row.
 struct Job {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     DataType type{};
     ReduceOp op{};
+    const Rows* rows = nullptr;  // of an uneven call; lives until it is finished
     std::size_t count = 0;
     std::size_t block = 0;
     std::size_t tile = 0;

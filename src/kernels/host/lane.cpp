@@ -16,6 +16,7 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
       step_list_(bound.program.steps.data()),
       operand_list_(bound.program.operands.data()),
       steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
+      packs_(bound.program.message_chunks > 1),
       outgoing_(to_.size()),
       incoming_(from_.size()) {
     to_wake_.reserve(to_.size() + from_.size());
@@ -23,6 +24,8 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
 
 void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = &job;
+    rows_ = job.rows;
+    signature_ = job.call.signature;
     element_ = size_of(job.type);
     const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
     needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
@@ -65,16 +68,6 @@ HostExecution::Blocked HostLane::blocked_on() const {
     return {c.peer, source, number_, cursor_};
 }
 
-std::byte* HostLane::slice(const Operand& operand) const {
-    const auto chunk = static_cast<std::size_t>(operand.index);
-    if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
-    const auto columns = static_cast<std::size_t>(bound_.program.columns);
-    const std::size_t at = chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
-    // Inputs are only ever read: they are among the sources, or the same memory as an output.
-    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
-    return const_cast<std::byte*>(base) + at * element_;
-}
-
 std::size_t HostLane::length(std::uint32_t column) const {
     const std::size_t begin = column * job_->block + tile_offset_;
     const std::size_t end =
@@ -86,7 +79,8 @@ void HostLane::begin_tile(std::uint32_t tile) {
     tile_offset_ =
         (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
         job_->tile;
-    if (!job_->by_reference || !bound_.push_safe) return;
+    // Where steps may be passed over, nobody can tell how many messages are ahead of one.
+    if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
     for (const BoundProgram::Landable& l : bound_.landables) {
         const std::size_t bytes = length(l.column) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
@@ -107,7 +101,10 @@ bool HostLane::ready(const Step& step, std::uint32_t& seen) {
 
 void HostLane::begin_step(const Step& step) {
     current_ = &step;
-    elements_ = length(step.column);
+    if (rows_ != nullptr) [[unlikely]]
+        begin_uneven(step);
+    else
+        elements_ = length(step.column);
     bytes_ = elements_ * element_;
     sources_.clear();
     sinks_.clear();
@@ -145,7 +142,7 @@ void HostLane::load(std::uint32_t i) {
     const Cell& cell = c.receiver->cell();
     const std::size_t at = incoming_[static_cast<std::size_t>(operand.index)], end = at + bytes_;
     const bool fits = operand.more ? end <= cell.bytes : end == cell.bytes;
-    if (cell.signature != job_->call.signature || !fits) mismatch(c);
+    if (cell.signature != signature_ || !fits) mismatch(c);
     switch (cell.kind) {
         case Kind::inlined:
             sources_.push_back(cell.payload + at);
@@ -198,7 +195,7 @@ void HostLane::store(std::uint32_t i) {
         sinks_are_users_ = false;
         return;
     }
-    if (job_->by_reference && alone) {
+    if (job_->by_reference && alone && (rows_ == nullptr || bytes_ >= reference_bytes)) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
@@ -248,7 +245,8 @@ void HostLane::commit(std::uint32_t i) {
     out.at = operand.more ? next_part(out.at, bytes_, out.kind == Kind::slot) : 0;
     if (operand.more) return;
     if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), job_->call.signature);
+    if (rows_ != nullptr && out.kind != Kind::inlined) c.sender->cell().set_row(row_);
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_);
     to_wake_.push_back(&c);
 }
 
@@ -271,10 +269,45 @@ void HostLane::end_step(const Step&) {
     to_wake_.clear();
 }
 
+const Row& HostLane::row_at(const Operand& slice) const {
+    return (slice.place == Place::input ? rows_->input : rows_->output)[static_cast<std::size_t>(slice.index)];
+}
+
+/// Every slice of a step says the same, and there is one: see uneven.hpp.
+const Row& HostLane::row_of(const Step& step) const {
+    const Operand* o = operand_list_ + step.first;
+    while (o->place != Place::input && o->place != Place::output) ++o;
+    return row_at(*o);
+}
+
+std::byte* HostLane::uneven_slice(const Operand& operand) const {
+    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
+    return const_cast<std::byte*>(base) + (row_at(operand).at + tile_offset_) * element_;
+}
+
+bool HostLane::has_no_data(const Step& step) const {
+    return tile_offset_ != 0 && !packs_ && row_of(step).count <= tile_offset_;
+}
+
+void HostLane::begin_uneven(const Step& step) {
+    row_ = row_of(step).count;
+    elements_ = row_ > tile_offset_ ? std::min(row_ - tile_offset_, job_->tile) : 0;
+    if (!counts_known_to_all(bound_.program.collective)) signature_ = row_signature(job_->call.signature, row_);
+}
+
 void HostLane::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
-    if (cell.signature == job_->call.signature)
+    if (rows_ != nullptr && cell.signature != signature_) {
+        const std::uint64_t sent = cell.kind == Kind::inlined ? cell.bytes / element_ : cell.row();
+        if (cell.signature == row_signature(job_->call.signature, sent))
+            fail(tuttiInvalidUsage,
+                 "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
+                 "must give the same count",
+                 bound_.program.rank, row_, c.peer, call_text(job_->call).c_str(), c.peer,
+                 static_cast<unsigned long long>(sent));
+    }
+    if (cell.signature == signature_)
         fail(tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
              bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
     fail(tuttiInvalidUsage,

@@ -23,6 +23,10 @@ class HostLane {
     std::uint32_t steps() const { return steps_; }
     const Step& step(std::uint32_t i) const { return step_list_[i]; }
     void begin_tile(std::uint32_t tile);
+
+    /// Steps without data are passed over by the ranks at both ends of their messages alike. The first tile has them
+    /// all, so that every pair of ranks finds out whether it agrees.
+    bool skips(const Step& step) const { return rows_ != nullptr && has_no_data(step); }
     bool ready(const Step& step, std::uint32_t& seen);
     void begin_step(const Step& step);
     template <class F>
@@ -37,8 +41,26 @@ class HostLane {
     void end_step(const Step& step);
 
   private:
-    std::byte* slice(const Operand& operand) const;
+    std::byte* slice(const Operand& operand) const {
+        const auto chunk = static_cast<std::size_t>(operand.index);
+        if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
+        if (rows_ != nullptr) [[unlikely]]
+            return uneven_slice(operand);
+        const auto columns = static_cast<std::size_t>(bound_.program.columns);
+        const std::size_t at = chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
+        // Inputs are only ever read: they are among the sources, or the same memory as an output.
+        const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
+        return const_cast<std::byte*>(base) + at * element_;
+    }
     std::size_t length(std::uint32_t column) const;
+
+    // Uneven calls; apart from the rest, which is to stay small.
+    const Row& row_at(const Operand& slice) const;
+    const Row& row_of(const Step& step) const;
+    std::byte* uneven_slice(const Operand& operand) const;
+    bool has_no_data(const Step& step) const;
+    void begin_uneven(const Step& step);
+
     const Operand* first_slice_sink(const Step& step) const;
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
@@ -53,9 +75,11 @@ class HostLane {
     const Step* step_list_;
     const Operand* operand_list_;
     std::uint32_t steps_;
+    const bool packs_;  // messages have several parts
     std::uint32_t tiles_ = 0;
 
     const Job* job_ = nullptr;
+    const Rows* rows_ = nullptr;
     std::size_t element_ = 0;
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
@@ -66,6 +90,8 @@ class HostLane {
     std::size_t tile_offset_ = 0;  // elements into each block
     std::size_t elements_ = 0;
     std::size_t bytes_ = 0;
+    std::size_t row_ = 0;          // uneven: elements of the row that the step is of
+    std::uint32_t signature_ = 0;  // of the step's messages
     const Step* current_ = nullptr;
     bool touching_ = false;
     int scaled_source_ = -1;
