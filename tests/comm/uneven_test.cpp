@@ -78,7 +78,7 @@ class Elements {
     unsigned char* data_ = nullptr;
 };
 
-/// Rows in a random order, with gaps.
+/// Rows in a random order, with gaps; empty ones anywhere, also in the midst of others.
 struct Placed {
     Counts counts, displs;
     size_t end = 0;
@@ -92,6 +92,8 @@ struct Placed {
             end += counts[row];
         }
         end += 3;
+        for (size_t row = 0; row < counts.size(); ++row)
+            if (counts[row] == 0) displs[row] = random() % end;
     }
 };
 
