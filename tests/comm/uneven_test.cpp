@@ -420,7 +420,8 @@ TEST_CASE("uneven: ranks that disagree are told both counts, at once, and nothin
                                        {5, 6},
                                        {100000, tile},
                                        {tile * 3, tile * 4},
-                                       {tile * 4, tile * 3}}) {
+                                       {tile * 4, tile * 3},
+                                       {tile + 5, tile + 6}}) {
         const std::string a = std::to_string(theirs), b = std::to_string(mine);
         for (const Collective what : {Collective::all_to_all, Collective::gather})
             differences.push_back({what, theirs, mine, {"rank 0 expects " + b, "rank 1 sends it " + a}});

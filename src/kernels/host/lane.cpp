@@ -300,7 +300,8 @@ void HostLane::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
     if (rows_ != nullptr && cell.signature != signature_) {
-        const std::uint64_t sent = cell.kind == Kind::inlined ? cell.bytes / element_ : cell.row();
+        // What fits into a cell is the end of its row.
+        const std::uint64_t sent = cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / element_ : cell.row();
         if (cell.signature == row_signature(job_->call.signature, sent))
             fail(tuttiInvalidUsage,
                  "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
