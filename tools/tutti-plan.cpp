@@ -213,6 +213,7 @@ int verify_one(const Arguments& args) {
                     columns, static_cast<double>(chunks) / columns);
     std::printf("pull              %s%s%s\n", yes(r.pull_safe), r.pull_safe ? "" : ": ", r.pull_hazard.c_str());
     std::printf("push              %s%s%s\n", yes(r.push_safe), r.push_safe ? "" : ": ", r.push_hazard.c_str());
+    std::printf("uneven rows       %s%s%s\n", yes(r.uneven_safe), r.uneven_safe ? "" : ": ", r.uneven_hazard.c_str());
     return 0;
 }
 

@@ -78,7 +78,7 @@ class Elements {
     unsigned char* data_ = nullptr;
 };
 
-/// Rows in a random order, with gaps.
+/// Rows in a random order, with gaps; empty ones anywhere, also in the midst of others.
 struct Placed {
     Counts counts, displs;
     size_t end = 0;
@@ -92,6 +92,8 @@ struct Placed {
             end += counts[row];
         }
         end += 3;
+        for (size_t row = 0; row < counts.size(); ++row)
+            if (counts[row] == 0) displs[row] = random() % end;
     }
 };
 
@@ -418,7 +420,8 @@ TEST_CASE("uneven: ranks that disagree are told both counts, at once, and nothin
                                        {5, 6},
                                        {100000, tile},
                                        {tile * 3, tile * 4},
-                                       {tile * 4, tile * 3}}) {
+                                       {tile * 4, tile * 3},
+                                       {tile + 5, tile + 6}}) {
         const std::string a = std::to_string(theirs), b = std::to_string(mine);
         for (const Collective what : {Collective::all_to_all, Collective::gather})
             differences.push_back({what, theirs, mine, {"rank 0 expects " + b, "rank 1 sends it " + a}});

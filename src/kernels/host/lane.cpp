@@ -282,6 +282,7 @@ const Row& HostLane::row_of(const Step& step) const {
 
 std::byte* HostLane::uneven_slice(const Operand& operand) const {
     const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
+    if (elements_ == 0) return const_cast<std::byte*>(base);  // an empty row may lie anywhere, and its buffer nowhere
     return const_cast<std::byte*>(base) + (row_at(operand).at + tile_offset_) * element_;
 }
 
@@ -299,7 +300,8 @@ void HostLane::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
     if (rows_ != nullptr && cell.signature != signature_) {
-        const std::uint64_t sent = cell.kind == Kind::inlined ? cell.bytes / element_ : cell.row();
+        // What fits into a cell is the end of its row.
+        const std::uint64_t sent = cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / element_ : cell.row();
         if (cell.signature == row_signature(job_->call.signature, sent))
             fail(tuttiInvalidUsage,
                  "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
