@@ -43,7 +43,7 @@ const ProgramFile& UserAlgorithms::add(std::string_view json, const std::string&
         if (set.ranks != ranks_) continue;
         if (find(file.name, set.collective, set.root) != nullptr)
             fail_at(path, set.line,
-                    text("another file has a %s of '%s' for %d ranks, too", name_of(set.collective).data(),
+                    text("another file has %s of '%s' for %d ranks, too", name_of(set.collective).data(),
                          file.name.c_str(), ranks_));
         rows_.push_back({row_of(file, set, proven(file, set, slots_)), set.collective, set.root});
     }

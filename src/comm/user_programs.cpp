@@ -16,8 +16,8 @@ std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, in
         if (path.empty()) continue;
         const ProgramFile& file = own->add(read_file(path), path);
         const auto here = std::ranges::count(file.sets, ranks, &ProgramSet::ranks);
-        log(Level::info, "%s has %s: %td of %zu sets of programs are for %d ranks, proven", path.c_str(),
-            file.name.c_str(), here, file.sets.size(), ranks);
+        log(Level::info, "%s has the algorithm %s: %td of its %zu sets of programs are for %d ranks, and proven",
+            path.c_str(), file.name.c_str(), here, file.sets.size(), ranks);
     }
     return own;
 }
