@@ -154,6 +154,30 @@ TEST_CASE("it is the user's programs that run, where they are asked for and fit"
     CHECK(joined("backwards", 1)->sum(true) == 0);  // not in rank order
 }
 
+// All tiles have the same scratch: what peers are told the place of must not be overwritten by the next tile.
+TEST_CASE("what is sent from scratch arrives, over many tiles") {
+    const Folder folder;
+    ProgramSet set{Collective::all_gather, 3, 0, {}, 0, {}, {}};
+    for (Rank r = 0; r < 3; ++r) {
+        Program p = program_for({Collective::all_gather, r, 3});
+        p.scratch_chunks = 1;
+        p.step({input(0)}, {output(r), scratch(0)});
+        p.step({scratch(0)}, {send((r + 1) % 3), send((r + 2) % 3)});
+        for (const Rank other : {(r + 2) % 3, (r + 1) % 3}) p.step({recv(other)}, {output(other)});
+        set.programs.push_back(p);
+    }
+    const std::string path = folder.write("s.json", json_of({"by_scratch", "", {set}, "", 0}));
+    Joined joined(3, [&](int, tuttiConfig_t& config) {
+        config.programs = path.c_str();
+        config.algorithm = "by_scratch";
+    });
+    REQUIRE_NOTHROW(harness::run(3, [&](int rank) {
+        for (int round = 0; round < 10; ++round)
+            harness::run_case({Case::What::all_gather, 300007, tuttiFloat32, tuttiSum, 0, Where::out_of_place, true},
+                              joined.comms[static_cast<std::size_t>(rank)], rank, 3);
+    }));
+}
+
 TEST_CASE("user programs in rank order serve reproducible sums") {
     const Folder folder;
     ProgramSet set = backwards(Collective::all_reduce);
