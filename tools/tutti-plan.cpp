@@ -1,5 +1,5 @@
-// tutti-plan: lists the algorithms, shows their programs, proves them. Works on schedules alone: no communicator, no
-// network.
+// tutti-plan: lists the algorithms, shows their programs, proves them, writes them to files; the same for programs in
+// files. Works on schedules alone: no communicator, no network.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,11 +10,15 @@
 
 #include "algorithms/algorithms.hpp"
 #include "algorithms/prove.hpp"
+#include "algorithms/user.hpp"
+#include "base/os.hpp"
 #include "base/result.hpp"
 #include "comm/choice.hpp"
 #include "schedule/draw.hpp"
+#include "schedule/json.hpp"
 #include "schedule/text.hpp"
 #include "schedule/verify.hpp"
+#include "transport/fifo.hpp"
 #include "tuner/tuner.hpp"
 
 namespace {
@@ -22,7 +26,7 @@ namespace {
 using namespace tutti;
 
 struct Arguments {
-    std::string op, algorithm;
+    std::string op, algorithm, file, name;
     int ranks = 0, max_ranks = 64;
     std::optional<int> rank, root;
     bool all = false;
@@ -59,16 +63,8 @@ const Algorithm& wanted_algorithm(const Arguments& args, Collective c) {
                      args.algorithm.c_str(), name_of(c).data(), able.c_str()));
 }
 
-// One question: which programs? Checks everything that --op, --algo, --ranks, --root and --rank can get wrong.
-struct Choice {
-    Collective op;
-    const Algorithm& algorithm;
-    std::vector<Program> programs;
-};
-
-Choice choose(const Arguments& args) {
-    const Collective op = wanted_op(args);
-    const Algorithm& algorithm = wanted_algorithm(args, op);
+/// Everything that --ranks, --root and --rank can get wrong.
+void check_numbers(const Arguments& args, Collective op) {
     if (args.ranks < least_ranks(op))
         throw Usage(text("--ranks is %d, %s needs %d or more", args.ranks, name_of(op).data(), least_ranks(op)));
     const bool one_rank = args.rank.has_value();
@@ -80,10 +76,49 @@ Choice choose(const Arguments& args) {
     for (const auto& [flag, value] : {std::pair("--root", args.root), std::pair("--rank", args.rank)})
         if (value && (*value < 0 || *value >= args.ranks))
             throw Usage(text("%s is %d, should be in 0..%d", flag, *value, args.ranks - 1));
+}
+
+// One question: which programs? Those of an algorithm, or of a set in a file.
+struct Choice {
+    Collective op;
+    std::string name;
+    std::vector<Program> programs;
+};
+
+/// The sets of a file that --op, --ranks and --root leave.
+std::vector<const ProgramSet*> wanted_sets(const Arguments& args, const ProgramFile& file) {
+    if (!args.algorithm.empty()) throw Usage("--algo and --file exclude each other");
+    std::vector<const ProgramSet*> wanted;
+    for (const ProgramSet& s : file.sets)
+        if ((args.op.empty() || s.collective == wanted_op(args)) && (args.ranks == 0 || s.ranks == args.ranks) &&
+            (!args.root || s.root == *args.root))
+            wanted.push_back(&s);
+    if (wanted.empty())
+        throw Usage(text("none of the %zu sets in %s is what was asked for", file.sets.size(), args.file.c_str()));
+    return wanted;
+}
+
+std::vector<Choice> choose(const Arguments& args) {
+    std::vector<Choice> choices;
+    if (!args.file.empty()) {
+        const ProgramFile file = programs_from(read_file(args.file), args.file);
+        for (const ProgramSet* s : wanted_sets(args, file)) {
+            choices.push_back({s->collective, file.name, s->programs});
+            if (args.rank && (*args.rank < 0 || *args.rank >= s->ranks))
+                throw Usage(text("--rank is %d, should be in 0..%d", *args.rank, s->ranks - 1));
+            if (args.rank) choices.back().programs = {s->programs[static_cast<std::size_t>(*args.rank)]};
+        }
+        return choices;
+    }
+    if (args.op.empty() || args.algorithm.empty() || args.ranks == 0)
+        throw Usage("--op, --algo and --ranks are needed, or --file");
+    const Collective op = wanted_op(args);
+    const Algorithm& algorithm = wanted_algorithm(args, op);
+    check_numbers(args, op);
     const Rank root = args.root.value_or(0);
-    return {op, algorithm,
-            one_rank ? programs_of(algorithm, op, *args.rank, args.ranks, root)
-                     : all_programs(algorithm, op, args.ranks, root)};
+    return {{op, args.algorithm,
+             args.rank ? programs_of(algorithm, op, *args.rank, args.ranks, root)
+                       : all_programs(algorithm, op, args.ranks, root)}};
 }
 
 int list(const Arguments& args) {
@@ -104,21 +139,26 @@ int list(const Arguments& args) {
 }
 
 int show(const Arguments& args) {
-    const Choice choice = choose(args);
     bool first = true;
-    for (const Program& p : choice.programs) {
-        std::printf("%s%s", first ? "" : "\n", text_of(p).c_str());
-        first = false;
-    }
+    for (const Choice& choice : choose(args))
+        for (const Program& p : choice.programs) {
+            std::printf("%s%s", first ? "" : "\n", text_of(p).c_str());
+            first = false;
+        }
     return 0;
 }
 
 int draw(const Arguments& args) {
-    if (args.ranks > 32) throw Usage(text("--ranks is %d; a picture has room for 32", args.ranks));
-    const Choice choice = choose(args);
-    const std::string title =
-        text("%s by %s, %d ranks", name_of(choice.op).data(), choice.algorithm.name.data(), args.ranks);
-    std::fputs(svg_of(choice.programs, title).c_str(), stdout);
+    const std::vector<Choice> choices = choose(args);
+    if (choices.size() > 1)
+        throw Usage(text("there are %zu sets in %s; --op, --ranks and --root choose one for the picture",
+                         choices.size(), args.file.c_str()));
+    const auto& [op, name, programs] = choices.front();
+    const int ranks = programs.front().ranks;
+    if (ranks > 32) throw Usage(text("there are %d ranks; a picture has room for 32", ranks));
+    if (const Report r = verify(programs); !r.ok) fail(tuttiInvalidUsage, "%s", r.error.c_str());
+    const std::string title = text("%s by %s, %d ranks", name_of(op).data(), name.c_str(), ranks);
+    std::fputs(svg_of(programs, title).c_str(), stdout);
     return 0;
 }
 
@@ -163,7 +203,7 @@ int explain(const Arguments& args) {
     const std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
     Tuner tuner(host_platform(args.ranks, cores, largest_cache(), *transport), Allowed::parse(args.algorithm),
                 args.reproducible, tuning);
-    const std::vector<Candidate> all = tuner.candidates(op, bytes);
+    const std::vector<Candidate> all = tuner.candidates({op, bytes});
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 bytes, args.ranks, cores, args.transport.c_str(),
                 tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
@@ -194,26 +234,65 @@ const char* yes(bool safe) {
     return safe ? "safe" : "no";
 }
 
-int verify_one(const Arguments& args) {
-    const Choice choice = choose(args);
-    const Report r = prove(choice.algorithm, choice.op, args.ranks, args.root.value_or(0));
-    if (!r.ok) {
-        std::fprintf(stderr, "%s %s, %d ranks: %s\n", choice.algorithm.name.data(), name_of(choice.op).data(),
-                     args.ranks, r.error.c_str());
-        return 1;
-    }
-    const int columns = choice.programs.front().columns;
-    std::printf("%s %s, %d ranks: proven\n", choice.algorithm.name.data(), name_of(choice.op).data(), args.ranks);
+void print(const Report& r, const std::string& name, const Program& first) {
+    const int columns = first.columns;
+    std::printf("%s %s, %d ranks%s: proven\n", name.c_str(), name_of(first.collective).data(), first.ranks,
+                has_root(first.collective) ? text(", root %d", first.root).c_str() : "");
     std::printf("least FIFO depth  %d\n", r.fifo_depth);
     std::printf("steps             %d\n", r.steps);
     std::printf("rounds            %d\n", r.rounds);
-    for (const auto& [name, chunks] :
+    for (const auto& [what, chunks] :
          {std::pair("busiest link", r.busiest_link), std::pair("busiest rank", r.busiest_rank)})
-        std::printf("%-17s %lld chunk%s = %lld/%d of the count (%.4g)\n", name, chunks, chunks == 1 ? "" : "s", chunks,
+        std::printf("%-17s %lld chunk%s = %lld/%d of the count (%.4g)\n", what, chunks, chunks == 1 ? "" : "s", chunks,
                     columns, static_cast<double>(chunks) / columns);
     std::printf("pull              %s%s%s\n", yes(r.pull_safe), r.pull_safe ? "" : ": ", r.pull_hazard.c_str());
     std::printf("push              %s%s%s\n", yes(r.push_safe), r.push_safe ? "" : ": ", r.push_hazard.c_str());
     std::printf("uneven rows       %s%s%s\n", yes(r.uneven_safe), r.uneven_safe ? "" : ": ", r.uneven_hazard.c_str());
+}
+
+int verify_one(const Arguments& args) {
+    const Choice choice = choose(args).front();
+    const Report r = prove(*find_algorithm(choice.name), choice.op, args.ranks, args.root.value_or(0));
+    if (!r.ok)
+        fail(tuttiInternalError, "%s %s, %d ranks: %s", choice.name.c_str(), name_of(choice.op).data(), args.ranks,
+             r.error.c_str());
+    print(r, choice.name, choice.programs.front());
+    return 0;
+}
+
+/// All that a communicator would check.
+int verify_file(const Arguments& args) {
+    constexpr int slots = static_cast<int>(slot_depth);
+    UserAlgorithms loaded(0, slots);  // of no ranks: reads, and proves nothing yet
+    const ProgramFile& file = loaded.add(read_file(args.file), args.file);
+    for (const ProgramSet* s : wanted_sets(args, file)) print(proven(file, *s, slots), file.name, s->programs.front());
+    return 0;
+}
+
+/// Every collective of the algorithm and every root, unless --op and --root say which.
+int export_file(const Arguments& args) {
+    ProgramFile file;
+    file.name = args.name.empty() ? "my_" + args.algorithm : args.name;
+    if (!is_program_name(file.name)) throw Usage(text("--name %s: ", file.name.c_str()) + program_name_rule);
+    if (!args.op.empty()) wanted_algorithm(args, wanted_op(args));
+    const Algorithm* algorithm = find_algorithm(args.algorithm);
+    if (algorithm == nullptr)
+        throw Usage(text("there is no --algo %s; tutti-plan list shows them", args.algorithm.c_str()));
+    file.summary = algorithm->summary;
+    for (int c = 0; c < collectives; ++c) {
+        const auto op = static_cast<Collective>(c);
+        const bool asked = !args.op.empty() && wanted_op(args) == op;
+        if (!algorithm->supports(op) || !(asked || args.op.empty())) continue;
+        if (least_ranks(op) > 1)
+            throw Usage(text("%s concerns two ranks only; files hold programs of all ranks", name_of(op).data()));
+        Arguments numbers = args;
+        if (!asked && !has_root(op)) numbers.root.reset();
+        check_numbers(numbers, op);
+        const Rank last = has_root(op) && !args.root ? args.ranks - 1 : args.root.value_or(0);
+        for (Rank root = args.root.value_or(0); root <= last; ++root)
+            file.sets.push_back({op, args.ranks, root, all_programs(*algorithm, op, args.ranks, root), 0, {}, {}});
+    }
+    std::fputs(json_of(file).c_str(), stdout);
     return 0;
 }
 
@@ -266,16 +345,21 @@ int verify_all(const Arguments& args) {
 }
 
 int verify_command(const Arguments& args) {
-    if (args.all != (args.op.empty() && args.algorithm.empty() && args.ranks == 0))
-        throw Usage("verify takes either --all or --op, --algo and --ranks");
-    return args.all ? verify_all(args) : verify_one(args);
+    if (args.all && !(args.op.empty() && args.algorithm.empty() && args.ranks == 0 && args.file.empty()))
+        throw Usage("verify takes either --all, or --op, --algo and --ranks, or --file");
+    if (args.all) return verify_all(args);
+    return args.file.empty() ? verify_one(args) : verify_file(args);
 }
 
-void add_choice(CLI::App& command, Arguments& args, bool required) {
-    command.add_option("--op", args.op, "collective, for instance all_reduce")->required(required);
-    command.add_option("--algo", args.algorithm, "algorithm, see list")->required(required);
-    command.add_option("--ranks", args.ranks, "number of ranks")->required(required);
+void add_choice(CLI::App& command, Arguments& args) {
+    command.add_option("--op", args.op, "collective, for instance all_reduce");
+    command.add_option("--algo", args.algorithm, "algorithm, see list");
+    command.add_option("--ranks", args.ranks, "number of ranks");
     command.add_option("--root", args.root, "root of a broadcast or reduce, 0 by default");
+}
+
+void add_file(CLI::App& command, Arguments& args) {
+    command.add_option("--file", args.file, "programs in a file (docs/programs.md); --op, --ranks, --root choose some");
 }
 
 }  // namespace
@@ -288,10 +372,12 @@ int main(int argc, char** argv) {
         *app.add_subcommand("list", "the algorithms; with --op the names of those that can do it, one per line");
     lists.add_option("--op", args.op, "collective, for instance all_reduce");
     CLI::App& shows = *app.add_subcommand("show", "the programs of all ranks, or of --rank");
-    add_choice(shows, args, true);
+    add_choice(shows, args);
+    add_file(shows, args);
     shows.add_option("--rank", args.rank, "only this rank");
     CLI::App& draws = *app.add_subcommand("svg", "a picture of the programs: ranks as rows, time to the right");
-    add_choice(draws, args, true);
+    add_choice(draws, args);
+    add_file(draws, args);
     CLI::App& explains = *app.add_subcommand("explain", "which algorithm a call gets, and why: all candidates, priced");
     explains.add_option("--op", args.op, "collective, for instance all_reduce")->required();
     explains.add_option("--bytes", args.bytes, "of the larger of a rank's buffers, 1M by default");
@@ -303,18 +389,26 @@ int main(int argc, char** argv) {
     CLI::App& verifies = *app.add_subcommand("verify", "prove one algorithm, or with --all every one");
     verifies.add_flag("--all", args.all, "every algorithm and collective for 1 to --max-ranks ranks");
     verifies.add_option("--max-ranks", args.max_ranks, "for --all, 64 by default");
-    add_choice(verifies, args, false);
+    add_choice(verifies, args);
+    add_file(verifies, args);
+    CLI::App& exports = *app.add_subcommand("export", "the programs of all ranks as a file, to change and to load");
+    add_choice(exports, args);
+    exports.add_option("--name", args.name, "name of the algorithm in the file, my_ALGO by default");
+    for (const char* needed : {"--algo", "--ranks"}) exports.get_option(needed)->required();
 
     const char* usage =
-        "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] |\n"
-        "       svg --op OP --algo NAME --ranks N [--root R] > FILE |\n"
+        "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] | show --file F "
+        "|\n"
+        "       svg --op OP --algo NAME --ranks N [--root R] > FILE | svg --file F > FILE |\n"
         "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--algo LIST] [--reproducible] |\n"
-        "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N]\n";
+        "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N] | verify --file F |\n"
+        "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n";
     try {
         app.parse(argc, argv);
         if (lists.parsed()) return list(args);
         if (draws.parsed()) return draw(args);
         if (explains.parsed()) return explain(args);
+        if (exports.parsed()) return export_file(args);
         return shows.parsed() ? show(args) : verify_command(args);
     } catch (const CLI::CallForHelp& help) {
         return app.exit(help);
@@ -323,7 +417,8 @@ int main(int argc, char** argv) {
     } catch (const Usage& error) {
         std::fprintf(stderr, "tutti-plan: %s\n%s", error.what(), usage);
     } catch (const Error& error) {
-        std::fprintf(stderr, "tutti-plan: %s\n", error.what());
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
     }
     return 2;
 }

@@ -150,6 +150,8 @@ typedef struct {
                               lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
                               rounding. 0 (default): the same bits from run to run */
     int lanes;             /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
+    const char* programs;  /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
+                              anything runs, then candidates like all others (docs/programs.md); copied */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
@@ -158,7 +160,7 @@ typedef struct {
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
     {                                                                                                    \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT         \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL   \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */

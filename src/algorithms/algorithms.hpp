@@ -3,6 +3,7 @@
 // executors, transports, benchmarks and pictures then know it.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -20,17 +21,17 @@ struct ClosedForm {
 struct Algorithm {
     std::string_view name;
     std::string_view summary;  // one line for `tutti-plan list`
-    bool (*supports)(Collective);
-    Program (*make)(const Request&);  // only for supported collectives, 1 <= ranks, 0 <= rank < ranks
-    ClosedForm (*closed_form)(Collective, int ranks);
+    std::function<bool(Collective)> supports;
+    std::function<Program(const Request&)> make;  // only for supported collectives, 1 <= ranks, 0 <= rank < ranks
+    std::function<ClosedForm(Collective, int ranks)> closed_form;
     int fifo_depth;  // what the program needs at most, for any number of ranks
     bool pull_safe;  // a send of a local slice may pass the slice's address instead of a copy
     bool push_safe;  // a plain receive into a slice may be stored there by the sender, as soon
                      // as the receiver has started the tile
     /// For which collectives every sum is one step's, of all ranks in their order: its bits depend on nothing else.
-    bool (*in_rank_order)(Collective) = [](Collective) { return false; };
+    std::function<bool(Collective)> in_rank_order = [](Collective) { return false; };
     /// For which collectives rows may differ in length: the verifier's uneven_safe.
-    bool (*uneven_safe)(Collective) = [](Collective) { return false; };
+    std::function<bool(Collective)> uneven_safe = [](Collective) { return false; };
 };
 
 std::span<const Algorithm> algorithms();

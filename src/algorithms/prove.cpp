@@ -31,19 +31,6 @@ std::string in_order(int ranks) {
     return s + ")";
 }
 
-std::string other_than_rank_order(int ranks, const Report& r) {
-    const std::string wanted = in_order(ranks);
-    std::uint32_t known = Expressions::none;  // to be right
-    for (const auto& chunks : r.order)
-        for (const std::uint32_t expression : chunks) {
-            if (expression == Expressions::none || expression == known) continue;
-            const std::string found = r.expressions.text(expression);
-            if (found != wanted) return text("adds %s, in rank order it is %s", found.c_str(), wanted.c_str());
-            known = expression;
-        }
-    return {};
-}
-
 }  // namespace
 
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root) {
@@ -57,6 +44,19 @@ std::vector<Program> all_programs(const Algorithm& algorithm, Collective collect
     for (Rank rank = 0; rank < ranks; ++rank)
         for (Program& p : programs_of(algorithm, collective, rank, ranks, root)) programs.push_back(std::move(p));
     return programs;
+}
+
+std::string other_than_rank_order(int ranks, const Report& r) {
+    const std::string wanted = in_order(ranks);
+    std::uint32_t known = Expressions::none;  // to be right
+    for (const auto& chunks : r.order)
+        for (const std::uint32_t expression : chunks) {
+            if (expression == Expressions::none || expression == known) continue;
+            const std::string found = r.expressions.text(expression);
+            if (found != wanted) return text("adds %s, in rank order it is %s", found.c_str(), wanted.c_str());
+            known = expression;
+        }
+    return {};
 }
 
 Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {

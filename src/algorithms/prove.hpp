@@ -20,6 +20,10 @@ std::vector<Program> all_programs(const Algorithm& algorithm, Collective collect
 /// an all-reduce in different orders.
 Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
 
+/// For 2 ranks and more. Empty if all that these programs add up they add in one step, in rank order; else what they
+/// add how.
+std::string other_than_rank_order(int ranks, const Report& report);
+
 /// The least number of ranks for which there are programs.
 constexpr int least_ranks(Collective c) {
     return c == Collective::send || c == Collective::recv ? 2 : 1;

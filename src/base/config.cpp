@@ -21,6 +21,7 @@ constexpr Variable table[] = {
     {"TUTTI_LANES", "0", "On how many lanes large data goes, 1 to 8; 0: as the cost model says."},
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
+    {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
     {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
@@ -89,6 +90,7 @@ Config read() {
     c.verify = read_int("TUTTI_VERIFY", 0, 1) == 1;
     c.reproducible = read_int("TUTTI_REPRODUCIBLE", 0, 1) == 1;
     c.algorithm = read_text("TUTTI_ALGO");
+    c.programs = read_text("TUTTI_PROGRAMS");
     c.transport = read_text("TUTTI_TRANSPORT");
     c.debug = read_text("TUTTI_DEBUG");
     c.debug_file = read_text("TUTTI_DEBUG_FILE");

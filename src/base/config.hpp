@@ -25,6 +25,7 @@ struct Config {
     bool verify;
     bool reproducible;
     std::string algorithm;
+    std::string programs;
     std::string transport;
     std::string debug;
     std::string debug_file;

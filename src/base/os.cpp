@@ -107,6 +107,18 @@ void random_bytes(void* out, std::size_t size) {
     }
 }
 
+std::string read_file(const std::string& path) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text;
+    char part[65536];
+    for (ssize_t got = fd ? 1 : -1; got != 0;) {
+        if (got > 0) got = ::read(fd.get(), part, sizeof part);
+        if (got < 0) fail_errno("the file %s can't be read", path.c_str());
+        text.append(part, static_cast<std::size_t>(got));
+    }
+    return text;
+}
+
 int usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);

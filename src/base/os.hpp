@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 namespace tutti {
@@ -94,6 +95,9 @@ inline void cpu_relax() {
 
 /// Fills with bytes from the kernel's random generator.
 void random_bytes(void* out, std::size_t size);
+
+/// All of a file. Throws tuttiSystemError that names it.
+std::string read_file(const std::string& path);
 
 /// The number of cores that this process may run on.
 int usable_cores();

@@ -22,18 +22,20 @@ struct Communicator::Hello {
     std::uint64_t fences;       // 1: allow_fences()
     std::uint64_t cache_bytes;  // largest_cache()
     std::uint64_t tuning;       // what its tuner knows, as a hash
+    std::uint64_t programs;     // UserAlgorithms::hash()
 };
 
 namespace {
 
 template <class Hello>
-Hello make_hello(const Arena& arena, const GpuSide* gpu) {
+Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own) {
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
     hello.fences = allow_fences();
     hello.cache_bytes = largest_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
+    hello.programs = own.hash();
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -55,6 +57,27 @@ Hello read_hello(const Session& session, Rank rank) {
     return hello;
 }
 
+/// Programs only work with those of the other ranks.
+void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours, Rank our_rank) {
+    if (theirs == ours) return;
+    if (theirs == 0 || ours == 0)
+        fail(tuttiInvalidUsage,
+             "rank %d has loaded algorithms of its own and rank %d has not: all ranks must load the same files "
+             "(config.programs, TUTTI_PROGRAMS)",
+             theirs == 0 ? our_rank : their_rank, theirs == 0 ? their_rank : our_rank);
+    fail(tuttiInvalidUsage,
+         "rank %d has loaded other algorithms than rank %d: all ranks must load the same files in the same order "
+         "(config.programs, TUTTI_PROGRAMS)",
+         their_rank, our_rank);
+}
+
+/// The same on all ranks: names are unique, and user algorithms of one name were compared when the ranks met.
+std::uint32_t number_of(const Algorithm& algorithm) {
+    std::uint32_t hash = 0x811c9dc5u;  // FNV-1a
+    for (const char c : algorithm.name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
+    return hash;
+}
+
 std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
     hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9e3779b1u;
     hash = (hash ^ static_cast<std::uint32_t>(value >> 32)) * 0x85ebca77u;
@@ -73,7 +96,8 @@ Options Options::from(const tuttiConfig_t* given) {
                     "",
                     -1,
                     c.reproducible,
-                    c.lanes};
+                    c.lanes,
+                    c.programs};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -105,6 +129,7 @@ Options Options::from(const tuttiConfig_t* given) {
                         collective_lanes);
         options.lanes = known.lanes;
     }
+    if (known.programs != nullptr) options.programs = known.programs;
     if (known.device != TUTTI_UNDEF_INT) {
         if (known.device < TUTTI_DEVICE_CPU)
             tutti::fail(tuttiInvalidArgument, "config.device is %d; -1 or the number of a CUDA device was expected",
@@ -120,33 +145,36 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
         const int devices[] = {options.device};
         return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
     }
+    std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
-    const Hello hello = make_hello<Hello>(*arena, gpu.get());
+    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own);
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
-    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(gpu), options));
+    std::unique_ptr<Communicator> comm(
+        new Communicator(std::move(session), std::move(arena), std::move(gpu), std::move(own), options));
     comm->listen();
     return comm;
 }
 
 std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options,
                                                                     std::span<const int> devices) {
+    const std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::vector<std::shared_ptr<Arena>> arenas;
     std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
     for (std::size_t r = 0; r < devices.size(); ++r) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get());
+        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own);
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
     std::vector<std::unique_ptr<Communicator>> comms;
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
-        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], std::move(gpus[rank]), options));
+        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], std::move(gpus[rank]), own, options));
         comms.back()->family_ = arenas;
         comms.back()->listen();
     }
@@ -154,8 +182,12 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
 }
 
 Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
-                           const Options& options)
-    : session_(std::move(session)), arena_(std::move(arena)), options_(options), gpu_(std::move(gpu)) {
+                           std::shared_ptr<const UserAlgorithms> own, const Options& options)
+    : session_(std::move(session)),
+      arena_(std::move(arena)),
+      options_(options),
+      gpu_(std::move(gpu)),
+      own_(std::move(own)) {
     neighbourhood_.session = session_;
     neighbourhood_.arena = arena_;
     std::bitset<1024> cores;
@@ -165,6 +197,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::vector<Hello> hellos;
     for (Rank r = 0; r < ranks(); ++r) {
         const Hello& hello = hellos.emplace_back(read_hello<Hello>(*session_, r));
+        compare_programs(hello.programs, r, own_->hash(), rank());
         neighbourhood_.cards.push_back(hello.card);
         gpu_cards.push_back(hello.gpu);
         processes.push_back(hello.card.process);
@@ -207,8 +240,8 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
             static_cast<int>(other - hellos.begin()));
         tuning = nullptr;
     }
-    tuner_ =
-        std::make_unique<Tuner>(platform, Allowed::parse(options_.algorithm), options_.reproducible, std::move(tuning));
+    tuner_ = std::make_unique<Tuner>(platform, Allowed::parse(options_.algorithm, own_.get()), options_.reproducible,
+                                     std::move(tuning), own_);
 }
 
 void Communicator::listen() {
@@ -281,7 +314,7 @@ std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o
     std::size_t bytes = o.count * size_of(o.type);
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
     if (o.rows) bytes = o.rows->known * size_of(o.type);
-    const Candidate& chosen = tuner_->choose(o.collective, bytes, o.rows != nullptr);
+    const Candidate& chosen = tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr});
     if (logs(Level::info))
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
@@ -312,9 +345,8 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
-        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 8 |
-                             static_cast<std::uint64_t>(plan->algorithm - algorithms().data()) |
-                             static_cast<std::uint64_t>(c.lanes) << 40);
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->algorithm));
+        hash = mix(hash, static_cast<std::uint64_t>(c.lanes));
     }
     const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
     s = {o.collective, o.type, o.call_op, o.root, like, plan, c, hash};
@@ -327,7 +359,7 @@ Call Communicator::describe(const Operation& o) {
     call.collective = o.collective;
     call.type = o.type;
     call.op = o.call_op;
-    call.algorithm = static_cast<std::uint8_t>(shape_.plan->algorithm - algorithms().data());
+    call.algorithm = static_cast<std::uint8_t>(number_of(*shape_.plan->algorithm));
     call.root = o.root;
     call.count = o.count;
     if (o.rows) [[unlikely]]

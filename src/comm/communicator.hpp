@@ -16,6 +16,7 @@
 #include "comm/gpu_side.hpp"
 #include "comm/operation.hpp"
 #include "comm/turnstile.hpp"
+#include "comm/user_programs.hpp"
 #include "kernels/host/executor.hpp"
 #include "transport/transport.hpp"
 #include "tuner/tuner.hpp"
@@ -32,7 +33,8 @@ struct Options {
     std::string name;
     int device = -1;  // the rank's GPU; -1: it is on the CPU
     bool reproducible = false;
-    int lanes = 0;  // 0: as the tuner says
+    int lanes = 0;         // 0: as the tuner says
+    std::string programs;  // files of user algorithms, separated by ':'
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);
@@ -129,7 +131,7 @@ class Communicator {
     };
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
-                 const Options& options);
+                 std::shared_ptr<const UserAlgorithms> own, const Options& options);
     void listen();
     void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Shape& shape_of(const Operation& operation);
@@ -145,6 +147,7 @@ class Communicator {
     std::shared_ptr<Arena> arena_;
     Options options_;
     std::unique_ptr<GpuSide> gpu_;
+    std::shared_ptr<const UserAlgorithms> own_;
     Neighbourhood neighbourhood_;
     bool crowded_ = false;
     std::chrono::microseconds trust_in_yields_{50};

@@ -1,5 +1,6 @@
 #include "gpu/program.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/result.hpp"
@@ -24,14 +25,18 @@ class Image {
 };
 
 void require_room(const BoundProgram& bound) {
-    const auto fits = [](std::size_t n, std::size_t room) { return n <= room; };
-    bool good = fits(bound.to.size(), max_connections) && fits(bound.from.size(), max_connections);
+    const std::size_t most = std::max(bound.to.size(), bound.from.size());
+    if (most > max_connections)
+        fail(tuttiInvalidUsage,
+             "the algorithm connects rank %d to %zu others, and a GPU's block can hold %d connections: choose another "
+             "one",
+             bound.program.rank, most, max_connections);
     for (const Step& s : bound.program.steps)
-        good = good && fits(s.sources, max_operands) && fits(s.sinks, max_operands);
-    if (!good)
-        fail(tuttiInternalError,
-             "a program for %d ranks needs more connections than the %d that a GPU's block can hold",
-             bound.program.ranks, max_connections);
+        if (std::max(s.sources, s.sinks) > max_operands)
+            fail(tuttiInvalidUsage,
+                 "a step of rank %d has %u sources and %u sinks, and a GPU's block can hold %d: choose another "
+                 "algorithm",
+                 bound.program.rank, s.sources, s.sinks, max_operands);
 }
 
 }  // namespace

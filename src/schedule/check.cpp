@@ -1,6 +1,8 @@
 #include "schedule/check.hpp"
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "base/result.hpp"
 #include "schedule/text.hpp"
@@ -79,6 +81,19 @@ std::string wrong_operand(const Program& p, const Step& s, Operand o, bool sourc
     return {};
 }
 
+// An executor asks each connection once whether a step can run.
+std::string wrong_peers(const Program& p, const Step& s, bool source) {
+    std::vector<Rank> peers;
+    for (const Operand o : source ? p.sources(s) : p.sinks(s))
+        if (o.place == Place::peer) peers.push_back(o.index);
+    std::ranges::sort(peers);
+    const auto twice = std::ranges::adjacent_find(peers);
+    if (twice == peers.end()) return {};
+    return text(source ? "receives from rank %d twice: a step takes one message, or part of one, from a rank"
+                       : "sends to rank %d twice: a step makes one message, or part of one, for a rank",
+                *twice);
+}
+
 std::string wrong_step(const Program& p, const Step& s) {
     if (s.sources == 0) return "it has no source";
     if (s.sinks == 0) return "it has no sink";
@@ -98,7 +113,8 @@ std::string wrong_step(const Program& p, const Step& s) {
                     text_of(p.operands[s.first + i], source).c_str()) +
                wrong;
     }
-    return {};
+    const std::string wrong = wrong_peers(p, s, true);
+    return wrong.empty() ? wrong_peers(p, s, false) : wrong;
 }
 
 std::string wrong_program(const Program& p) {

@@ -21,12 +21,14 @@ constexpr std::array<Mode, 6> modes{{{true, false, false},
                                      {true, true, false},
                                      {true, true, true}}};
 
-// `last` writes to a slice of rank `owner` that `before` may still want as it was: safe if before comes before.
+// `last` writes to a slice of rank `owner` that `before` may still want as it was: safe if before comes before. Or
+// `last` is the end, and the next tile writes to it.
 struct Question {
     Turn before, last;
     std::uint32_t owner;
     Operand slice;
     std::uint8_t mode;
+    bool next_tile;
 };
 
 // Walks over each rank's steps and notes what has to be ordered. It is enough to compare a write with what has touched
@@ -66,6 +68,10 @@ class Collector {
             for (const Operand o : sinks)
                 if (o.place != Place::peer) publish(slices_[memory[o]], step);
         }
+        // All tiles have the same scratch.
+        for (int c = 0; c < p.scratch_chunks; ++c)
+            for (const Turn reader : slices_[memory[scratch(c)]].pulled_by)
+                ask(reader, {owner_, static_cast<std::uint32_t>(p.steps.size()) - 1}, scratch(c), true);
     }
 
     void write(Slice& slice, Operand o, std::uint32_t step, bool pushed) {
@@ -91,8 +97,8 @@ class Collector {
         return m.parts == 1 ? &m : nullptr;
     }
 
-    void ask(Turn before, Turn last, Operand o) {
-        questions_.push_back({before, last, owner_, o, static_cast<std::uint8_t>(mode_)});
+    void ask(Turn before, Turn last, Operand o, bool next_tile = false) {
+        questions_.push_back({before, last, owner_, o, static_cast<std::uint8_t>(mode_), next_tile});
     }
 
     std::span<const Program> programs_;
@@ -105,10 +111,11 @@ class Collector {
 
 std::string reason(std::span<const Program> programs, const Question& q) {
     const auto place = [&](Turn t) { return place_of(programs[t.program], t.step); };
-    return text("%s%s of rank %d is written by ", modes[q.mode].in_place ? "in place, " : "",
-                text_of(q.slice, false).c_str(), programs[q.owner].rank) +
-           place(q.last) + (q.last.program == q.owner ? "" : " (pushing)") + ", perhaps before " + place(q.before) +
-           (q.before.program == q.owner ? " has used it" : " (pulling) has read it");
+    const std::string writer =
+        q.next_tile ? "in the next tile" : "by " + place(q.last) + (q.last.program == q.owner ? "" : " (pushing)");
+    return text("%s%s of rank %d is written %s, perhaps before ", modes[q.mode].in_place ? "in place, " : "",
+                text_of(q.slice, false).c_str(), programs[q.owner].rank, writer.c_str()) +
+           place(q.before) + (q.before.program == q.owner ? " has used it" : " (pulling) has read it");
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 //             sinks of a step that does nothing but receive. It may do so any time after the receiver has started the
 //             program.
 //
-// A message of several parts is always copied.
+// A message of several parts is always copied. Tiles follow each other with the same scratch: what is pulled from there
+// has to be read before the program ends.
 //
 // So accesses of a slice happen at other times than the program says, and it must not matter: whatever else touches the
 // slice has to come before the access may begin or after it has ended. What comes before what is decided by the order

@@ -10,6 +10,8 @@
 // reduction order and part of the program's meaning. Messages between an ordered pair of ranks are FIFO; there are no
 // tags.
 //
+// A step takes at most one message from a peer, and makes at most one for a peer.
+//
 // A message has one chunk or several, its parts. A send_part appends its chunk to the message under way to that peer,
 // the send after it completes and publishes the message; a recv_part takes the next chunk of a message and keeps the
 // message, the recv after it takes the last one and gives the message back. Both ends cut messages alike.

@@ -1,6 +1,7 @@
 #include "schedule/text.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/result.hpp"
 
@@ -71,6 +72,23 @@ std::string text_of(const Program& program) {
 
 std::string place_of(const Program& program, std::size_t step) {
     return text("rank %d, step %zu `%s`", program.rank, step, text_of(program, program.steps[step], 6).c_str());
+}
+
+Named named_in(std::string_view error) {
+    const char* const end = error.data() + error.size();
+    const auto number_at = [&](std::size_t at, int& number) {
+        return static_cast<std::size_t>(std::from_chars(error.data() + at, end, number).ptr - error.data());
+    };
+    Named first;
+    for (std::size_t at = 0; (at = error.find("rank ", at)) != std::string_view::npos;) {
+        Named here;
+        at = number_at(at + 5, here.rank);
+        if (constexpr std::string_view step = ", step "; error.substr(at).starts_with(step))
+            number_at(at + step.size(), here.step);
+        if (here.rank >= 0 && here.step >= 0) return here;
+        if (first.rank < 0) first.rank = here.rank;
+    }
+    return first;
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "schedule/program.hpp"
 
@@ -18,5 +19,12 @@ std::string text_of(const Program& program);
 
 /// "rank 1, step 3 `{recv 0} -> {out[2]}`", as errors name it.
 std::string place_of(const Program& program, std::size_t step);
+
+/// What an error is about: the first step that it names with place_of, or else the first rank.
+struct Named {
+    Rank rank = -1;  // -1: none
+    int step = -1;
+};
+Named named_in(std::string_view error);
 
 }  // namespace tutti

@@ -24,10 +24,11 @@ std::vector<std::string_view> split(std::string_view text, char at) {
     }
 }
 
-std::string names_for(const Collective* only) {
+std::string names_for(const Collective* only, const UserAlgorithms* own) {
+    if (only == nullptr && own != nullptr) return own->all_names();
     std::string names;
     for (const Algorithm& a : algorithms())
-        if (only == nullptr || a.supports(*only)) names += (names.empty() ? "" : ", ") + std::string(a.name);
+        if (only == nullptr || a.supports(*only)) names.append(names.empty() ? "" : ", ").append(a.name);
     return names;
 }
 
@@ -48,7 +49,7 @@ bool Allowed::List::has(std::string_view name) const {
     return std::ranges::find(names, name) != names.end();
 }
 
-Allowed::List Allowed::parse_list(std::string_view text, const Collective* only) {
+Allowed::List Allowed::parse_list(std::string_view text, const Collective* only, const UserAlgorithms* own) {
     List list;
     list.given = !text.empty();
     list.excludes = list.given && text.front() == '^';
@@ -57,17 +58,18 @@ Allowed::List Allowed::parse_list(std::string_view text, const Collective* only)
     for (const std::string_view part : split(text, ',')) {
         const std::string name(part);
         const Algorithm* a = find_algorithm(name);
-        if (a == nullptr)
-            fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", name.c_str(), names_for(only).c_str());
-        if (only != nullptr && !a->supports(*only))
+        if (a == nullptr && (own == nullptr || !own->knows(name)))
+            fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s", name.c_str(),
+                 names_for(only, own).c_str());
+        if (only != nullptr && a != nullptr && !a->supports(*only))
             fail(tuttiInvalidUsage, "algorithm '%s' is not capable of %s; these are: %s", name.c_str(),
-                 std::string(name_of(*only)).c_str(), names_for(only).c_str());
+                 std::string(name_of(*only)).c_str(), names_for(only, own).c_str());
         list.names.push_back(name);
     }
     return list;
 }
 
-Allowed Allowed::parse(std::string_view text) {
+Allowed Allowed::parse(std::string_view text, const UserAlgorithms* own) {
     Allowed allowed;
     allowed.text_ = text;
     for (const std::string_view part : split(text, ';')) {
@@ -75,10 +77,10 @@ Allowed Allowed::parse(std::string_view text) {
         const std::string_view what = colon == std::string_view::npos ? "" : trimmed(part.substr(0, colon));
         const std::string_view list = colon == std::string_view::npos ? part : trimmed(part.substr(colon + 1));
         if (what.empty() || what == "*") {
-            allowed.lists_.fill(parse_list(list, nullptr));
+            allowed.lists_.fill(parse_list(list, nullptr, own));
         } else {
             const Collective collective = collective_named(what);
-            allowed.lists_[static_cast<std::size_t>(collective)] = parse_list(list, &collective);
+            allowed.lists_[static_cast<std::size_t>(collective)] = parse_list(list, &collective, own);
         }
     }
     return allowed;
@@ -86,9 +88,7 @@ Allowed Allowed::parse(std::string_view text) {
 
 bool Allowed::allows(Collective collective, std::string_view algorithm) const {
     const List& list = lists_[static_cast<std::size_t>(collective)];
-    if (!list.given) return true;
-    const auto named = [&](const Algorithm& a) { return a.supports(collective) && list.has(a.name) != list.excludes; };
-    return std::ranges::none_of(algorithms(), named) || list.has(algorithm) != list.excludes;
+    return !list.given || list.has(algorithm) != list.excludes;
 }
 
 }  // namespace tutti

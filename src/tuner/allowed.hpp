@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "algorithms/algorithms.hpp"
+#include "algorithms/user.hpp"
 
 namespace tutti {
 
@@ -19,9 +19,9 @@ class Allowed {
 
     /// Throws tuttiInvalidUsage for unknown names (it lists the known ones), and where a collective is named of which
     /// an algorithm is not capable.
-    static Allowed parse(std::string_view text);
+    /// own: algorithms from files, which are known, too; nullptr: there are none.
+    static Allowed parse(std::string_view text, const UserAlgorithms* own = nullptr);
 
-    /// For collectives of which no allowed algorithm is capable, all are allowed: one setting serves a whole program.
     bool allows(Collective collective, std::string_view algorithm) const;
 
     const std::string& text() const { return text_; }
@@ -32,7 +32,7 @@ class Allowed {
         std::vector<std::string> names;
         bool has(std::string_view name) const;
     };
-    static List parse_list(std::string_view text, const Collective* only);
+    static List parse_list(std::string_view text, const Collective* only, const UserAlgorithms* own);
 
     std::string text_;
     std::array<List, collectives> lists_;

@@ -37,49 +37,65 @@ struct Tuner::Subject {
     }
 };
 
-Tuner::Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning)
+Tuner::Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning,
+             std::shared_ptr<const UserAlgorithms> own)
     : platform_(std::move(platform)),
       allowed_(std::move(allowed)),
       reproducible_(reproducible),
-      tuning_(std::move(tuning)) {}
+      tuning_(std::move(tuning)),
+      own_(std::move(own)) {}
 
 Tuner::~Tuner() = default;
 
 /// Why it can't be asked for; nullptr if it can.
-const char* Tuner::objection(const Algorithm& a, Collective collective, bool uneven) const {
-    if (reproducible_ && reduces(collective) && !a.in_rank_order(collective)) return "it does not add in rank order";
-    if (uneven && !a.uneven_safe(collective)) return "it is for rows of equal length";
+const char* Tuner::objection(const Algorithm& a, const Question& q) const {
+    if (reproducible_ && reduces(q.collective) && !a.in_rank_order(q.collective))
+        return "it does not add in rank order";
+    if (q.uneven && !a.uneven_safe(q.collective)) return "it is for rows of equal length";
     return nullptr;
 }
 
-std::vector<Tuner::Subject>& Tuner::subjects(Collective collective, bool uneven) {
-    const auto known = subjects_.find({collective, uneven});
-    if (known != subjects_.end()) return known->second;
-    std::vector<Subject>& all = subjects_[{collective, uneven}];
+/// The root matters to algorithms from files alone: to all others, ranks are alike.
+Tuner::Key Tuner::key_of(const Question& q) const {
+    return {q.collective, q.uneven, has_root(q.collective) && own_ && own_->hash() != 0 ? q.root : 0};
+}
+
+std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     const int ranks = platform_.ranks;
-    // A list of which nothing is left does not hold.
-    const bool a_list_holds = std::ranges::any_of(algorithms(), [&](const Algorithm& a) {
-        return a.supports(collective) && objection(a, collective, uneven) == nullptr &&
-               allowed_.allows(collective, a.name);
+    const Rank root = std::get<Rank>(key_of(q));
+    std::vector<const Algorithm*> capable;
+    for (const Algorithm& a : algorithms())
+        if (a.supports(q.collective)) capable.push_back(&a);
+    if (own_)
+        for (const Algorithm* a : own_->candidates(q.collective, root)) capable.push_back(a);
+    const bool a_list_holds = std::ranges::any_of(capable, [&](const Algorithm* a) {
+        return objection(*a, q) == nullptr && allowed_.allows(q.collective, a->name);
     });
-    for (const Algorithm& a : algorithms()) {
-        if (!a.supports(collective)) continue;
+    std::vector<Subject> all;
+    for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
-        Subject s{&a, collective, {}, whole, a.closed_form(collective, ranks), {}, nullptr, {}};
-        s.rehearsal.programs = programs_of(a, collective, 0, ranks, 0);
+        Subject s{a, q.collective, {}, whole, a->closed_form(q.collective, ranks), {}, nullptr, {}};
+        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root);
         const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
-        if (const char* reason = objection(a, collective, uneven))
+        if (const char* reason = objection(*a, q))
             s.refusal = reason;
-        else if (a_list_holds && !allowed_.allows(collective, a.name))
+        else if (a_list_holds && !allowed_.allows(q.collective, a->name))
             s.refusal = "it is not among those allowed: " + allowed_.text();
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(a, collective, ranks, 0));
+        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root));
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
-        s.rehearsal.pull_safe = a.pull_safe;
-        s.rehearsal.push_safe = a.push_safe;
+        s.rehearsal.pull_safe = a->pull_safe;
+        s.rehearsal.push_safe = a->push_safe;
         all.push_back(std::move(s));
     }
+    return all;
+}
+
+std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
+    const auto known = subjects_.find(key_of(q));
+    if (known != subjects_.end()) return known->second;
+    std::vector<Subject>& all = subjects_[key_of(q)] = rehearse(q);
     // Where only those remain that connect all with all, that is what is wanted.
     const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= most_peers; };
     if (std::ranges::any_of(all, frugal))
@@ -89,7 +105,7 @@ std::vector<Tuner::Subject>& Tuner::subjects(Collective collective, bool uneven)
                     text("it connects a rank with %d others, which costs too much memory", s.rehearsal.most_peers);
     for (Subject& s : all) {
         if (!s.refusal.empty() || !tuning_) continue;
-        s.measured = tuning_->find(collective, s.algorithm->name, platform_.transport, ranks);
+        s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
         if (s.measured != nullptr)
             for (const Tuning::Point& p : *s.measured) s.corrections.push_back(p.time / weigh(s, p.bytes).time);
     }
@@ -180,9 +196,9 @@ double Tuner::rank_of(const Candidate& c) const {
     return refers || c.chunk_bytes < reference_bytes || platform_.rates.references ? c.time : c.time * 1.1;
 }
 
-std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t bytes, bool uneven) {
+std::vector<Candidate> Tuner::candidates(const Question& q) {
     std::vector<Candidate> all;
-    for (const Subject& s : subjects(collective, uneven)) all.push_back(judge(s, bytes));
+    for (const Subject& s : subjects(q)) all.push_back(judge(s, q.bytes));
     std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return rank_of(a) < rank_of(b);
@@ -190,15 +206,17 @@ std::vector<Candidate> Tuner::candidates(Collective collective, std::size_t byte
     return all;
 }
 
-const Candidate& Tuner::choose(Collective collective, std::size_t bytes, bool uneven) {
-    const int power = std::bit_width(bytes);
-    const auto known = decided_.find({collective, uneven, power});
+const Candidate& Tuner::choose(const Question& q) {
+    const std::pair<Key, int> key{key_of(q), std::bit_width(q.bytes)};
+    const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;
-    std::vector<Candidate> all = candidates(collective, power == 0 ? 0 : std::size_t{1} << (power - 1), uneven);
+    Question rounded = q;
+    rounded.bytes = std::bit_floor(q.bytes);
+    std::vector<Candidate> all = candidates(rounded);
     if (all.empty() || !all.front().refusal.empty())
-        fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(collective)).c_str(),
+        fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(q.collective)).c_str(),
              platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());
-    return decided_.emplace(std::tuple(collective, uneven, power), std::move(all.front())).first->second;
+    return decided_.emplace(key, std::move(all.front())).first->second;
 }
 
 }  // namespace tutti

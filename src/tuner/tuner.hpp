@@ -48,39 +48,52 @@ struct Candidate {
     bool closed_form = false;
 };
 
+/// What a call asks for.
+struct Question {
+    Collective collective;
+    std::size_t bytes = 0;  // of the larger one of a rank's buffers; uneven: 0 where ranks do not know all lengths
+    Rank root = 0;
+    bool uneven = false;  // rows differ in length, which takes algorithms that are uneven_safe
+};
+
 class Tuner {
   public:
-    /// allowed, tuning: the same on all ranks.
-    Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning);
+    /// allowed, tuning, own (algorithms from files; nullptr: none): the same on all ranks. A list of allowed ones of
+    /// which none is capable of what is asked for does not hold for it: one setting serves a whole program.
+    Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning,
+          std::shared_ptr<const UserAlgorithms> own = nullptr);
     ~Tuner();
 
     /// bytes: of the larger one of a rank's buffers. Sizes from one power of two to the next are decided alike. Valid
     /// as long as the tuner.
     /// uneven: rows differ in length, which takes algorithms that are uneven_safe; where ranks do not know all lengths,
     /// bytes is 0 on all of them.
-    const Candidate& choose(Collective collective, std::size_t bytes, bool uneven = false);
+    const Candidate& choose(const Question& question);
 
     /// All that support the collective, the best first; those that are out of the question last.
-    std::vector<Candidate> candidates(Collective collective, std::size_t bytes, bool uneven = false);
+    std::vector<Candidate> candidates(const Question& question);
 
     const Platform& platform() const { return platform_; }
 
   private:
     struct Subject;  // an algorithm for one collective, rehearsed
-    std::vector<Subject>& subjects(Collective collective, bool uneven);
+    using Key = std::tuple<Collective, bool, Rank>;
+    Key key_of(const Question& question) const;
+    std::vector<Subject>& subjects(const Question& question);
+    std::vector<Subject> rehearse(const Question& question) const;
     Candidate judge(const Subject& subject, std::size_t bytes) const;
     Candidate weigh(const Subject& subject, std::size_t bytes) const;
     Candidate cut(const Subject& subject, std::size_t bytes, Flight flight) const;
-    const char* objection(const Algorithm& algorithm, Collective collective, bool uneven) const;
+    const char* objection(const Algorithm& algorithm, const Question& question) const;
     double rank_of(const Candidate& candidate) const;
 
     const Platform platform_;
     const Allowed allowed_;
     const bool reproducible_;
     const std::shared_ptr<const Tuning> tuning_;
-    std::map<std::pair<Collective, bool>, std::vector<Subject>>
-        subjects_;                                                    // by collective, and whether rows are uneven
-    std::map<std::tuple<Collective, bool, int>, Candidate> decided_;  // ... and power of two
+    const std::shared_ptr<const UserAlgorithms> own_;
+    std::map<Key, std::vector<Subject>> subjects_;
+    std::map<std::pair<Key, int>, Candidate> decided_;  // by power of two
 };
 
 }  // namespace tutti

@@ -23,7 +23,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int format_version = 1;
-constexpr std::size_t file_limit = 16 << 20;
 
 std::optional<Collective> collective_named(const std::string& name) {
     for (int c = 0; c < collectives; ++c)
@@ -35,16 +34,6 @@ std::uint64_t fnv(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     return hash;
-}
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) fail(tuttiSystemError, "%s can't be opened", path.c_str());
-    std::string content(file_limit + 1, '\0');
-    file.read(content.data(), static_cast<std::streamsize>(content.size()));
-    content.resize(static_cast<std::size_t>(file.gcount()));
-    if (content.size() > file_limit) fail(tuttiInvalidUsage, "it has more than %zu MiB", file_limit >> 20);
-    return content;
 }
 
 std::string processor() {

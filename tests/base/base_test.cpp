@@ -27,6 +27,17 @@ TEST_CASE("a memfd can be mapped twice, and not resized") {
     REQUIRE_THROWS_AS(Mapping::of(Fd()), Error);
 }
 
+TEST_CASE("a file is read whole, or named") {
+    const std::string boot_id = read_file("/proc/sys/kernel/random/boot_id");
+    CHECK(boot_id.size() == 37);
+    CHECK(boot_id.back() == '\n');
+    CHECK(read_file("/proc/self/exe").size() > 100'000);
+    CHECK(read_file("/dev/null").empty());
+    CHECK_THROWS_WITH(read_file("/does/not/exist"),
+                      "the file /does/not/exist can't be read: No such file or directory");
+    CHECK_THROWS_WITH(read_file("/proc"), "the file /proc can't be read: Is a directory");
+}
+
 TEST_CASE("a futex sleeps no longer than told, and is woken") {
     std::atomic<std::uint32_t> word{0};
     futex_wait(word, 0, std::chrono::milliseconds(5));

@@ -1,10 +1,15 @@
 // Every collective, type, op and algorithm between ranks on emulated GPUs: the device code, and all that the host does
 // around it.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
+#include "schedule/json.hpp"
 
 using namespace tutti;
 using harness::Case;
@@ -60,6 +65,36 @@ TEST_CASE("GPUs: every algorithm") {
             for (size_t count : {1, 1000, 70001}) cases.push_back({what, count, tuttiBfloat16, tuttiSum, 2});
         GpuWorld(4, 2, &config).run(cases);
     }
+}
+
+TEST_CASE("GPUs: a user's algorithm") {
+    // 4 ranks add into rank 0: 0 + 3 + 1 + 2, an order of which the sum below tells.
+    ProgramSet set{Collective::all_reduce, 4, 0, {}, 0, {}, {}};
+    for (Rank r = 0; r < 4; ++r) set.programs.push_back(program_for({Collective::all_reduce, r, 4}));
+    set.programs[0].step({input(0), recv(3), recv(1), recv(2)}, {output(0), send(1), send(2), send(3)}, true);
+    for (std::size_t r = 1; r < 4; ++r) {
+        set.programs[r].step({input(0)}, {send(0)});
+        set.programs[r].step({recv(0)}, {output(0)});
+    }
+    const std::string path =
+        std::filesystem::temp_directory_path() / ("tutti-gpu-" + std::to_string(getpid()) + ".json");
+    std::ofstream(path) << json_of({"star", "", {set}, "", 0});
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.programs = path.c_str();
+    for (const char* name : {"star", "flat"}) {
+        config.algorithm = name;
+        GpuWorld world(4, 2, &config);
+        world.each([&](int rank, void* stream) {
+            auto* x = reinterpret_cast<float*>(world.gpus().allocate(world.device(rank), sizeof(float)));
+            *x = rank == 0 ? 1e8f : rank == 3 ? -1e8f : 1;
+            harness::require_success(tuttiAllReduce(x, x, 1, tuttiFloat32, tuttiSum, world.comm(rank), stream), name);
+            world.gpus().synchronize_stream(stream);
+            harness::check(*x == (name == std::string("star") ? 2 : 0), name);
+            world.gpus().free(world.device(rank), reinterpret_cast<std::byte*>(x));
+        });
+        world.run({{Case::What::all_reduce, 70001, tuttiFloat32, tuttiSum, 0}});
+    }
+    std::filesystem::remove(path);
 }
 
 TEST_CASE("GPUs: one thread drives all ranks in a group, on one stream") {

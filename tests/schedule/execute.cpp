@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 
 namespace tutti {
@@ -80,6 +81,7 @@ class Execution {
         for (const Step& s : p.steps) {
             check(s.sources > 0 && s.sinks > 0, "a step has no source or no sink");
             check(reduces(p.collective) || (s.sources == 1 && !s.completes), "there is nothing to reduce");
+            check(distinct(p.sources(s)) && distinct(p.sinks(s)), "a step has a peer twice on one side");
             for (const Operand o : p.sources(s)) {
                 look_at(p, s, o, true);
                 if (o.place == Place::peer) receive_lands(number, s, o);
@@ -95,6 +97,13 @@ class Execution {
                 }
             }
         }
+    }
+
+    static bool distinct(std::span<const Operand> side) {
+        std::set<Rank> peers;
+        for (const Operand o : side)
+            if (o.place == Place::peer && !peers.insert(o.index).second) return false;
+        return true;
     }
 
     void receive_lands(int number, const Step& s, Operand from) {

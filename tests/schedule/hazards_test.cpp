@@ -88,6 +88,35 @@ TEST_CASE("scratch that is used again cannot be pulled from") {
     check_hazards(p, false, false);
 }
 
+TEST_CASE("scratch cannot be pulled from in one tile and written in the next") {
+    Programs p = gather_of_three();
+    for (const Rank r : {0, 1, 2}) {
+        p[r].step({input(0)}, {output(r), scratch(0)});
+        p[r].step({scratch(0)}, {send((r + 1) % 3), send((r + 2) % 3)});
+        for (const Rank other : {(r + 1) % 3, (r + 2) % 3}) p[r].step({recv(other)}, {output(other)});
+    }
+    CHECK(
+        verify(p).pull_hazard ==  // execute() has one tile only
+        "tmp[0] of rank 2 is written in the next tile, perhaps before rank 0, step 3 `{recv 2} -> {out[2]}` (pulling) "
+        "has read it");
+    CHECK(verify(p).push_safe);
+    // Rank 0 is the last to end: it hears from the others what it has sent.
+    Programs q = gather_of_three();
+    q[0].step({input(0)}, {output(0), scratch(0)});
+    q[0].step({scratch(0)}, {send(1)});
+    q[1].step({recv(0)}, {output(0)});
+    q[1].step({input(0)}, {output(1), send(2)});
+    q[2].step({recv(1)}, {output(1)});
+    q[2].step({input(0)}, {output(2), send(1), send(0)});
+    q[1].step({recv(2)}, {output(2)});
+    q[0].step({recv(2)}, {output(2)});
+    q[1].step({output(1)}, {send(0)});
+    q[0].step({recv(1)}, {output(1)});
+    q[0].step({output(0)}, {send(2)});
+    q[2].step({recv(0)}, {output(0)});
+    check_hazards(q, true, true);
+}
+
 TEST_CASE("pulling and pushing may each be safe and not go together") {
     // Rank 1 pulls rank 0's scratch, into which rank 2 pushes. Rank 0 has heard that rank 1 has read it, rank 2 has
     // not.

@@ -75,3 +75,16 @@ TEST_CASE("a step that points nowhere is text, too") {
     CHECK(text_of(p, p.steps[0]) == "operands out of range");
     CHECK(text_of(Operand{static_cast<Place>(9), false, 1}, true) == "place 9[1]");
 }
+
+TEST_CASE("an error names a step, or else a rank") {
+    const auto named = [](const char* error) {
+        const Named n = named_in(error);
+        return std::pair(n.rank, n.step);
+    };
+    CHECK(named((place_of(ring({Collective::all_reduce, 1, 4}), 3) + ": is wrong").c_str()) == std::pair(1, 3));
+    CHECK(named("rank 0: out[1] is wrong; last written by rank 2, step 5 `...`") == std::pair(2, 5));
+    CHECK(named("rank 7: has root 0, others have 1; rank 8") == std::pair(7, -1));
+    CHECK(named("there are 3 ranks; every rank's; the rank itself") == std::pair(-1, -1));
+    CHECK(named("") == std::pair(-1, -1));
+    CHECK(named("rank ") == std::pair(-1, -1));
+}

@@ -76,6 +76,14 @@ TEST_CASE("errors name rank, step and operand") {
         "rank 1, step 1 `{recv 0, in[1]} -> {send 2}`: source 1, in[1]: is of column 1, the step is of column 0");
     check_broken([](Program& p) { operand(p, 4, 1).place = Place::input; },
                  "rank 1, step 4 `{recv 0} -> {in[0]}`: sink 0, in[0]: the input is the user's and is not written to");
+    check_broken(
+        [](Program& p) { operand(p, 1, 1) = recv(0); },
+        "rank 1, step 1 `{recv 0, recv 0} -> {send 2}  column 0`: receives from rank 0 twice: a step takes one "
+        "message, or part of one, from a rank");
+    check_broken(
+        [](Program& p) { operand(p, 2, 2) = send_part(2); },
+        "rank 1, step 2 `{recv 0, in[2]} -> {send 2.., send 2}  completes`: sends to rank 2 twice: a step makes "
+        "one message, or part of one, for a rank");
     check_broken([](Program& p) { p.steps[1].sources = 0; },
                  "rank 1, step 1 `{} -> {send 0}  column 0`: it has no source");
     check_broken([](Program& p) { p.steps[1].sinks = 0; }, "rank 1, step 1 `{recv 0, in[0]} -> {}`: it has no sink");
@@ -193,17 +201,6 @@ TEST_CASE("one slot carries any number of messages to who takes them") {
     CHECK(r.fifo_depth == 1);
     CHECK(r.busiest_link == 5);
     CHECK(r.rounds == 1);
-}
-
-TEST_CASE("a step that sends twice to a peer needs two slots at once") {
-    Programs p = empty(Collective::broadcast, 2);
-    p[0].step({input(0)}, {output(0), send(1), send(1)});
-    p[1].step({recv(0)}, {output(0)});
-    p[1].step({recv(0)}, {output(0)});
-    const Report r = verify(p);
-    REQUIRE(r.error.empty());
-    CHECK(r.fifo_depth == 2);
-    CHECK_FALSE(r.push_safe);  // the second message may arrive before the first was taken
 }
 
 TEST_CASE("the least depth is found where it is large") {

@@ -19,7 +19,7 @@ Platform machine(int ranks, int cores) {
 }
 
 std::string chosen(Tuner& tuner, Collective c, std::size_t bytes) {
-    return std::string(tuner.choose(c, bytes).algorithm->name);
+    return std::string(tuner.choose({c, bytes}).algorithm->name);
 }
 
 std::string error_of(std::string_view list) {
@@ -39,9 +39,9 @@ TEST_CASE("small sums take few rounds, large ones move few bytes") {
         INFO(n);
         Tuner tuner(machine(n, n), {}, false, nullptr);
         const ClosedForm small =
-            tuner.choose(Collective::all_reduce, 8).algorithm->closed_form(Collective::all_reduce, n);
+            tuner.choose({Collective::all_reduce, 8}).algorithm->closed_form(Collective::all_reduce, n);
         CHECK(small.rounds <= 4);
-        const Candidate& large = tuner.choose(Collective::all_reduce, 64 << 20);
+        const Candidate& large = tuner.choose({Collective::all_reduce, 64 << 20});
         const ClosedForm form = large.algorithm->closed_form(Collective::all_reduce, n);
         const int columns = large.algorithm->make({Collective::all_reduce, 0, n, 0}).columns;
         CHECK(form.busiest_rank <= 2 * columns);
@@ -57,9 +57,9 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
             Tuner tuner(machine(n, 4), {}, false, nullptr);
             for (const std::size_t bytes : {0u, 8u, 1u << 16, 1u << 26}) {
                 INFO(name_of(collective) << " " << n << " " << bytes);
-                const std::vector<Candidate> all = tuner.candidates(collective, bytes);
+                const std::vector<Candidate> all = tuner.candidates({collective, bytes});
                 REQUIRE(!all.empty());
-                CHECK(all.front().algorithm == tuner.choose(collective, bytes).algorithm);
+                CHECK(all.front().algorithm == tuner.choose({collective, bytes}).algorithm);
                 for (std::size_t i = 0; i < all.size(); ++i) {
                     if (!all[i].refusal.empty()) continue;
                     CHECK((all[i].time > 0 || n == 1));
@@ -73,7 +73,7 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
 
 TEST_CASE("many ranks: nothing that connects all with all, and no rehearsal") {
     Tuner tuner(machine(100'000, 128), {}, false, nullptr);
-    const std::vector<Candidate> all = tuner.candidates(Collective::all_reduce, 1 << 20);
+    const std::vector<Candidate> all = tuner.candidates({Collective::all_reduce, 1 << 20});
     CHECK(all.front().closed_form);
     for (const Candidate& c : all)
         if (c.algorithm->name == "direct") CHECK(c.refusal.find("connects") != std::string::npos);
@@ -82,7 +82,7 @@ TEST_CASE("many ranks: nothing that connects all with all, and no rehearsal") {
 TEST_CASE("reproducible sums are in rank order") {
     Tuner tuner(machine(8, 8), {}, true, nullptr);
     for (const std::size_t bytes : {8u, 1u << 12, 1u << 16, 1u << 24})
-        CHECK(tuner.choose(Collective::all_reduce, bytes).algorithm->in_rank_order(Collective::all_reduce));
+        CHECK(tuner.choose({Collective::all_reduce, bytes}).algorithm->in_rank_order(Collective::all_reduce));
     CHECK(chosen(tuner, Collective::barrier, 0) != "");
     // What was asked for is passed over where it does not add in that order.
     Tuner ring(machine(8, 8), Allowed::parse("ring"), true, nullptr);
@@ -115,7 +115,7 @@ TEST_CASE("lists of algorithms are obeyed, by collective, and where one is capab
 TEST_CASE("what was measured corrects what is computed") {
     const Platform platform = machine(4, 4);
     Tuner computed(platform, {}, false, nullptr);
-    const auto all = computed.candidates(Collective::all_reduce, 1 << 16);
+    const auto all = computed.candidates({Collective::all_reduce, 1 << 16});
     const Candidate& first = all.at(0);
     const Candidate& second = all.at(1);
     auto tuning = std::make_shared<Tuning>();
@@ -130,15 +130,15 @@ TEST_CASE("what was measured corrects what is computed") {
     Tuner tuned(platform, {}, false, tuning);
     CHECK(chosen(tuned, Collective::all_reduce, 1 << 16) == second.algorithm->name);
     // Between two points the correction is between theirs, beyond the last it stays.
-    for (const Candidate& c : tuned.candidates(Collective::all_reduce, 1 << 20))
+    for (const Candidate& c : tuned.candidates({Collective::all_reduce, 1 << 20}))
         if (c.algorithm == first.algorithm) CHECK(c.correction == Approx(3));
-    for (const Candidate& c : tuned.candidates(Collective::all_reduce, 1 << 14))
+    for (const Candidate& c : tuned.candidates({Collective::all_reduce, 1 << 14}))
         if (c.algorithm == second.algorithm) CHECK(c.correction > 1);
     // Of another number of ranks, or over another transport, nothing was measured.
     Platform other = platform;
     other.transport = "local";
     Tuner elsewhere(other, {}, false, tuning);
-    for (const Candidate& c : elsewhere.candidates(Collective::all_reduce, 1 << 16)) CHECK(c.correction == 1);
+    for (const Candidate& c : elsewhere.candidates({Collective::all_reduce, 1 << 16})) CHECK(c.correction == 1);
 }
 
 TEST_CASE("lanes can be forced") {
@@ -146,6 +146,6 @@ TEST_CASE("lanes can be forced") {
     for (int lanes = 1; lanes <= 8; ++lanes) {
         p.lanes = lanes;
         Tuner tuner(p, {}, false, nullptr);
-        CHECK(tuner.choose(Collective::all_reduce, 64 << 20).flight.lanes == lanes);
+        CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).flight.lanes == lanes);
     }
 }
