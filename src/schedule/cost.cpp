@@ -20,7 +20,7 @@ class Clock {
           free_(r.programs.size()),
           busy_(r.programs.size()),
           arrives_(r.matching.messages.size()) {
-        for (const Route& c : r.matching.connections)
+        for (const PairOfRanks& c : r.matching.connections)
             lines_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank));
     }
 
@@ -46,7 +46,7 @@ class Clock {
             if (part_of[i] == Matching::none) {
                 per_byte += slice_extra_;
             } else {
-                const Part& part = r_.matching.parts[part_of[i]];
+                const PartOfMessage& part = r_.matching.parts[part_of[i]];
                 if (part.last) work += rates_.message;
                 per_byte += message_extra_;
                 if (source) {
@@ -98,7 +98,7 @@ Rehearsal Rehearsal::of(std::vector<Program> programs) {
     TUTTI_ASSERT(run.blocked.empty());
     r.order = std::move(run.order);
     std::vector<int> peers(r.programs.size());
-    for (const Route& c : r.matching.connections) r.most_peers = std::max(r.most_peers, ++peers[c.from]);
+    for (const PairOfRanks& c : r.matching.connections) r.most_peers = std::max(r.most_peers, ++peers[c.from]);
     return r;
 }
 

@@ -27,13 +27,14 @@ struct Message {
 };
 
 /// One chunk of a message, from its send to its receive.
-struct Part {
+struct PartOfMessage {
     std::uint32_t message;
     bool first, last;
 };
 
-/// The messages of an ordered pair of ranks are numbered in their order from `first` on.
-struct Route {
+/// The messages of an ordered pair of ranks are numbered in their order from `first` on. (Not a Connection, which is
+/// what the executors have: two types of one name would share their templates' code.)
+struct PairOfRanks {
     std::uint32_t from, to;  // programs
     std::uint32_t first, messages, parts;
 };
@@ -42,9 +43,9 @@ struct Matching {
     static constexpr std::uint32_t none = UINT32_MAX;
 
     std::string error;  // empty if every send has its receive
-    std::vector<Route> connections;
+    std::vector<PairOfRanks> connections;
     std::vector<Message> messages;
-    std::vector<Part> parts;
+    std::vector<PartOfMessage> parts;
     std::vector<std::vector<std::uint32_t>> part_of;  // [program][operand]: a part, or none for slices
 };
 

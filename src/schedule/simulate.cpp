@@ -136,7 +136,7 @@ Run simulate(std::span<const Program> programs, const Matching& matching, std::u
 
 int least_depth(std::span<const Program> programs, const Matching& matching) {
     std::uint32_t enough = 0;
-    for (const Route& c : matching.connections) enough = std::max(enough, c.messages);
+    for (const PairOfRanks& c : matching.connections) enough = std::max(enough, c.messages);
     std::uint32_t too_few = 0;  // zero slots carry nothing
     // Double while it blocks, since most programs need one or two; then halve the distance between the two.
     for (std::uint32_t depth = 1; depth < enough; depth *= 2) {

@@ -22,7 +22,7 @@ Report failed(std::string error) {
 
 void count(std::span<const Program> programs, const Matching& matching, Report& report) {
     std::vector<long long> sent(programs.size());
-    for (const Route& c : matching.connections) {
+    for (const PairOfRanks& c : matching.connections) {
         report.busiest_link = std::max<long long>(report.busiest_link, c.parts);
         sent[c.from] += c.parts;
     }

@@ -386,9 +386,7 @@ TEST_CASE("mutants in files are caught where the verifier catches them") {
 }
 
 TEST_CASE("damaged files do no harm, and errors have a line") {
-    const std::uint32_t seed = std::random_device{}();
-    INFO("seed " << seed);
-    std::mt19937 random(seed);
+    std::mt19937 random(7);
     const std::string originals[] = {
         ring_of_3(), json_of(file_of({set_of("bruck", Collective::all_to_all, 4)})),
         json_of(file_of({set_of("binomial", Collective::gather, 5, 2), set_of("tree", Collective::reduce, 4, 1)}))};
