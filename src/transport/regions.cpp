@@ -91,9 +91,24 @@ void move_over(void* from, void* to, std::size_t size) {
     fail_errno("remapping %zu bytes failed", size);
 }
 
+/// Bytes that the kernel thinks it can still give; SIZE_MAX where it does not say.
+std::size_t available_memory() {
+    std::ifstream info("/proc/meminfo");
+    for (std::string name, unit; info >> name;) {
+        std::size_t kib = 0;
+        info >> kib;
+        std::getline(info, unit);
+        if (name == "MemAvailable:") return kib * 1024;
+    }
+    return SIZE_MAX;
+}
+
 }  // namespace
 
 void Region::make(std::size_t size) {
+    // Reserving more than there is would not fail, but have processes killed.
+    if (const std::size_t most = available_memory(); size > most)
+        fail(tuttiSystemError, "allocating %zu bytes of shareable memory failed: %zu are available", size, most);
     size_ = size;
     fd_ = make_memfd("tutti-memory", size);
     // Reserved now, so that memory which is not there is an error here and not a SIGBUS later.
