@@ -50,14 +50,19 @@ struct Board {
     std::atomic<double> figures[64];  // microseconds by power of two of the bytes; 0: none
 };
 
-/// One collective with buffers for it, as `count` floats per row.
+/// One collective with buffers for it, as `count` floats per row. Calls take turns over more memory than caches hold,
+/// as those of a program with other things to do find theirs cold.
 struct Subject {
     Collective op;
     int ranks;
-    void* input;
-    void* output;
+    std::vector<float> all_input, all_output;
+    std::size_t largest = 0, next = 0;  // floats of a call's larger buffer; where the next call's begin
 
-    void call(std::size_t count, tuttiComm_t comm) const {
+    void call(std::size_t count, tuttiComm_t comm) {
+        if (next + largest > all_input.size()) next = 0;
+        float* const input = all_input.data() + next;
+        float* const output = all_output.data() + next;
+        next += (largest + 15) / 16 * 16;
         switch (op) {
             case Collective::all_reduce:
                 return check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm, nullptr));
@@ -91,7 +96,7 @@ double microseconds(Clock::duration d) {
 
 /// The shortest of three batches, each as long as its slowest rank: what else runs on the machine only adds. All ranks
 /// call this alike.
-double measure(const Subject& subject, std::size_t count, tuttiComm_t comm, int rank, Board& board, double seconds) {
+double measure(Subject& subject, std::size_t count, tuttiComm_t comm, int rank, Board& board, double seconds) {
     const auto meet = [&] { check(tuttiBarrier(comm, nullptr)); };
     const auto batch = [&](int rounds) {
         meet();
@@ -117,13 +122,14 @@ double measure(const Subject& subject, std::size_t count, tuttiComm_t comm, int 
 void run_rank(const Arguments& args, Collective op, int ranks, int rank, tuttiComm_t comm, Board& board,
               const std::vector<double>& best) {
     const std::size_t most = op == Collective::barrier ? 64 : std::size_t{1} << args.max_power;
-    std::vector<float> input(most / 4, 1.0F), output(most / 4, 0.0F);
-    const Subject subject{op, ranks, input.data(), output.data()};
+    const std::size_t room = std::max(most, (std::size_t{128} << 20) / static_cast<std::size_t>(ranks));
+    Subject subject{op, ranks, std::vector<float>(room / 4, 1.0F), std::vector<float>(room / 4, 0.0F)};
     int behind = 0;
     for (int power = 3; power <= args.max_power; ++power) {
         const std::size_t bytes = std::size_t{1} << power;
         const std::size_t row = row_per_rank(op) ? bytes / static_cast<std::size_t>(ranks) : bytes;
         if (row < 4) continue;
+        subject.largest = bytes / 4;
         const double time = measure(subject, row / 4, comm, rank, board, args.seconds);
         if (rank == 0) board.figures[power] = time;
         check(tuttiBarrier(comm, nullptr));

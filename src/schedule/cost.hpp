@@ -17,10 +17,10 @@ namespace tutti {
 /// What the ranks' machine takes. Times are a core's, in microseconds.
 struct Rates {
     double step = 0.01;                        // of a step, beside what follows
-    double message = 0.03;                     // to send a message, or to receive one
+    double message = 0.05;                     // to send a message, or to receive one
     double load = 1 / 60e3, store = 1 / 60e3;  // of a byte of a source, of a sink, in the caches
-    double memory = 1 / 30e3;                  // on top, of a byte of a buffer that is not in the caches
-    double switching = 0.7;                    // to let another rank run, where ranks outnumber cores
+    double memory = 1 / 40e3;                  // on top, of a byte of a buffer that is not in the caches
+    double switching = 0.9;                    // to let another rank run, where ranks outnumber cores
     int cores = 1 << 30;                       // that the ranks share
     bool lanes_share_core = true;              // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies

@@ -30,7 +30,7 @@ class LocalTransport : public Transport {
   public:
     std::string_view name() const override { return "local"; }
     bool reaches(const Card& self, const Card& peer) const override { return self.process == peer.process; }
-    Line cost() const override { return {0.1, 1.0 / 60e3}; }
+    Line cost() const override { return {0.08, 1.0 / 60e3}; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
         std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);
