@@ -101,10 +101,20 @@ void report_memory(World& world, Report& report) {
     report.memory(line);
 }
 
+/// The library passes over algorithms that can't do what is called; who measures one wants to hear of that.
+Options only_for(const Collective& collective, Options options) {
+    std::string name = collective.name;
+    if (name.starts_with("alltoall")) name = "all_to_all";
+    const bool of_pairs = collective.in_rounds || name == "sendrecv";
+    if (!options.algorithm.empty() && options.algorithm.find(':') == std::string::npos && !of_pairs)
+        options.algorithm.insert(0, name + ":");
+    return options;
+}
+
 }  // namespace
 
 int run(const char* program, const Collective& collective, Options options) {
-    World world(options);
+    World world(only_for(collective, options));
     if (const std::string reason = why_not(collective, options, world.ranks()); !reason.empty()) {
         if (!world.is_main(0)) return exit_usage;
         fail(exit_usage, std::string(program) + ": " + reason);

@@ -61,7 +61,7 @@ class World {
     void init(int first, int count);
     void among_processes(std::span<double> values, tuttiRedOp_t how);
 
-    const Options& options_;
+    const Options options_;
     int threads_;
     int ranks_per_thread_;
     int local_ranks_;

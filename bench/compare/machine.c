@@ -1,5 +1,5 @@
-/* The limits that the figures are compared with: a cache line's way from core to core, and memcpy. Prints one JSON
- * line. */
+/* The limits that the figures are compared with: a cache line's way from core to core, and memcpy, of 64 MiB and of
+ * every size that is given, in bytes. Prints one JSON line. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -60,11 +60,13 @@ static double hand_over(void) {
 
 static pthread_barrier_t together;
 static int copying_threads;
+static size_t copied_bytes;
 
 /* GB/s of one thread, reading and writing counted. */
 static void* copy(void* core) {
-    const size_t bytes = (size_t)64 << 20;
-    char *from = aligned_alloc(4096, bytes), *to = aligned_alloc(4096, bytes);
+    const size_t bytes = copied_bytes, room = (bytes + 4095) / 4096 * 4096;
+    const int calls = 1 + (int)(((size_t)4 << 20) / bytes); /* so many that the clock does not count */
+    char *from = aligned_alloc(4096, room), *to = aligned_alloc(4096, room);
     double times[copies];
     static double rates[2];
     const int me = core != NULL;
@@ -75,9 +77,12 @@ static void* copy(void* core) {
         double begin;
         if (copying_threads == 2) pthread_barrier_wait(&together);
         begin = now_seconds();
-        memcpy(to, from, bytes);
-        times[i] = now_seconds() - begin;
-        if (to[i] != 1) abort(); /* and the compiler can't drop the copy */
+        for (int call = 0; call < calls; ++call) {
+            from[0] = (char)call;
+            memcpy(to, from, bytes);
+            if (to[0] != (char)call) abort(); /* and the compiler can't drop the copy */
+        }
+        times[i] = (now_seconds() - begin) / calls;
     }
     free(from);
     free(to);
@@ -85,10 +90,11 @@ static void* copy(void* core) {
     return &rates[me];
 }
 
-static double copy_rate(int threads) {
+static double copy_rate(int threads, size_t bytes) {
     pthread_t other;
     double rate;
     copying_threads = threads;
+    copied_bytes = bytes;
     pthread_barrier_init(&together, NULL, 2);
     if (threads == 2) pthread_create(&other, NULL, copy, &ball);
     rate = *(double*)copy(NULL);
@@ -101,10 +107,13 @@ static double copy_rate(int threads) {
     return rate;
 }
 
-int main(void) {
-    const double one_way = hand_over();
-    const double one = copy_rate(1);
-    printf("{\"hand_over_ns\": %.1f, \"memcpy_one_core_gbs\": %.1f, \"memcpy_two_cores_gbs\": %.1f}\n", one_way, one,
-           copy_rate(2));
+int main(int count, char** sizes) {
+    const size_t large = (size_t)64 << 20;
+    printf("{\"hand_over_ns\": %.1f, ", hand_over());
+    printf("\"memcpy_one_core_gbs\": %.1f, ", copy_rate(1, large));
+    printf("\"memcpy_two_cores_gbs\": %.1f, \"memcpy_by_size_gbs\": {", copy_rate(2, large));
+    for (int i = 1; i < count; ++i)
+        printf("%s\"%s\": %.1f", i > 1 ? ", " : "", sizes[i], copy_rate(2, (size_t)strtoull(sizes[i], NULL, 10)));
+    printf("}}\n");
     return 0;
 }

@@ -65,8 +65,10 @@ def alternate(chosen, ranks, rounds, effort):
              "us": statistics.median(values), "rounds": values} for (setting, size), values in times.items()]
 
 
-def machine_limits(program):
-    return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+def machine_limits(program, sizes):
+    """Of all sizes that take longer than the clock."""
+    asked = [str(size) for size in sizes if size >= 1024]
+    return json.loads(subprocess.run([program, *asked], capture_output=True, text=True, check=True).stdout)
 
 
 def init_milliseconds(setting, ranks, repeats):

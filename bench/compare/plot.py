@@ -2,16 +2,16 @@
 import math
 from xml.sax.saxutils import escape
 
-from verdict import named
+from verdict import floor, named
 
 COLOURS = {"Tutti private": "#0b6e4f", "Tutti mapped": "#5cb85c", "Open MPI": "#c0392b", "MPICH": "#e67e22",
            "Gloo": "#7d3c98"}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 460, 360, 84, 40, 48, 30
 
 
-def svg(results):
+def svg(results, machine):
     counts = sorted({row["ranks"] for row in results.rows})
-    panels = "".join(panel(results, ranks, index * (LEFT + WIDTH + GAP)) for index, ranks in enumerate(counts))
+    panels = "".join(panel(results, machine, ranks, index * (LEFT + WIDTH + GAP)) for index, ranks in enumerate(counts))
     width, height = len(counts) * (LEFT + WIDTH + GAP), TOP + HEIGHT + BOTTOM
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
             f'font-size="12"><rect width="100%" height="100%" fill="white"/>{panels}</svg>\n')
@@ -21,10 +21,12 @@ def text(x, y, words, anchor="middle", extra=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{escape(words)}</text>'
 
 
-def panel(results, ranks, offset):
+def panel(results, machine, ranks, offset):
     rows = [row for row in results.rows if row["ranks"] == ranks and row["library"] in COLOURS]
     sizes = sorted({row["bytes"] for row in rows})
-    low = math.floor(math.log10(min(row["us"] for row in rows)))
+    limits = [(size, floor(machine, ranks, size)) for size in sizes]
+    limits = [(size, us) for size, us in limits if us is not None]
+    low = math.floor(math.log10(min([row["us"] for row in rows] + [us for _, us in limits])))
     high = math.ceil(math.log10(max(row["us"] for row in rows)))
     span = math.log2(sizes[-1] / sizes[0]) or 1
 
@@ -49,4 +51,9 @@ def panel(results, ranks, offset):
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x(size):.1f}" cy="{y(us):.1f}" r="3" fill="{colour}"/>' for size, us in points]
         parts.append(text(offset + LEFT + 10, TOP + 16 + 16 * index, library, "start", f'fill="{colour}"'))
+    if limits:
+        path = " ".join(f"{x(size):.1f},{y(us):.1f}" for size, us in limits)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="#555" stroke-dasharray="5 4"/>')
+        parts.append(text(offset + LEFT + 10, TOP + 16 + 16 * len(COLOURS), "floor: each byte once", "start",
+                          'fill="#555"'))
     return "".join(parts)

@@ -13,6 +13,8 @@
 //
 // (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all communications in
 // multiport message-passing systems. IEEE TPDS 8(11), 1997.)
+#include <bit>
+
 #include "algorithms/algorithms.hpp"
 #include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
@@ -46,6 +48,10 @@ Program spread(const Request& q) {
 
 Program all_to_all(const Request& q) {
     Program p = program_for(q);
+    std::size_t steps = static_cast<std::size_t>(q.ranks);  // many: no room for more than they need
+    for (int k = 1; k < q.ranks; ++k) steps += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(k)));
+    p.steps.reserve(steps);
+    p.operands.reserve(2 * steps);
     p.step({input(q.rank)}, {output(q.rank)});
     std::vector<std::vector<int>> by_round(static_cast<std::size_t>(ceil_log(q.ranks)));
     for (int k = 1; k < q.ranks; ++k) {

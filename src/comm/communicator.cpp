@@ -315,7 +315,7 @@ std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o
     if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
     if (o.rows) bytes = o.rows->known * size_of(o.type);
     const Candidate& chosen = tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr});
-    if (logs(Level::info))
+    if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
             chosen.chunk_bytes, chosen.flight.lanes, chosen.time);

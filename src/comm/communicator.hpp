@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -156,6 +157,7 @@ class Communicator {
     std::map<Rank, Peer> peers_;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::unique_ptr<Tuner> tuner_;
+    std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;
     Shape shape_;                           // of the last operation: most are like the one before
     std::uint32_t sequence_ = 0;            // collectives begun

@@ -54,6 +54,9 @@ class Refusals(unittest.TestCase):
         done = perf("all_reduce", "-b", "8", "-e", "8", "--algo", "no-such-algorithm")
         self.assertEqual(done.returncode, 3)
         self.assertIn("no-such-algorithm", done.stderr)
+        done = perf("all_reduce", "-b", "8", "-e", "8", "--algo", "dissemination")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("not capable of all_reduce; these are: ring", done.stderr)
 
     def test_bandwidth_too_low(self):
         self.assertEqual(perf("all_reduce", "-b", "8", "-e", "8", "-t", "2", "--min_bw", "1e9").returncode, 7)
