@@ -148,6 +148,9 @@ class Ends(unittest.TestCase):
         self.assertIn("Usage: tutti-run", done.stdout)
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a test started by nohup ignores it, and so would what it starts
+
+
 class Signals(unittest.TestCase):
     def start_and_learn_pids(self, command):
         job = start("-n", "2", "sh", "-c", "echo $$; " + command)
