@@ -213,7 +213,7 @@ int explain(const Arguments& args) {
         if (!c.refusal.empty())
             std::printf("%-17s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
         else
-            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %7d %10.3g%s\n", c.algorithm->name.data(),
+            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %7lld %10.3g%s\n", c.algorithm->name.data(),
                         c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain, c.price.busiest, c.price.work,
                         c.price.waits, c.correction, c.closed_form ? "  (closed form)" : "");
     }

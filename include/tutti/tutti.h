@@ -144,17 +144,19 @@ typedef struct {
                               a collective does not hold for it */
     const char* transport; /* name of the only transport to use: "local", "shm" */
     const char* commName;  /* for messages; copied */
-    int device;            /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU. All ranks of a
-                              communicator are on GPUs, or none */
-    int reproducible;      /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
-                              lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
-                              rounding. 0 (default): the same bits from run to run */
-    int lanes;             /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
-    const char* programs;  /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
-                              anything runs, then candidates like all others (docs/programs.md); copied */
+    int device;           /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU; TUTTI_DEVICE_CURRENT:
+                             the calling thread's, or the CPU where no GPU is usable. All ranks of a communicator are on
+                             GPUs, or none */
+    int reproducible;     /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
+                             lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
+                             rounding. 0 (default): the same bits from run to run */
+    int lanes;            /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
+    const char* programs; /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
+                             anything runs, then candidates like all others (docs/programs.md); copied */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
+#define TUTTI_DEVICE_CURRENT (-2)
 
 #define TUTTI_CONFIG_MAGIC 0x54555454u
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
@@ -183,9 +185,20 @@ TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const i
  * one rank of one. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config);
 
-/* Number of ranks; this rank's number. */
+/* Number of ranks; this rank's number; its CUDA device, or TUTTI_DEVICE_CPU. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
+TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);
+
+/* Number of CUDA devices that ranks can be on; 0 where there is none, or no driver. */
+TUTTI_API tuttiResult_t tuttiGetDeviceCount(int* count);
+
+/* Called by all ranks of comm: those of one color (0 or more) make a communicator, in which they are ordered by key,
+ * then by their rank in comm. TUTTI_SPLIT_NOCOLOR takes part, and gets NULL. config NULL: comm's. Not inside a group;
+ * not yet for communicators on GPUs. */
+#define TUTTI_SPLIT_NOCOLOR (-1)
+TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
+                                       const tuttiConfig_t* config);
 
 /* Waits until all operations issued on comm have finished, and refuses new ones. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);

@@ -6,6 +6,7 @@
 
 #include "api/checks.hpp"
 #include "api/handles.hpp"
+#include "gpu/gpus.hpp"
 #include "transport/regions.hpp"
 
 using namespace tutti;
@@ -220,6 +221,22 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
     return guarded([&] {
         if (rank == nullptr) fail(tuttiInvalidArgument, "tuttiCommUserRank: rank is NULL");
         *rank = communicator(comm)->rank();
+    });
+}
+
+tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
+    return guarded([&] {
+        if (device == nullptr) fail(tuttiInvalidArgument, "tuttiCommDevice: device is NULL");
+        const GpuSide* gpu = communicator(comm)->gpu();
+        *device = gpu == nullptr ? TUTTI_DEVICE_CPU : gpu->device();
+    });
+}
+
+tuttiResult_t tuttiGetDeviceCount(int* count) {
+    return guarded([&] {
+        if (count == nullptr) fail(tuttiInvalidArgument, "tuttiGetDeviceCount: count is NULL");
+        const gpu::Gpus* gpus = gpu::gpus();
+        *count = gpus == nullptr ? 0 : gpus->count();
     });
 }
 

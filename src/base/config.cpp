@@ -30,6 +30,9 @@ constexpr Variable table[] = {
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
     {"TUTTI_SPIN_US", "-1", "How long a wait spins before it yields, in microseconds; -1: chosen by ranks per core."},
     {"TUTTI_FAULT", "", "Faults for tests, as seed:kind=one_in[,kind=one_in]: delay, tear, drop."},
+    {"NCCL_DEBUG", "", "For want of TUTTI_DEBUG: VERSION, WARN, INFO, ABORT or TRACE."},
+    {"NCCL_DEBUG_FILE", "", "For want of TUTTI_DEBUG_FILE."},
+    {"NCCL_SOCKET_IFNAME", "", "For want of TUTTI_SOCKET_IFNAME."},
     {"XDG_CACHE_HOME", "",
      "The user's cache directory, where tutti-tune keeps what it has measured; unset: $HOME/.cache."},
     {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
@@ -78,8 +81,9 @@ int read_int(const char* name, int low, int high) {
     return static_cast<int>(number);
 }
 
-std::string read_text(const char* name) {
-    return environment(name).value_or("");
+std::string read_text(const char* name, const char* other = nullptr) {
+    const std::optional<std::string> value = environment(name);
+    return value || other == nullptr ? value.value_or("") : environment(other).value_or("");
 }
 
 Config read() {
@@ -92,9 +96,10 @@ Config read() {
     c.algorithm = read_text("TUTTI_ALGO");
     c.programs = read_text("TUTTI_PROGRAMS");
     c.transport = read_text("TUTTI_TRANSPORT");
-    c.debug = read_text("TUTTI_DEBUG");
-    c.debug_file = read_text("TUTTI_DEBUG_FILE");
-    c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME");
+    c.debug = read_text("TUTTI_DEBUG", "NCCL_DEBUG");
+    if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // what only NCCL knows
+    c.debug_file = read_text("TUTTI_DEBUG_FILE", "NCCL_DEBUG_FILE");
+    c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
     c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);
     c.tuning = read_text("TUTTI_TUNING");

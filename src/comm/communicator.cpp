@@ -131,10 +131,13 @@ Options Options::from(const tuttiConfig_t* given) {
     }
     if (known.programs != nullptr) options.programs = known.programs;
     if (known.device != TUTTI_UNDEF_INT) {
-        if (known.device < TUTTI_DEVICE_CPU)
-            tutti::fail(tuttiInvalidArgument, "config.device is %d; -1 or the number of a CUDA device was expected",
+        if (known.device < TUTTI_DEVICE_CURRENT)
+            tutti::fail(tuttiInvalidArgument, "config.device is %d; -2, -1 or the number of a CUDA device was expected",
                         known.device);
-        options.device = known.device;
+        const gpu::Gpus* gpus = known.device == TUTTI_DEVICE_CURRENT ? gpu::gpus() : nullptr;
+        options.device = known.device != TUTTI_DEVICE_CURRENT   ? known.device
+                         : gpus != nullptr && gpus->count() > 0 ? gpus->current()
+                                                                : TUTTI_DEVICE_CPU;
     }
     return options;
 }

@@ -52,11 +52,11 @@ inline constexpr std::size_t reference_bytes = 16 * 1024;
 
 /// In microseconds.
 struct Price {
-    double time = 0;     // of all tiles
-    double chain = 0;    // of one tile from its first step to its last, had each rank a core
-    double busiest = 0;  // one tile's work of the rank that has most
-    double work = 0;     // one tile's work of all ranks, switching included
-    int waits = 0;       // how often a rank has nothing to do until a message comes, in one tile, of all ranks
+    double time = 0;      // of all tiles
+    double chain = 0;     // of one tile from its first step to its last, had each rank a core
+    double busiest = 0;   // one tile's work of the rank that has most
+    double work = 0;      // one tile's work of all ranks, switching included
+    long long waits = 0;  // how often a rank has nothing to do until a message comes, in one tile, of all ranks
 };
 
 /// line: from one rank to another.

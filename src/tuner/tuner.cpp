@@ -138,7 +138,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight) const {
         c.price.busiest = messages * (r.step + 2 * r.message) + moved * static_cast<double>(c.chunk_bytes) * per_byte;
         c.price.chain = c.price.busiest + s.form.rounds * platform_.line.alpha_us;
         c.price.work = c.price.busiest * platform_.ranks;
-        c.price.waits = s.form.rounds * platform_.ranks;
+        c.price.waits = static_cast<long long>(s.form.rounds) * platform_.ranks;
         add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
     } else {
         const std::size_t under_way = s.rehearsal.matching.connections.size() * c.chunk_bytes * packed *

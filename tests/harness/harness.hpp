@@ -8,6 +8,13 @@
 
 namespace tutti::harness {
 
+/// Built with the address or the thread sanitizer, ten times slower: long loops are cut short.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 void run(int ranks, const std::function<void(int rank)>& body);
 
 /// Throws std::runtime_error(what) unless holds.

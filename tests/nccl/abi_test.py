@@ -1,0 +1,54 @@
+"""abi_test.py NM CC LIBRARY HEADER VALUES_C: libnccl.so.2 exports what our nccl.h declares, as NCCL does, and both agree
+with NVIDIA's header, where that is installed."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+NM, CC, LIBRARY, HEADER, VALUES = sys.argv[1:6]
+NVIDIA = [p for p in ("/usr/local/cuda/include", "/usr/include", "/usr/local/include")
+          if pathlib.Path(p, "nccl.h").exists() and "Tutti" not in pathlib.Path(p, "nccl.h").read_text()]
+
+
+def run(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def exported():
+    """{name: kind}; a version would be a part of the name."""
+    lines = [line.split() for line in run(NM, "-D", "--defined-only", LIBRARY).splitlines()]
+    return {words[-1]: words[-2] for words in lines}
+
+
+class Abi(unittest.TestCase):
+    def test_exports(self):
+        declared = re.findall(r"^NCCL_FUNCTION\([^,]+, (nccl\w+),", pathlib.Path(HEADER).read_text(), re.MULTILINE)
+        self.assertGreater(len(declared), 40)
+        expected = {name: "W" for name in declared} | {"p" + name: "T" for name in declared}
+        self.assertEqual(exported(), expected | {"ncclResetDebugInitInternal": "T"})
+
+    def test_soname(self):
+        self.assertIn("libnccl.so.2", run("readelf", "-d", LIBRARY))
+
+    @unittest.skipUnless(NVIDIA, "NVIDIA's nccl.h is not installed")
+    def test_functions_of_nvidias_header(self):
+        text = pathlib.Path(NVIDIA[0], "nccl.h").read_text()
+        theirs = set(re.findall(r"^(?:ncclResult_t|const char\*|void)\s+(nccl\w+)\s*\(", text, re.MULTILINE))
+        self.assertGreater(len(theirs), 30)
+        self.assertEqual(theirs - set(exported()), set())
+
+    @unittest.skipUnless(NVIDIA, "NVIDIA's nccl.h is not installed")
+    def test_values_of_nvidias_header(self):
+        with tempfile.TemporaryDirectory() as directory:
+            printed = []
+            for include in (pathlib.Path(HEADER).parent, NVIDIA[0]):
+                program = pathlib.Path(directory, f"values{len(printed)}")
+                run(CC, "-I", include, "-I", NVIDIA[0], VALUES, "-o", program)
+                printed.append(run(program))
+        self.assertEqual(printed[0], printed[1])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
