@@ -1,4 +1,4 @@
-"""abi_test.py NM CC LIBRARY HEADER VALUES_C: libnccl.so.2 exports what our nccl.h declares, as NCCL does, and both agree
+"""abi_test.py NM CC LIBRARY HEADER VALUES_C: libnccl.so.2 exports what our nccl.h declares, as NCCL does; both agree
 with NVIDIA's header, where that is installed."""
 import pathlib
 import re
