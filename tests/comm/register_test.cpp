@@ -114,6 +114,7 @@ TEST_CASE("memory that was unmapped while registered is not put back") {
     CHECK(says("unmapped before"));
 }
 
+#ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
 TEST_CASE("processes pass registered buffers by reference, whole pages and ragged ends alike") {
     constexpr int ranks = 2;
     int pipes[2];
@@ -122,6 +123,7 @@ TEST_CASE("processes pass registered buffers by reference, whole pages and ragge
     for (int rank = 0; rank < ranks; ++rank) {
         children[rank] = fork();
         if (children[rank] != 0) continue;
+        if (rank != 0) close(pipes[1]);  // so that the end of rank 0 is seen
         tuttiUniqueId id;
         if (rank == 0 ? tuttiGetUniqueId(&id) != tuttiSuccess || write(pipes[1], &id, sizeof id) != sizeof id
                       : read(pipes[0], &id, sizeof id) != sizeof id)
@@ -148,11 +150,12 @@ TEST_CASE("processes pass registered buffers by reference, whole pages and ragge
         }
         _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 17);
     }
+    close(pipes[0]);
+    close(pipes[1]);
     for (const pid_t child : children) {
         int status = 0;
         REQUIRE(waitpid(child, &status, 0) == child);
         CHECK(status == 0);
     }
-    close(pipes[0]);
-    close(pipes[1]);
 }
+#endif
