@@ -4,13 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <bitset>
 #include <cstring>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "schedule/compose.hpp"
 #include "schedule/verify.hpp"
+#include "topology/placement.hpp"
 #include "transport/faulty.hpp"
+#include "transport/regions.hpp"
 
 namespace tutti {
 
@@ -23,6 +27,7 @@ struct Communicator::Hello {
     std::uint64_t cache_bytes;  // largest_cache()
     std::uint64_t tuning;       // what its tuner knows, as a hash
     std::uint64_t programs;     // UserAlgorithms::hash()
+    std::int64_t place;         // Seat::place
 };
 
 namespace {
@@ -36,6 +41,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.cache_bytes = largest_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.programs = own.hash();
+    hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -82,6 +88,17 @@ std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
     hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9e3779b1u;
     hash = (hash ^ static_cast<std::uint32_t>(value >> 32)) * 0x85ebca77u;
     return hash ^ hash >> 15;
+}
+
+/// After these every rank has had a message of every other, directly or not, so all have learned the same.
+constexpr bool tells_all(Collective c) {
+    return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::all_gather ||
+           c == Collective::all_to_all;
+}
+
+/// Calls of one collective and of sizes from one power of two to the next.
+constexpr std::size_t size_class(Collective c, std::size_t bytes) {
+    return static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes));
 }
 
 }  // namespace
@@ -198,10 +215,12 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::vector<gpu::Card> gpu_cards;
     std::vector<std::uint64_t> processes;
     std::vector<Hello> hellos;
+    std::vector<Seat> seats;
     for (Rank r = 0; r < ranks(); ++r) {
         const Hello& hello = hellos.emplace_back(read_hello<Hello>(*session_, r));
         compare_programs(hello.programs, r, own_->hash(), rank());
         neighbourhood_.cards.push_back(hello.card);
+        seats.push_back({hello.card.host, static_cast<std::int32_t>(hello.place)});
         gpu_cards.push_back(hello.gpu);
         processes.push_back(hello.card.process);
         all_fence_ = all_fence_ && hello.fences == 1;
@@ -211,6 +230,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
             if (hello.cores[core / 64] >> core % 64 & 1) cores.set(core);
     }
     crowded_ = here > cores.count();
+    if (!options_.reproducible) order_ = ring_order(seats);
     if (gpu_) {
         gpu_->connect(rank(), gpu_cards, processes);
     } else {
@@ -287,16 +307,22 @@ Connection Communicator::connection(Rank rank, int lane) {
     return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
 }
 
+/// Ranks play the parts that suit their places; who brings an own program has said who does what.
+Program Communicator::make_program(const Algorithm& algorithm, const Request& request) const {
+    const bool ours = find_algorithm(algorithm.name) == &algorithm && &algorithm != find_algorithm("pair");
+    return reordered(algorithm.make, request, ours ? order_ : std::span<const Rank>());
+}
+
 Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm) {
     Request request{collective, rank(), ranks(), root};
     if (config().verify && collective != Collective::send && collective != Collective::recv) {
         std::vector<Program> all;
-        for (Rank r = 0; r < ranks(); ++r) all.push_back(algorithm.make({collective, r, ranks(), root}));
+        for (Rank r = 0; r < ranks(); ++r) all.push_back(make_program(algorithm, {collective, r, ranks(), root}));
         const Report report = verify(all);
         if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
     }
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
-    BoundProgram bound = BoundProgram::bind(algorithm.make(request), algorithm.pull_safe, algorithm.push_safe);
+    BoundProgram bound = BoundProgram::bind(make_program(algorithm, request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
     if (gpu_) return {collective, root, &algorithm, nullptr, gpu_->upload(std::move(bound), pair)};
     auto execution =
@@ -312,12 +338,17 @@ Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& a
     return *plans_.back();
 }
 
+/// Of the larger one of a rank's buffers.
+std::size_t Communicator::bytes_of(const Operation& o) const {
+    if (o.rows) return o.rows->known * size_of(o.type);
+    return o.count * size_of(o.type) * (row_per_rank(o.collective) ? static_cast<std::size_t>(ranks()) : 1);
+}
+
 std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
     if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
-    std::size_t bytes = o.count * size_of(o.type);
-    if (row_per_rank(o.collective)) bytes *= static_cast<std::size_t>(ranks());
-    if (o.rows) bytes = o.rows->known * size_of(o.type);
-    const Candidate& chosen = tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr});
+    const std::size_t bytes = bytes_of(o);
+    const bool mappable = o.rows == nullptr && mappable_[size_class(o.collective, bytes)];
+    const Candidate& chosen = tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr, mappable});
     if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
@@ -387,7 +418,27 @@ gpu::Job Communicator::gpu_job(const Operation& o) {
     return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout);
 }
 
+/// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
+/// before the call. The call before tells: users call again and again with the same buffers.
+void Communicator::learn() {
+    if (lesson_.execution == nullptr) return;
+    const bool known = lesson_.execution->mappable();
+    lesson_.execution = nullptr;
+    if (*lesson_.known == known) return;
+    *lesson_.known = known;
+    shape_ = {};
+    log(Level::info, "rank %d: %s of the last call can be mapped by peers", rank(),
+        known ? "the buffers of all ranks" : "not all buffers");
+}
+
+bool Communicator::peers_can_map(const Operation& o, std::size_t input_rows, std::size_t output_rows) const {
+    const std::size_t row = o.count * size_of(o.type);
+    return tuner_->platform().transport == "shm" && find_region(o.input, row * input_rows) != nullptr &&
+           find_region(o.output, row * output_rows) != nullptr;
+}
+
 HostExecution& Communicator::begin(const Operation& o) {
+    if (queue_of(o) == 0) learn();
     const Shape& shape = shape_of(o);
     Plan& plan = *shape.plan;
     const Cut& c = shape.cut;
@@ -404,6 +455,12 @@ HostExecution& Communicator::begin(const Operation& o) {
     job.lanes = std::min(c.lanes, plan.execution->lanes());
     job.by_reference = c.by_reference;
     job.streaming = c.streaming;
+    if (c.by_reference && o.rows == nullptr && tells_all(o.collective)) {
+        const Program& p = plan.program();
+        job.mappable =
+            peers_can_map(o, static_cast<std::size_t>(p.input_rows), static_cast<std::size_t>(p.output_rows));
+        lesson_ = {plan.execution.get(), &mappable_[size_class(o.collective, bytes_of(o))]};
+    }
     job.divide_by = o.average ? ranks() : 0;
     if (o.premultiply) {
         std::uint64_t& scalar = scalars_[queue_of(o)];

@@ -2,6 +2,7 @@
 // thread at a time, which the Turnstile sees to; fail(), failed() and fault() may be called from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -138,9 +139,13 @@ class Communicator {
     const Shape& shape_of(const Operation& operation);
     Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
+    Program make_program(const Algorithm& algorithm, const Request& request) const;
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
     Call describe(const Operation& operation);
+    std::size_t bytes_of(const Operation& operation) const;
+    bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
+    void learn();
     void heard(const Fault& fault);
     std::string told_by(Rank peer);  // what it last called, for error texts
 
@@ -150,6 +155,7 @@ class Communicator {
     std::unique_ptr<GpuSide> gpu_;
     std::shared_ptr<const UserAlgorithms> own_;
     Neighbourhood neighbourhood_;
+    std::vector<Rank> order_;  // see ring_order
     bool crowded_ = false;
     std::chrono::microseconds trust_in_yields_{50};
     bool all_fence_ = true;
@@ -159,8 +165,13 @@ class Communicator {
     std::unique_ptr<Tuner> tuner_;
     std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;
-    Shape shape_;                           // of the last operation: most are like the one before
-    std::uint32_t sequence_ = 0;            // collectives begun
+    Shape shape_;                                    // of the last operation: most are like the one before
+    std::uint32_t sequence_ = 0;                     // collectives begun
+    std::array<bool, collectives * 65> mappable_{};  // by size_class: the buffers of all ranks were, in the last call
+    struct {
+        const HostExecution* execution = nullptr;
+        bool* known = nullptr;
+    } lesson_;                              // what the call under way will tell
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
 
     Call my_call_;  // exchange_of_calls

@@ -56,7 +56,7 @@ class Patience {
     std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
-    static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
+    static constexpr unsigned looks_per_clock = 64;              // reading the clock takes half as long as a message
     static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
     static constexpr microseconds shortest_trust{2}, longest_trust{50};
 

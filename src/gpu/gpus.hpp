@@ -19,6 +19,7 @@ using Uuid = std::array<std::uint8_t, 16>;
 struct DeviceInfo {
     std::string name;
     Uuid uuid{};
+    std::string address;  // on PCI: "0000:3b:00.0"
     std::size_t memory = 0;
     int multiprocessors = 0;
     int blocks = 0;  // of the interpreter that it runs at the same time

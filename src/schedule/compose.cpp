@@ -4,6 +4,8 @@
 #include <ranges>
 #include <unordered_map>
 
+#include "base/result.hpp"
+
 namespace tutti {
 
 void one_message_per_peer(Program& p) {
@@ -75,6 +77,30 @@ Program placed(const Program& part, Program whole, const std::function<Rank(Rank
         whole.step(all.first(s.sources), all.subspan(s.sources), completes && s.completes);
     }
     return whole;
+}
+
+Program reordered(const std::function<Program(const Request&)>& make, const Request& q, std::span<const Rank> order) {
+    if (order.empty()) return make(q);
+    TUTTI_ASSERT(order.size() == static_cast<std::size_t>(q.ranks));
+    const auto part_of = [&](Rank rank) {
+        const auto found = std::ranges::find(order, rank);
+        TUTTI_ASSERT(found != order.end());
+        return static_cast<Rank>(found - order.begin());
+    };
+    Program p = make({q.collective, part_of(q.rank), q.ranks, has_root(q.collective) ? part_of(q.root) : q.root});
+    p.rank = q.rank;
+    p.root = q.root;
+    // Where there is a row per rank, the row of a part is the row of the rank that plays it.
+    const auto chunk_of = [&](int chunk, int rows) {
+        if (rows != q.ranks) return chunk;
+        return order[static_cast<std::size_t>(chunk / p.columns)] * p.columns + chunk % p.columns;
+    };
+    for (Operand& o : p.operands) {
+        if (o.place == Place::peer) o.index = order[static_cast<std::size_t>(o.index)];
+        if (o.place == Place::input) o.index = chunk_of(o.index, p.input_rows);
+        if (o.place == Place::output) o.index = chunk_of(o.index, p.output_rows);
+    }
+    return p;
 }
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "schedule/program.hpp"
 
@@ -26,5 +27,11 @@ Program joined(Program first, const Program& second);
 /// program. None of them completes what all ranks add up, unless `completes` says so.
 Program placed(const Program& part, Program whole, const std::function<Rank(Rank)>& rank_of,
                const std::function<int(Operand)>& chunk_of, bool completes);
+
+/// What `make` makes, with the parts dealt in another order: rank order[p] plays the part of rank p, so a ring follows
+/// `order`, and what `make` takes for a node is a stretch of it. Results are where they always are; only sums are added
+/// up in the order of the parts. order: each rank once, the same on all ranks; empty: as it is.
+Program reordered(const std::function<Program(const Request&)>& make, const Request& request,
+                  std::span<const Rank> order);
 
 }  // namespace tutti

@@ -20,11 +20,11 @@ bool is_file(const std::string& name) {
     return stat(name.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-Handle load(const std::string& source) {
+Handle load(const std::string& source, Detail detail) {
     hwloc_topology_t raw = nullptr;
     if (hwloc_topology_init(&raw) != 0) fail(tuttiSystemError, "hwloc could not be started");
     Handle handle(raw);
-    hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (detail == Detail::devices) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!source.empty()) {
         const bool file = is_file(source);
         const int result =
@@ -95,8 +95,8 @@ Part part_of(hwloc_obj_t object) {
 
 }  // namespace
 
-Part discover(const std::string& source) {
-    const Handle handle = load(source);
+Part discover(const std::string& source, Detail detail) {
+    const Handle handle = load(source, detail);
     return part_of(hwloc_get_root_obj(handle.get()));
 }
 

@@ -107,11 +107,6 @@ bool path_to(const Part& part, int core, std::vector<const Part*>& path) {
     return false;
 }
 
-void collect_threads(const Part& part, std::vector<int>& numbers) {
-    if (part.kind == Part::Kind::thread) numbers.push_back(part.number);
-    for (const Part& child : part.parts) collect_threads(child, numbers);
-}
-
 }  // namespace
 
 std::string text_of(const Part& machine) {
@@ -136,22 +131,6 @@ int distance(const Part& machine, int core_a, int core_b) {
     std::size_t common = 0;
     while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
     return static_cast<int>(std::max(a.size(), b.size()) - common);
-}
-
-std::vector<int> ring_order(const Part& machine, const std::vector<int>& core_of) {
-    std::vector<int> cores, order;
-    collect_threads(machine, cores);
-    std::vector<bool> placed(core_of.size(), false);
-    const auto take = [&](std::size_t rank) {
-        placed[rank] = true;
-        order.push_back(static_cast<int>(rank));
-    };
-    for (const int core : cores)
-        for (std::size_t rank = 0; rank < core_of.size(); ++rank)
-            if (!placed[rank] && core_of[rank] == core) take(rank);
-    for (std::size_t rank = 0; rank < core_of.size(); ++rank)
-        if (!placed[rank]) take(rank);
-    return order;
 }
 
 }  // namespace tutti

@@ -16,9 +16,12 @@ struct Part {
     std::vector<Part> parts;
 };
 
+enum class Detail { cores, devices };  // what is looked for: cores, caches and memory alone, which is faster; all
+
 /// Of this machine, or of what is described: the name of an hwloc XML file, or a synthetic description such as
-/// "package:2 numa:1 l3:1 core:8 pu:2". Throws tuttiInvalidArgument that says what can't be read.
-Part discover(const std::string& source = "");
+/// "package:2 numa:1 l3:1 core:8 pu:2". Throws tuttiInvalidArgument that says what can't be read, and always in a build
+/// without hwloc.
+Part discover(const std::string& source = "", Detail detail = Detail::devices);
 
 /// As an indented list; equal neighbours without parts of interest are counted, not repeated.
 std::string text_of(const Part& machine);
@@ -29,9 +32,5 @@ std::string svg_of(const Part& machine);
 /// How many levels up from both cores (by number) their nearest common part lies: 0 for the same core. -1 if one is not
 /// there.
 int distance(const Part& machine, int core_a, int core_b);
-
-/// An order of ranks, of which core_of[r] is the core, in which neighbours are near: the depth-first order of the
-/// tree. What a ring should follow. Ranks whose core is unknown come last.
-std::vector<int> ring_order(const Part& machine, const std::vector<int>& core_of);
 
 }  // namespace tutti

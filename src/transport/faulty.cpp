@@ -89,7 +89,7 @@ class FaultyLink : public Link {
             std::memcpy(sink + half, source + half, from.bytes - half);
         }
         pipe.out.begin(pipe.fifo.call.get());
-        pipe.out.commit(from.kind, from.bytes, from.signature);
+        pipe.out.commit(from.kind, from.bytes, from.signature, from.mappable != 0);
         pipe.by_reference = from.kind == Kind::reference;
         pipe.passed_on = true;
         ring_bell(pipe.out.bell());

@@ -46,7 +46,7 @@ struct Reference {
     std::uint64_t offset;
 };
 
-enum class Kind : std::uint32_t {
+enum class Kind : std::uint16_t {
     inlined,    // the payload is in the cell
     slot,       // the payload is in slot number (message number % slot_depth)
     reference,  // the payload is where Cell::reference says, and stays there until released
@@ -58,6 +58,7 @@ struct alignas(64) Cell {
     std::uint32_t signature;          // of the operation, so that ranks which call different things are told apart
     std::uint32_t bytes;
     Kind kind;
+    std::uint16_t mappable;  // 1: the buffers of all ranks that had a part in the message are (HostExecution::mappable)
     union {
         std::byte payload[inline_bytes];
         Reference reference;
@@ -167,11 +168,12 @@ class Sender {
         return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;
     }
 
-    void commit(Kind kind, std::uint32_t bytes, std::uint32_t signature) {
+    void commit(Kind kind, std::uint32_t bytes, std::uint32_t signature, bool mappable = false) {
         Cell& c = cell();
         c.signature = signature;
         c.bytes = bytes;
         c.kind = kind;
+        c.mappable = mappable;
         c.turn.store(++next_, std::memory_order_release);
         __builtin_prefetch(&cell(), 1);  // the next message's line is ours again by the time it is written
         if (kind == Kind::reference) last_reference_ = next_;

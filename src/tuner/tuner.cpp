@@ -107,19 +107,21 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
         if (!s.refusal.empty() || !tuning_) continue;
         s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
         if (s.measured != nullptr)
-            for (const Tuning::Point& p : *s.measured) s.corrections.push_back(p.time / weigh(s, p.bytes).time);
+            for (const Tuning::Point& p : *s.measured) s.corrections.push_back(p.time / weigh(s, p.bytes, false).time);
     }
     return all;
 }
 
 /// The price of `bytes` cut in one way.
-Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight) const {
+Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool mappable) const {
     const Program& p = s.shape();
     const auto packed = static_cast<std::size_t>(p.message_chunks), columns = static_cast<std::size_t>(p.columns);
     const std::size_t row = (bytes + static_cast<std::size_t>(s.rows()) - 1) / static_cast<std::size_t>(s.rows());
     const std::size_t block = bytes == 0 ? 0 : columns == 1 ? row : line_up((row + columns - 1) / columns);
     const std::size_t room = platform_.most_tile / packed / 64 * 64;
     const auto ranks = static_cast<std::size_t>(platform_.ranks);
+    Rates rates = platform_.rates;
+    rates.references = rates.references || mappable;
     Candidate c;
     c.algorithm = s.algorithm;
     c.flight = flight;
@@ -132,7 +134,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight) const {
         c.closed_form = true;
         const auto moved = static_cast<double>(s.form.busiest_rank);
         const double messages = std::max(moved / static_cast<double>(packed), static_cast<double>(s.form.rounds));
-        const Rates& r = platform_.rates;
+        const Rates& r = rates;
         const double per_byte =
             2 * (r.load + r.store) + platform_.line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
         c.price.busiest = messages * (r.step + 2 * r.message) + moved * static_cast<double>(c.chunk_bytes) * per_byte;
@@ -145,19 +147,19 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight) const {
                                       std::min<std::size_t>(static_cast<std::size_t>(platform_.depth), c.tiles) *
                                       static_cast<std::size_t>(pieces.lanes);
         pieces.messages_cached = under_way <= platform_.cache_bytes / 4;
-        c.price = price(s.rehearsal, pieces, platform_.rates, [&](Rank, Rank) { return platform_.line; });
+        c.price = price(s.rehearsal, pieces, rates, [&](Rank, Rank) { return platform_.line; });
     }
     c.time = c.price.time;
     return c;
 }
 
 /// The best way to cut `bytes`, by computation alone.
-Candidate Tuner::weigh(const Subject& s, std::size_t bytes) const {
+Candidate Tuner::weigh(const Subject& s, std::size_t bytes, bool mappable) const {
     Candidate best;
     const int forced = platform_.lanes;
     for (std::size_t tile = smallest_tile; tile <= platform_.most_tile; tile *= 2) {
         for (int lanes = forced > 0 ? forced : 1; lanes <= (forced > 0 ? forced : platform_.most_lanes); lanes *= 2) {
-            Candidate c = cut(s, bytes, {tile, lanes});
+            Candidate c = cut(s, bytes, {tile, lanes}, mappable);
             if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
             if (best.tiles <= static_cast<std::uint32_t>(lanes)) break;  // more lanes would be idle
         }
@@ -166,12 +168,13 @@ Candidate Tuner::weigh(const Subject& s, std::size_t bytes) const {
     return best;
 }
 
-Candidate Tuner::judge(const Subject& s, std::size_t bytes) const {
+Candidate Tuner::judge(const Subject& s, const Question& q) const {
+    const std::size_t bytes = q.bytes;
     Candidate c;
-    if (s.refusal.empty()) c = weigh(s, bytes);
+    if (s.refusal.empty()) c = weigh(s, bytes, q.mappable);
     c.algorithm = s.algorithm;
     c.refusal = s.refusal;
-    if (s.corrections.empty()) return c;
+    if (s.corrections.empty() || q.mappable) return c;  // what was measured was private
     const Tuning::Curve& curve = *s.measured;
     const auto after =
         static_cast<std::size_t>(std::ranges::lower_bound(curve, bytes, {}, &Tuning::Point::bytes) - curve.begin());
@@ -189,25 +192,18 @@ Candidate Tuner::judge(const Subject& s, std::size_t bytes) const {
     return c;
 }
 
-// Buffers of MemAlloc pass by reference, which the price does not know of and saves half of the time: an algorithm that
-// lets them is not given up for a small gain.
-double Tuner::rank_of(const Candidate& c) const {
-    const bool refers = c.algorithm->pull_safe && c.algorithm->push_safe;
-    return refers || c.chunk_bytes < reference_bytes || platform_.rates.references ? c.time : c.time * 1.1;
-}
-
 std::vector<Candidate> Tuner::candidates(const Question& q) {
     std::vector<Candidate> all;
-    for (const Subject& s : subjects(q)) all.push_back(judge(s, q.bytes));
+    for (const Subject& s : subjects(q)) all.push_back(judge(s, q));
     std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
-        return rank_of(a) < rank_of(b);
+        return a.time < b.time;
     });
     return all;
 }
 
 const Candidate& Tuner::choose(const Question& q) {
-    const std::pair<Key, int> key{key_of(q), std::bit_width(q.bytes)};
+    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable);
     const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;
     Question rounded = q;

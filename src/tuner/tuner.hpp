@@ -53,7 +53,8 @@ struct Question {
     Collective collective;
     std::size_t bytes = 0;  // of the larger one of a rank's buffers; uneven: 0 where ranks do not know all lengths
     Rank root = 0;
-    bool uneven = false;  // rows differ in length, which takes algorithms that are uneven_safe
+    bool uneven = false;    // rows differ in length, which takes algorithms that are uneven_safe
+    bool mappable = false;  // peers can map all ranks' buffers, so large messages go by reference
 };
 
 class Tuner {
@@ -81,11 +82,10 @@ class Tuner {
     Key key_of(const Question& question) const;
     std::vector<Subject>& subjects(const Question& question);
     std::vector<Subject> rehearse(const Question& question) const;
-    Candidate judge(const Subject& subject, std::size_t bytes) const;
-    Candidate weigh(const Subject& subject, std::size_t bytes) const;
-    Candidate cut(const Subject& subject, std::size_t bytes, Flight flight) const;
+    Candidate judge(const Subject& subject, const Question& question) const;
+    Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
+    Candidate cut(const Subject& subject, std::size_t bytes, Flight flight, bool mappable) const;
     const char* objection(const Algorithm& algorithm, const Question& question) const;
-    double rank_of(const Candidate& candidate) const;
 
     const Platform platform_;
     const Allowed allowed_;
@@ -93,7 +93,7 @@ class Tuner {
     const std::shared_ptr<const Tuning> tuning_;
     const std::shared_ptr<const UserAlgorithms> own_;
     std::map<Key, std::vector<Subject>> subjects_;
-    std::map<std::pair<Key, int>, Candidate> decided_;  // by power of two
+    std::map<std::tuple<Key, int, bool>, Candidate> decided_;  // by power of two, and whether mappable
 };
 
 }  // namespace tutti

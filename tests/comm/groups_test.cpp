@@ -89,6 +89,37 @@ TEST_CASE("a send meets a receive outside of groups") {
     SUCCEED();
 }
 
+TEST_CASE("in a group each pair of ranks goes on by itself") {
+    // Rank 1 takes rank 0's message only when rank 2 has told it to, which has all of its own by then: a program that
+    // dealt with rank 0's two sends in turn, tile by tile, would never end.
+    const size_t count = 3'000'000;  // more than is under way at once
+    Comms comms(3);
+    harness::run(3, [&](int rank) {
+        std::vector<float> data(count, rank == 0 ? 7.f : 0.f);
+        float token = rank == 2 ? 1.f : 0.f;
+        const auto send = [&](void* what, size_t n, int to) {
+            require_success(tuttiSend(what, n, tuttiFloat32, to, comms[rank], nullptr), "tuttiSend");
+        };
+        const auto receive = [&](void* what, size_t n, int from) {
+            require_success(tuttiRecv(what, n, tuttiFloat32, from, comms[rank], nullptr), "tuttiRecv");
+        };
+        if (rank == 0) {
+            require_success(tuttiGroupStart(), "tuttiGroupStart");
+            send(data.data(), count, 1);
+            send(data.data(), count, 2);
+            require_success(tuttiGroupEnd(), "tuttiGroupEnd");
+        } else if (rank == 1) {
+            receive(&token, 1, 2);
+            receive(data.data(), count, 0);
+        } else {
+            receive(data.data(), count, 0);
+            send(&token, 1, 1);
+        }
+        harness::check(token == (rank == 0 ? 0.f : 1.f), "the token");
+        harness::check(data == std::vector<float>(count, 7.f), "the data");
+    });
+}
+
 TEST_CASE("operations on streams run in order and later") {
     const int n = 3;
     Comms comms(n);

@@ -122,11 +122,13 @@ TEST_CASE("an exported ring is loaded by its new name and gives right results") 
     std::vector<Case> cases;
     for (const Case::What what : {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::broadcast,
                                   Case::What::all_gather, Case::What::all_to_all})
-        for (const std::size_t count : {1, 13, 1025, 30011, 300007})
+        for (const std::size_t count : {1, 13, 1025, 30011, 300007}) {
+            if (harness::sanitized && count > 100'000) continue;
             for (const Where where : {Where::out_of_place, Where::in_place})
                 for (const int root : {0, 2})
                     if (what != Case::What::all_to_all || where == Where::out_of_place)
                         cases.push_back({what, count, tuttiFloat32, tuttiAvg, root, where, count > 10000});
+        }
     REQUIRE_NOTHROW(harness::run(3, [&](int rank) {
         for (const Case& c : cases) harness::run_case(c, joined.comms[static_cast<std::size_t>(rank)], rank, 3);
     }));

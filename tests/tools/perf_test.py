@@ -76,6 +76,16 @@ class Table(unittest.TestCase):
                 out_of_place_only = collective in ("alltoall", "alltoallv", "sendrecv")
                 self.assertEqual({row[12] for row in rows(done)}, {"N/A" if out_of_place_only else "0"})
 
+    def test_ranks_learn_whether_buffers_are_mapped(self):
+        told = "the buffers of all ranks of the last call can be mapped by peers"
+        arguments = ("-b", "2M", "-e", "2M", "-n", "3")
+        for memory, times in (("private", 0), ("mapped", 3)):
+            with self.subTest(memory=memory):
+                done = perf("all_reduce", *arguments, "--memory", memory,
+                            launch=(TUTTI_RUN, "-q", "-n", "3", "env", "TUTTI_DEBUG=INFO"))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual((done.stdout + done.stderr).count(told), times)
+
     def test_columns(self):
         done = perf("all_reduce", "-b", "8", "-e", "8", "-n", "2")
         lines = [line for line in done.stdout.splitlines() if line]

@@ -28,12 +28,10 @@ TEST_CASE("what is no machine is refused") {
     CHECK_THROWS_AS(discover("/no/such/file.xml"), Error);
 }
 
-TEST_CASE("cores of one package are nearer than those of two, and a ring follows that") {
+TEST_CASE("cores of one package are nearer than those of two") {
     const Part machine = discover("package:2 core:2 pu:2");  // PUs 0 to 7
     CHECK(distance(machine, 0, 0) == 0);
     CHECK(distance(machine, 0, 1) < distance(machine, 0, 2));
     CHECK(distance(machine, 0, 2) < distance(machine, 0, 4));
     CHECK(distance(machine, 0, 99) == -1);
-    // Ranks dealt to packages in turn: the ring visits one package after the other.
-    CHECK(ring_order(machine, {0, 4, 2, 6, 99}) == std::vector<int>{0, 2, 1, 3, 4});
 }

@@ -91,6 +91,12 @@ void HostExecution::start(const Job& job) {
     }
 }
 
+bool HostExecution::mappable() const {
+    bool all = job_.mappable;
+    for (int lane = 0; lane < job_.lanes; ++lane) all &= lanes_[static_cast<std::size_t>(lane)]->mappable();
+    return all;
+}
+
 bool HostExecution::progress() {
     bool moved = false;
     for (int lane = 0; lane < job_.lanes; ++lane) {

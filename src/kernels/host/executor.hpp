@@ -62,6 +62,7 @@ struct Job {
     int divide_by = 0;             // the result is divided by it; 0: it is not
     bool streaming = false;        // buffers are too large to stay in the cache
     bool by_reference = false;     // messages are large enough to be worth an acknowledgement
+    bool mappable = false;         // peers can map both buffers
     Call call{};                   // for the signature and for error texts
 };
 
@@ -83,6 +84,10 @@ class HostExecution {
     /// True if anything moved. Throws Error when a peer calls something else, or has given up.
     bool progress();
     bool finished() const { return running_ == 0; }
+
+    /// Of a finished job after which all ranks' data has come to all ranks: whether Job::mappable was true on all. So
+    /// all ranks know the same, at no cost.
+    bool mappable() const;
 
     /// What it waits for: the peer, and whether for a message from it or for space towards it. Peer -1: for nothing.
     struct Blocked {

@@ -26,6 +26,7 @@ void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = &job;
     rows_ = job.rows;
     signature_ = job.call.signature;
+    mappable_ = job.mappable;
     element_ = size_of(job.type);
     const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
     needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
@@ -143,6 +144,7 @@ void HostLane::load(std::uint32_t i) {
     const std::size_t at = incoming_[static_cast<std::size_t>(operand.index)], end = at + bytes_;
     const bool fits = operand.more ? end <= cell.bytes : end == cell.bytes;
     if (cell.signature != signature_ || !fits) mismatch(c);
+    mappable_ &= cell.mappable != 0;
     switch (cell.kind) {
         case Kind::inlined:
             sources_.push_back(cell.payload + at);
@@ -246,7 +248,7 @@ void HostLane::commit(std::uint32_t i) {
     if (operand.more) return;
     if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
     if (rows_ != nullptr && out.kind != Kind::inlined) c.sender->cell().set_row(row_);
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_);
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
     to_wake_.push_back(&c);
 }
 

@@ -16,6 +16,7 @@ class HostLane {
     void start(const Job& job, std::byte* scratch);  // job lives until it is finished
     bool progress();                                 // true if anything moved
     bool finished() const { return finished_; }
+    bool mappable() const { return mappable_; }
     HostExecution::Blocked blocked_on() const;
 
     // The interpreter's side.
@@ -84,6 +85,7 @@ class HostLane {
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
     bool needs_slots_ = false;  // a message may be too long for a cell
+    bool mappable_ = false;     // this rank's buffers, and those of all whose messages have come
     bool finished_ = true;
 
     // Of the tile and the step under way.

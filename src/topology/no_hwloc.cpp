@@ -1,0 +1,11 @@
+// In place of discover.cpp where hwloc is not to be had.
+#include "base/result.hpp"
+#include "topology/topology.hpp"
+
+namespace tutti {
+
+Part discover(const std::string&, Detail) {
+    fail(tuttiInvalidUsage, "this build of Tutti has no hwloc, so it can't look at the machine");
+}
+
+}  // namespace tutti

@@ -1,0 +1,88 @@
+#include "topology/placement.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "base/os.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+/// The number, in depth-first order, of the first part that is meant; -1 if none is.
+int number_of(const Part& part, const std::function<bool(const Part&)>& meant, int& next) {
+    const int number = next++;
+    if (meant(part)) return number;
+    for (const Part& child : part.parts)
+        if (const int found = number_of(child, meant, next); found >= 0) return found;
+    return -1;
+}
+
+int number_of(const Part& machine, const std::function<bool(const Part&)>& meant) {
+    int next = 0;
+    return number_of(machine, meant, next);
+}
+
+std::vector<int> cores_of_caller() {
+    std::vector<int> cores;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(core, &set)) cores.push_back(core);
+    return cores;
+}
+
+}  // namespace
+
+Seat seat_of_caller(const std::string& gpu_address) {
+    Seat seat{host_id(), -1};
+    const std::vector<int> cores = cores_of_caller();
+    const bool anywhere = static_cast<long>(cores.size()) >= sysconf(_SC_NPROCESSORS_ONLN);
+    if (gpu_address.empty() && anywhere) return seat;
+    try {
+        if (gpu_address.empty()) {
+            static const Part machine = discover("", Detail::cores);
+            seat.place = place_of(machine, cores);
+        } else {
+            static const Part machine = discover();
+            seat.place = place_of(machine, gpu_address);
+        }
+    } catch (const Error&) {  // nobody can say: as if it were anywhere
+    }
+    return seat;
+}
+
+int place_of(const Part& machine, std::span<const int> cores) {
+    return number_of(machine, [&](const Part& part) {
+        return part.kind == Part::Kind::thread && std::ranges::find(cores, part.number) != cores.end();
+    });
+}
+
+int place_of(const Part& machine, const std::string& gpu_address) {
+    return number_of(machine, [&](const Part& part) {
+        return part.kind == Part::Kind::pci && part.name.ends_with(" " + gpu_address);
+    });
+}
+
+std::vector<Rank> ring_order(std::span<const Seat> seats) {
+    std::vector<Rank> order(seats.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::map<std::uint64_t, Rank> lowest;  // by host
+    for (const Rank r : order) lowest.try_emplace(seats[static_cast<std::size_t>(r)].host, r);
+    const auto key = [&](Rank r) {
+        const Seat& seat = seats[static_cast<std::size_t>(r)];
+        return std::tuple(lowest.at(seat.host), static_cast<std::uint32_t>(seat.place), r);  // -1: the last
+    };
+    if (std::ranges::is_sorted(order, {}, key)) return {};
+    std::ranges::sort(order, {}, key);
+    return order;
+}
+
+}  // namespace tutti
