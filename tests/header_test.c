@@ -1,8 +1,10 @@
-/* The public header compiles alone, as C99 and as C++20 (tests/package copies this file to a .cpp). */
+/* The public headers compile alone, as C99 and as C++20 (tests/package copies this file to a .cpp). */
+#include "tutti/dp.h"
 #include "tutti/tutti.h"
 
 int main(void) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiDpConfig_t dp = TUTTI_DP_CONFIG_INITIALIZER;
     tuttiUniqueId id;
-    return config.size == sizeof config && sizeof id == TUTTI_UNIQUE_ID_BYTES ? 0 : 1;
+    return config.size == sizeof config && dp.size == sizeof dp && sizeof id == TUTTI_UNIQUE_ID_BYTES ? 0 : 1;
 }

@@ -18,11 +18,6 @@ Streams& streams() {
     return *instance;
 }
 
-std::string& error_text() {
-    static thread_local std::string text;
-    return text;
-}
-
 }  // namespace
 
 tuttiComm& checked(tuttiComm_t handle) {
@@ -76,15 +71,6 @@ void destroy_stream(tuttiStream_t handle) {
     std::unique_lock lock(streams().mutex);
     streams().living.erase(handle);
     lock.unlock();  // the worker finishes what was enqueued as `last` goes
-}
-
-tuttiResult_t keep(const Error& error) {
-    error_text() = error.what();
-    return error.code();
-}
-
-const std::string& last_error() {
-    return error_text();
 }
 
 }  // namespace tutti

@@ -44,23 +44,4 @@ StreamPtr stream_of(tuttiStream_t handle);  // null for the null stream
 tuttiStream_t new_stream();
 void destroy_stream(tuttiStream_t handle);
 
-/// Keeps text as the calling thread's last error.
-tuttiResult_t keep(const Error& error);
-const std::string& last_error();
-
-/// Runs body and turns what it throws into a result.
-template <class Body>
-tuttiResult_t guarded(Body&& body) {
-    try {
-        body();
-        return tuttiSuccess;
-    } catch (const Error& error) {
-        return keep(error);
-    } catch (const std::bad_alloc&) {
-        return keep(Error(tuttiSystemError, "out of memory"));
-    } catch (const std::exception& error) {
-        return keep(Error(tuttiInternalError, error.what()));
-    }
-}
-
 }  // namespace tutti

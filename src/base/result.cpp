@@ -19,6 +19,11 @@ std::string format_text(const char* format, va_list arguments) {
     return out;
 }
 
+std::string& error_text() {
+    static thread_local std::string text;
+    return text;
+}
+
 }  // namespace
 
 std::string text(const char* format, ...) {
@@ -44,6 +49,15 @@ void fail_errno(const char* format, ...) {
     std::string out = format_text(format, arguments);
     va_end(arguments);
     throw Error(tuttiSystemError, out + ": " + std::strerror(number));
+}
+
+tuttiResult_t keep(const Error& error) {
+    error_text() = error.what();
+    return error.code();
+}
+
+const std::string& last_error() {
+    return error_text();
 }
 
 void assertion_failed(const char* expression, const char* file, int line) {

@@ -2,6 +2,7 @@
 // communicator that they have ended. Nothing on the path of a small message throws.
 #pragma once
 
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -26,6 +27,25 @@ std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Throws tuttiSystemError: "<what>: <strerror(errno)>".
 [[noreturn]] void fail_errno(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// Keeps text as the calling thread's last error, which tuttiGetLastError returns.
+tuttiResult_t keep(const Error& error);
+const std::string& last_error();
+
+/// Runs body and turns what it throws into a result.
+template <class Body>
+tuttiResult_t guarded(Body&& body) {
+    try {
+        body();
+        return tuttiSuccess;
+    } catch (const Error& error) {
+        return keep(error);
+    } catch (const std::bad_alloc&) {
+        return keep(Error(tuttiSystemError, "out of memory"));
+    } catch (const std::exception& error) {
+        return keep(Error(tuttiInternalError, error.what()));
+    }
+}
 
 /// Invariants of the library itself; on in release builds. Prints expression, file and line, and aborts.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);

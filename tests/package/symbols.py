@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""symbols.py NM LIBRARY HEADER: the library exports what the header declares, and nothing else."""
+"""symbols.py NM LIBRARY HEADER...: the library exports what the headers declare, and nothing else."""
 import re
 import subprocess
 import sys
 
-nm, library, header = sys.argv[1:]
+nm, library, *headers = sys.argv[1:]
 table = subprocess.run([nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
 exported = {line.split()[-1].split("@")[0] for line in table.splitlines()}
-text = re.sub(r"/\*.*?\*/", "", open(header, encoding="utf-8").read(), flags=re.DOTALL)
+text = "".join(re.sub(r"/\*.*?\*/", "", open(h, encoding="utf-8").read(), flags=re.DOTALL) for h in headers)
 declared = set(re.findall(r"TUTTI_API[^;]*?(tutti\w+)\(", text))
 
 if not declared:
-    sys.exit(f"no TUTTI_API declaration found in {header}")
+    sys.exit(f"no TUTTI_API declaration found in {headers}")
 if not exported:
     print("skipped: this build has no C API yet")
     sys.exit(77)
 for name in sorted(exported - declared):
-    print(f"exported, but not declared in tutti.h: {name}")
+    print(f"exported, but not declared: {name}")
 for name in sorted(declared - exported):
-    print(f"declared in tutti.h, but not exported: {name}")
+    print(f"declared, but not exported: {name}")
 sys.exit(0 if exported == declared else 1)

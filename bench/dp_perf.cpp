@@ -1,0 +1,186 @@
+// dp_perf: what the data-parallel layer costs and hides. Run it as ranks: tutti-run -n 2 dp_perf
+//
+//   ready      nanoseconds of a tuttiDpGradReady that completes no bucket
+//   overlap    how long Synchronize waits after a backward pass that takes as long as the reductions of naive: naive
+//   and
+//              bucketed, in turns. The pass sleeps, as a host does whose GPU computes, or spins (--spin)
+//   staleness  steps per second for several bounds, when every rank is late at random
+#include <tutti/dp.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Us = std::chrono::duration<double, std::micro>;
+
+struct Options {
+    std::size_t layers = 64, layer_kib = 1024;
+    std::vector<std::size_t> bucket_kib = {25 * 1024, 8 * 1024, 4 * 1024};
+    int iterations = 9, late_ms = 5, steps = 100;
+    bool spin = false;
+};
+
+void must(tuttiResult_t result) {
+    if (result != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(nullptr));
+}
+
+/// Parameters of one size each, in the layer's memory.
+class Layer {
+  public:
+    Layer(tuttiComm_t comm, std::size_t parameters, std::size_t count, const tuttiDpConfig_t& config)
+        : parameters_(parameters) {
+        std::vector<std::string> names;
+        for (std::size_t p = 0; p < parameters; ++p) names.push_back("p" + std::to_string(p));
+        std::vector<tuttiDpParameter_t> all;
+        for (const std::string& name : names)
+            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0});
+        must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
+    }
+    ~Layer() { tuttiDpDestroy(dp_); }
+    Layer(const Layer&) = delete;
+
+    /// A backward pass of this length; microseconds that Synchronize waited.
+    double iterate(double pass_us, bool spin) {
+        must(tuttiDpBegin(dp_));
+        const Clock::time_point start = Clock::now();
+        for (std::size_t p = parameters_; p-- > 0;) {
+            const double due = pass_us * static_cast<double>(parameters_ - p) / static_cast<double>(parameters_);
+            if (!spin) std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(Us(due)));
+            while (Us(Clock::now() - start).count() < due) {
+            }
+            must(tuttiDpGradReady(dp_, p));
+        }
+        must(tuttiDpSynchronize(dp_));
+        return statistics().exposedUs;
+    }
+    tuttiDpStatistics_t statistics() const {
+        tuttiDpStatistics_t s;
+        must(tuttiDpGetStatistics(dp_, &s));
+        return s;
+    }
+    tuttiDp_t dp() const { return dp_; }
+
+  private:
+    std::size_t parameters_;
+    tuttiDp_t dp_ = nullptr;
+};
+
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+    return values[values.size() / 2];
+}
+
+/// The same on all ranks: the slowest one's.
+double slowest(tuttiComm_t comm, double value) {
+    must(tuttiAllReduce(&value, &value, 1, tuttiFloat64, tuttiMax, comm, nullptr));
+    return value;
+}
+
+void ready(tuttiComm_t comm, int rank) {
+    constexpr std::size_t parameters = 10001;
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.firstBucketBytes = config.bucketBytes;
+    Layer layer(comm, parameters, 1, config);
+    double best = 1e30;
+    for (int round = 0; round < 20; ++round) {
+        must(tuttiDpBegin(layer.dp()));
+        const Clock::time_point start = Clock::now();
+        for (std::size_t p = parameters - 1; p > 0; --p) must(tuttiDpGradReady(layer.dp(), p));
+        best = std::min(best, 1000 * Us(Clock::now() - start).count() / (parameters - 1));
+        must(tuttiDpGradReady(layer.dp(), 0));
+        must(tuttiDpSynchronize(layer.dp()));
+    }
+    if (rank == 0) std::printf("ready: %.1f ns each (target: less than 200)\n", best);
+}
+
+void overlap(tuttiComm_t comm, const Options& o, int rank) {
+    const std::size_t count = o.layer_kib * 1024 / sizeof(float);
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.zero = 0;
+    config.mode = tuttiDpNaive;
+    Layer naive(comm, o.layers, count, config);
+    std::vector<double> alone;
+    for (int i = 0; i < o.iterations; ++i) alone.push_back(naive.iterate(0, true));
+    const double pass = slowest(comm, median(alone));
+    if (rank == 0)
+        std::printf("overlap: %zu gradients of %zu KiB; naive reduces them in %.0f us; a pass that %s as long\n",
+                    o.layers, o.layer_kib, pass, o.spin ? "spins" : "sleeps");
+    for (const std::size_t kib : o.bucket_kib) {
+        config.mode = tuttiDpBucketed;
+        config.bucketBytes = kib * 1024;
+        Layer bucketed(comm, o.layers, count, config);
+        std::vector<double> with, without;
+        for (int i = -2; i < o.iterations; ++i) {
+            const double a = slowest(comm, naive.iterate(pass, o.spin));
+            const double b = slowest(comm, bucketed.iterate(pass, o.spin));
+            if (i < 0) continue;
+            without.push_back(a);
+            with.push_back(b);
+        }
+        if (rank == 0)
+            std::printf(
+                "  buckets of %5zu KiB: naive exposes %8.0f us, bucketed %8.0f us: %.3f (target: at most 0.25)\n", kib,
+                median(without), median(with), median(with) / median(without));
+    }
+}
+
+void staleness(tuttiComm_t comm, const Options& o, int rank) {
+    double synchronous = 0;
+    for (const int s : {0, 1, 2, 4, 8}) {
+        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.mode = tuttiDpSharded;
+        config.optimizer.kind = tuttiDpSgd;
+        config.staleness = s;
+        Layer layer(comm, 4, 1000, config);
+        std::uint32_t state = static_cast<std::uint32_t>(rank) + 1;
+        must(tuttiBarrier(comm, nullptr));
+        const Clock::time_point start = Clock::now();
+        for (int step = 0; step < o.steps; ++step) {
+            state = state * 1664525u + 1013904223u;
+            layer.iterate(state >> 30 == 0 ? 1000.0 * o.late_ms : 300.0, false);  // late one time in four
+            must(tuttiDpStep(layer.dp()));
+        }
+        must(tuttiDpWait(layer.dp()));
+        const double seconds = slowest(comm, Us(Clock::now() - start).count() / 1e6);
+        const double rate = o.steps / seconds;
+        if (s == 0) synchronous = rate;
+        if (rank == 0)
+            std::printf("staleness %d: %7.1f steps/s, %.2f of synchronous; observed at most %d\n", s, rate,
+                        rate / synchronous, layer.statistics().largestStaleness);
+    }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    Options o;
+    CLI::App app("What the data-parallel layer costs and hides: tutti-run -n 2 dp_perf");
+    app.add_option("--layers", o.layers)->capture_default_str();
+    app.add_option("--layer-kib", o.layer_kib)->capture_default_str();
+    app.add_option("--bucket-kib", o.bucket_kib)->capture_default_str();
+    app.add_option("--iterations", o.iterations)->check(CLI::Range(1, 1000))->capture_default_str();
+    app.add_option("--late-ms", o.late_ms, "staleness: how late")->capture_default_str();
+    app.add_option("--steps", o.steps, "staleness: how many")->capture_default_str();
+    app.add_flag("--spin", o.spin, "overlap: the pass takes a core");
+    CLI11_PARSE(app, count, words);
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    try {
+        tuttiComm_t comm = nullptr;
+        int rank = 0;
+        must(tuttiCommInitEnv(&comm, nullptr));
+        must(tuttiCommUserRank(comm, &rank));
+        ready(comm, rank);
+        overlap(comm, o, rank);
+        staleness(comm, o, rank);
+        must(tuttiCommDestroy(comm));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "dp_perf: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,353 @@
+/* Tutti: data parallelism. Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0
+ *
+ * A thin layer over a communicator, for any framework or a plain training loop: every rank computes gradients from its
+ * part of the batch, and this layer makes one gradient of them while the backward pass still runs, and if wanted the
+ * update of the parameters, too. It knows pointers, counts and types, no tensors. This header is its manual;
+ * docs/data-parallel.md says which mode to take when.
+ *
+ *     tuttiDpCreate(&dp, parameters, count, &config, comm);
+ *     for (;;) {
+ *         tuttiDpBegin(dp);                                    zeroed gradients, current parameters
+ *         forward();
+ *         for each parameter, from the last layer to the first:
+ *             add to the gradient, then tuttiDpGradReady(dp, parameter);
+ *         tuttiDpSynchronize(dp);                              now gradients are those of the whole batch
+ *         tuttiDpStep(dp);                                     if config.optimizer.kind says so, or an update of your
+ * own
+ *     }
+ *
+ * Conventions, besides those of tutti.h
+ *  (1) tuttiDpCreate, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save and Load are
+ * collective: all ranks call them in the same order. So are Begin and Destroy where an error text says so, never
+ * otherwise. (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads
+ * at once. (3) The layer works on a communicator of its own, split from yours, and in a thread of its own: yours stays
+ * free for other calls meanwhile. On GPUs it uses yours. (4) Errors. What is refused (tuttiInvalidArgument,
+ * tuttiInvalidUsage) has no effect, but for one case: a Synchronize that misses gradients, and anything that fails
+ * while data moves, ends the layer's communicator, so that no other rank waits for ever: they get tuttiRemoteError that
+ * names the rank. From then on every call returns the first error, and only Destroy (and tuttiDpMove) is of use.
+ * Parameters are whole then: a Step either has been made, or has not begun, or has returned an error itself;
+ * tuttiDpGetStatistics says how many steps were made. (5) Same bits. With config.reproducible = 1 of the communicator,
+ * all modes that are synchronous give the same bits for n ranks, and the same as one rank that adds the gradients of n
+ * parts in rank order. Without, they give the same bits from run to run. Compression and staleness change results, as
+ * said there. (6) GPUs. tuttiDpNaive and tuttiDpBucketed work on gradients in GPU memory of the caller's: each bucket
+ * is one group of all-reduces on config.stream, to be ordered with your kernels by events: the stream must have seen
+ * the gradient before GradReady, and yours must wait for it after Synchronize, which only enqueues. All other modes,
+ * optimizers, compression and checks are for CPU ranks in this version, and say so.
+ */
+#ifndef TUTTI_DP_H_
+#define TUTTI_DP_H_
+
+#include "tutti/tutti.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tuttiDp* tuttiDp_t;
+
+/* -------------------------------------------------------------------------------------------------------- modes */
+
+typedef enum {
+    tuttiDpNaive = 0,    /* an all-reduce per gradient, in Synchronize: the reference */
+    tuttiDpBucketed = 1, /* gradients share buckets; a bucket is reduced as soon as it is complete, beside the backward
+                            pass ("DDP") */
+    tuttiDpServer = 2,   /* a parameter server: one rank sums, updates and sends the parameters back */
+    tuttiDpSharded = 3,  /* config.servers ranks serve a part of every bucket each */
+    tuttiDpZero1 = 4,    /* all ranks serve; states of the optimizer are sharded */
+    tuttiDpZero2 = 5,    /* and gradients: a bucket's memory is given back when it has been reduced */
+    tuttiDpZero3 = 6,    /* and parameters: those of a unit are there from tuttiDpGather to tuttiDpRelease ("FSDP") */
+    tuttiDpNumModes = 7
+} tuttiDpMode_t;
+
+/* ---------------------------------------------------------------------------------------------------- optimizers */
+
+typedef enum {
+    tuttiDpNoOptimizer = 0, /* you update; modes up to tuttiDpBucketed */
+    tuttiDpSgd = 1,         /* w -= lr * (g + weightDecay * w) */
+    tuttiDpMomentum = 2,    /* m = momentum * m + g + weightDecay * w;  w -= lr * m */
+    tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient */
+    tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
+    tuttiDpCallback = 5,    /* config.optimizer.update */
+    tuttiDpNumOptimizers = 6
+} tuttiDpOptimizerKind_t;
+
+/* A piece of a parameter that this rank updates. */
+typedef struct {
+    size_t parameter; /* its number */
+    size_t first;     /* of the parameter's elements, which one weights[0] is */
+    size_t count;
+    float* weights;         /* in and out; fp32, whatever the parameter's type */
+    const float* gradients; /* fp32 */
+    float* state0; /* two fp32 numbers per element, zero at first, kept from step to step, saved with the rest */
+    float* state1;
+    double learningRate; /* the group's */
+    double weightDecay;
+    long long step; /* 1 at the first */
+} tuttiDpPiece_t;
+
+/* Runs on a thread of the layer's; anything but tuttiSuccess ends the step with that result. */
+typedef tuttiResult_t (*tuttiDpUpdate_t)(void* user, const tuttiDpPiece_t* piece);
+
+/* Computed in fp32 (parameters of float64: in fp64). Parameters of 16-bit types have an fp32 master copy where they are
+ * updated, and are rounded from it once per step. */
+typedef struct {
+    tuttiDpOptimizerKind_t kind;
+    double learningRate; /* default 0.001 */
+    double momentum;     /* default 0.9 */
+    double beta1;        /* default 0.9 */
+    double beta2;        /* default 0.999 */
+    double epsilon;      /* default 1e-8 */
+    double weightDecay;  /* default 0 */
+    tuttiDpUpdate_t update;
+    void* user;
+} tuttiDpOptimizer_t;
+
+/* What differs for parameters of a group. */
+typedef struct {
+    double learningRateFactor;
+    double weightDecay;
+} tuttiDpGroup_t;
+
+/* --------------------------------------------------------------------------------------------------------- hooks */
+
+/* A bucket on its way. */
+typedef struct {
+    size_t index;
+    void* data; /* this rank's gradients; to be replaced by those of all ranks, the same on every rank */
+    size_t count;
+    tuttiDataType_t type;
+    int divisor; /* what the sum is to be divided by; 1: nothing */
+    int ranks, rank;
+} tuttiDpBucket_t;
+
+/* Stands in for the all-reduce of a bucket; called on the layer's thread in the same order on all ranks. `comm` is the
+ * layer's own. Anything but tuttiSuccess ends the layer's communicator with that result. */
+typedef tuttiResult_t (*tuttiDpHook_t)(void* user, const tuttiDpBucket_t* bucket, tuttiComm_t comm);
+
+/* Built-in hooks, for buckets of float32 (others are reduced as they are). */
+typedef enum {
+    tuttiDpNoCompression = 0,
+    tuttiDpFp16 = 1,     /* divided first, sent as float16 */
+    tuttiDpBf16 = 2,     /* the same as bfloat16 */
+    tuttiDpFp8 = 3,      /* as float8e4m3, scaled by the largest value of all ranks, so that no sum overflows */
+    tuttiDpTopK = 4,     /* the config.topK part of the largest values; the rest is added next time */
+    tuttiDpPowerSgd = 5, /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019) */
+    tuttiDpNumCompressions = 6
+} tuttiDpCompression_t;
+
+/* ------------------------------------------------------------------------------------------------------ creation */
+
+/* A parameter. Register them in the order of the forward pass, the same on all ranks. */
+typedef struct {
+    const char* name; /* for messages and checkpoints; copied; unique */
+    void* data;   /* its values; NULL: the layer has memory for them (tuttiDpData), zero at first. tuttiDpZero3: read
+                     in Create, not used afterwards */
+    void* grad;   /* where you write its gradient; NULL: the layer has memory for it (tuttiDpGradient), in the bucket
+                     itself, so that nothing is copied */
+    size_t count; /* elements, at least 1 */
+    tuttiDataType_t type;     /* of the values: a float of 16, 32 or 64 bits */
+    tuttiDataType_t gradType; /* of the gradient you write; tuttiDpSameType: as `type` */
+    int group;                /* config.groups[group]; 0 without groups */
+    int unit; /* tuttiDpZero3: parameters of one unit are gathered and released together; units follow each
+                 other in registration */
+} tuttiDpParameter_t;
+
+#define tuttiDpSameType ((tuttiDataType_t)(-1))
+
+/* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT: the default. The same on all ranks. */
+typedef struct {
+    size_t size;             /* set by the initializer */
+    unsigned int magic;      /* set by the initializer */
+    unsigned int version;    /* set by the initializer */
+    tuttiDpMode_t mode;      /* default tuttiDpBucketed */
+    size_t bucketBytes;      /* default 25 MiB */
+    size_t firstBucketBytes; /* of the first bucket, whose reduction begins the sooner; default 1 MiB */
+    int rebuild; /* 1: after the first iteration, buckets are made anew in the order in which gradients became ready on
+                    rank 0. Gradients in the layer's memory move then: ask for them again. Default: 1 if all gradients
+                    are in memory of yours, else 0. tuttiDpBucketed only */
+    int sum;     /* 1: the sum over ranks, 0 (default): the mean. float16 and smaller are divided before they are added,
+                    so that the sum can't overflow, all others after */
+    int microBatches;  /* the mean is also over so many micro-batches (tuttiDpNoSync); default 1 */
+    int fp32Gradients; /* 1: gradients of 16-bit types are added up (micro-batches) and reduced in fp32: GradReady adds
+                          what you wrote to the main gradient and leaves your memory to be overwritten. Rounded once,
+                          when the result is handed back. Gradients in the layer's memory are fp32 then. Default 0 */
+    int unused;    /* what Synchronize does with parameters that were not ready: 0 (default): an error that names them;
+                      1: they count as zero, and one that is unused on all ranks is not updated (asynchronous modes: it
+                      is updated with zero) */
+    int broadcast; /* 1 (default): Create gives all ranks the values of rank 0 */
+    int zero;      /* 1 (default): Begin zeroes gradients; 0: you overwrite them */
+    tuttiDpOptimizer_t optimizer;
+    const tuttiDpGroup_t* groups; /* copied */
+    int groupCount;
+    double clipNorm; /* Step scales gradients so that their norm, over all parameters, is at most this; 0: not */
+    int server;      /* tuttiDpServer: which rank; default 0 */
+    int servers;     /* tuttiDpSharded: ranks 0 to servers - 1 serve; default: all */
+    int dedicated; /* 1: the server (tuttiDpServer) is no worker: it has no batch and calls Begin, Synchronize and Step
+                      alone; the mean is over the others. Default 0 */
+    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpSharded). Step returns at once; Begin waits only while
+                      this rank is more than s steps ahead of the last step that all gradients have come for, and takes
+                      the newest parameters there are. 0 gives the bits of the synchronous mode. Default: synchronous */
+    int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest: s = 1 is the pipelined
+                       "delay-1", the same bits from run to run */
+    tuttiDpCompression_t compression; /* tuttiDpNaive, tuttiDpBucketed */
+    double topK;                      /* default 0.01 */
+    int powerRank;                    /* default 2 */
+    tuttiDpHook_t hook;               /* instead of a built-in compression */
+    void* hookUser;
+    int trace;            /* 1: keep a time line for tuttiDpWriteTrace */
+    tuttiStream_t stream; /* communicators on GPUs: the cudaStream_t for reductions */
+} tuttiDpConfig_t;
+
+#define TUTTI_DP_CONFIG_MAGIC 0x54754450u
+#define TUTTI_DP_CONFIG_INITIALIZER                                                                                 \
+    {                                                                                                               \
+        sizeof(tuttiDpConfig_t), TUTTI_DP_CONFIG_MAGIC, TUTTI_VERSION_CODE, tuttiDpBucketed, 0, 0, TUTTI_UNDEF_INT, \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
+            {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
+            NULL, TUTTI_UNDEF_INT, NULL                                                                             \
+    }
+
+/* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
+ * different things are all told the first difference, with both ranks (tuttiInvalidUsage). */
+TUTTI_API tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters, size_t count,
+                                      const tuttiDpConfig_t* config, tuttiComm_t comm);
+
+/* Waits for what is under way, and frees. The handle is invalid afterwards, whatever is returned. */
+TUTTI_API tuttiResult_t tuttiDpDestroy(tuttiDp_t dp);
+
+/* Where to write the gradient of a parameter: memory of yours, or the layer's. The layer's stays where it is, except
+ * that it may move once if config.rebuild is 1 (in the first Synchronize), and is another in every iteration in
+ * tuttiDpZero2, tuttiDpZero3 and asynchronous modes: ask between Begin and GradReady. */
+TUTTI_API tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad);
+
+/* The values of a parameter: memory of yours, or the layer's, which stays where it is; tuttiDpZero3: from Gather to
+ * Release. */
+TUTTI_API tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data);
+
+/* ---------------------------------------------------------------------------------------------------- an iteration */
+
+/* Begins an iteration. */
+TUTTI_API tuttiResult_t tuttiDpBegin(tuttiDp_t dp);
+
+/* on = 1: the following backward passes only add to the gradients (accumulation); 0: the next one ends in Synchronize.
+ * Between Begin and the first GradReady of a pass. */
+TUTTI_API tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on);
+
+/* This pass will not touch the gradient of `parameter` any more. With NoSync: any number of times. Less than 200 ns
+ * when it completes no bucket. Which parameter comes first is free, but buckets go in their order, the same on all
+ * ranks. */
+TUTTI_API tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter);
+
+/* Ends the backward pass: waits until all gradients are reduced. Then gradients (modes up to tuttiDpBucketed) are those
+ * of all ranks; in other modes they belong to the layer. */
+TUTTI_API tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp);
+
+/* *norm: the 2-norm of all gradients; they are scaled by maxNorm / *norm if that is less than 1. Between Synchronize
+ * and Step, synchronous modes. norm may be NULL. */
+TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm);
+
+/* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. */
+TUTTI_API tuttiResult_t tuttiDpStep(tuttiDp_t dp);
+
+/* Asynchronous: waits for all steps, and takes their parameters. Others: nothing is left to wait for. */
+TUTTI_API tuttiResult_t tuttiDpWait(tuttiDp_t dp);
+
+/* From the next Step on. */
+TUTTI_API tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate);
+
+/* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the unit that was next
+ * the last time, so that it is there when it is needed. Gathering twice and releasing twice is an error. */
+TUTTI_API tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit);
+TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
+
+/* -------------------------------------------------------------------------------------------------------- on demand */
+
+/* All ranks get the values of rank root. Not in tuttiDpZero3. */
+TUTTI_API tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root);
+
+/* Compares hashes of all parameters. tuttiInvalidUsage names the first one that differs, and on which rank. */
+TUTTI_API tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp);
+
+/* Looks for a NaN or an infinity in this rank's gradients, on all ranks. *rank: the first rank that has one, -1 if
+ * none; *parameter: the first parameter with one there. Between Begin and Synchronize it says who made it. */
+TUTTI_API tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter);
+
+/* Bytes on this rank. */
+typedef struct {
+    size_t parameters; /* values, yours included where they are used */
+    size_t gradients;
+    size_t states;    /* of the optimizer, with fp32 masters */
+    size_t transient; /* the most that was borrowed at once: buckets under way, gathered units */
+} tuttiDpMemory_t;
+TUTTI_API tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory);
+
+#define TUTTI_DP_STALENESS_BINS 16
+
+typedef struct {
+    size_t buckets;
+    long long iterations;                         /* Synchronize calls that ended */
+    long long steps;                              /* updates made to this rank's parameters */
+    double communicationUs;                       /* of the last iteration: how long reductions took, added up */
+    double exposedUs;                             /* and how long Synchronize waited for them */
+    double stepUs;                                /* how long the last Step took */
+    double norm;                                  /* of the last clipped gradient */
+    int largestStaleness;                         /* observed at Begin; never more than config.staleness */
+    long long staleness[TUTTI_DP_STALENESS_BINS]; /* how many iterations had this one; the last: or more */
+} tuttiDpStatistics_t;
+TUTTI_API tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics);
+
+/* One bucket, in the last iteration. */
+typedef struct {
+    size_t bytes;
+    size_t parameters;
+    size_t firstParameter; /* the number of its first one */
+    double readyUs;        /* when it was complete; microseconds since Begin */
+    double startUs, endUs; /* of its reduction */
+    double exposedUs;      /* how much of that was waited for */
+} tuttiDpBucketStatistics_t;
+TUTTI_API tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBucketStatistics_t* statistics);
+
+/* Writes the time line so far for Perfetto (ui.perfetto.dev) or chrome://tracing. config.trace must be 1. */
+TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
+
+/* ------------------------------------------------------------------------------------------------------ checkpoints */
+
+/* Saves parameters and states: each rank its part, in `path`.<rank>of<ranks>. A file is written beside the old one and
+ * takes its place when all ranks have theirs on the disk. Between Step and Begin. */
+TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
+
+/* Loads what any number of ranks has saved, in any mode. All files are checked before anything is changed: a torn one,
+ * one of other parameters, an incomplete set are refused on all ranks (tuttiInvalidUsage, tuttiSystemError). */
+TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
+
+/* The layer goes on with another communicator: after a rank has died, with one of the survivors. Called by all ranks of
+ * comm, each with the layer that it had; what the layer returned before is forgotten. The rank that has made the most
+ * steps gives all its parameters and states, so a step that had ended on some ranks only counts: go on after
+ * tuttiDpGetStatistics' `steps`. The mean is over the new number of ranks. tuttiDpNaive and tuttiDpBucketed. */
+TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
+
+/* ---------------------------------------------------------------------------------------------------------- helpers */
+
+/* Ranks as a grid of dims[0] x ... x dims[count - 1], the last one fastest; the product is the number of ranks.
+ * comms[i]: the communicator of those that differ from this rank in coordinate i alone, e.g. {data, tensor, pipeline}.
+ * Destroy them all. */
+TUTTI_API tuttiResult_t tuttiDpMesh(tuttiComm_t comm, const int* dims, int count, tuttiComm_t* comms);
+
+/* Which samples of `length` a rank has in an epoch: the indices are shuffled by (seed, epoch), padded from the start to
+ * a multiple of ranks (dropLast: cut), and dealt out, one to each rank in turn. */
+typedef struct {
+    size_t length;
+    int ranks, rank;
+    int shuffle;
+    int dropLast;
+    unsigned long long seed, epoch;
+} tuttiDpSampler_t;
+TUTTI_API tuttiResult_t tuttiDpSampleCount(const tuttiDpSampler_t* sampler, size_t* count);
+TUTTI_API tuttiResult_t tuttiDpSample(const tuttiDpSampler_t* sampler, size_t* indices);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TUTTI_DP_H_ */

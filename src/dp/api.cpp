@@ -1,0 +1,196 @@
+// The C functions: they check handles and arguments, and turn errors into codes.
+#include <mutex>
+#include <vector>
+
+#include "dp/handles.hpp"
+#include "tutti/dp.h"
+
+using namespace tutti;
+using namespace tutti::dp;
+
+namespace {
+
+tuttiDp* keep_handle(std::unique_ptr<Engine> engine) {
+    static std::mutex mutex;
+    static auto* all = new std::vector<std::unique_ptr<tuttiDp>>;  // some bytes each, kept for good
+    auto handle = std::make_unique<tuttiDp>();
+    handle->engine = std::move(engine);
+    std::lock_guard lock(mutex);
+    all->push_back(std::move(handle));
+    return all->back().get();
+}
+
+Engine& engine(tuttiDp_t dp, const char* function) {
+    if (dp == nullptr) fail(tuttiInvalidArgument, "%s: dp is NULL", function);
+    if (dp->magic.load(std::memory_order_acquire) != tuttiDp::living)
+        fail(tuttiInvalidArgument, "%s: dp was destroyed before, or is none", function);
+    return *dp->engine;
+}
+
+template <class T>
+T& place(T* pointer, const char* function, const char* name) {
+    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
+    return *pointer;
+}
+
+const char* path_of(const char* path, const char* function) {
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
+    return path;
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters, size_t count,
+                            const tuttiDpConfig_t* config, tuttiComm_t comm) {
+    return guarded([&] {
+        place(dp, "tuttiDpCreate", "dp");
+        if (count == 0) fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
+        place(parameters, "tuttiDpCreate", "parameters");
+        int ranks = 0;
+        must(tuttiCommCount(comm, &ranks));
+        const Options options = read_options(config, parameters, count, ranks);
+        *dp = keep_handle(std::make_unique<Engine>(read_parameters(parameters, count, options), options, comm));
+    });
+}
+
+tuttiResult_t tuttiDpDestroy(tuttiDp_t dp) {
+    return guarded([&] {
+        engine(dp, "tuttiDpDestroy");
+        std::uint32_t expected = tuttiDp::living;
+        if (!dp->magic.compare_exchange_strong(expected, tuttiDp::dead))
+            fail(tuttiInvalidArgument, "tuttiDpDestroy: dp was destroyed before");
+        dp->engine.reset();
+    });
+}
+
+tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpGradient");
+        place(grad, "tuttiDpGradient", "grad") = e.gradient(e.checked(parameter, "tuttiDpGradient"));
+    });
+}
+
+tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpData");
+        place(data, "tuttiDpData", "data") = e.data(e.checked(parameter, "tuttiDpData"));
+    });
+}
+
+tuttiResult_t tuttiDpBegin(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpBegin").begin(); });
+}
+
+tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on) {
+    return guarded([&] {
+        if (on != 0 && on != 1) fail(tuttiInvalidArgument, "tuttiDpNoSync: on is %d; 0 or 1 was expected", on);
+        engine(dp, "tuttiDpNoSync").no_sync(on == 1);
+    });
+}
+
+tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpGradReady");
+        e.grad_ready(e.checked(parameter, "tuttiDpGradReady"));
+    });
+}
+
+tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpSynchronize").synchronize(); });
+}
+
+tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpClipNorm");
+        if (!(maxNorm > 0))
+            fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", maxNorm);
+        const double found = e.clip(maxNorm);
+        if (norm != nullptr) *norm = found;
+    });
+}
+
+tuttiResult_t tuttiDpStep(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpStep").step(); });
+}
+
+tuttiResult_t tuttiDpWait(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpWait").wait(); });
+}
+
+tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpSetLearningRate");
+        if (!(learningRate >= 0))
+            fail(tuttiInvalidArgument, "tuttiDpSetLearningRate: learningRate is %g", learningRate);
+        e.set_learning_rate(learningRate);
+    });
+}
+
+tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit) {
+    return guarded([&] { engine(dp, "tuttiDpGather").gather(unit); });
+}
+
+tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit) {
+    return guarded([&] { engine(dp, "tuttiDpRelease").release(unit); });
+}
+
+tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root) {
+    return guarded([&] { engine(dp, "tuttiDpBroadcast").broadcast(root); });
+}
+
+tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpCheckEqual").check_equal(); });
+}
+
+tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpFindNan");
+        e.find_bad(place(rank, "tuttiDpFindNan", "rank"), place(parameter, "tuttiDpFindNan", "parameter"));
+    });
+}
+
+tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory) {
+    return guarded([&] {
+        const Engine& e = engine(dp, "tuttiDpGetMemory");
+        place(memory, "tuttiDpGetMemory", "memory") = e.memory();
+    });
+}
+
+tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpGetStatistics");
+        place(statistics, "tuttiDpGetStatistics", "statistics") = e.statistics();
+    });
+}
+
+tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBucketStatistics_t* statistics) {
+    return guarded([&] {
+        Engine& e = engine(dp, "tuttiDpGetBucketStatistics");
+        place(statistics, "tuttiDpGetBucketStatistics", "statistics") = e.bucket_statistics(bucket);
+    });
+}
+
+tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
+    return guarded([&] {
+        const Trace* trace = engine(dp, "tuttiDpWriteTrace").trace();
+        path_of(path, "tuttiDpWriteTrace");
+        if (trace == nullptr) fail(tuttiInvalidUsage, "tuttiDpWriteTrace: config.trace was not 1");
+        trace->write(path);
+    });
+}
+
+tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {
+    return guarded([&] { engine(dp, "tuttiDpSave").save(path_of(path, "tuttiDpSave")); });
+}
+
+tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {
+    return guarded([&] { engine(dp, "tuttiDpLoad").load(path_of(path, "tuttiDpLoad")); });
+}
+
+tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
+    return guarded([&] { engine(dp, "tuttiDpMove").move(comm); });
+}
+
+}  // extern "C"

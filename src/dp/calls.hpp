@@ -1,0 +1,24 @@
+// Calls of the C API from C++: results become exceptions.
+#pragma once
+
+#include <vector>
+
+#include "base/result.hpp"
+#include "tutti/tutti.h"
+
+namespace tutti::dp {
+
+/// Throws the error of a call of the C API.
+inline void must(tuttiResult_t result) {
+    if (result != tuttiSuccess) throw Error(result, last_error());
+}
+
+/// What every rank has to say, by rank. T is plain data.
+template <class T>
+std::vector<T> exchange(tuttiComm_t comm, int ranks, const T& mine) {
+    std::vector<T> all(static_cast<std::size_t>(ranks));
+    must(tuttiAllGather(&mine, all.data(), sizeof mine, tuttiUint8, comm, nullptr));
+    return all;
+}
+
+}  // namespace tutti::dp

@@ -1,0 +1,253 @@
+// Checkpoints. `path` is a text that names the parts, their lengths and hashes, the parameters and the step; the parts
+// are `path`.<number>.<rank>of<ranks>, the number being another one in every save. A part is records of
+// {parameter, first, count, bytes of a number, states}, then the values and each state as numbers. The new text takes
+// the old one's place when all parts are on the disk: that moment is the save, and the old parts go after it.
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <sstream>
+
+#include "dp/engine.hpp"
+#include "dp/files.hpp"
+#include "dp/hash.hpp"
+#include "dp/numbers.hpp"
+
+namespace tutti::dp {
+
+struct Manifest {
+    std::uint64_t number = 0;
+    int ranks = 0;
+    long long step = 0;
+    int states = 0;
+    std::vector<std::string> parameters;  // "<count> <name>"
+    struct Part {
+        std::uint64_t bytes, hash;
+    };
+    std::vector<Part> parts;
+};
+
+/// What a checkpoint says of the range that a rank owns of a bucket.
+struct Restored {
+    std::vector<std::byte> values, state[2];
+    std::size_t found = 0;  // elements
+};
+
+namespace {
+
+struct Record {
+    std::uint64_t parameter, first, count;
+    std::uint32_t number_bytes, states;
+};
+static_assert(sizeof(Record) == 32);
+
+constexpr const char* title = "tutti-checkpoint 1";
+
+std::string part_path(const std::string& path, const Manifest& m, int rank) {
+    return path + text(".%016" PRIx64 ".%dof%d", m.number, rank, m.ranks);
+}
+
+std::string write_manifest(const Manifest& m) {
+    std::string out =
+        text("%s\nnumber %016" PRIx64 "\nranks %d\nstep %lld\nstates %d\n", title, m.number, m.ranks, m.step, m.states);
+    for (const std::string& p : m.parameters) out += "parameter " + p + "\n";
+    for (const Manifest::Part& p : m.parts) out += text("part %" PRIu64 " %016" PRIx64 "\n", p.bytes, p.hash);
+    return out + text("end %016" PRIx64 "\n", hash(out));
+}
+
+Manifest read_manifest(const std::string& path) {
+    const std::string all = read_file(path);
+    const std::size_t end = all.rfind("end ");
+    if (all.rfind(title, 0) != 0) fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is no checkpoint", path.c_str());
+    if (end == std::string::npos || all.substr(end) != text("end %016" PRIx64 "\n", hash(all.substr(0, end))))
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", path.c_str());
+    Manifest m;
+    std::istringstream lines(all.substr(0, end));
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string key;
+        words >> key;
+        if (key == "number") words >> std::hex >> m.number;
+        if (key == "ranks") words >> m.ranks;
+        if (key == "step") words >> m.step;
+        if (key == "states") words >> m.states;
+        if (key == "parameter") m.parameters.push_back(line.substr(std::strlen("parameter ")));
+        if (key == "part") {
+            Manifest::Part part{};
+            words >> part.bytes >> std::hex >> part.hash;
+            m.parts.push_back(part);
+        }
+    }
+    if (m.parts.size() != static_cast<std::size_t>(m.ranks))
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' names %zu parts for %d ranks", path.c_str(), m.parts.size(),
+             m.ranks);
+    return m;
+}
+
+std::string shape(const Parameter& p) {
+    return std::to_string(p.count) + " " + p.name;
+}
+
+/// body throws or not; then all ranks do, with the first one's text.
+template <class Body>
+void all_or_none(tuttiComm_t comm, int ranks, Body body) {
+    struct Verdict {
+        tuttiResult_t code;
+        char words[500];
+    } mine{tuttiSuccess, ""};
+    if (guarded(body) != tuttiSuccess) {
+        mine.code = tuttiInvalidUsage;
+        std::snprintf(mine.words, sizeof mine.words, "%s", last_error().c_str());
+    }
+    const std::vector<Verdict> all = exchange(comm, ranks, mine);
+    for (std::size_t r = 0; r < all.size(); ++r)
+        if (all[r].code != tuttiSuccess) fail(all[r].code, "on rank %zu: %s", r, all[r].words);
+}
+
+void append(std::string& out, const void* data, std::size_t bytes) {
+    out.append(static_cast<const char*>(data), bytes);
+}
+
+/// One record's numbers, to where this rank has the same elements.
+void place(const Record& record, const char* numbers, const std::vector<Piece>& pieces, Restored& into) {
+    const std::size_t size = record.number_bytes;
+    for (const Piece& piece : pieces) {
+        const std::size_t begin = std::max<std::size_t>(piece.first, record.first);
+        const std::size_t end = std::min<std::size_t>(piece.first + piece.count, record.first + record.count);
+        if (piece.parameter != record.parameter || begin >= end) continue;
+        std::vector<std::byte>* targets[] = {&into.values, &into.state[0], &into.state[1]};
+        for (std::size_t k = 0; k <= record.states; ++k)
+            std::memcpy(targets[k]->data() + (piece.at + begin - piece.first) * size,
+                        numbers + (k * record.count + begin - record.first) * size, (end - begin) * size);
+        into.found += end - begin;
+    }
+}
+
+}  // namespace
+
+void Engine::save(const std::string& path) {
+    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpSave: not on GPUs");
+    if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpSave: in the middle of an iteration");
+    wait();
+    Manifest m;
+    m.ranks = ranks_;
+    m.step = steps_;
+    m.states = states_of(options_.optimizer.kind);
+    random_bytes(&m.number, sizeof m.number);
+    must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, comm_, nullptr));
+    for (const Parameter& p : parameters_) m.parameters.push_back(shape(p));
+    std::string content;
+    for (const auto& b : buckets_) {
+        // What all ranks have, each of them writes a part of.
+        const auto share = [&](int r) {
+            return b->count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks_);
+        };
+        const std::size_t begin = options_.replicated() ? share(rank_) : b->own_begin;
+        const std::size_t end = options_.replicated() ? share(rank_ + 1) : b->own_begin + b->own_count;
+        const DataType type = state_type(b->data_type);
+        for (Piece piece : pieces_of(layout_, parameters_, b->index, begin, end)) {
+            piece.at += begin - b->own_begin;
+            const Record record{piece.parameter, piece.first, piece.count, static_cast<std::uint32_t>(size_of(type)),
+                                static_cast<std::uint32_t>(m.states)};
+            append(content, &record, sizeof record);
+            const std::size_t at = piece.at * size_of(type), bytes = piece.count * size_of(type);
+            std::vector<std::byte> values(bytes);
+            if (b->states.master.empty())
+                convert(type, values.data(), b->data_type, value_of(*b, piece), piece.count);
+            else
+                std::memcpy(values.data(), b->states.master.data() + at, bytes);
+            append(content, values.data(), bytes);
+            for (int k = 0; k < m.states; ++k) append(content, b->states.state[k].data() + at, bytes);
+        }
+    }
+    const std::string part = part_path(path, m, rank_);
+    try {
+        all_or_none(comm_, ranks_, [&] { replace_file(part, content); });
+        m.parts = exchange(comm_, ranks_, Manifest::Part{content.size(), hash(content)});
+        Manifest old;
+        all_or_none(comm_, ranks_, [&] {
+            if (rank_ != 0) return;
+            if (file_exists(path)) guarded([&] { old = read_manifest(path); });
+            replace_file(path, write_manifest(m));
+        });
+        for (int r = 0; r < old.ranks; ++r) remove_file(part_path(path, old, r));
+    } catch (...) {
+        remove_file(part);
+        throw;
+    }
+}
+
+void Engine::restore(const std::string& path, Manifest& m, std::vector<Restored>& restored) const {
+    m = read_manifest(path);
+    for (std::size_t p = 0; p < std::max(parameters_.size(), m.parameters.size()); ++p) {
+        const std::string here = p < parameters_.size() ? shape(parameters_[p]) : "none";
+        const std::string there = p < m.parameters.size() ? m.parameters[p] : "none";
+        if (here != there)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: parameter %zu is '%s' (count and name), in '%s' it is '%s'", p,
+                 here.c_str(), path.c_str(), there.c_str());
+    }
+    const int states = states_of(options_.optimizer.kind);
+    if (m.states != states)
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has %d states for every element, this optimizer has %d",
+             path.c_str(), m.states, states);
+    for (const auto& b : buckets_) {
+        const std::size_t bytes = b->own_count * size_of(state_type(b->data_type));
+        Restored& r = restored.emplace_back();
+        r.values.resize(bytes);
+        for (int k = 0; k < states; ++k) r.state[k].resize(bytes);
+    }
+    for (int r = 0; r < m.ranks; ++r) {
+        const std::string name = part_path(path, m, r), content = read_file(name);
+        const Manifest::Part& part = m.parts[static_cast<std::size_t>(r)];
+        if (content.size() != part.bytes || hash(content) != part.hash)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", name.c_str());
+        for (std::size_t at = 0; at + sizeof(Record) <= content.size();) {
+            Record record;
+            std::memcpy(&record, content.data() + at, sizeof record);
+            at += sizeof record;
+            const std::size_t room = (content.size() - at) / 8;  // so nothing below overflows
+            const bool fits = record.parameter < parameters_.size() && record.count <= room &&
+                              record.states == static_cast<std::uint32_t>(states) &&
+                              record.count * record.number_bytes * (record.states + 1) <= content.size() - at;
+            const std::size_t b = fits ? layout_.bucket[record.parameter] : 0;
+            if (!fits || record.number_bytes != size_of(state_type(buckets_[b]->data_type)))
+                fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' was saved with other types", name.c_str());
+            place(record, content.data() + at, buckets_[b]->mine, restored[b]);
+            at += record.count * record.number_bytes * (record.states + 1);
+        }
+    }
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        std::size_t expected = 0;
+        for (const Piece& piece : buckets_[b]->mine) expected += piece.count;
+        if (restored[b].found != expected)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is incomplete: %zu of %zu elements", path.c_str(),
+                 restored[b].found, expected);
+    }
+}
+
+void Engine::load(const std::string& path) {
+    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpLoad: not on GPUs");
+    if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpLoad: in the middle of an iteration");
+    forget_gathered("tuttiDpLoad");
+    wait();
+    Manifest m;
+    std::vector<Restored> restored;
+    all_or_none(comm_, ranks_, [&] { restore(path, m, restored); });
+    for (const auto& b : buckets_) {
+        Restored& r = restored[b->index];
+        const DataType type = state_type(b->data_type);
+        for (const Piece& piece : b->mine)
+            convert(b->data_type, value_of(*b, piece), type, r.values.data() + piece.at * size_of(type), piece.count);
+        if (!b->states.master.empty()) b->states.master = std::move(r.values);
+        for (int k = 0; k < m.states; ++k) b->states.state[k] = std::move(r.state[k]);
+        if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
+        const Block staged(b->data != nullptr ? 0 : b->count * size_of(b->data_type));
+        std::byte* values = b->data != nullptr ? b->data : staged.base();
+        spread(*b, values);
+        copy_out(*b, values);
+    }
+    steps_ = statistics_.steps = m.step;
+    recording_ = false;  // buckets stay: states belong to them
+    phase_ = Phase::idle;
+}
+
+}  // namespace tutti::dp

@@ -1,0 +1,206 @@
+// The layer of one rank: what every mode shares. A mode is who owns which part of a bucket, and whose memory stays:
+//
+//     mode            owners of a bucket     in                 out
+//     naive, DDP      every rank, all of it  all-reduce         -
+//     server          one rank               reduce             broadcast
+//     sharded         k ranks, a k-th each   reduce-scatter     all-gather
+//     ZeRO-1, 2, 3    all ranks              reduce-scatter     all-gather (3: when a unit is gathered)
+//
+// Asynchronous modes put `in`, the update and `out` into one queue, and go on: see stale.cpp.
+//
+// Files: engine.cpp (an iteration), setup.cpp, motion.cpp (in and out), stale.cpp, units.cpp (ZeRO-3), checks.cpp,
+// checkpoint.cpp.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/os.hpp"
+#include "dp/calls.hpp"
+#include "dp/compression.hpp"
+#include "dp/layout.hpp"
+#include "dp/memory.hpp"
+#include "dp/optimizer.hpp"
+#include "dp/trace.hpp"
+#include "dp/worker.hpp"
+
+namespace tutti::dp {
+
+struct Manifest;  // of a checkpoint
+struct Restored;
+
+struct Bucket : BucketLayout {
+    explicit Bucket(const BucketLayout& layout) : BucketLayout(layout) {}
+    std::size_t index = 0;
+    std::vector<Piece> mine;    // what this rank updates
+    std::size_t own_begin = 0;  // the range that it owns
+    std::size_t own_count = 0;
+
+    std::byte* grad = nullptr;      // `count` gradients; nullptr: not borrowed yet, or a parameter's own memory is used
+    Pool::Loan grad_loan;           // holds grad where gradients only pass
+    std::byte* own_grad = nullptr;  // the owned range after the reduction: a part of grad, or
+    std::unique_ptr<Block> own_grad_block;
+    std::byte* data = nullptr;      // `count` values, where parameters are sent as they lie
+    Pool::Loan data_loan;           // holds data (ZeRO-3)
+    std::byte* own_data = nullptr;  // the owned range of values: a part of data, or
+    std::unique_ptr<Block> own_data_block;
+    States states;
+
+    std::atomic<int> pending{0};  // parameters that are not ready
+    bool complete = false;
+    tuttiDpBucketStatistics_t times{};
+    std::uint64_t fetched = 0;  // ZeRO-3: the job that gathers its values; 0: they are not there
+};
+
+class Engine {
+  public:
+    /// Collective.
+    Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t comm);
+    ~Engine();
+
+    /// The number, if it is one. Throws tuttiInvalidArgument.
+    std::size_t checked(std::size_t parameter, const char* function) const {
+        if (parameter >= parameters_.size())
+            fail(tuttiInvalidArgument, "%s: parameter is %zu; there are %zu", function, parameter, parameters_.size());
+        return parameter;
+    }
+
+    void* gradient(std::size_t parameter);
+    void* data(std::size_t parameter);
+
+    void begin();
+    void no_sync(bool on);
+    void grad_ready(std::size_t parameter);
+    void synchronize();
+    double clip(double limit);
+    void step();
+    void wait();
+    void set_learning_rate(double rate) { options_.optimizer.learningRate = rate; }
+    void gather(int unit);
+    void release(int unit);
+
+    void broadcast(int root);
+    void check_equal();
+    void find_bad(int& rank, std::size_t& parameter);
+    void save(const std::string& path);
+    void load(const std::string& path);
+    void move(tuttiComm_t comm);
+
+    tuttiDpMemory_t memory() const;
+    tuttiDpStatistics_t statistics();
+    tuttiDpBucketStatistics_t bucket_statistics(std::size_t bucket);
+    const Trace* trace() const { return trace_.get(); }
+
+  private:
+    enum class Phase { idle, collecting, synchronized };
+    enum Flag : std::uint8_t { ready_now = 1, touched = 2 };  // of a parameter, in this iteration
+    /// Gradients on their way: a job has what it needs, the bucket may be filled anew.
+    struct Flight {
+        Bucket* bucket;
+        std::byte* grad;
+        Pool::Loan loan;
+        Deadline begun;  // the iteration
+    };
+    /// Values as they were after `version` steps; by bucket.
+    struct Landing {
+        long long version;
+        std::vector<Pool::Loan> values;
+    };
+
+    // setup.cpp
+    void join(tuttiComm_t comm);
+    void make_layout(std::span<const std::size_t> order);
+    void place_gradients();
+    void place_values();
+    std::size_t own_shard(const Bucket& bucket) const;
+    std::vector<std::size_t> backward_order() const;
+    void start_worker();
+    void relayout(std::span<const std::size_t> order);
+    void rebuild();
+
+    // engine.cpp
+    void expect(Phase phase, const char* function, const char* instead) const;
+    bool serves_only() const { return options_.dedicated && rank_ == options_.server; }
+    void borrow(Bucket& bucket);
+    void complete(Bucket& bucket);
+    void launch(Bucket& bucket);
+    std::vector<std::size_t> missing() const;
+    void refuse_missing(const std::vector<std::size_t>& parameters);
+    void agree_on_unused();
+    double since_begin_us() const;
+
+    // motion.cpp
+    void fetch(const Flight& flight);
+    void reduce(const Flight& flight);
+    void reduce_on_gpu(Bucket& bucket);
+    void hand_back(Bucket& bucket, const std::byte* grad, bool touched_ones);
+    double norm_of_own(double limit);
+    void update_own(Bucket& bucket, const tuttiDpOptimizer_t& optimizer, long long step);
+    void spread(Bucket& bucket, std::byte* into);
+    void copy_out(Bucket& bucket, const std::byte* values);
+    void collect(const Bucket& bucket, std::byte* into) const;
+    void store(Bucket& bucket, const std::byte* values);
+    std::byte* value_of(const Bucket& bucket, const Piece& piece) const;
+
+    // stale.cpp
+    void step_later();
+    void take_version();
+    void land(const Landing& landing);
+
+    // checks.cpp
+    void agree_on_registration();
+
+    // checkpoint.cpp
+    void restore(const std::string& path, Manifest& manifest, std::vector<Restored>& restored) const;
+
+    std::vector<Parameter> parameters_;
+    Options options_;
+    tuttiComm_t comm_ = nullptr;
+    bool own_comm_ = false;
+    int rank_ = 0, ranks_ = 1;
+    bool on_gpu_ = false;
+    int owners_ = 1, owner_ = 0;  // which shard of a bucket is this rank's; -1: none
+    int divisor_ = 1;
+    tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first
+    std::unique_ptr<Trace> trace_;
+    std::unique_ptr<Compression> compression_;
+
+    Pool pool_;
+    std::unique_ptr<Block> gradients_, values_;
+    Layout layout_;
+    std::vector<std::unique_ptr<Bucket>> buckets_;
+    std::vector<std::byte*> values_at_;  // by parameter: what data() returns; ZeRO-3: nullptr unless gathered
+
+    Phase phase_ = Phase::idle;
+    bool no_sync_ = false;
+    std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;
+    std::vector<std::uint8_t> skipped_;  // parameters that no rank used
+    std::mutex launching_;
+    std::size_t next_launch_ = 0;
+    bool recording_ = false;  // the order of readiness, for rebuild()
+    std::vector<std::size_t> order_;
+    std::atomic<std::size_t> recorded_{0};
+
+    Deadline begun_{};
+    mutable std::mutex times_;  // of buckets
+    tuttiDpStatistics_t statistics_{};
+    long long steps_ = 0;  // begun
+
+    std::mutex landings_mutex_;
+    std::deque<Landing> landings_;
+    std::deque<std::uint64_t> step_jobs_;  // of the last staleness + 1 steps
+
+    std::vector<std::pair<int, std::vector<std::size_t>>> units_;  // and their buckets
+    std::vector<int> sequence_, last_sequence_;                    // of gathered units
+    std::vector<std::size_t>* unit_buckets(int unit, const char* function);
+    void fetch_values(std::span<const std::size_t> buckets);
+    void forget_gathered(const char* function);
+    static void drop_values(Bucket& bucket);
+
+    std::unique_ptr<Worker> worker_;  // the last: it ends first
+};
+
+}  // namespace tutti::dp

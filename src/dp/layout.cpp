@@ -1,0 +1,76 @@
+#include "dp/layout.hpp"
+
+#include <algorithm>
+
+namespace tutti::dp {
+namespace {
+
+constexpr std::size_t line_bytes = 64;
+
+std::size_t round_up(std::size_t n, std::size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/// Where the next parameter goes: large ones begin in a cache line of their own, small ones close up.
+std::size_t next_offset(const BucketLayout& bucket, std::size_t count) {
+    const std::size_t element = std::max(size_of(bucket.type), size_of(bucket.data_type));
+    const std::size_t line = line_bytes / std::min(size_of(bucket.type), size_of(bucket.data_type));
+    return count * element >= line_bytes ? round_up(bucket.count, line) : bucket.count;
+}
+
+}  // namespace
+
+Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing) {
+    Layout layout;
+    layout.bucket.resize(parameters.size());
+    layout.offset.resize(parameters.size());
+    std::vector<BucketLayout> open;
+    std::size_t limit = dealing.first_bytes;
+    const auto close = [&](std::vector<BucketLayout>::iterator bucket) {
+        layout.buckets.push_back(std::move(*bucket));
+        open.erase(bucket);
+        limit = dealing.bytes;
+    };
+    for (const std::size_t p : order) {
+        const Parameter& parameter = parameters[p];
+        auto bucket = std::find_if(open.begin(), open.end(), [&](const BucketLayout& b) {
+            return b.type == parameter.main_type && b.data_type == parameter.type;
+        });
+        if (bucket != open.end()) {
+            const bool full = (next_offset(*bucket, parameter.count) + parameter.count) * size_of(bucket->type) > limit;
+            const bool other_unit = parameters[bucket->parameters.back()].unit != parameter.unit;
+            if (dealing.by_unit ? other_unit : full || dealing.one_each) {
+                close(bucket);
+                bucket = open.end();
+            }
+        }
+        if (bucket == open.end())
+            bucket = open.insert(open.end(), BucketLayout{{}, parameter.main_type, parameter.type});
+        layout.offset[p] = next_offset(*bucket, parameter.count);
+        bucket->count = layout.offset[p] + parameter.count;
+        bucket->parameters.push_back(p);
+    }
+    while (!open.empty()) close(open.begin());
+    const auto owners = static_cast<std::size_t>(dealing.owners);
+    for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
+        BucketLayout& bucket = layout.buckets[b];
+        for (const std::size_t p : bucket.parameters) layout.bucket[p] = b;
+        bucket.shard = (bucket.count + owners - 1) / owners;
+        if (owners > 1) bucket.shard = round_up(bucket.shard, line_bytes / size_of(bucket.type));
+        bucket.count = bucket.shard * owners;
+    }
+    return layout;
+}
+
+std::vector<Piece> pieces_of(const Layout& layout, const std::vector<Parameter>& parameters, std::size_t bucket,
+                             std::size_t begin, std::size_t end) {
+    std::vector<Piece> pieces;
+    for (const std::size_t p : layout.buckets[bucket].parameters) {
+        const std::size_t from = std::max(layout.offset[p], begin);
+        const std::size_t to = std::min(layout.offset[p] + parameters[p].count, end);
+        if (from < to) pieces.push_back({p, from - layout.offset[p], to - from, from - begin});
+    }
+    return pieces;
+}
+
+}  // namespace tutti::dp

@@ -1,0 +1,48 @@
+// Which parameter lies where: buckets, and the parts of buckets that ranks own. Pure arithmetic.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "dp/options.hpp"
+
+namespace tutti::dp {
+
+/// Part of a parameter inside what a rank owns of a bucket.
+struct Piece {
+    std::size_t parameter;
+    std::size_t first;  // of the parameter's elements
+    std::size_t count;
+    std::size_t at;  // in the owned range
+};
+
+/// Gradients (and parameters, where they are the layer's) that lie side by side and travel together.
+struct BucketLayout {
+    std::vector<std::size_t> parameters;  // by offset
+    DataType type;                        // of the gradients
+    DataType data_type;
+    std::size_t count = 0;  // elements, with what fills the gaps and the end: owners * shard
+    std::size_t shard = 0;  // elements of an owner
+};
+
+struct Layout {
+    std::vector<BucketLayout> buckets;  // in the order of their reduction
+    std::vector<std::size_t> bucket;    // by parameter
+    std::vector<std::size_t> offset;    // by parameter: elements from the start of its bucket
+};
+
+/// Deals parameters, in this order, to buckets: one open bucket per pair of types, closed when the next parameter would
+/// not fit. A parameter larger than a bucket has one of its own. one_each: every parameter has. by_unit: no bucket has
+/// parameters of two units, and sizes do not matter.
+struct Dealing {
+    std::size_t first_bytes, bytes;
+    int owners;
+    bool one_each, by_unit;
+};
+Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing);
+
+/// What the owner of elements [begin, end) of a bucket has.
+std::vector<Piece> pieces_of(const Layout& layout, const std::vector<Parameter>& parameters, std::size_t bucket,
+                             std::size_t begin, std::size_t end);
+
+}  // namespace tutti::dp

@@ -1,0 +1,197 @@
+#include "dp/options.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/result.hpp"
+
+namespace tutti::dp {
+namespace {
+
+constexpr const char* function = "tuttiDpCreate";
+
+int or_default(int value, int fallback) {
+    return value == TUTTI_UNDEF_INT ? fallback : value;
+}
+
+/// 0 or 1.
+bool flag(const char* name, int value, bool fallback) {
+    const int v = or_default(value, fallback);
+    if (v != 0 && v != 1) fail(tuttiInvalidArgument, "%s: config.%s is %d; 0 or 1 was expected", function, name, v);
+    return v == 1;
+}
+
+int within(const char* name, int value, int fallback, int least, int most) {
+    const int v = or_default(value, fallback);
+    if (v < least || v > most)
+        fail(tuttiInvalidArgument, "%s: config.%s is %d; %d to %d was expected", function, name, v, least, most);
+    return v;
+}
+
+bool is_float(DataType type) {
+    return type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 ||
+           type == DataType::float64;
+}
+
+DataType float_type(const char* what, const char* name, tuttiDataType_t given) {
+    const bool known = given >= 0 && given < tuttiNumTypes;
+    if (!known || !is_float(static_cast<DataType>(given)))
+        fail(tuttiInvalidArgument, "%s: the %s of parameter '%s' is %d; a float of 16, 32 or 64 bits was expected",
+             function, what, name, static_cast<int>(given));
+    return static_cast<DataType>(given);
+}
+
+void check_alignment(const char* what, const char* name, const void* at, DataType type) {
+    if (reinterpret_cast<std::uintptr_t>(at) % size_of(type) != 0)
+        fail(tuttiInvalidArgument, "%s: %s of parameter '%s' is %p, which is not aligned to its type", function, what,
+             name, at);
+}
+
+void check_optimizer(const Options& o) {
+    const tuttiDpOptimizer_t& p = o.optimizer;
+    if (p.kind < 0 || p.kind >= tuttiDpNumOptimizers)
+        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", function, static_cast<int>(p.kind));
+    if (p.kind == tuttiDpCallback && p.update == nullptr)
+        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", function);
+    if (p.kind == tuttiDpNoOptimizer && !o.replicated())
+        fail(tuttiInvalidArgument,
+             "%s: in this mode the layer updates the parameters: config.optimizer.kind must be one of tuttiDpSgd to "
+             "tuttiDpCallback",
+             function);
+}
+
+void check_mode(const Options& o, int ranks) {
+    const bool serves = o.mode == tuttiDpServer || o.mode == tuttiDpSharded;
+    if (o.asynchronous() && !serves)
+        fail(tuttiInvalidArgument, "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpSharded",
+             function);
+    if (o.exact_delay && !o.asynchronous())
+        fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", function);
+    if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
+        fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server",
+             function);
+    if ((o.compression != tuttiDpNoCompression || o.hook != nullptr) && !o.replicated())
+        fail(tuttiInvalidArgument, "%s: hooks and compression are for tuttiDpNaive and tuttiDpBucketed", function);
+    if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
+        fail(tuttiInvalidArgument, "%s: config.compression %d is unknown", function, static_cast<int>(o.compression));
+    if (!(o.top_k > 0 && o.top_k <= 1))
+        fail(tuttiInvalidArgument, "%s: config.topK is %g; a part was expected, more than 0 and at most 1", function,
+             o.top_k);
+    if (!(o.clip_norm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", function, o.clip_norm);
+}
+
+tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
+    tuttiDpConfig_t known = TUTTI_DP_CONFIG_INITIALIZER;
+    if (given == nullptr) return known;
+    if (given->magic != TUTTI_DP_CONFIG_MAGIC || given->size < offsetof(tuttiDpConfig_t, bucketBytes))
+        fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", function);
+    std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
+    return known;
+}
+
+}  // namespace
+
+int states_of(tuttiDpOptimizerKind_t kind) {
+    return kind == tuttiDpNoOptimizer || kind == tuttiDpSgd ? 0 : kind == tuttiDpMomentum ? 1 : 2;
+}
+
+Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count,
+                     int ranks) {
+    const tuttiDpConfig_t c = known_part(config);
+    if (c.mode < 0 || c.mode >= tuttiDpNumModes)
+        fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", function, static_cast<int>(c.mode));
+    bool all_callers = true;
+    for (std::size_t i = 0; i < count; ++i) all_callers &= parameters[i].grad != nullptr;
+    Options o{};
+    o.mode = c.mode;
+    o.bucket_bytes = c.bucketBytes == 0 ? std::size_t{25} << 20 : c.bucketBytes;
+    o.first_bucket_bytes =
+        c.firstBucketBytes == 0 ? std::min(std::size_t{1} << 20, o.bucket_bytes) : c.firstBucketBytes;
+    o.rebuild = flag("rebuild", c.rebuild, all_callers) && c.mode == tuttiDpBucketed;
+    o.sum = flag("sum", c.sum, false);
+    o.micro_batches = within("microBatches", c.microBatches, 1, 1, 1 << 20);
+    o.fp32_gradients = flag("fp32Gradients", c.fp32Gradients, false);
+    o.zero_unused = flag("unused", c.unused, false);
+    o.broadcast = flag("broadcast", c.broadcast, true);
+    o.zero = flag("zero", c.zero, true);
+    o.optimizer = c.optimizer;
+    if (c.groupCount < 0 || (c.groupCount > 0 && c.groups == nullptr))
+        fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", function);
+    if (c.groupCount > 0)
+        o.groups.assign(c.groups, c.groups + c.groupCount);
+    else
+        o.groups = {{1.0, c.optimizer.weightDecay}};
+    o.clip_norm = c.clipNorm;
+    o.server = within("server", c.server, 0, 0, ranks - 1);
+    o.servers = within("servers", c.servers, ranks, 1, ranks);
+    o.dedicated = flag("dedicated", c.dedicated, false);
+    o.staleness = c.staleness == TUTTI_UNDEF_INT ? -1 : within("staleness", c.staleness, 0, 0, 64);
+    o.exact_delay = flag("exactDelay", c.exactDelay, false);
+    o.compression = c.compression;
+    o.top_k = c.topK == 0 ? 0.01 : c.topK;
+    o.power_rank = c.powerRank == 0 ? 2 : within("powerRank", c.powerRank, 2, 1, 64);
+    o.hook = c.hook;
+    o.hook_user = c.hookUser;
+    o.trace = flag("trace", c.trace, false);
+    o.stream = c.stream;
+    check_mode(o, ranks);
+    check_optimizer(o);
+    return o;
+}
+
+std::vector<Parameter> read_parameters(const tuttiDpParameter_t* given, std::size_t count, const Options& options) {
+    std::vector<Parameter> all;
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < count; ++i) {
+        const tuttiDpParameter_t& g = given[i];
+        if (g.name == nullptr) fail(tuttiInvalidArgument, "%s: the name of parameter %zu is NULL", function, i);
+        Parameter p;
+        p.name = g.name;
+        if (!names.insert(p.name).second)
+            fail(tuttiInvalidArgument, "%s: parameter %zu has the name '%s', as one before it", function, i, g.name);
+        p.data = g.data;
+        p.grad = g.grad;
+        p.count = g.count;
+        p.type = float_type("type", g.name, g.type);
+        p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type("gradType", g.name, g.gradType);
+        const bool main = options.fp32_gradients && size_of(p.grad_type) < 4;
+        p.main_type = main ? DataType::float32 : p.grad_type;
+        if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
+        p.group = g.group;
+        p.unit = g.unit;
+        if (p.count == 0 || p.count > SIZE_MAX / 64)
+            fail(tuttiInvalidArgument, "%s: parameter '%s' has a count of %zu", function, g.name, g.count);
+        if (g.group < 0 || static_cast<std::size_t>(g.group) >= options.groups.size())
+            fail(tuttiInvalidArgument, "%s: parameter '%s' is of group %d; there are %zu", function, g.name, g.group,
+                 options.groups.size());
+        if (g.unit < (all.empty() ? 0 : all.back().unit))
+            fail(tuttiInvalidArgument, "%s: parameter '%s' is of unit %d; units may not decrease", function, g.name,
+                 g.unit);
+        check_alignment("data", g.name, p.data, p.type);
+        check_alignment("grad", g.name, p.grad, p.grad_type);
+        all.push_back(std::move(p));
+    }
+    return all;
+}
+
+std::string describe(const Parameter& p) {
+    const auto name = [](DataType t) { return std::string(name_of(t)); };
+    return text("'%s' (%s[%zu], gradient %s reduced as %s, group %d, unit %d, %s gradient)", p.name.c_str(),
+                name(p.type).c_str(), p.count, name(p.grad_type).c_str(), name(p.main_type).c_str(), p.group, p.unit,
+                p.grad == nullptr ? "the layer's" : "the caller's");
+}
+
+std::string Options::describe() const {
+    std::string all = text(
+        "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
+        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, ",
+        mode, first_bucket_bytes, bucket_bytes, rebuild, sum, micro_batches, zero_unused, broadcast, server, servers,
+        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm);
+    all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
+                optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
+    for (const tuttiDpGroup_t& g : groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
+    return all;
+}
+
+}  // namespace tutti::dp

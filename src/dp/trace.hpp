@@ -1,0 +1,50 @@
+// A time line of what the layer and its caller did, for Perfetto.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/os.hpp"
+
+namespace tutti::dp {
+
+class Trace {
+  public:
+    explicit Trace(int rank) : rank_(rank), start_(Clock::now()) {}
+    enum class Track { caller = 1, layer = 2 };
+    /// Any thread. After a million events no more are kept.
+    void add(Track track, std::string name, Deadline begin, Deadline end);
+    /// In the format of Chrome's traces. Throws tuttiSystemError that names the file.
+    void write(const std::string& path) const;
+
+  private:
+    struct Event {
+        Track track;
+        std::string name;
+        double begin_us, duration_us;
+    };
+    int rank_;
+    Deadline start_;
+    mutable std::mutex mutex_;
+    std::vector<Event> events_;
+};
+
+/// Adds what happened during its life.
+class Span {
+  public:
+    Span(Trace* trace, Trace::Track track, const char* name)
+        : trace_(trace), track_(track), name_(name), begin_(trace != nullptr ? Clock::now() : Deadline{}) {}
+    ~Span() {
+        if (trace_ != nullptr) trace_->add(track_, name_, begin_, Clock::now());
+    }
+    Span(const Span&) = delete;
+
+  private:
+    Trace* trace_;
+    Trace::Track track_;
+    const char* name_;
+    Deadline begin_;
+};
+
+}  // namespace tutti::dp

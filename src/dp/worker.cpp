@@ -1,0 +1,101 @@
+#include "dp/worker.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <system_error>
+
+namespace tutti::dp {
+
+Worker::Worker(std::function<void(const Error&)> on_failure) : on_failure_(std::move(on_failure)) {
+    sigset_t all, before;  // signals are the application's, not this thread's
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        tutti::fail(tuttiSystemError, "the layer's thread could not be started: %s", error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_setname_np(thread_.native_handle(), "tutti-dp");
+}
+
+Worker::~Worker() {
+    {
+        std::lock_guard lock(mutex_);
+        closing_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+}
+
+std::uint64_t Worker::enqueue(std::function<void()> job) {
+    std::uint64_t number;
+    {
+        std::lock_guard lock(mutex_);
+        jobs_.push_back(std::move(job));
+        number = ++issued_;
+    }
+    arrived_.notify_one();
+    return number;
+}
+
+void Worker::wait(std::uint64_t jobs) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return ended_ >= jobs; });
+    if (failure_) throw *failure_;
+}
+
+std::uint64_t Worker::issued() const {
+    std::lock_guard lock(mutex_);
+    return issued_;
+}
+
+void Worker::check() const {
+    if (!failed_.load(std::memory_order_acquire)) return;
+    std::lock_guard lock(mutex_);
+    throw *failure_;
+}
+
+void Worker::fail(const Error& error) {
+    keep_failure(error);
+}
+
+void Worker::keep_failure(const Error& error) {
+    {
+        std::lock_guard lock(mutex_);
+        if (failure_) return;
+        failure_ = error;
+        failed_.store(true, std::memory_order_release);
+    }
+    on_failure_(error);
+}
+
+void Worker::work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        arrived_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        std::function<void()> job = std::move(jobs_.front());
+        jobs_.pop_front();
+        lock.unlock();
+        if (!failed_.load(std::memory_order_acquire)) {
+            try {
+                job();
+            } catch (const Error& error) {
+                keep_failure(error);
+            } catch (const std::bad_alloc&) {
+                keep_failure(Error(tuttiSystemError, "out of memory"));
+            } catch (const std::exception& error) {
+                keep_failure(Error(tuttiInternalError, error.what()));
+            }
+        }
+        job = nullptr;  // what it holds is let go before anybody hears that it has ended
+        lock.lock();
+        ++ended_;
+        done_.notify_all();
+    }
+}
+
+}  // namespace tutti::dp

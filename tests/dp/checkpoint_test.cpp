@@ -1,0 +1,160 @@
+// Checkpoints: saved by some ranks in some mode, loaded by others in another; torn and foreign ones are refused.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "dp/training.hpp"
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+using harness::Setup;
+using harness::Trained;
+
+namespace {
+
+/// A folder that goes with its files.
+struct Folder {
+    Folder() {
+        char name[] = "/tmp/tutti-dp-XXXXXX";
+        REQUIRE(mkdtemp(name) != nullptr);
+        path = name;
+    }
+    ~Folder() {
+        for (const std::string& file : files()) unlink((path + "/" + file).c_str());
+        rmdir(path.c_str());
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> all;
+        DIR* folder = opendir(path.c_str());
+        while (const dirent* entry = readdir(folder))
+            if (entry->d_name[0] != '.') all.push_back(entry->d_name);
+        closedir(folder);
+        return all;
+    }
+    std::string part() const {  // one that has something in it
+        for (const std::string& file : files())
+            if (file.find("of") != std::string::npos && read(path + "/" + file).size() > 100) return path + "/" + file;
+        return "";
+    }
+    static std::string read(const std::string& file) {
+        std::ostringstream all;
+        all << std::ifstream(file, std::ios::binary).rdbuf();
+        return all.str();
+    }
+    static void write(const std::string& file, const std::string& content) {
+        std::ofstream(file, std::ios::binary) << content;
+    }
+    std::string path;
+};
+
+Setup setup_of(tuttiDpMode_t mode, int ranks) {
+    Setup setup;
+    setup.ranks = ranks;
+    setup.steps = 6;
+    setup.config = harness::config_for(mode);
+    return setup;
+}
+
+bool says(const char* word) {
+    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits") {
+    const Trained through = harness::train(setup_of(tuttiDpBucketed, 3));
+    const struct {
+        tuttiDpMode_t saves, loads;
+        int staleness;
+    } cases[] = {{tuttiDpZero1, tuttiDpBucketed, TUTTI_UNDEF_INT},
+                 {tuttiDpBucketed, tuttiDpZero3, TUTTI_UNDEF_INT},
+                 {tuttiDpZero3, tuttiDpServer, TUTTI_UNDEF_INT},
+                 {tuttiDpSharded, tuttiDpSharded, 0}};
+    for (const auto& c : cases) {
+        CAPTURE(c.saves, c.loads);
+        Folder folder;
+        const std::string path = folder.path + "/checkpoint";
+        Setup first = setup_of(c.saves, 2);  // saved by two, loaded by three
+        first.slices = 12;
+        first.steps = 3;
+        first.after = [&](int, int step, tuttiDp_t dp) {
+            if (step != 0)
+                harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");  // the second replaces the first
+        };
+        const Trained saved = harness::train(first);
+        REQUIRE(folder.files().size() == 3);  // the text and two parts; nothing else is left
+        Setup second = setup_of(c.loads, 3);
+        second.config.staleness = c.staleness;
+        second.steps = 4;
+        second.after = [&](int, int step, tuttiDp_t dp) {
+            if (step == 0) harness::must_succeed(tuttiDpLoad(dp, path.c_str()), "load");  // undoes its own step
+        };
+        const Trained resumed = harness::train(second);
+        REQUIRE(resumed.statistics[0].steps == 6);
+        REQUIRE(harness::difference(resumed, through) < 2e-4);  // two ranks add in another order than three
+        first.ranks = 3;
+        harness::train(first);
+        const Trained same = harness::train(second);
+        REQUIRE(same.weights == through.weights);
+    }
+}
+
+TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all ranks, and nothing changes") {
+    Folder folder;
+    const std::string path = folder.path + "/checkpoint";
+    Setup setup = setup_of(tuttiDpZero2, 2);
+    setup.steps = 2;
+    setup.after = [&](int, int step, tuttiDp_t dp) {
+        if (step == 0) harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");
+    };
+    const Trained plain = harness::train(setup);
+    const std::string text = Folder::read(path), part = folder.part(), content = Folder::read(part);
+    REQUIRE(!content.empty());
+    const auto refused = [&](const char* word, Setup other) {
+        other.after = [&](int, int step, tuttiDp_t dp) {
+            if (step == 0)
+                harness::check(tuttiDpLoad(dp, path.c_str()) != tuttiSuccess && says(word), tuttiGetLastError(nullptr));
+        };
+        const Trained unchanged = harness::train(other);
+        other.after = nullptr;
+        return unchanged.weights == harness::train(other).weights;
+    };
+    Folder::write(part, content.substr(0, content.size() / 2));
+    REQUIRE(refused("torn", setup));
+    std::string flipped = content;
+    flipped[content.size() / 3] ^= 1;
+    Folder::write(part, flipped);
+    REQUIRE(refused("torn or was changed", setup));
+    unlink(part.c_str());
+    REQUIRE(refused("of2", setup));
+    Folder::write(part, content);
+    Folder::write(path, text.substr(0, text.size() - 9));
+    REQUIRE(refused("torn", setup));
+    Folder::write(path, "something else\n");
+    REQUIRE(refused("no checkpoint", setup));
+    Folder::write(path, text);
+    Setup other = setup;
+    other.counts[2] += 1;
+    REQUIRE(refused("parameter 2 is '34 w2'", other));
+    other = setup;
+    other.counts.pop_back();
+    REQUIRE(refused("parameter 7 is 'none'", other));
+    other = setup;
+    other.config.optimizer.kind = tuttiDpSgd;
+    REQUIRE(refused("states", other));
+    other = setup;
+    other.type = tuttiFloat64;
+    REQUIRE(refused("types", other));
+    // The old one outlives a save that fails.
+    other = setup;
+    other.after = [&](int, int, tuttiDp_t dp) {
+        harness::check(tuttiDpSave(dp, "/no/such/folder/checkpoint") == tuttiInvalidUsage && says("/no/such"), "saved");
+        harness::must_succeed(tuttiDpLoad(dp, path.c_str()), "the old one is whole");
+    };
+    harness::train(other);
+    REQUIRE(Folder::read(path) == text);
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""train_test.py TUTTI_RUN TRAIN_CHARS: the example ends at the same loss in all modes, and goes on from checkpoints."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TUTTI_RUN, TRAIN = sys.argv.pop(1), sys.argv.pop(1)
+STEPS = 12
+
+
+def train(ranks, mode, *arguments):
+    done = subprocess.run([TUTTI_RUN, "-n", str(ranks), TRAIN, "--mode", mode, "--quiet", *map(str, arguments)],
+                          capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{mode}: {done.stdout}{done.stderr}")
+    return float(re.search(r"final loss (\S+) after", done.stdout).group(1))
+
+
+class Training(unittest.TestCase):
+    def test_modes(self):
+        alone = {parts: train(1, "single", "--parts", parts, "--steps", STEPS) for parts in (1, 2, 3)}
+        self.assertLess(alone[1], 4)  # of 61 characters: it has learned something
+        self.assertAlmostEqual(alone[1], alone[3], delta=0.01)
+        for mode in ("naive", "bucketed", "ps", "ps-sharded", "zero1", "zero2", "zero3"):
+            with self.subTest(mode=mode):
+                self.assertEqual(train(3, mode, "--steps", STEPS), alone[3])
+        self.assertEqual(train(3, "ps-cpu", "--steps", STEPS), alone[2])
+        self.assertEqual(train(1, "dataparallel", "--parts", 3, "--steps", STEPS), alone[3])
+        self.assertEqual(train(3, "async", "--staleness", 0, "--steps", STEPS), alone[3])
+        self.assertAlmostEqual(train(3, "async", "--steps", STEPS), alone[3], delta=0.5)
+
+    def test_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "checkpoint"
+            self.assertEqual(train(3, "zero2", "--steps", 4, "--save", path), train(2, "bucketed", "--steps", 0,
+                                                                                   "--load", path))
+
+    def test_curve_and_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            curve, trace = pathlib.Path(folder) / "curve", pathlib.Path(folder) / "trace"
+            train(2, "bucketed", "--steps", 3, "--curve", curve, "--trace", trace)
+            self.assertEqual(curve.read_text().count(","), 3)
+            self.assertIn("bucket 0", trace.read_text())
+
+    def test_bad_batch(self):
+        with self.assertRaisesRegex(AssertionError, "can't be dealt"):
+            train(3, "naive", "--batch", 100)
+
+
+unittest.main()

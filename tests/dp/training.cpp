@@ -1,0 +1,240 @@
+#include "dp/training.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+
+#include "dp/numbers.hpp"
+#include "harness/harness.hpp"
+
+namespace tutti::harness {
+namespace {
+
+/// A number in [-0.5, 0.5) that depends on everything.
+float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+    std::uint64_t x = a * 0x9e3779b97f4a7c15u ^ b * 0xbf58476d1ce4e5b9u ^ (c + 1) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    x *= 0xd6e8feb86659fd93u;
+    x ^= x >> 32;
+    return static_cast<float>(x >> 40) * 0x1p-24f - 0.5f;
+}
+
+/// Loss of element i of parameter p in a slice: 1/2 c (w - t)^2. Returns the gradient.
+float gradient_of(int slice, std::size_t p, std::size_t i, float w, double& loss) {
+    const auto s = static_cast<std::uint64_t>(slice);
+    const float c = 1.0f + noise(s, p, i), off = w - noise(s + 1000, p, i);
+    loss += 0.5 * c * off * off;
+    return c * off;
+}
+
+/// One rank at work.
+class Rank {
+  public:
+    Rank(const Setup& s, int rank, const tuttiUniqueId& id) : s_(s), rank_(rank) {
+        comm_ = join(id, rank, s.ranks, s.reproducible);
+        const std::size_t size = size_of(static_cast<DataType>(s.type));
+        const std::size_t grad_size = size_of(grad_type());
+        std::vector<tuttiDpParameter_t> parameters;
+        for (std::size_t p = 0; p < s.counts.size(); ++p) {
+            names_.push_back("w" + std::to_string(p));
+            data_.emplace_back(s.counts[p] * size);
+            grads_.emplace_back(s.counts[p] * grad_size);
+            std::vector<float> start(s.counts[p]);
+            for (std::size_t i = 0; i < start.size(); ++i) start[i] = noise(77, p, i);
+            dp::convert(static_cast<DataType>(s.type), data_[p].data(), DataType::float32, start.data(), start.size());
+        }
+        for (std::size_t p = 0; p < s.counts.size(); ++p)
+            parameters.push_back({names_[p].c_str(), initial(p), s.own_grad ? grads_[p].data() : nullptr, s.counts[p],
+                                  s.type, s.grad_type, 0, static_cast<int>(p / 3)});
+        must_succeed(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &s.config, comm_), "create");
+        if (!s.own_data && s.config.mode != tuttiDpZero3) {
+            for (std::size_t p = 0; p < s.counts.size(); ++p) {
+                void* at = nullptr;
+                must_succeed(tuttiDpData(dp_, p, &at), "data");
+                std::memcpy(at, data_[p].data(), data_[p].size());
+            }
+            must_succeed(tuttiDpBroadcast(dp_, 0), "broadcast");
+        }
+    }
+    ~Rank() {
+        if (dp_ != nullptr) tuttiDpDestroy(dp_);
+        tuttiCommDestroy(comm_);
+    }
+    Rank(const Rank&) = delete;
+
+    double iterate(int step) {
+        const bool serves = s_.config.dedicated == 1 && rank_ == std::max(0, s_.config.server);
+        const int first = s_.config.dedicated == 1 ? 1 : 0, workers = s_.ranks - first;
+        const int micro = s_.config.microBatches == TUTTI_UNDEF_INT ? 1 : s_.config.microBatches;
+        if (s_.between) s_.between(rank_, step);
+        must_succeed(tuttiDpBegin(dp_), "begin");
+        double loss = 0;
+        const int parts = s_.slices / workers / micro;  // of one pass
+        for (int m = 0; m < micro && !serves; ++m) {
+            must_succeed(tuttiDpNoSync(dp_, m + 1 < micro), "no_sync");
+            const int begin = ((rank_ - first) * micro + m) * parts;
+            pass(step, begin, begin + parts, loss);
+        }
+        must_succeed(tuttiDpSynchronize(dp_), "synchronize");
+        must_succeed(tuttiDpStep(dp_), "step");
+        if (s_.after) s_.after(rank_, step, dp_);
+        return loss;
+    }
+
+    std::vector<std::vector<float>> weights() {
+        must_succeed(tuttiDpWait(dp_), "wait");
+        std::vector<std::vector<float>> all;
+        for (std::size_t p = 0; p < s_.counts.size(); ++p) {
+            use_unit(p, p);
+            all.push_back(values(p));
+        }
+        use_unit(s_.counts.size(), 0);
+        return all;
+    }
+
+    tuttiDpStatistics_t statistics() {
+        tuttiDpStatistics_t s{};
+        must_succeed(tuttiDpGetStatistics(dp_, &s), "statistics");
+        return s;
+    }
+    tuttiDpMemory_t memory() {
+        tuttiDpMemory_t m{};
+        must_succeed(tuttiDpGetMemory(dp_, &m), "memory");
+        return m;
+    }
+
+  private:
+    DataType grad_type() const {
+        if (s_.config.fp32Gradients == 1 && !s_.own_grad) return DataType::float32;
+        return static_cast<DataType>(s_.grad_type == tuttiDpSameType ? s_.type : s_.grad_type);
+    }
+    void* initial(std::size_t p) { return s_.own_data || s_.config.mode == tuttiDpZero3 ? data_[p].data() : nullptr; }
+
+    std::vector<float> values(std::size_t p) {
+        void* at = nullptr;
+        must_succeed(tuttiDpData(dp_, p, &at), "data");
+        std::vector<float> w(s_.counts[p]);
+        dp::convert(DataType::float32, w.data(), static_cast<DataType>(s_.type), at, w.size());
+        return w;
+    }
+
+    /// ZeRO-3: the unit of the i-th parameter that is used is here, and no other.
+    void use_unit(std::size_t i, std::size_t p) {
+        if (s_.config.mode != tuttiDpZero3) return;
+        const int unit = i < s_.counts.size() ? static_cast<int>(p / 3) : -1;
+        if (unit == unit_) return;
+        if (unit_ >= 0) must_succeed(tuttiDpRelease(dp_, unit_), "release");
+        if (unit >= 0) must_succeed(tuttiDpGather(dp_, unit), "gather");
+        unit_ = unit;
+    }
+
+    /// Backward: from the last parameter to the first, or as setup.order says.
+    void pass(int step, int begin, int end, double& loss) {
+        const std::size_t count = s_.counts.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t p = s_.order ? s_.order(rank_, step, i) : count - 1 - i;
+            use_unit(i, p);
+            if (s_.skips && s_.skips(rank_, step, p)) continue;
+            const std::vector<float> w = values(p);
+            void* at = nullptr;
+            must_succeed(tuttiDpGradient(dp_, p, &at), "gradient");
+            std::vector<float> sum(w.size(), 0.0f);
+            for (int slice = begin; slice < end; ++slice)
+                for (std::size_t e = 0; e < w.size(); ++e) sum[e] += gradient_of(slice, p, e, w[e], loss);
+            for (float& g : sum) g /= static_cast<float>(end - begin);  // the mean of this pass
+            const bool overwrite = s_.config.fp32Gradients == 1 && s_.own_grad;
+            if (overwrite)
+                dp::convert(grad_type(), at, DataType::float32, sum.data(), sum.size());
+            else
+                dp::add(grad_type(), at, DataType::float32, sum.data(), sum.size());
+            must_succeed(tuttiDpGradReady(dp_, p), "ready");
+        }
+        use_unit(count, 0);
+    }
+
+    const Setup& s_;
+    int rank_;
+    int unit_ = -1;
+    tuttiComm_t comm_ = nullptr;
+    tuttiDp_t dp_ = nullptr;
+    std::vector<std::string> names_;
+    std::vector<std::vector<char>> data_, grads_;
+};
+
+}  // namespace
+
+void must_succeed(tuttiResult_t result, const char* what) {
+    if (result != tuttiSuccess) throw std::runtime_error(std::string(what) + ": " + tuttiGetLastError(nullptr));
+}
+
+tuttiComm_t join(const tuttiUniqueId& id, int rank, int ranks, bool reproducible) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.reproducible = reproducible;
+    config.timeoutMs = 20000;
+    tuttiComm_t comm = nullptr;
+    must_succeed(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "join");
+    return comm;
+}
+
+Trained train(const Setup& setup) {
+    tuttiUniqueId id;
+    must_succeed(tuttiGetUniqueId(&id), "id");
+    Trained all;
+    const auto ranks = static_cast<std::size_t>(setup.ranks);
+    all.losses.assign(static_cast<std::size_t>(setup.steps), 0);
+    all.statistics.resize(ranks);
+    all.memory.resize(ranks);
+    std::vector<std::vector<std::vector<float>>> weights(ranks);
+    std::vector<std::vector<double>> losses(ranks);
+    run(setup.ranks, [&](int r) {
+        const auto k = static_cast<std::size_t>(r);
+        Rank rank(setup, r, id);
+        for (int step = 0; step < setup.steps; ++step) losses[k].push_back(rank.iterate(step));
+        weights[k] = rank.weights();
+        all.statistics[k] = rank.statistics();
+        all.memory[k] = rank.memory();
+    });
+    for (const std::vector<double>& mine : losses)
+        for (std::size_t step = 0; step < mine.size(); ++step) all.losses[step] += mine[step] / setup.slices;
+    for (const auto& w : weights) check(w == weights[0], "ranks have different weights");
+    all.weights = weights[0];
+    return all;
+}
+
+Trained train_alone(Setup setup) {
+    const int micro = setup.config.microBatches == TUTTI_UNDEF_INT ? 1 : setup.config.microBatches;
+    const int workers = setup.ranks - (setup.config.dedicated == 1 ? 1 : 0);
+    tuttiDpConfig_t config = config_for(tuttiDpNaive);
+    config.optimizer = setup.config.optimizer;
+    config.clipNorm = setup.config.clipNorm;
+    config.fp32Gradients = setup.config.fp32Gradients;
+    config.microBatches = micro * workers;
+    setup.config = config;
+    setup.ranks = 1;
+    return train(setup);
+}
+
+double difference(const Trained& a, const Trained& b) {
+    double most = 0;
+    for (std::size_t p = 0; p < a.weights.size(); ++p)
+        for (std::size_t i = 0; i < a.weights[p].size(); ++i) {
+            const double x = a.weights[p][i], y = b.weights[p][i];
+            most = std::max(most, std::isfinite(x) ? std::fabs(x - y) / std::max(1.0, std::fabs(y)) : 1e30);
+        }
+    return most;
+}
+
+tuttiDpConfig_t config_for(tuttiDpMode_t mode, tuttiDpOptimizerKind_t optimizer) {
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.mode = mode;
+    config.optimizer.kind = optimizer;
+    config.optimizer.learningRate = 0.05;
+    config.optimizer.weightDecay = 0.01;
+    config.bucketBytes = 4096;
+    config.firstBucketBytes = 256;
+    return config;
+}
+
+}  // namespace tutti::harness
