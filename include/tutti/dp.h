@@ -12,27 +12,27 @@
  *         for each parameter, from the last layer to the first:
  *             add to the gradient, then tuttiDpGradReady(dp, parameter);
  *         tuttiDpSynchronize(dp);                              now gradients are those of the whole batch
- *         tuttiDpStep(dp);                                     if config.optimizer.kind says so, or an update of your
- * own
+ *         tuttiDpStep(dp);                                     if the layer updates; else an update of your own
  *     }
  *
  * Conventions, besides those of tutti.h
- *  (1) tuttiDpCreate, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save and Load are
- * collective: all ranks call them in the same order. So are Begin and Destroy where an error text says so, never
- * otherwise. (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads
- * at once. (3) The layer works on a communicator of its own, split from yours, and in a thread of its own: yours stays
- * free for other calls meanwhile. On GPUs it uses yours. (4) Errors. What is refused (tuttiInvalidArgument,
- * tuttiInvalidUsage) has no effect, but for one case: a Synchronize that misses gradients, and anything that fails
- * while data moves, ends the layer's communicator, so that no other rank waits for ever: they get tuttiRemoteError that
- * names the rank. From then on every call returns the first error, and only Destroy (and tuttiDpMove) is of use.
- * Parameters are whole then: a Step either has been made, or has not begun, or has returned an error itself;
- * tuttiDpGetStatistics says how many steps were made. (5) Same bits. With config.reproducible = 1 of the communicator,
- * all modes that are synchronous give the same bits for n ranks, and the same as one rank that adds the gradients of n
- * parts in rank order. Without, they give the same bits from run to run. Compression and staleness change results, as
- * said there. (6) GPUs. tuttiDpNaive and tuttiDpBucketed work on gradients in GPU memory of the caller's: each bucket
- * is one group of all-reduces on config.stream, to be ordered with your kernels by events: the stream must have seen
- * the gradient before GradReady, and yours must wait for it after Synchronize, which only enqueues. All other modes,
- * optimizers, compression and checks are for CPU ranks in this version, and say so.
+ *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save, Load and Move are collective:
+ *      all ranks call them in the same order. The others concern one rank alone.
+ *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
+ *  (3) The layer works on a communicator of its own, split from yours, and in a thread of its own: yours stays free for
+ *      other calls meanwhile. On GPUs it uses yours.
+ *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect, but for one case: a Synchronize
+ *      that misses gradients, and anything that fails while data moves, ends the layer's communicator, so that no other
+ *      rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call returns the first
+ *      error, and only Destroy and Move are of use. Parameters are whole then, unless it was Step that failed in a mode
+ *      that sends parameters around (servers, ZeRO): then load a checkpoint.
+ *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
+ *      ranks, and the same as one rank that adds the gradients of n parts in rank order. Without, they give the same
+ *      bits from run to run. Compression and staleness change results, as said there.
+ *  (6) GPUs. tuttiDpNaive and tuttiDpBucketed work on gradients in GPU memory of the caller's: each bucket is one group
+ *      of all-reduces on config.stream, to be ordered with your kernels by events: the stream must have seen the
+ *      gradient before GradReady, and yours must wait for it after Synchronize, which only enqueues. All other modes,
+ *      optimizers, compression and checks are for CPU ranks in this version, and say so.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
