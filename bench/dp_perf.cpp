@@ -24,6 +24,7 @@ struct Options {
     std::vector<std::size_t> bucket_kib = {25 * 1024, 8 * 1024, 4 * 1024};
     int iterations = 9, late_ms = 5, steps = 100;
     bool spin = false;
+    std::string trace;
 };
 
 void must(tuttiResult_t result) {
@@ -114,6 +115,7 @@ void overlap(tuttiComm_t comm, const Options& o, int rank) {
     for (const std::size_t kib : o.bucket_kib) {
         config.mode = tuttiDpBucketed;
         config.bucketBytes = kib * 1024;
+        config.trace = !o.trace.empty();
         Layer bucketed(comm, o.layers, count, config);
         std::vector<double> with, without;
         for (int i = -2; i < o.iterations; ++i) {
@@ -123,6 +125,7 @@ void overlap(tuttiComm_t comm, const Options& o, int rank) {
             without.push_back(a);
             with.push_back(b);
         }
+        if (rank == 0 && !o.trace.empty()) must(tuttiDpWriteTrace(bucketed.dp(), o.trace.c_str()));
         if (rank == 0)
             std::printf(
                 "  buckets of %5zu KiB: naive exposes %8.0f us, bucketed %8.0f us: %.3f (target: at most 0.25)\n", kib,
@@ -167,6 +170,7 @@ int main(int count, char** words) {
     app.add_option("--iterations", o.iterations)->check(CLI::Range(1, 1000))->capture_default_str();
     app.add_option("--late-ms", o.late_ms, "staleness: how late")->capture_default_str();
     app.add_option("--steps", o.steps, "staleness: how many")->capture_default_str();
+    app.add_option("--trace", o.trace, "write rank 0's time line of the last bucketed run, for ui.perfetto.dev");
     app.add_flag("--spin", o.spin, "overlap: the pass takes a core");
     CLI11_PARSE(app, count, words);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);

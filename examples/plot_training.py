@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """plot_training.py BUILD [--ranks N] [--steps N]: trains in every mode, draws docs/img/dp-loss.svg and dp-step.svg.
 
-dp-loss.svg: the loss of the whole batch over steps, all modes. dp-step.svg: one step of rank 0 in mode bucketed, what
-the training thread does and what travels beside it. Prints the final losses, as the programs do.
+dp-loss.svg: the loss of the whole batch over steps, all modes. dp-step.svg: one iteration of rank 0 of dp_perf, what the
+training thread does and what travels beside it. Prints the final losses, as the programs do.
 """
 import argparse
 import json
@@ -59,12 +59,11 @@ def draw_losses(curves, ranks):
 
 
 def one_step(events):
-    """The events of the shortest step, which other programs disturbed least, in microseconds from the end of the one
-    before."""
-    steps = [e for e in events if e.get("name") == "Step" and e["tid"] == 1]
-    ends = [e["ts"] + e["dur"] for e in steps]
-    begin, end = min(zip(ends[10:], ends[11:]), key=lambda pair: pair[1] - pair[0])
-    inside = [e for e in events if e["ph"] == "X" and begin <= e["ts"] <= end]
+    """The events of the shortest iteration, which other programs disturbed least, in microseconds from its beginning."""
+    begins = [e["ts"] for e in events if e.get("name") == "Begin"]
+    ends = [e["ts"] + e["dur"] for e in events if e.get("name") == "Synchronize"]
+    begin, end = min(list(zip(begins, ends))[2:], key=lambda pair: pair[1] - pair[0])
+    inside = [e for e in events if e["ph"] == "X" and begin <= e["ts"] <= end and e["name"] != "Begin"]
     return [{**e, "ts": e["ts"] - begin} for e in inside], end - begin
 
 
@@ -75,11 +74,11 @@ def draw_step(trace, ranks):
     def x(us):
         return LEFT + 60 + WIDTH * us / length
 
-    parts = [text(LEFT + 60 + WIDTH / 2, TOP - 16, f"one step of rank 0 of {ranks}, bucketed (the least disturbed one)", extra='font-size="14"'),
+    parts = [text(LEFT + 60 + WIDTH / 2, TOP - 16, f"one step of rank 0 of {ranks}, bucketed beside a pass that leaves the core free", extra='font-size="14"'),
              text(LEFT + 50, rows[1] + 16, "training", "end"), text(LEFT + 50, rows[2] + 16, "communication", "end")]
     synchronize = next(e for e in events if e["name"] == "Synchronize")
     parts.append(f'<rect x="{x(0):.1f}" y="{rows[1]}" width="{x(synchronize["ts"]) - x(0):.1f}" height="24" fill="#d5e8d4"/>')
-    parts.append(text((x(0) + x(synchronize["ts"])) / 2, rows[1] + 16, "forward and backward"))
+    parts.append(text((x(0) + x(synchronize["ts"])) / 2, rows[1] + 16, "backward"))
     for event in events:
         name, y = event["name"], rows[event["tid"]]
         width = max(1.0, x(event["ts"] + event["dur"]) - x(event["ts"]))
@@ -94,8 +93,8 @@ def draw_step(trace, ranks):
             parts.append(text(x(event["ts"]) + width / 2, y + 16, name.split(":")[0], extra='font-size="10"'))
     for tick in range(6):
         parts.append(text(x(length * tick / 5), rows[2] + 50, f"{length * tick / 5:.0f} us"))
-    parts.append(text(LEFT + 60, rows[2] + 72, "Grey lines: a gradient is ready. Green: a bucket is reduced. Red: Synchronize "
-                      "waits. Blue: the update.", "start"))
+    parts.append(text(LEFT + 60, rows[2] + 72, "Lines: a gradient is ready. Green: a bucket of 4 MiB is reduced. Red: "
+                      "Synchronize waits.", "start"))
     return picture(LEFT + WIDTH + 120, rows[2] + 90, parts)
 
 
@@ -120,7 +119,9 @@ def main():
 
         curves = {mode: train(options.ranks, mode) for mode in MODES}
         (images / "dp-loss.svg").write_text(draw_losses(curves, options.ranks))
-        train(2, "bucketed", "--trace", trace)
+        command = [options.build / "tools/tutti-run", "-n", 2, options.build / "bench/dp_perf", "--steps", 1, "--layers", 24,
+                   "--bucket-kib", 4096, "--iterations", 40, "--trace", trace]
+        subprocess.run(list(map(str, command)), check=True)
         (images / "dp-step.svg").write_text(draw_step(json.loads(trace.read_text()), 2))
 
 

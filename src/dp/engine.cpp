@@ -48,6 +48,7 @@ void Engine::begin() {
         fail(tuttiInvalidUsage, "tuttiDpBegin: the iteration before has not been synchronized");
     if (phase_ == Phase::synchronized && options_.asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpBegin: asynchronous iterations end with tuttiDpStep");
+    Span span(trace_.get(), Trace::Track::caller, "Begin");
     if (options_.asynchronous()) take_version();
     begun_ = Clock::now();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
