@@ -312,6 +312,10 @@ Connection Communicator::connection(Rank rank, int lane) {
         if (!config().fault.empty())
             peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
                                static_cast<std::uint64_t>(this->rank() * 4096 + rank));
+        if (RankPage* const page = peer.link->page()) {
+            std::lock_guard lock(fault_mutex_);
+            pages_.push_back(page);
+        }
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
         log(Level::info, "rank %d reaches rank %d by %s", this->rank(), rank, peer.transport.c_str());

@@ -192,6 +192,7 @@ class Communicator {
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;
     Fault fault_;
+    std::vector<RankPage*> pages_;  // of the peers that are linked: fail() can't look at peers_, which may be growing
 };
 
 }  // namespace tutti
