@@ -88,10 +88,51 @@ Packed received_skewed(std::size_t part, int rank, int ranks) {
     return Packed(ranks, [&](int from) { return skewed(part, from, rank, ranks); });
 }
 
+/// Rows to and from everybody, by sends and receives in a group: for libraries without a function for it.
+tuttiResult_t by_pairs(const Call& c, const Packed& out, const Packed& in) {
+    tuttiResult_t result = c.library->group_start();
+    const auto at = [&](const void* buffer, std::size_t element) {
+        return const_cast<std::byte*>(static_cast<const std::byte*>(buffer)) + element * size_of(c.type);
+    };
+    for (int q = 0; q < c.ranks && result == tuttiSuccess; ++q) {
+        const auto row = static_cast<std::size_t>(q);
+        if (out.counts[row] > 0)
+            result = c.library->send(at(c.send, out.displs[row]), out.counts[row], c.type, q, c.comm, c.stream);
+        if (in.counts[row] > 0 && result == tuttiSuccess)
+            result = c.library->receive(at(c.receive, in.displs[row]), in.counts[row], c.type, q, c.comm, c.stream);
+    }
+    const auto ended = c.library->group_end();
+    return result ? result : ended;
+}
+
+/// The part of a row per rank that `owner` alone has.
+Packed rows_of_root(const Call& c, bool mine) {
+    return Packed(c.ranks, [&](int) { return mine ? c.count : 0; });
+}
+Packed row_towards_root(const Call& c) {
+    return Packed(c.ranks, [&](int q) { return q == c.root ? c.count : 0; });
+}
+
+tuttiResult_t exchange(const Call& c) {
+    if (c.library->all_to_all) return c.library->all_to_all(c.send, c.receive, c.count, c.type, c.comm, c.stream);
+    return by_pairs(c, rows_of_root(c, true), rows_of_root(c, true));
+}
+
+tuttiResult_t gather_rows(const Call& c) {
+    if (c.library->gather) return c.library->gather(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream);
+    return by_pairs(c, row_towards_root(c), rows_of_root(c, c.rank == c.root));
+}
+
+tuttiResult_t scatter_rows(const Call& c) {
+    if (c.library->scatter) return c.library->scatter(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream);
+    return by_pairs(c, rows_of_root(c, c.rank == c.root), row_towards_root(c));
+}
+
 tuttiResult_t exchange_skewed(const Call& c) {
     const Packed out = sent_skewed(c.count, c.rank, c.ranks), in = received_skewed(c.count, c.rank, c.ranks);
-    return tuttiAlltoAllv(c.send, out.counts.data(), out.displs.data(), c.receive, in.counts.data(), in.displs.data(),
-                          c.type, c.comm, c.stream);
+    if (c.library->all_to_allv == nullptr) return by_pairs(c, out, in);
+    return c.library->all_to_allv(c.send, out.counts.data(), out.displs.data(), c.receive, in.counts.data(),
+                                  in.displs.data(), c.type, c.comm, c.stream);
 }
 
 Pieces own_skewed_parts(const Shape& shape, int rank, int ranks, int) {
@@ -107,10 +148,10 @@ Pieces own_skewed_parts(const Shape& shape, int rank, int ranks, int) {
 
 /// A group of a send and a receive.
 tuttiResult_t send_and_receive(const Call& c, const void* send, void* receive, std::size_t count, int to, int from) {
-    if (const auto result = tuttiGroupStart()) return result;
-    const auto sent = tuttiSend(send, count, c.type, to, c.comm, c.stream);
-    const auto received = tuttiRecv(receive, count, c.type, from, c.comm, c.stream);
-    const auto ended = tuttiGroupEnd();
+    if (const auto result = c.library->group_start()) return result;
+    const auto sent = c.library->send(send, count, c.type, to, c.comm, c.stream);
+    const auto received = c.library->receive(receive, count, c.type, from, c.comm, c.stream);
+    const auto ended = c.library->group_end();
     return sent ? sent : received ? received : ended;
 }
 
@@ -143,7 +184,10 @@ const Collective table[] = {
      .has_root = false,
      .has_in_place = true,
      .shape = same,
-     .call = [](const Call& c) { return tuttiAllReduce(c.send, c.receive, c.count, c.type, c.op, c.comm, c.stream); },
+     .call =
+         [](const Call& c) {
+             return c.library->all_reduce(c.send, c.receive, c.count, c.type, c.op, c.comm, c.stream);
+         },
      .result =
          [](const Shape& s, int, int, int) {
              return Pieces{{0, s.count, 0, Piece::reduction}};
@@ -156,7 +200,9 @@ const Collective table[] = {
      .has_in_place = true,
      .shape = scattered,
      .call =
-         [](const Call& c) { return tuttiReduceScatter(c.send, c.receive, c.count, c.type, c.op, c.comm, c.stream); },
+         [](const Call& c) {
+             return c.library->reduce_scatter(c.send, c.receive, c.count, c.type, c.op, c.comm, c.stream);
+         },
      .result =
          [](const Shape& s, int rank, int, int) {
              return Pieces{{0, s.count, s.count * static_cast<std::size_t>(rank), Piece::reduction}};
@@ -168,7 +214,7 @@ const Collective table[] = {
      .has_root = false,
      .has_in_place = true,
      .shape = gathered,
-     .call = [](const Call& c) { return tuttiAllGather(c.send, c.receive, c.count, c.type, c.comm, c.stream); },
+     .call = [](const Call& c) { return c.library->all_gather(c.send, c.receive, c.count, c.type, c.comm, c.stream); },
      .result = all_parts,
      .sends = everybody,
      .bus_factor = all_but_own},
@@ -177,7 +223,10 @@ const Collective table[] = {
      .has_root = true,
      .has_in_place = true,
      .shape = same,
-     .call = [](const Call& c) { return tuttiBroadcast(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream); },
+     .call =
+         [](const Call& c) {
+             return c.library->broadcast(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream);
+         },
      .result =
          [](const Shape& s, int, int, int root) {
              return Pieces{{0, s.count, 0, root}};
@@ -190,7 +239,9 @@ const Collective table[] = {
      .has_in_place = true,
      .shape = same,
      .call =
-         [](const Call& c) { return tuttiReduce(c.send, c.receive, c.count, c.type, c.op, c.root, c.comm, c.stream); },
+         [](const Call& c) {
+             return c.library->reduce(c.send, c.receive, c.count, c.type, c.op, c.root, c.comm, c.stream);
+         },
      .result =
          [](const Shape& s, int rank, int, int root) {
              return rank == root ? Pieces{{0, s.count, 0, Piece::reduction}} : Pieces{};
@@ -202,7 +253,7 @@ const Collective table[] = {
      .has_root = false,
      .has_in_place = false,
      .shape = exchanged,
-     .call = [](const Call& c) { return tuttiAlltoAll(c.send, c.receive, c.count, c.type, c.comm, c.stream); },
+     .call = exchange,
      .result = own_parts,
      .sends = everybody,
      .bus_factor = all_but_own},
@@ -220,7 +271,7 @@ const Collective table[] = {
      .has_root = true,
      .has_in_place = true,
      .shape = gathered,
-     .call = [](const Call& c) { return tuttiGather(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream); },
+     .call = gather_rows,
      .result = [](const Shape& s, int rank, int ranks,
                   int root) { return rank == root ? all_parts(s, rank, ranks, root) : Pieces{}; },
      .sends = everybody,
@@ -230,7 +281,7 @@ const Collective table[] = {
      .has_root = true,
      .has_in_place = true,
      .shape = scattered,
-     .call = [](const Call& c) { return tuttiScatter(c.send, c.receive, c.count, c.type, c.root, c.comm, c.stream); },
+     .call = scatter_rows,
      .result =
          [](const Shape& s, int rank, int, int root) {
              return Pieces{{0, s.count, s.count * static_cast<std::size_t>(rank), root}};

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "library.hpp"
+
 namespace perf {
 
 /// Elements, for a row of a given size.
@@ -18,6 +20,7 @@ struct Shape {
 };
 
 struct Call {
+    const Library* library;
     const void* send;
     void* receive;
     std::size_t count;

@@ -12,11 +12,11 @@ void check(cudaError_t result, const char* what) {
     if (result != cudaSuccess) fail(exit_no_device, std::string(what) + ": " + cudaGetErrorString(result));
 }
 
+}  // namespace
+
 void use(int device) {
     check(cudaSetDevice(device), "cudaSetDevice");
 }
-
-}  // namespace
 
 int devices(std::string& why) {
     int count = 0;

@@ -11,6 +11,9 @@ namespace perf::cuda {
 int devices(std::string& why);
 std::string name_of(int device);
 
+/// Makes it the calling thread's.
+void use(int device);
+
 std::byte* allocate(int device, std::size_t bytes);
 void release(int device, std::byte* memory);
 void upload(int device, std::byte* to, const void* from, std::size_t bytes);

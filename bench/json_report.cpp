@@ -78,7 +78,14 @@ void JsonReport::begin(const RowHead& row) {
             {"root", std::to_string(row.root)}};
 }
 
-void JsonReport::half(const Measurement* m, bool in_place, bool cpu_time) {
+void JsonReport::rival(const Library& library, const std::string& refusal) {
+    document_["vs"] = {{"library", library.name},
+                       {"path", library.path},
+                       {"version", library.version},
+                       {"refused", refusal.empty() ? Json() : Json(refusal)}};
+}
+
+void JsonReport::half(const Measurement* m, bool in_place, bool cpu_time, const Measurement* rival) {
     Json& half = row_[in_place ? "in_place" : "out_of_place"];
     half = nullptr;
     if (!m) return;
@@ -93,6 +100,11 @@ void JsonReport::half(const Measurement* m, bool in_place, bool cpu_time) {
         half["i_cv"] = i->variation;
     }
     if (m->error) half["error"] = *m->error;
+    if (rival)
+        half["vs"] = {{cpu_time ? "cpu_time" : "time", rival->microseconds},
+                      {"alg_bw", rival->algorithm_bandwidth},
+                      {"bus_bw", rival->bus_bandwidth},
+                      {"nwrong", rival->wrong ? Json(*rival->wrong) : Json()}};
 }
 
 void JsonReport::end_of_row() {

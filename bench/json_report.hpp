@@ -17,7 +17,8 @@ class JsonReport {
 
     void config(const Options& options, int version, const std::vector<Device>& devices);
     void begin(const RowHead& row);
-    void half(const Measurement* measured, bool in_place, bool cpu_time);
+    void rival(const Library& library, const std::string& refusal);
+    void half(const Measurement* measured, bool in_place, bool cpu_time, const Measurement* rival);
     void end_of_row();
     void footer(long wrong, double bandwidth, const char* verdict);
     void failed(const std::string& reason);

@@ -13,6 +13,9 @@ int devices(std::string& why) {
 std::string name_of(int) {
     std::abort();
 }
+void use(int) {
+    std::abort();
+}
 std::byte* allocate(int, std::size_t) {
     std::abort();
 }

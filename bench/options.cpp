@@ -104,6 +104,7 @@ void add_own_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
     app.add_option("--device", t.device, "cpu, cuda (cpu)");
     app.add_option("--memory", t.memory, "private: malloc (default); mapped: tuttiMemAlloc; registered");
+    app.add_option("--vs", o.rival, "race another library: nccl, or nccl=/path/libnccl.so.2; both take turns");
     app.add_flag("--error", o.error, "append each row's largest error against fp64, on random data");
     app.add_option("--min_bw", o.min_bandwidth, "fail (7) if the mean bus bandwidth is below 0.9 of this");
 }
@@ -143,6 +144,10 @@ void interpret(Options& o, const Texts& t) {
     if (t.graphs != 0 && t.device != "cuda") throw Invalid("--cudagraph", "CPU ranks have no CUDA graphs");
     o.graphs = t.graphs;
     if (t.device == "cuda" && t.memory == "mapped") throw Invalid("--memory", "peers can map all GPU memory");
+    if (!o.rival.empty() && o.rival != "nccl" && !o.rival.starts_with("nccl="))
+        throw Invalid("--vs", "'" + o.rival + "' was given; nccl or nccl=/path/libnccl.so.2 was expected");
+    if (!o.rival.empty() && (o.per_iteration || o.error || o.checksum))
+        throw Invalid("--vs", "a race has no columns for -I, --error and --checksum");
     if (t.device_api != 0) throw Invalid("--device_implementation", "CPU ranks have no device kernels");
     if (t.cta_policy != 0) o.notes.push_back("-x ignored: CPU ranks have no CTAs");
     if (t.device_ctas != 0) o.notes.push_back("-V ignored: CPU ranks have no CTAs");

@@ -59,6 +59,7 @@ struct Options {
     std::string transport;
     bool reproducible = false;
     bool checksum = false;
+    std::string rival;  // as given to --vs; empty: no race
     std::string json;
     std::vector<std::string> notes;      // what was accepted but means nothing here
     std::vector<std::string> arguments;  // as given

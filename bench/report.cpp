@@ -42,7 +42,8 @@ Report::Report(const Options& options, const char* program, bool prints)
 
 Report::~Report() = default;
 
-void Report::header(const std::vector<Device>& devices) {
+void Report::header(const std::vector<Device>& devices, const Library* rival, const std::string& refusal) {
+    if (rival && refusal.empty()) rival_ = rival->name;
     if (!prints_) return;
     const Options& o = options_;
     int version = 0;
@@ -62,8 +63,14 @@ void Report::header(const std::vector<Device>& devices) {
     for (const Device& d : devices)
         std::printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.rank, 0, d.pid, d.host.c_str(),
                     d.core, o.devices > 0 ? "cuda" : "cpu", d.info.c_str());
+    if (rival)
+        std::printf("# Race against %s %d.%d.%d, %s\n", rival->name.c_str(), rival->version / 10000,
+                    rival->version / 100 % 100, rival->version % 100, rival->path.c_str());
+    if (!rival_.empty()) std::printf("# Columns r.*: of %s; ratio: its time over ours\n", rival_.c_str());
+    if (!refusal.empty()) std::printf("# It refuses these ranks, so there is no race: %s\n", refusal.c_str());
     print_column_heads();
     if (json_) json_->config(options_, version, devices);
+    if (json_ && rival) json_->rival(*rival, refusal);
 }
 
 void Report::print_column_heads() const {
@@ -74,6 +81,11 @@ void Report::print_column_heads() const {
         iterations[0] = "                                 ";
         iterations[1] = "    i_min    i_max    i_p99   i_cv";
         iterations[2] = "     (us)     (us)     (us)    (%)";
+    }
+    if (!rival_.empty()) {
+        iterations[0] = "                                 ";
+        iterations[1] = "    r.time  r.busbw  r.wrong  ratio";
+        iterations[2] = "      (us)   (GB/s)                ";
     }
     const int stamp = o.timestamps ? 19 : 0;
     const char* error = o.error ? "     error" : "";
@@ -97,19 +109,38 @@ void Report::begin(const RowHead& row) {
     if (json_) json_->begin(row);
 }
 
-void Report::half(const Measurement* m, bool in_place) {
+/// The other library's columns; ratio: its time over ours.
+void Report::rival_half(const Measurement* ours, const Measurement* rival) {
+    if (rival_.empty()) return;
+    if (!rival) {
+        if (prints_) std::printf("   %7s  %7s  %7s %6s", "N/A", "N/A", "N/A", "N/A");
+        return;
+    }
+    if (rival->wrong.value_or(0) > 0) ++wrong_halves_;
+    const double ratio = ours->microseconds > 0 ? rival->microseconds / ours->microseconds : 0;
+    if (ratio > 0) ratios_.push_back(ratio);
+    if (!prints_) return;
+    std::printf("   %7s  %7s", fitted(rival->microseconds, 7).c_str(), fitted(rival->bus_bandwidth, 7).c_str());
+    if (rival->wrong)
+        std::printf("  %7g", *rival->wrong);
+    else
+        std::printf("      N/A");
+    std::printf(" %6.2f", ratio);
+}
+
+void Report::half(const Measurement* m, bool in_place, const Measurement* rival) {
     if (m) {
         ++halves_;
         bandwidth_ += m->bus_bandwidth;
         if (m->wrong.value_or(0) > 0) ++wrong_halves_;
     }
-    if (!prints_) return;
-    if (json_) json_->half(m, in_place, options_.cpu_time);
+    if (!prints_) return rival_half(m, rival);
+    if (json_) json_->half(m, in_place, options_.cpu_time, rival);
     if (!m) {
         std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
         if (options_.per_iteration) std::printf("  %7s  %7s  %7s %6s", "N/A", "N/A", "N/A", "N/A");
         if (options_.error) std::printf("  %8s", "N/A");
-        return;
+        return rival_half(m, rival);
     }
     std::printf("  %7s  %6s  %6s", fitted(m->microseconds, 7).c_str(), fitted(m->algorithm_bandwidth, 6).c_str(),
                 fitted(m->bus_bandwidth, 6).c_str());
@@ -121,6 +152,7 @@ void Report::half(const Measurement* m, bool in_place) {
         std::printf("  %7s  %7s  %7s %6s", fitted(i->min, 7).c_str(), fitted(i->max, 7).c_str(),
                     fitted(i->p99, 7).c_str(), fitted(i->variation, 6).c_str());
     if (m->error) std::printf("  %8.1e", *m->error);
+    rival_half(m, rival);
 }
 
 void Report::end_of_row() {
@@ -145,6 +177,13 @@ void Report::footer() {
     const char* speed = options_.min_bandwidth < 0 ? "" : too_slow() ? "FAILED" : "OK";
     std::printf("# %-20s : %ld %s\n", "Out of bounds values", wrong_halves_, wrong_halves_ ? "FAILED" : "OK");
     std::printf("# %-20s : %g %s\n", "Avg bus bandwidth", mean_bandwidth(), speed);
+    if (!ratios_.empty()) {
+        double logs = 0;
+        for (const double ratio : ratios_) logs += std::log(ratio);
+        const auto [least, most] = std::minmax_element(ratios_.begin(), ratios_.end());
+        std::printf("# %-20s : %.2f in the geometric mean, %.2f to %.2f\n", (rival_ + "'s time over ours").c_str(),
+                    std::exp(logs / static_cast<double>(ratios_.size())), *least, *most);
+    }
     std::printf("#\n# Collective test concluded: %s\n#\n", program_.c_str());
     if (json_) json_->footer(wrong_halves_, mean_bandwidth(), options_.min_bandwidth < 0 ? nullptr : speed);
 }

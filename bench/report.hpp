@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "library.hpp"
 #include "options.hpp"
 
 namespace perf {
@@ -51,9 +52,11 @@ class Report {
     Report(const Options& options, const char* program, bool prints);
     ~Report();
 
-    void header(const std::vector<Device>& devices);
+    /// rival: the library to race against, or nullptr; refusal: why it does not take part after all.
+    void header(const std::vector<Device>& devices, const Library* rival, const std::string& refusal);
     void begin(const RowHead& row);
-    void half(const Measurement* measured, bool in_place);  // nullptr: N/A
+    /// nullptr: N/A. rival: the same by the other library of a race.
+    void half(const Measurement* measured, bool in_place, const Measurement* rival = nullptr);
     void end_of_row();
     void footer();
     void memory(const std::string& text);
@@ -63,6 +66,7 @@ class Report {
 
   private:
     void print_column_heads() const;
+    void rival_half(const Measurement* ours, const Measurement* rival);
     double mean_bandwidth() const { return halves_ ? bandwidth_ / halves_ : 0; }
     bool too_slow() const;
 
@@ -73,6 +77,8 @@ class Report {
     long wrong_halves_ = 0;
     double bandwidth_ = 0;
     long halves_ = 0;
+    std::string rival_;  // its name; empty: no race
+    std::vector<double> ratios_;
 };
 
 /// A number in `width` characters with as many decimals as fit, two at most.

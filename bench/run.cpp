@@ -122,7 +122,7 @@ int run(const char* program, const Collective& collective, Options options) {
     if (options.devices == 0) fit_into_memory(options, world);
     Report report(options, program, world.is_main(0));
     on_failure([&](const std::string& reason) { report.failed(reason); });
-    report.header(devices_of(world, options));
+    report.header(devices_of(world, options), world.loaded_rival(), world.rival_refusal());
     std::vector<std::thread> threads;
     for (int t = 1; t < options.threads; ++t)
         threads.emplace_back([&, t] { Worker(world, options, collective, nullptr, t).run(); });

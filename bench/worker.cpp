@@ -11,8 +11,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int race_rounds = 5;
+
 double microseconds(Clock::duration time) {
     return std::chrono::duration<double, std::micro>(time).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 }  // namespace
@@ -29,8 +36,11 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
     constexpr std::size_t largest_element = 8;
     const std::size_t unalign = static_cast<std::size_t>(options.unalign) * largest_element;
     const std::size_t bytes = buffer_bytes(options, world.ranks()) + unalign;
+    libraries_.push_back(&own_library());
+    if (world.rival()) libraries_.push_back(world.rival());
     int rank = world.first_rank(thread);
     for (tuttiComm_t comm : world.join(thread)) {
+        tuttiComm_t other = world.rival() ? world.rival_comms(thread)[members_.size()] : nullptr;
         tuttiStream_t stream = nullptr;
         const int device = world.device_of(rank);
         // Ranks of one thread on one GPU share a stream: one launch serves them all.
@@ -44,9 +54,9 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
             expect(tuttiStreamCreate(&stream), comm, rank);
         members_.push_back({rank++,
                             device,
-                            comm,
+                            {comm, other},
                             stream,
-                            tuttiSum,
+                            {tuttiSum, tuttiSum},
                             Buffer(bytes, options.mapped, device),
                             Buffer(bytes, options.mapped, device),
                             {}});
@@ -60,7 +70,7 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
 
 Worker::~Worker() {
     for (const Member& member : members_)
-        for (void* registration : member.registrations) tuttiCommDeregister(member.comm, registration);
+        for (void* registration : member.registrations) tuttiCommDeregister(member.comms[0], registration);
     for (const Member* member : streams())
         if (member->device >= 0)
             cuda::destroy_stream(member->device, member->stream);
@@ -114,8 +124,8 @@ void Worker::run_sizes(tuttiDataType_t type, Op op, int root) {
                 if (report_) report_->half(nullptr, true);
                 continue;
             }
-            const Measurement measured = measure(row, in_place);
-            if (report_) report_->half(&measured, in_place);
+            const std::vector<Measurement> measured = measure(row, in_place);
+            if (report_) report_->half(&measured[0], in_place, measured.size() > 1 ? &measured[1] : nullptr);
         }
         if (report_) report_->end_of_row();
     }
@@ -123,19 +133,23 @@ void Worker::run_sizes(tuttiDataType_t type, Op op, int root) {
 
 void Worker::create_ops(tuttiDataType_t type, Op op) {
     static constexpr tuttiRedOp_t plain[] = {tuttiSum, tuttiProd, tuttiMax, tuttiMin, tuttiAvg};
-    for (Member& member : members_) {
-        std::uint64_t scalar = premul_scalar(type, member.rank);
-        if (op == Op::mulsum)
-            expect(tuttiRedOpCreatePreMulSum(&member.op, &scalar, type, tuttiScalarHostImmediate, member.comm),
-                   member.comm, member.rank);
-        else
-            member.op = op == Op::none ? tuttiSum : plain[static_cast<int>(op)];
-    }
+    for (std::size_t side = 0; side < libraries_.size(); ++side)
+        for (Member& m : members_) {
+            std::uint64_t scalar = premul_scalar(type, m.rank);
+            const Library& l = *libraries_[side];
+            if (op == Op::mulsum)
+                l.expect(l.create_op(&m.ops[side], &scalar, type, tuttiScalarHostImmediate, m.comms[side]),
+                         m.comms[side], m.rank);
+            else
+                m.ops[side] = op == Op::none ? tuttiSum : plain[static_cast<int>(op)];
+        }
 }
 
 void Worker::destroy_ops(Op op) {
     if (op != Op::mulsum) return;
-    for (Member& member : members_) expect(tuttiRedOpDestroy(member.op, member.comm), member.comm, member.rank);
+    for (std::size_t side = 0; side < libraries_.size(); ++side)
+        for (Member& m : members_)
+            libraries_[side]->expect(libraries_[side]->destroy_op(m.ops[side], m.comms[side]), m.comms[side], m.rank);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -147,7 +161,7 @@ std::byte* Worker::start(const Buffer& buffer, tuttiDataType_t type) const {
 
 void Worker::issue(const Row& row, bool in_place, std::size_t offset) {
     const bool group = members_.size() > 1;
-    if (group) expect(tuttiGroupStart(), nullptr, members_[0].rank);
+    if (group) library().expect(library().group_start(), nullptr, members_[0].rank);
     for (const Member& m : members_) {
         std::byte* receive = start(m.receive, row.type) + offset;
         const std::byte* send = start(m.send, row.type) + offset;
@@ -156,11 +170,11 @@ void Worker::issue(const Row& row, bool in_place, std::size_t offset) {
             send = receive + part * row.shape.send_in_place;
             receive += part * row.shape.receive_in_place;
         }
-        expect(collective_.call({send, receive, row.shape.count, row.type, m.op, row.root, m.rank, world_.ranks(),
-                                 m.comm, m.stream}),
-               m.comm, m.rank);
+        library().expect(collective_.call({&library(), send, receive, row.shape.count, row.type, m.ops[side_], row.root,
+                                           m.rank, world_.ranks(), m.comms[side_], m.stream}),
+                         m.comms[side_], m.rank);
     }
-    if (group) expect(tuttiGroupEnd(), nullptr, members_[0].rank);
+    if (group) library().expect(library().group_end(), nullptr, members_[0].rank);
 }
 
 void Worker::complete() {
@@ -170,14 +184,15 @@ void Worker::complete() {
 /// A kernel that waits for a dead peer is told to end by the library, which is asked here whether it has heard of one.
 void Worker::complete(const Member& member) {
     if (member.device < 0) {
-        if (member.stream) expect(tuttiStreamSynchronize(member.stream), member.comm, member.rank);
+        if (member.stream) expect(tuttiStreamSynchronize(member.stream), member.comms[0], member.rank);
         return;
     }
+    tuttiComm_t comm = member.comms[side_];
     tuttiResult_t befallen = tuttiSuccess;
     while (!cuda::idle(member.device, member.stream) && befallen == tuttiSuccess)
-        expect(tuttiCommGetAsyncError(member.comm, &befallen), member.comm, member.rank);
-    expect(tuttiCommGetAsyncError(member.comm, &befallen), member.comm, member.rank);
-    expect(befallen, member.comm, member.rank);
+        library().expect(library().async_error(comm, &befallen), comm, member.rank);
+    library().expect(library().async_error(comm, &befallen), comm, member.rank);
+    library().expect(befallen, comm, member.rank);
 }
 
 /// Microseconds per operation when all of them are in a graph that is replayed.
@@ -203,23 +218,26 @@ double Worker::time_graphs(const Row& row, bool in_place) {
 }
 
 void Worker::warm_up(const Row& row) {
-    for (int i = 0; i < options_.warmup; ++i) issue(row, false, 0);
-    complete();
+    for (side_ = 0; side_ < libraries_.size(); ++side_) {
+        for (int i = 0; i < options_.warmup; ++i) issue(row, false, 0);
+        complete();
+    }
+    side_ = 0;
 }
 
-/// Microseconds per operation on this thread.
-double Worker::time(const Row& row, bool in_place, std::vector<double>& iterations) {
+/// Microseconds per operation on this thread, of `count` iterations.
+double Worker::time(const Row& row, bool in_place, int count, std::vector<double>& iterations) {
     const std::size_t last_offset = buffer_bytes(options_, world_.ranks()) - row.bytes;
     std::size_t offset = 0;
     const auto begin = Clock::now();
     auto last = begin;
-    for (int i = 0; i < options_.iterations; ++i) {
-        if (options_.aggregate > 1) expect(tuttiGroupStart(), nullptr, members_[0].rank);
+    for (int i = 0; i < count; ++i) {
+        if (options_.aggregate > 1) library().expect(library().group_start(), nullptr, members_[0].rank);
         for (int j = 0; j < options_.aggregate; ++j) {
             issue(row, in_place, offset);
             offset = offset + row.bytes <= last_offset ? offset + row.bytes : 0;
         }
-        if (options_.aggregate > 1) expect(tuttiGroupEnd(), nullptr, members_[0].rank);
+        if (options_.aggregate > 1) library().expect(library().group_end(), nullptr, members_[0].rank);
         if (options_.blocking) {
             complete();
             world_.barrier(thread_);
@@ -234,7 +252,7 @@ double Worker::time(const Row& row, bool in_place, std::vector<double>& iteratio
     const auto issued = Clock::now();
     complete();
     const auto end = options_.cpu_time ? issued : Clock::now();
-    return microseconds(end - begin) / options_.iterations / options_.aggregate;
+    return microseconds(end - begin) / count / options_.aggregate;
 }
 
 double Worker::averaged(double value) {
@@ -257,26 +275,42 @@ void Worker::average_iterations(std::vector<double>& iterations) {
     iterations.erase(iterations.begin(), iterations.begin() + static_cast<std::ptrdiff_t>(skipped));
 }
 
-Measurement Worker::measure(const Row& row, bool in_place) {
-    issue(row, in_place, 0);
-    complete();
+std::vector<Measurement> Worker::measure(const Row& row, bool in_place) {
+    const std::size_t sides = libraries_.size();
+    for (side_ = 0; side_ < sides; ++side_) {
+        issue(row, in_place, 0);
+        complete();
+    }
     world_.barrier(thread_);
 
-    Measurement m;
+    // In a race the two take turns, in being first as well: what the machine does meanwhile hits both.
+    const int rounds = sides == 1 ? 1 : std::min(race_rounds, options_.iterations);
     std::vector<double> iterations;
-    m.microseconds = averaged(options_.graphs > 0 ? time_graphs(row, in_place) : time(row, in_place, iterations));
+    std::vector<std::vector<double>> times(sides);
+    for (int round = 0; round < rounds; ++round)
+        for (std::size_t i = 0; i < sides; ++i) {
+            side_ = (i + static_cast<std::size_t>(round)) % sides;
+            times[side_].push_back(averaged(options_.graphs > 0
+                                                ? time_graphs(row, in_place)
+                                                : time(row, in_place, options_.iterations / rounds, iterations)));
+        }
+    std::vector<Measurement> measured(sides);
+    for (side_ = 0; side_ < sides; ++side_) {
+        Measurement& m = measured[side_];
+        m.microseconds = median(times[side_]);
+        if (m.microseconds > 0) m.algorithm_bandwidth = static_cast<double>(row.bytes) / m.microseconds / 1e3;
+        m.bus_bandwidth = m.algorithm_bandwidth * collective_.bus_factor(world_.ranks());
+        for (int check = 0; check < options_.checks && m.wrong.value_or(0) == 0; ++check)
+            m.wrong = world_.combine(thread_, wrong_elements(row, in_place), tuttiSum);
+    }
+    side_ = 0;
     if (options_.per_iteration) {
         average_iterations(iterations);
-        m.iterations = summary_of(iterations);
+        measured[0].iterations = summary_of(iterations);
     }
-    if (m.microseconds > 0) m.algorithm_bandwidth = static_cast<double>(row.bytes) / m.microseconds / 1e3;
-    m.bus_bandwidth = m.algorithm_bandwidth * collective_.bus_factor(world_.ranks());
-
-    for (int check = 0; check < options_.checks && m.wrong.value_or(0) == 0; ++check)
-        m.wrong = world_.combine(thread_, wrong_elements(row, in_place), tuttiSum);
     if (options_.checksum && !options_.error) largest_error(row, in_place);
-    if (options_.error) m.error = world_.combine(thread_, largest_error(row, in_place), tuttiMax);
-    return m;
+    if (options_.error) measured[0].error = world_.combine(thread_, largest_error(row, in_place), tuttiMax);
+    return measured;
 }
 
 }  // namespace perf

@@ -28,10 +28,10 @@ class Worker {
   private:
     struct Member {
         int rank;
-        int device;  // of CUDA; -1: the CPU
-        tuttiComm_t comm;
+        int device;            // of CUDA; -1: the CPU
+        tuttiComm_t comms[2];  // of Tutti; of its rival, if there is one
         tuttiStream_t stream;
-        tuttiRedOp_t op;
+        tuttiRedOp_t ops[2];
         Buffer send;
         Buffer receive;
         std::vector<void*> registrations;  // of tuttiCommRegister
@@ -53,8 +53,8 @@ class Worker {
     void destroy_ops(Op op);
 
     void warm_up(const Row& row);
-    Measurement measure(const Row& row, bool in_place);
-    double time(const Row& row, bool in_place, std::vector<double>& iterations);
+    std::vector<Measurement> measure(const Row& row, bool in_place);
+    double time(const Row& row, bool in_place, int count, std::vector<double>& iterations);
     std::byte* start(const Buffer& buffer, tuttiDataType_t type) const;
     void issue(const Row& row, bool in_place, std::size_t offset);
     void complete();
@@ -67,8 +67,12 @@ class Worker {
     double wrong_elements(const Row& row, bool in_place);
     double largest_error(const Row& row, bool in_place);
 
+    const Library& library() const { return *libraries_[side_]; }
+
     World& world_;
     const Options& options_;
+    std::vector<const Library*> libraries_;  // Tutti, and its rival
+    std::size_t side_ = 0;                   // whose turn it is
     const Collective& collective_;
     Report* report_;
     int thread_;

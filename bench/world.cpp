@@ -8,6 +8,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "cuda.hpp"
+
 namespace perf {
 
 namespace {
@@ -55,6 +57,12 @@ World::World(const Options& options)
     expect(tuttiCommInitEnv(&processes_comm_, &configuration), nullptr, -1);
     expect(tuttiCommCount(processes_comm_, &processes_), nullptr, -1);
     expect(tuttiCommUserRank(processes_comm_, &process_), nullptr, -1);
+    make_communicators();
+    if (!options.rival.empty()) init_rival();
+}
+
+void World::make_communicators() {
+    const Options& options = options_;
     const bool gpus = options.devices > 0;
     if (local_ranks_ == 1 && !gpus) {
         comms_[0] = processes_comm_;
@@ -68,7 +76,8 @@ World::World(const Options& options)
         expect(tuttiCommInitAll(comms_.data(), local_ranks_, gpus ? devices.data() : nullptr), nullptr, -1);
         return;
     }
-    share_unique_id();
+    if (process_ == 0) expect(tuttiGetUniqueId(&id_), nullptr, -1);
+    share(id_);
     if (!options.parallel_init) init(0, local_ranks_);
 }
 
@@ -90,9 +99,41 @@ tuttiConfig_t World::config(int rank) const {
     return configuration;
 }
 
-void World::share_unique_id() {
-    if (process_ == 0) expect(tuttiGetUniqueId(&id_), nullptr, -1);
-    expect(tuttiBroadcast(&id_, &id_, sizeof id_, tuttiUint8, 0, processes_comm_, nullptr), processes_comm_, process_);
+void World::share(tuttiUniqueId& id) {
+    expect(tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, processes_comm_, nullptr), processes_comm_, process_);
+}
+
+/// All processes agree on whether the other library bears these ranks; it is not an error if it does not.
+void World::init_rival() {
+    rival_ = load_library(options_.rival);
+    tuttiUniqueId id{};
+    std::string refusal;
+    const auto check = [&](tuttiResult_t result) {
+        if (result != tuttiSuccess && refusal.empty()) refusal = rival_->text_of(result, nullptr);
+        return result == tuttiSuccess;
+    };
+    const auto agree = [&] {
+        for (const std::string& text : gather(refusal))
+            if (rival_refusal_.empty()) rival_refusal_ = text;
+        return rival_refusal_.empty();
+    };
+    if (process_ == 0) check(rival_->get_unique_id(&id));
+    if (!agree()) return;
+    share(id);
+    rival_comms_.resize(comms_.size());
+    check(rival_->group_start());
+    for (int i = 0; i < local_ranks_; ++i) {
+        const int rank = first_rank(0) + i;
+        if (options_.devices > 0) cuda::use(device_of(rank));
+        if (!check(rival_->init_rank(&rival_comms_[static_cast<std::size_t>(i)], ranks(), id, rank))) break;
+    }
+    check(rival_->group_end());
+    agree();
+}
+
+std::span<const tuttiComm_t> World::rival_comms(int thread) const {
+    return std::span(rival_comms_)
+        .subspan(static_cast<std::size_t>(thread * ranks_per_thread_), static_cast<std::size_t>(ranks_per_thread_));
 }
 
 void World::init(int first, int count) {
@@ -155,6 +196,11 @@ std::vector<std::string> World::gather(const std::string& line) {
 }
 
 void World::leave() {
+    if (rival()) {
+        rival_->expect(rival_->group_start(), nullptr, first_rank(0));
+        for (tuttiComm_t comm : rival_comms_) rival_->expect(rival_->destroy(comm), nullptr, first_rank(0));
+        rival_->expect(rival_->group_end(), nullptr, first_rank(0));
+    }
     for (std::size_t i = 0; i < comms_.size(); ++i)
         expect(tuttiCommDestroy(comms_[i]), nullptr, first_rank(0) + static_cast<int>(i));
     if (comms_[0] != processes_comm_) expect(tuttiCommDestroy(processes_comm_), nullptr, first_rank(0));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "library.hpp"
 #include "options.hpp"
 
 namespace perf {
@@ -41,6 +42,12 @@ class World {
     int first_rank(int thread) const { return process_ * local_ranks_ + thread * ranks_per_thread_; }
     std::span<tuttiComm_t> join(int thread);
 
+    /// The library to race against, or nullptr; why there is none although one was asked for.
+    const Library* rival() const { return rival_refusal_.empty() ? rival_.get() : nullptr; }
+    const std::string& rival_refusal() const { return rival_refusal_; }
+    const Library* loaded_rival() const { return rival_.get(); }
+    std::span<const tuttiComm_t> rival_comms(int thread) const;
+
     /// The GPU of one of this process's ranks: those of a host take turns. -1: it is on the CPU.
     int device_of(int rank) const;
 
@@ -57,7 +64,9 @@ class World {
 
   private:
     tuttiConfig_t config(int rank) const;  // -1: of the communicator of the processes, which is on the CPU
-    void share_unique_id();
+    void share(tuttiUniqueId& id);
+    void init_rival();
+    void make_communicators();
     void init(int first, int count);
     void among_processes(std::span<double> values, tuttiRedOp_t how);
 
@@ -70,6 +79,9 @@ class World {
     tuttiComm_t processes_comm_ = nullptr;  // one rank per process
     std::vector<tuttiComm_t> comms_;        // this process's ranks
     tuttiUniqueId id_{};
+    std::unique_ptr<const Library> rival_;
+    std::string rival_refusal_;
+    std::vector<tuttiComm_t> rival_comms_;
     std::barrier<> threads_barrier_;
     std::vector<std::vector<double>> of_threads_;
     std::vector<double> combined_;

@@ -13,18 +13,32 @@
 #if __has_include(<cuda_runtime.h>)
 #include <cuda_runtime.h>
 #define TUTTI_NCCL_HAS_CUDA_RUNTIME 1
+/* Programs expect the small floats' types from nccl.h. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#ifdef __cplusplus
+#include <cuda_fp8.h>
+#endif
 #endif
 #endif
 #ifndef TUTTI_NCCL_HAS_CUDA_RUNTIME
 typedef struct CUstream_st* cudaStream_t;
 #endif
 
-/* The interface that this header has: NCCL 2.29.7's host side. */
+/* The interface that this header has is the host side of NCCL 2.30.7, which is what ncclGetVersion says. But programs
+ * take a header of 2.28 or later for the promise of nccl_device.h, NCCL's interface for kernels, which is not here. So
+ * the version that they see is the last one before, unless TUTTI_NCCL_WHOLE_VERSION is defined. */
+#define TUTTI_NCCL_INTERFACE 23007
 #define NCCL_MAJOR 2
-#define NCCL_MINOR 29
+#ifdef TUTTI_NCCL_WHOLE_VERSION
+#define NCCL_MINOR 30
 #define NCCL_PATCH 7
+#else
+#define NCCL_MINOR 27
+#define NCCL_PATCH 7
+#endif
 #define NCCL_SUFFIX ""
-#define NCCL_VERSION_CODE 22907
+#define NCCL_VERSION_CODE (NCCL_MAJOR * 10000 + NCCL_MINOR * 100 + NCCL_PATCH)
 #define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
 
 #define NCCL_UNIQUE_ID_BYTES 128
@@ -34,6 +48,7 @@ typedef struct CUstream_st* cudaStream_t;
 #define NCCL_UNDEF_FLOAT (-1.0f)
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_WIN_STRICT_ORDERING 0x02
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 #define NCCL_CTA_POLICY_DEFAULT 0x00
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
@@ -64,7 +79,8 @@ typedef enum {
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
     ncclInProgress = 7,
-    ncclNumResults = 8
+    ncclTimeout = 8,
+    ncclNumResults = 9
 } ncclResult_t;
 
 typedef enum {
@@ -108,7 +124,7 @@ typedef enum {
 } ncclCommMemStat_t;
 
 /* Grows with the version; `size` says which one the caller knows. Start from NCCL_CONFIG_INITIALIZER. */
-typedef struct ncclConfig_v22800 {
+typedef struct ncclConfig_v23000 {
     size_t size;
     unsigned int magic;
     unsigned int version;
@@ -128,6 +144,8 @@ typedef struct ncclConfig_v22800 {
     int nvlinkCentricSched;
     int graphUsageMode;
     int numRmaCtx;
+    int maxP2pPeers;
+    int graphStreamOrdering;
 } ncclConfig_t;
 
 #define NCCL_CONFIG_INITIALIZER                                                                            \
@@ -136,7 +154,7 @@ typedef struct ncclConfig_v22800 {
             NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,    \
             NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,    \
             NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,    \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                                   \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT     \
     }
 
 typedef struct ncclSimInfo_v22200 {
@@ -256,6 +274,24 @@ NCCL_FUNCTION(ncclResult_t, ncclWaitSignal,
 NCCL_FUNCTION(ncclResult_t, ncclGroupStart, (void));
 NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, (void));
 NCCL_FUNCTION(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo));
+
+/* settings: the environment variables that docs/environment.md lists, and what holds. Texts and tables belong to the
+ * library and are valid until the thread's next call of the same function. */
+typedef struct ncclParam* ncclParamHandle_t;
+NCCL_FUNCTION(ncclResult_t, ncclParamBind, (ncclParamHandle_t * out, const char* key));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI8, (ncclParamHandle_t h, int8_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI16, (ncclParamHandle_t h, int16_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI32, (ncclParamHandle_t h, int32_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI64, (ncclParamHandle_t h, int64_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU8, (ncclParamHandle_t h, uint8_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU16, (ncclParamHandle_t h, uint16_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU32, (ncclParamHandle_t h, uint32_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU64, (ncclParamHandle_t h, uint64_t* out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetStr, (ncclParamHandle_t h, const char** out));
+NCCL_FUNCTION(ncclResult_t, ncclParamGet, (ncclParamHandle_t h, void* out, int maxLen, int* len));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetParameter, (const char* key, const char** value, int* valueLen));
+NCCL_FUNCTION(ncclResult_t, ncclParamGetAllParameterKeys, (const char*** table, int* tableLen));
+NCCL_FUNCTION(void, ncclParamDumpAll, (void));
 
 #ifdef __cplusplus
 }

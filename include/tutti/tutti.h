@@ -20,10 +20,11 @@
  *      finished when it returns. With a tuttiStream_t it is enqueued and runs in that stream's order. Buffers belong to
  *      the library until the operation has finished.
  *  (8) Threads. Different communicators may be used concurrently from different threads. One communicator is used
- *      by one thread at a time, except tuttiCommAbort and tuttiCommGetAsyncError, which any thread may call any time.
+ *      by one thread at a time, except tuttiCommAbort, tuttiCommRevoke and tuttiCommGetAsyncError, which any thread may
+ *      call any time.
  *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names
  *      the rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed,
- *      every call on it returns that first error; only Abort and Destroy are of use then.
+ *      every call on it returns that first error; only Abort, Destroy, Revoke and Shrink are of use then.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
  * (11) The environment is read in one place; docs/environment.md lists every variable.
  */
@@ -153,6 +154,9 @@ typedef struct {
     int lanes;            /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
     const char* programs; /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
                              anything runs, then candidates like all others (docs/programs.md); copied */
+    int blocking;         /* 0: InitRankConfig, InitEnv, Split, Shrink, Grow and Finalize begin their work in the
+                             background and return tuttiInProgress; see tuttiCommGetAsyncError. 1 (default): they return
+                             when it is done */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
@@ -162,7 +166,8 @@ typedef struct {
 #define TUTTI_CONFIG_INITIALIZER                                                                         \
     {                                                                                                    \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL   \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL,  \
+            TUTTI_UNDEF_INT                                                                              \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */
@@ -190,21 +195,53 @@ TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);
 
+/* Upper bound of the memory that comm's connections use by now, in bytes: the GPU's, or the host's. */
+TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes);
+
 /* Number of CUDA devices that ranks can be on; 0 where there is none, or no driver. */
 TUTTI_API tuttiResult_t tuttiGetDeviceCount(int* count);
 
+/* Communicators from communicators. config NULL: comm's; comm itself goes on, and is destroyed as always. Inside a
+ * group *newcomm is valid after tuttiGroupEnd; one thread that drives several ranks calls these functions in a group.
+ * All ranks that call them do so in the same order. */
+
 /* Called by all ranks of comm: those of one color (0 or more) make a communicator, in which they are ordered by key,
- * then by their rank in comm. TUTTI_SPLIT_NOCOLOR takes part, and gets NULL. config NULL: comm's. Not inside a group;
- * not yet for communicators on GPUs. */
+ * then by their rank in comm. TUTTI_SPLIT_NOCOLOR takes part, and gets NULL. */
 #define TUTTI_SPLIT_NOCOLOR (-1)
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
                                        const tuttiConfig_t* config);
 
+/* Called by all ranks of comm but the excluded ones, which all name alike; who remains keeps the order. Nothing is
+ * asked of the excluded ranks: they may be dead. TUTTI_SHRINK_DEFAULT: nothing is under way on comm, and it has not
+ * failed. TUTTI_SHRINK_ABORT: what is under way ends with tuttiRemoteError, comm may have failed, and has failed
+ * afterwards. Whoever does not come within initTimeoutMs is named by tuttiTimeout; then comm can be shrunk again,
+ * without him. All ranks are on one host. */
+#define TUTTI_SHRINK_DEFAULT 0
+#define TUTTI_SHRINK_ABORT 1
+TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int excludeCount,
+                                        tuttiComm_t* newcomm, const tuttiConfig_t* config, int flags);
+
+/* New ranks join. First one rank of comm, in the order of its calls, gets an id for the newcomers (*id is like that of
+ * tuttiGetUniqueId, and good for one tuttiCommGrow). Then members and newcomers call tuttiCommGrow with the new number
+ * of ranks: members with comm and rank -1 (they keep their numbers; id is not looked at), newcomers with comm NULL, the
+ * id, and a number from the old size of comm on. */
+TUTTI_API tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id);
+TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank,
+                                      tuttiComm_t* newcomm, const tuttiConfig_t* config);
+
+/* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and returns
+ * when they have ended; may be called from any thread. Then comm refuses operations with tuttiInvalidUsage, its error
+ * is forgotten, and it can be split (by ranks that have all revoked it), shrunk, destroyed and aborted, not finalized.
+ * flags: TUTTI_REVOKE_DEFAULT. */
+#define TUTTI_REVOKE_DEFAULT 0
+TUTTI_API tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
+
 /* Waits until all operations issued on comm have finished, and refuses new ones. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
-/* Finalizes if that was not done, and frees. The handle is invalid afterwards, whatever is returned. Other ranks that
- * still wait for this one get tuttiRemoteError. */
+/* Finalizes if that was not done, and frees. The handle is invalid afterwards, whatever is returned, unless it is still
+ * being made (tuttiInvalidUsage; tuttiCommAbort ends that). Other ranks that still wait for this one get
+ * tuttiRemoteError. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and frees.
@@ -212,7 +249,10 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * operation ends with tuttiRemoteError ("aborted"). */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* *asyncError: tuttiSuccess, or the error that has befallen comm. Never blocks. */
+/* *asyncError: tuttiSuccess, or the error that has befallen comm. tuttiInProgress: something that a non-blocking
+ * communicator (config.blocking 0) has begun goes on in the background; until it has ended, comm is only to be asked
+ * this, or aborted. A communicator that could not be made tells why here and in tuttiGetLastError, and is destroyed or
+ * aborted like others. A group in which such work began ends with tuttiInProgress. Never blocks. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError);
 
 /* Text of the last error of the calling thread or, if comm is not NULL and has failed, of comm. Never NULL; valid until
@@ -358,6 +398,30 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * call in the group is refused, End issues nothing and returns that error. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+
+/* Instead of tuttiGroupEnd: forgets the group's calls, and sets info->estimatedTime to the microseconds that they would
+ * take by the cost model (of the communicator that takes longest). Groups that make communicators are refused, with
+ * tuttiInvalidUsage. info may be NULL, else it starts from TUTTI_SIM_INFO_INITIALIZER. */
+typedef struct {
+    size_t size;
+    unsigned int magic;
+    unsigned int version;
+    float estimatedTime;
+} tuttiSimInfo_t;
+#define TUTTI_SIM_INFO_INITIALIZER \
+    { sizeof(tuttiSimInfo_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, -1.0f }
+TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* info);
+
+/* ------------------------------------------------------------------------------------------------------- settings */
+
+/* What holds of an environment variable that docs/environment.md lists: its value, or what holds without it; secrets
+ * are never told. Unknown keys are tuttiInvalidArgument. *value is valid until the thread's next call; *keys, with
+ * *count entries, always. */
+TUTTI_API tuttiResult_t tuttiParamGet(const char* key, const char** value);
+TUTTI_API tuttiResult_t tuttiParamGetAllKeys(const char* const** keys, int* count);
+
+/* Writes all of them to the log, at level INFO. */
+TUTTI_API tuttiResult_t tuttiParamDumpAll(void);
 
 #ifdef __cplusplus
 }

@@ -22,9 +22,15 @@ Streams& streams() {
 
 tuttiComm& checked(tuttiComm_t handle) {
     if (handle == nullptr) fail(tuttiInvalidArgument, "the communicator is NULL");
-    if (handle->magic.load(std::memory_order_acquire) == tuttiComm::living) return *handle;
-    if (handle->magic.load(std::memory_order_acquire) == tuttiComm::dead)
-        fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    const std::uint32_t magic = handle->magic.load(std::memory_order_acquire);
+    if (magic == tuttiComm::living) [[likely]]
+        return *handle;
+    if (magic == tuttiComm::dead) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    if (magic == tuttiComm::making)
+        fail(tuttiInvalidUsage,
+             "the communicator is still being made: wait until tuttiCommGetAsyncError does not say tuttiInProgress any "
+             "more");
+    if (magic == tuttiComm::unborn) throw Error(*handle->error);
     fail(tuttiInvalidArgument, "%p is no communicator", static_cast<void*>(handle));
 }
 
@@ -35,17 +41,32 @@ CommunicatorPtr communicator(tuttiComm_t handle) {
     return h.comm;
 }
 
-tuttiComm_t new_handle(CommunicatorPtr comm) {
+tuttiComm_t new_handle() {
     static std::mutex mutex;
     static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good
     auto handle = std::make_unique<tuttiComm>();
-    handle->turnstile = comm->turnstile();
-    handle->checks = comm->options().check;
-    handle->on_gpu = comm->gpu() != nullptr;
-    handle->comm = std::move(comm);
+    handle->magic.store(tuttiComm::making, std::memory_order_relaxed);
     std::lock_guard lock(mutex);
     all->push_back(std::move(handle));
     return all->back().get();
+}
+
+bool give(tuttiComm& handle, CommunicatorPtr comm) {
+    std::lock_guard lock(handle.mutex);
+    handle.turnstile = comm->turnstile();
+    handle.checks = comm->options().check;
+    handle.on_gpu = comm->gpu() != nullptr;
+    handle.comm = std::move(comm);
+    std::uint32_t expected = tuttiComm::making;
+    if (handle.magic.compare_exchange_strong(expected, tuttiComm::living)) return true;
+    handle.comm.reset();
+    return false;
+}
+
+tuttiComm_t new_handle(CommunicatorPtr comm) {
+    const tuttiComm_t handle = new_handle();
+    give(*handle, std::move(comm));
+    return handle;
 }
 
 StreamPtr stream_of(tuttiStream_t handle) {

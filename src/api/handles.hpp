@@ -20,28 +20,51 @@ struct PremultipliedSum {
 }  // namespace tutti
 
 struct tuttiComm {
-    static constexpr std::uint32_t living = 0x54754331, dead = 0x54754330;
+    /// making: in the background, until it is living, or unborn, with a reason. dead: destroyed or aborted.
+    static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, unborn = 0x54754333;
+    enum class Closed : std::uint8_t { no, finalized, revoked };
     std::atomic<std::uint32_t> magic{living};
     std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
     tutti::CommunicatorPtr comm;  // null once destroyed; changed inside the turnstile and under mutex, so either
                                   // will do to read it
     std::mutex mutex;
-    bool finalized = false;
-    bool checks = false;  // Options::check
+    std::atomic<Closed> closed{Closed::no};
+    std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
+    std::optional<tutti::Error> error;  // why it is unborn
+    std::optional<tutti::Identity> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
+    bool checks = false;                           // Options::check
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
 };
 
 namespace tutti {
 
-/// Throws tuttiInvalidArgument for null, destroyed and foreign handles.
+/// Throws tuttiInvalidArgument for null, destroyed and foreign handles; tuttiInvalidUsage for one that is still being
+/// made, and what went wrong with that for one that could not be.
 tuttiComm& checked(tuttiComm_t handle);
 CommunicatorPtr communicator(tuttiComm_t handle);
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
 
+/// One without a communicator yet, and how it gets it: false if it was aborted meanwhile.
+tuttiComm_t new_handle();
+bool give(tuttiComm& handle, CommunicatorPtr comm);
+
 StreamPtr stream_of(tuttiStream_t handle);  // null for the null stream
 tuttiStream_t new_stream();
 void destroy_stream(tuttiStream_t handle);
+
+/// The same for calls that a group holds back: a refused one spoils it.
+template <class Body>
+tuttiResult_t grouped(Body&& body) {
+    return guarded([&] {
+        try {
+            body();
+        } catch (const Error& error) {
+            if (Group::is_open()) Group::mine().refuse(error);
+            throw;
+        }
+    });
+}
 
 }  // namespace tutti

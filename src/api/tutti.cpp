@@ -5,7 +5,8 @@
 #include <memory>
 
 #include "api/checks.hpp"
-#include "api/handles.hpp"
+#include "api/making.hpp"
+#include "base/config.hpp"
 #include "gpu/gpus.hpp"
 #include "transport/regions.hpp"
 
@@ -13,30 +14,6 @@ using namespace tutti;
 using Form = tutti::RowArguments::Form;
 
 namespace {
-
-/// A refused call inside a group spoils the group.
-template <class Body>
-tuttiResult_t grouped(Body&& body) {
-    return guarded([&] {
-        try {
-            body();
-        } catch (const Error& error) {
-            if (Group::is_open()) Group::mine().refuse(error);
-            throw;
-        }
-    });
-}
-
-/// Keeps a turn for as long as it lives.
-class Turn {
-  public:
-    explicit Turn(Turnstile& turnstile) : turnstile_(turnstile) { turnstile_.enter(turnstile_.ticket()); }
-    ~Turn() { turnstile_.leave(); }
-    Turn(const Turn&) = delete;
-
-  private:
-    Turnstile& turnstile_;
-};
 
 bool is_pair(const Operation& o) {
     return o.collective == Collective::send || o.collective == Collective::recv;
@@ -51,7 +28,9 @@ bool moves(const Operation& o) {
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
     if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
-    if (h.finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", arguments.function);
+    if (const tuttiComm::Closed closed = h.closed.load(std::memory_order_relaxed); closed != tuttiComm::Closed::no)
+        fail(tuttiInvalidUsage, "%s: the communicator was %s", arguments.function,
+             closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
     const Operation operation = check(arguments, *comm, h.ops);
     if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
     return operation;
@@ -61,7 +40,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
     return grouped([&] {
         tuttiComm& h = checked(handle);
         if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // here and now: how small messages go
-            Turn turn(*h.turnstile);
+            InTurn turn(*h.turnstile);
             const Operation operation = prepare(arguments, h, h.comm.get());
             if (is_pair(operation) && operation.root == h.comm->rank())
                 fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
@@ -92,7 +71,7 @@ void check_ranks(const char* function, const void* comm, int ranks) {
 }
 
 void wait_until_idle(Communicator& comm) {
-    Turn turn(*comm.turnstile());
+    InTurn turn(*comm.turnstile());
 }
 
 /// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this
@@ -104,10 +83,19 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
         fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
     if (now != nullptr) comm->fail(*now);
-    Turn turn(*h.turnstile);
+    InTurn turn(*h.turnstile);
     std::lock_guard lock(h.mutex);
     h.comm.reset();
     return comm;
+}
+
+bool is(tuttiComm_t handle, std::uint32_t state) {
+    return handle != nullptr && handle->magic.load(std::memory_order_acquire) == state;
+}
+
+/// A handle without a communicator that is in this state is dead from now on. False if it is in another one.
+bool bury(tuttiComm_t handle, std::uint32_t state) {
+    return handle != nullptr && handle->magic.compare_exchange_strong(state, tuttiComm::dead);
 }
 
 }  // namespace
@@ -151,7 +139,10 @@ const char* tuttiGetLastError(tuttiComm_t handle) {
     text = last_error();
     if (handle != nullptr) {
         try {
-            if (const std::optional<Fault> fault = communicator(handle)->fault()) text = fault->text;
+            if (is(handle, tuttiComm::unborn))
+                text = handle->error->what();
+            else if (const std::optional<Fault> fault = communicator(handle)->fault())
+                text = fault->text;
         } catch (const std::exception&) {
             return text.c_str();  // no living communicator: the thread's own error stands
         }
@@ -162,7 +153,8 @@ const char* tuttiGetLastError(tuttiComm_t handle) {
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
     return guarded([&] {
         if (id == nullptr) fail(tuttiInvalidArgument, "tuttiGetUniqueId: id is NULL");
-        *id = Identity::create().to_unique_id();
+        const std::string& place = config().comm_id;
+        *id = (place.empty() ? Identity::create() : Identity::at(place)).to_unique_id();
     });
 }
 
@@ -172,18 +164,17 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id,
 
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
                                       const tuttiConfig_t* config) {
-    return grouped([&] {
+    bool goes_on = false;
+    const tuttiResult_t result = grouped([&] {
         check_ranks("tuttiCommInitRank", comm, nranks);
         if (rank < 0 || rank >= nranks)
             fail(tuttiInvalidArgument, "tuttiCommInitRank: rank is %d; 0 to %d was expected", rank, nranks - 1);
         const Options options = Options::from(config);
-        const Identity identity = Identity::from(id);
-        const auto join = [=] { *comm = new_handle(Communicator::join(identity, rank, nranks, options)); };
-        if (Group::is_open())
-            Group::mine().add_join(join);
-        else
-            join();
+        goes_on = make(comm, options, [=, identity = Identity::from(id)]() -> CommunicatorPtr {
+            return Communicator::join(identity, rank, nranks, options);
+        });
     });
+    return or_in_progress(result, goes_on);
 }
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices) {
@@ -196,18 +187,15 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* device
 }
 
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
-    return grouped([&] {
+    bool goes_on = false;
+    const tuttiResult_t result = grouped([&] {
         check_ranks("tuttiCommInitEnv", comm, 1);
         const Options options = Options::from(config);
-        const Launch launch = Launch::from_environment();
-        const auto join = [=] {
-            *comm = new_handle(Communicator::join(launch.identity, launch.rank, launch.ranks, options));
-        };
-        if (Group::is_open())
-            Group::mine().add_join(join);
-        else
-            join();
+        goes_on = make(comm, options, [=, launch = Launch::from_environment()]() -> CommunicatorPtr {
+            return Communicator::join(launch.identity, launch.rank, launch.ranks, options);
+        });
     });
+    return or_in_progress(result, goes_on);
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) {
@@ -232,6 +220,15 @@ tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
     });
 }
 
+tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
+    return guarded([&] {
+        if (bytes == nullptr) fail(tuttiInvalidArgument, "tuttiCommMemory: bytes is NULL");
+        const CommunicatorPtr c = communicator(comm);
+        InTurn turn(*c->turnstile());
+        *bytes = c->memory();
+    });
+}
+
 tuttiResult_t tuttiGetDeviceCount(int* count) {
     return guarded([&] {
         if (count == nullptr) fail(tuttiInvalidArgument, "tuttiGetDeviceCount: count is NULL");
@@ -241,20 +238,33 @@ tuttiResult_t tuttiGetDeviceCount(int* count) {
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
-    return guarded([&] {
+    bool goes_on = false;
+    const tuttiResult_t result = guarded([&] {
         CommunicatorPtr c = communicator(comm);
+        if (comm->closed == tuttiComm::Closed::revoked)
+            fail(tuttiInvalidUsage, "tuttiCommFinalize: the communicator was revoked: destroy it");
+        if (!c->options().blocking && !c->turnstile()->idle()) {
+            comm->closed = tuttiComm::Closed::finalized;
+            in_background(*comm, [c] { wait_until_idle(*c); });
+            goes_on = true;
+            return;
+        }
         wait_until_idle(*c);
-        comm->finalized = true;
+        comm->closed = tuttiComm::Closed::finalized;
         if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
     });
+    return or_in_progress(result, goes_on);
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
-    return guarded([&] { take(comm)->leave(); });
+    return guarded([&] {
+        if (!bury(comm, tuttiComm::unborn)) take(comm)->leave();
+    });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
+        if (bury(comm, tuttiComm::making) || bury(comm, tuttiComm::unborn)) return;
         const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
         take(comm, &aborted)->leave();
     });
@@ -263,7 +273,15 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
     return guarded([&] {
         if (asyncError == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetAsyncError: asyncError is NULL");
+        if (is(comm, tuttiComm::making) || is(comm, tuttiComm::unborn)) {
+            *asyncError = is(comm, tuttiComm::unborn) ? comm->error->code() : tuttiInProgress;
+            return;
+        }
         CommunicatorPtr c = communicator(comm);
+        if (comm->underway > 0 || comm->closed == tuttiComm::Closed::revoked) {
+            *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;
+            return;
+        }
         if (c->gpu() != nullptr) {
             try {
                 c->throw_verdict();
@@ -473,7 +491,19 @@ tuttiResult_t tuttiGroupStart(void) {
 }
 
 tuttiResult_t tuttiGroupEnd(void) {
-    return guarded([] { Group::mine().end(); });
+    bool goes_on = false;
+    const tuttiResult_t result = guarded([&] { goes_on = Group::mine().end(); });
+    return or_in_progress(result, goes_on);
+}
+
+tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* info) {
+    return guarded([&] {
+        if (info != nullptr && (info->magic != TUTTI_CONFIG_MAGIC || info->size < sizeof *info))
+            fail(tuttiInvalidArgument,
+                 "tuttiGroupSimulateEnd: info was not initialized with TUTTI_SIM_INFO_INITIALIZER");
+        const double time = Group::mine().simulate_end();
+        if (info != nullptr) info->estimatedTime = static_cast<float>(time);
+    });
 }
 
 }  // extern "C"

@@ -1,7 +1,13 @@
 #include "base/config.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <sstream>
 
 #include "base/result.hpp"
 
@@ -33,6 +39,9 @@ constexpr Variable table[] = {
     {"NCCL_DEBUG", "", "For want of TUTTI_DEBUG: VERSION, WARN, INFO, ABORT or TRACE."},
     {"NCCL_DEBUG_FILE", "", "For want of TUTTI_DEBUG_FILE."},
     {"NCCL_SOCKET_IFNAME", "", "For want of TUTTI_SOCKET_IFNAME."},
+    {"NCCL_ALGO", "", "For want of TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT; others have no counterpart here."},
+    {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
+    {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background where config.blocking does not say."},
     {"XDG_CACHE_HOME", "",
      "The user's cache directory, where tutti-tune keeps what it has measured; unset: $HOME/.cache."},
     {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
@@ -86,6 +95,42 @@ std::string read_text(const char* name, const char* other = nullptr) {
     return value || other == nullptr ? value.value_or("") : environment(other).value_or("");
 }
 
+std::vector<std::string> split(const std::string& text, char at) {
+    std::vector<std::string> parts;
+    std::istringstream stream(text);
+    for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
+    return parts;
+}
+
+/// NCCL_ALGO in TUTTI_ALGO's words: "Ring,tree", "^NVLS", "allreduce:tree;broadcast:ring". What has no counterpart is
+/// left out, and with nothing left a part says nothing.
+std::string algorithms_of_nccl(std::string theirs) {
+    static const std::map<std::string, std::string> collectives{{"allreduce", "all_reduce"},
+                                                                {"allgather", "all_gather"},
+                                                                {"reducescatter", "reduce_scatter"},
+                                                                {"broadcast", "broadcast"},
+                                                                {"reduce", "reduce"}};
+    static const std::map<std::string, std::string> algorithms{
+        {"ring", "ring"}, {"tree", "tree,double_tree"}, {"pat", "pat"}};
+    std::ranges::transform(theirs, theirs.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string ours;
+    for (std::string part : split(theirs, ';')) {
+        std::string collective = "*", names;
+        if (const std::size_t colon = part.find(':'); colon != std::string::npos) {
+            const auto known = collectives.find(part.substr(0, colon));
+            if (known == collectives.end()) continue;
+            collective = known->second;
+            part.erase(0, colon + 1);
+        }
+        const bool excludes = part.starts_with('^');
+        for (const std::string& name : split(part.substr(excludes ? 1 : 0), ','))
+            if (const auto known = algorithms.find(name); known != algorithms.end())
+                names += (names.empty() ? "" : ",") + known->second;
+        if (!names.empty()) ours += (ours.empty() ? "" : ";") + collective + (excludes ? ":^" : ":") + names;
+    }
+    return ours;
+}
+
 Config read() {
     Config c;
     c.timeout_ms = read_int("TUTTI_TIMEOUT_MS", 1, 2'000'000'000);
@@ -93,7 +138,7 @@ Config read() {
     c.check = read_int("TUTTI_CHECK", 0, 1) == 1;
     c.verify = read_int("TUTTI_VERIFY", 0, 1) == 1;
     c.reproducible = read_int("TUTTI_REPRODUCIBLE", 0, 1) == 1;
-    c.algorithm = read_text("TUTTI_ALGO");
+    c.algorithm = environment("TUTTI_ALGO") ? read_text("TUTTI_ALGO") : algorithms_of_nccl(read_text("NCCL_ALGO"));
     c.programs = read_text("TUTTI_PROGRAMS");
     c.transport = read_text("TUTTI_TRANSPORT");
     c.debug = read_text("TUTTI_DEBUG", "NCCL_DEBUG");
@@ -106,6 +151,8 @@ Config read() {
     c.cache_directory = read_text("XDG_CACHE_HOME");
     if (c.cache_directory.empty() && environment("HOME")) c.cache_directory = read_text("HOME") + "/.cache";
     c.spin_us = read_int("TUTTI_SPIN_US", -1, 1'000'000);
+    c.comm_id = read_text("NCCL_COMM_ID");
+    c.blocking = read_int("NCCL_COMM_BLOCKING", 0, 1) == 1;
     c.fault = read_text("TUTTI_FAULT");
     return c;
 }
@@ -119,6 +166,23 @@ std::span<const Variable> variables() {
 const Config& config() {
     static const Config instance = read();
     return instance;
+}
+
+std::optional<std::string> setting(std::string_view name) {
+    for (const Variable& v : table)
+        if (name == v.name) return name == "TUTTI_SECRET" ? "" : environment(v.name).value_or(v.fallback);
+    return std::nullopt;
+}
+
+std::vector<std::string> unheeded() {
+    std::vector<std::string> names;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string_view text = *variable;
+        const std::string_view name = text.substr(0, text.find('='));
+        if (name.starts_with("NCCL_") && std::ranges::none_of(table, [&](const Variable& v) { return name == v.name; }))
+            names.emplace_back(name);
+    }
+    return names;
 }
 
 std::optional<std::string> environment(const char* name) {

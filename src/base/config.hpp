@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tutti {
 
@@ -34,12 +36,20 @@ struct Config {
     int lanes;                    // 0: chosen by size
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none
-    int spin_us;        // -1: chosen by whether ranks outnumber cores
+    int spin_us;                  // -1: chosen by whether ranks outnumber cores
+    std::string comm_id;          // where unique ids lead; empty: to whoever makes them
+    bool blocking;
     std::string fault;  // seeded faults for tests, see docs/environment.md
 };
 
 /// Throws Error(tuttiInvalidUsage) that names the variable if a value can't be read.
 const Config& config();
+
+/// What holds of a variable of the table, for whoever asks; of secrets nothing. nullopt: there is none of that name.
+std::optional<std::string> setting(std::string_view name);
+
+/// Names of NCCL's variables that are set and mean nothing here.
+std::vector<std::string> unheeded();
 
 /// A launcher's variable (RANK, PMI_RANK, ...); nullopt when unset or empty. Only names in the table are allowed.
 std::optional<std::string> environment(const char* name);

@@ -107,6 +107,24 @@ Identity Identity::create() {
     return bootstrap::create_identity(0);
 }
 
+Identity Identity::unopened() {
+    bootstrap::Meeting meeting;
+    bootstrap::start_crypto();
+    meeting.flags = bootstrap::Meeting::one_host | bootstrap::Meeting::rank0_opens;
+    meeting.secret = bootstrap::Secret::random();
+    return meeting.identity();
+}
+
+Identity Identity::again(std::span<const Rank> members, std::uint64_t number) const {
+    bootstrap::Meeting meeting;
+    bootstrap::Bytes context;
+    bootstrap::Writer(context).number(number);
+    bootstrap::Writer(context).bytes(std::as_bytes(members));
+    meeting.flags = bootstrap::Meeting::one_host | bootstrap::Meeting::rank0_opens;
+    meeting.secret = bootstrap::Meeting::of(*this).secret.derive("tutti again", context);
+    return meeting.identity();
+}
+
 Identity Identity::from(const tuttiUniqueId& id) {
     Identity identity;
     std::memcpy(identity.bytes.data(), id.internal, identity.bytes.size());

@@ -147,7 +147,7 @@ std::optional<Secret> secret_of_job() {
     return secret;
 }
 
-Address resolve(const std::string& host, int port) {
+Address resolve(const char* variable, const std::string& host, int port) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_ADDRCONFIG;
@@ -159,7 +159,7 @@ Address resolve(const std::string& host, int port) {
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
     if (trouble != 0)
-        fail(tuttiInvalidUsage, "environment variable MASTER_ADDR is '%s', which has no address: %s", host.c_str(),
+        fail(tuttiInvalidUsage, "environment variable %s is '%s', which has no address: %s", variable, host.c_str(),
              gai_strerror(trouble));
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
     // IPv4 before IPv6, so that all ranks choose the same.
@@ -180,7 +180,7 @@ Address tcp_meeting(Rank rank) {
     int port = *number("MASTER_PORT", 1, 65534);
     // There torchrun itself listens on MASTER_PORT, so the ranks meet next door.
     if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
-    Address address = resolve(*host, port);
+    Address address = resolve("MASTER_ADDR", *host, port);
     // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
     if (rank == 0 && address.is_loopback()) {
         address = meeting_interface();
@@ -229,6 +229,32 @@ Meeting meeting_of(const Launcher& l, const Launch& launch) {
 
 }  // namespace
 }  // namespace bootstrap
+
+Identity Identity::at(const std::string& place) {
+    using namespace bootstrap;
+    start_crypto();
+    static std::atomic<std::uint64_t> calls{0};
+    const std::size_t colon = place.rfind(':');
+    if (colon == std::string::npos || colon == 0)
+        fail(tuttiInvalidUsage, "environment variable NCCL_COMM_ID is '%s'; host:port was expected", place.c_str());
+    std::string host = place.substr(0, colon);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    const int port = to_number("NCCL_COMM_ID", place.substr(colon + 1), 1, 65535);
+    const auto secret = secret_of_job();
+    Meeting m;
+    m.flags = Meeting::rank0_opens;
+    if (!secret || is_loopback_name(host))
+        m.flags |= Meeting::one_host;
+    else
+        m.tcp = resolve("NCCL_COMM_ID", host, port);
+    Bytes context;
+    Writer w(context);
+    w.number(calls++);
+    if (!secret) w.number(static_cast<std::uint32_t>(geteuid()));
+    w.bytes(std::as_bytes(std::span(place)));
+    m.secret = secret.value_or(Secret()).derive("tutti NCCL_COMM_ID", context);
+    return m.identity();
+}
 
 Launch Launch::from_environment() {
     using namespace bootstrap;

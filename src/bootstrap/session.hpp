@@ -31,6 +31,18 @@ struct Identity {
     /// Opens a meeting place in this process, which must live until all have joined.
     static Identity create();
 
+    /// For the k-th call of every process the same one: ranks meet at place, "host:port", which rank 0 opens when it
+    /// joins. With TUTTI_SECRET they may be on several hosts; without, on one, all of one user. Throws
+    /// tuttiInvalidUsage that names NCCL_COMM_ID if place is not understood.
+    static Identity at(const std::string& place);
+
+    /// A secret without a meeting place: rank 0 opens one when it joins. For ranks of one host.
+    static Identity unopened();
+
+    /// Where these members of this identity's job meet again, for the number-th time, without a word: each of them can
+    /// make it, and nobody else. Their first opens it when it joins. For ranks of one host.
+    Identity again(std::span<const Rank> members, std::uint64_t number) const;
+
     /// Throws tuttiInvalidArgument if the bytes are truncated, foreign or of another version.
     static Identity from(const tuttiUniqueId& id);
     tuttiUniqueId to_unique_id() const;

@@ -114,7 +114,8 @@ Options Options::from(const tuttiConfig_t* given) {
                     -1,
                     c.reproducible,
                     c.lanes,
-                    c.programs};
+                    c.programs,
+                    c.blocking};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -127,19 +128,18 @@ Options Options::from(const tuttiConfig_t* given) {
     };
     if (known.timeoutMs != TUTTI_UNDEF_INT) options.timeout = positive("timeoutMs", known.timeoutMs);
     if (known.initTimeoutMs != TUTTI_UNDEF_INT) options.init_timeout = positive("initTimeoutMs", known.initTimeoutMs);
-    if (known.check != TUTTI_UNDEF_INT) {
-        if (known.check != 0 && known.check != 1)
-            tutti::fail(tuttiInvalidArgument, "config.check is %d; 0 or 1 was expected", known.check);
-        options.check = known.check == 1;
-    }
+    const auto set_flag = [](bool& to, const char* field, int value) {
+        if (value == TUTTI_UNDEF_INT) return;
+        if (value != 0 && value != 1)
+            tutti::fail(tuttiInvalidArgument, "config.%s is %d; 0 or 1 was expected", field, value);
+        to = value == 1;
+    };
+    set_flag(options.check, "check", known.check);
+    set_flag(options.reproducible, "reproducible", known.reproducible);
+    set_flag(options.blocking, "blocking", known.blocking);
     if (known.algorithm != nullptr) options.algorithm = known.algorithm;
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
-    if (known.reproducible != TUTTI_UNDEF_INT) {
-        if (known.reproducible != 0 && known.reproducible != 1)
-            tutti::fail(tuttiInvalidArgument, "config.reproducible is %d; 0 or 1 was expected", known.reproducible);
-        options.reproducible = known.reproducible == 1;
-    }
     if (known.lanes != TUTTI_UNDEF_INT) {
         if (known.lanes < 1 || known.lanes > collective_lanes)
             tutti::fail(tuttiInvalidArgument, "config.lanes is %d; a number from 1 to %d was expected", known.lanes,
@@ -174,6 +174,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     session->offer(arena->key(), arena->fd());
     std::unique_ptr<Communicator> comm(
         new Communicator(std::move(session), std::move(arena), std::move(gpu), std::move(own), options));
+    comm->identity_ = identity;
     comm->listen();
     return comm;
 }
@@ -193,8 +194,10 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
     std::vector<std::unique_ptr<Communicator>> comms;
+    const Identity identity = Identity::unopened();
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], std::move(gpus[rank]), own, options));
+        comms.back()->identity_ = identity;
         comms.back()->family_ = arenas;
         comms.back()->listen();
     }
@@ -242,6 +245,10 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                             rank(), r);
     }
     make_tuner(hellos, static_cast<int>(cores.count()));
+    static std::once_flag noted;
+    std::call_once(noted, [] {
+        for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
+    });
     log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
         options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
@@ -276,6 +283,16 @@ Communicator::~Communicator() {
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
 }
 
+Identity Communicator::next_meeting(const std::vector<Rank>& members) {
+    for (const Rank r : members)
+        if (neighbourhood_.cards[static_cast<std::size_t>(r)].host != host_id())
+            tutti::fail(tuttiInvalidUsage,
+                        "rank %d is on another host than rank %d: such communicators can't be shrunk, nor split after "
+                        "an error; make a new one from a unique id",
+                        r, rank());
+    return identity_.again(members, meetings_[members]++);
+}
+
 std::size_t Communicator::memory() const {
     std::size_t wires = 0;
     for (const auto& [rank, peer] : peers_)
@@ -295,6 +312,10 @@ Connection Communicator::connection(Rank rank, int lane) {
         if (!config().fault.empty())
             peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
                                static_cast<std::uint64_t>(this->rank() * 4096 + rank));
+        if (RankPage* const page = peer.link->page()) {
+            std::lock_guard lock(fault_mutex_);
+            pages_.push_back(page);
+        }
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
         log(Level::info, "rank %d reaches rank %d by %s", this->rank(), rank, peer.transport.c_str());
@@ -344,14 +365,26 @@ std::size_t Communicator::bytes_of(const Operation& o) const {
     return o.count * size_of(o.type) * (row_per_rank(o.collective) ? static_cast<std::size_t>(ranks()) : 1);
 }
 
-std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
-    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
+const Candidate& Communicator::candidate_for(const Operation& o) {
     const std::size_t bytes = bytes_of(o);
     const bool mappable = o.rows == nullptr && mappable_[size_class(o.collective, bytes)];
-    const Candidate& chosen = tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr, mappable});
+    return tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr, mappable});
+}
+
+double Communicator::expected_time(const Operation& o) {
+    if (queue_of(o) == 0) return candidate_for(o).time;
+    if (o.root == rank()) return 0;
+    const Platform& p = tuner_->platform();
+    const double byte = p.line.us_per_byte + p.rates.load + p.rates.store;
+    return 2 * p.rates.message + p.line.alpha_us + static_cast<double>(o.count * size_of(o.type)) * byte;
+}
+
+std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
+    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
+    const Candidate& chosen = candidate_for(o);
     if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
-            std::string(name_of(o.collective)).c_str(), bytes, std::string(chosen.algorithm->name).c_str(),
+            std::string(name_of(o.collective)).c_str(), bytes_of(o), std::string(chosen.algorithm->name).c_str(),
             chosen.chunk_bytes, chosen.flight.lanes, chosen.time);
     return {&plan_by(o, *chosen.algorithm), chosen.flight};
 }

@@ -37,6 +37,7 @@ struct Options {
     bool reproducible = false;
     int lanes = 0;         // 0: as the tuner says
     std::string programs;  // files of user algorithms, separated by ':'
+    bool blocking = true;  // functions that make or end communicators return when they have done so
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);
@@ -61,6 +62,14 @@ class Communicator {
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
     /// of different queues (see queue_of) may be under way at once.
     HostExecution& begin(const Operation& operation);
+
+    /// Where these ranks of this communicator can meet to make another one: all of them ask the same number of times
+    /// for a meeting of the same ones. Works whatever has become of this communicator. Throws tuttiInvalidUsage where
+    /// they are on several hosts.
+    Identity next_meeting(const std::vector<Rank>& members);
+
+    /// By the cost model, in microseconds.
+    double expected_time(const Operation& operation);
 
     /// The rank's GPU; nullptr on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
@@ -136,6 +145,7 @@ class Communicator {
                  std::shared_ptr<const UserAlgorithms> own, const Options& options);
     void listen();
     void make_tuner(const std::vector<Hello>& hellos, int cores);
+    const Candidate& candidate_for(const Operation& operation);
     const Shape& shape_of(const Operation& operation);
     Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
@@ -161,6 +171,8 @@ class Communicator {
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
+    Identity identity_;                                    // what its ranks, and only they, know
+    std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::unique_ptr<Tuner> tuner_;
     std::set<const Candidate*> announced_;  // in the log
@@ -180,6 +192,7 @@ class Communicator {
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;
     Fault fault_;
+    std::vector<RankPage*> pages_;  // of the peers that are linked: fail() can't look at peers_, which may be growing
 };
 
 }  // namespace tutti

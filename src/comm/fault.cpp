@@ -48,11 +48,14 @@ void Communicator::fail(const Error& error) {
     // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short;
     // a dead peer never finishes, so the wait is bounded.
     const Deadline limit = Clock::now() + std::chrono::milliseconds(200);
-    for (const auto& [peer_rank, peer] : peers_) {
-        RankPage* theirs = peer.link ? peer.link->page() : nullptr;
-        while (theirs != nullptr && theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit)
-            std::this_thread::yield();
+    std::vector<RankPage*> pages;
+    {
+        std::lock_guard lock(fault_mutex_);
+        pages = pages_;
     }
+    for (const RankPage* theirs : pages)
+        while (theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit)
+            std::this_thread::yield();
 }
 
 void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) {

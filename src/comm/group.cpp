@@ -157,15 +157,43 @@ void Group::refuse(const Error& error) {
     if (!refused_) refused_ = error;
 }
 
-void Group::end() {
+bool Group::end() {
     if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupEnd without tuttiGroupStart");
-    if (--depth_ > 0) return;
+    if (--depth_ > 0) return false;
     std::vector<Issued> calls = std::exchange(calls_, {});
     std::vector<std::function<void()>> joins = std::exchange(joins_, {});
     std::optional<Error> refused = std::exchange(refused_, std::nullopt);
+    const bool goes_on = std::exchange(begun_, false);
     if (refused) throw *refused;
     if (!joins.empty()) run_concurrently(joins);
     if (!calls.empty()) issue(std::move(calls));
+    return goes_on;
+}
+
+double Group::simulate_end() {
+    if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd without tuttiGroupStart");
+    if (depth_ > 1) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd inside of another group: only the outermost one");
+    --depth_;
+    const std::vector<Issued> calls = std::exchange(calls_, {});
+    const bool makes = !std::exchange(joins_, {}).empty();
+    if (std::exchange(begun_, false) || makes)
+        fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd: the group makes communicators, which has no price");
+    if (const std::optional<Error> refused = std::exchange(refused_, std::nullopt)) throw *refused;
+    struct Load {
+        double collectives = 0, longest_pair = 0;  // one after the other; side by side
+    };
+    std::map<Communicator*, Load> loads;
+    double longest = 0;
+    for (const Issued& call : calls) {
+        Load& load = loads[call.comm.get()];
+        const double time = call.comm->expected_time(call.operation);
+        if (Communicator::queue_of(call.operation) == 0)
+            load.collectives += time;
+        else
+            load.longest_pair = std::max(load.longest_pair, time);
+        longest = std::max(longest, load.collectives + load.longest_pair);
+    }
+    return longest;
 }
 
 }  // namespace tutti

@@ -32,7 +32,16 @@ class Group {
     static void start() { ++depth_; }
 
     /// Throws tuttiInvalidUsage if none is open; at the outermost end runs what was added, or throws what was refused.
-    void end();
+    /// True if something of it goes on in the background.
+    bool end();
+
+    /// Instead of end(): what the group's calls would take by the cost model, in microseconds.
+    double simulate_end();
+
+    /// A call inside the group, if one is open, has begun something in the background.
+    static void has_begun() {
+        if (is_open()) mine().begun_ = true;
+    }
 
     void add(Issued call) { calls_.push_back(std::move(call)); }
 
@@ -47,6 +56,7 @@ class Group {
     std::vector<Issued> calls_;
     std::vector<std::function<void()>> joins_;
     std::optional<Error> refused_;
+    bool begun_ = false;
 };
 
 }  // namespace tutti

@@ -41,4 +41,15 @@ class Turnstile {
     std::atomic<int> waiting_{0};
 };
 
+/// Keeps a turn for as long as it lives.
+class InTurn {
+  public:
+    explicit InTurn(Turnstile& turnstile) : turnstile_(turnstile) { turnstile_.enter(turnstile_.ticket()); }
+    ~InTurn() { turnstile_.leave(); }
+    InTurn(const InTurn&) = delete;
+
+  private:
+    Turnstile& turnstile_;
+};
+
 }  // namespace tutti

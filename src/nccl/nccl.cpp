@@ -1,52 +1,21 @@
 // libnccl.so.2: NCCL's functions over Tutti's public C API, and nothing else of it. docs/nccl.md says of each how far.
-#include "nccl/nccl.h"
-
+// Here: communicators, groups, errors.
 #include <cstring>
-#include <string>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "nccl/shared.hpp"
 
-static_assert(sizeof(ncclConfig_t) == 88 && offsetof(ncclConfig_t, netName) == 32 &&
-              offsetof(ncclConfig_t, commName) == 48 && offsetof(ncclConfig_t, numRmaCtx) == 84);
-static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclUniqueId) == sizeof(tuttiUniqueId));
+static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclUniqueId) == sizeof(tuttiUniqueId) &&
+              sizeof(ncclSimInfo_t) == sizeof(tuttiSimInfo_t));
 static_assert(ncclRemoteError == static_cast<int>(tuttiRemoteError) &&
-              ncclInProgress == static_cast<int>(tuttiInProgress) &&
-              ncclFloat8e5m2 == static_cast<int>(tuttiFloat8e5m2) && ncclAvg == static_cast<int>(tuttiAvg) &&
-              ncclScalarHostImmediate == static_cast<int>(tuttiScalarHostImmediate));
+              ncclInProgress == static_cast<int>(tuttiInProgress) && ncclTimeout == static_cast<int>(tuttiTimeout) &&
+              NCCL_SPLIT_NOCOLOR == TUTTI_SPLIT_NOCOLOR && NCCL_SHRINK_ABORT == TUTTI_SHRINK_ABORT &&
+              NCCL_REVOKE_DEFAULT == TUTTI_REVOKE_DEFAULT);
 
-/// What a handle points to. inner is written when the group ends in which it was made.
-struct ncclComm {
-    tuttiComm_t inner = nullptr;
-};
-
-struct ncclWindow_vidmem {
-    void* base;
-    void* registration;
-};
-
+namespace tutti::nccl {
 namespace {
 
-/// The text of what this library itself has refused; empty: Tutti's stands.
-thread_local std::string refusal;
-
-ncclResult_t refuse(ncclResult_t result, std::string why) {
-    refusal = std::move(why);
-    return result;
-}
-
-/// NCCL knows no time-out: who did not answer in time has failed.
-ncclResult_t converted(tuttiResult_t result) {
-    refusal.clear();
-    return result == tuttiTimeout ? ncclRemoteError : static_cast<ncclResult_t>(result);
-}
-
-tuttiDataType_t converted(ncclDataType_t type) {
-    return static_cast<tuttiDataType_t>(type);
-}
-tuttiRedOp_t converted(ncclRedOp_t op) {
-    return static_cast<tuttiRedOp_t>(op);
-}
+thread_local std::string refused;
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
     tuttiUniqueId same;
@@ -54,37 +23,13 @@ tuttiUniqueId converted(const ncclUniqueId& id) {
     return same;
 }
 
-tuttiComm_t inner(const ncclComm* comm) {
-    return comm == nullptr ? nullptr : comm->inner;
-}
-
-/// The caller's config, of whatever version of the header. False, and a refusal, if it is none.
-bool read(const ncclConfig_t* given, tuttiConfig_t& config) {
-    config = TUTTI_CONFIG_INITIALIZER;
-    config.device = TUTTI_DEVICE_CURRENT;
-    if (given == nullptr) return true;
-    ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
-    if (given->magic != known.magic || given->size < offsetof(ncclConfig_t, blocking)) {
-        refuse(ncclInvalidArgument, "the ncclConfig_t was not initialized with NCCL_CONFIG_INITIALIZER");
-        return false;
-    }
-    std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
-    if (known.blocking != NCCL_CONFIG_UNDEF_INT && known.blocking != 0 && known.blocking != 1) {
-        refuse(ncclInvalidArgument,
-               "ncclConfig_t.blocking is " + std::to_string(known.blocking) + "; 0 or 1 was expected");
-        return false;
-    }
-    config.commName = known.commName;
-    return true;
-}
-
-/// A handle for what make(inner) makes; it stays if that happens when a group ends.
+/// A handle for what make(inner) makes; it stays if that happens when a group ends, or in the background.
 template <class Make>
 ncclResult_t made(ncclComm_t* comm, Make&& make) {
     if (comm == nullptr) return refuse(ncclInvalidArgument, "the place for the communicator is NULL");
     auto* handle = new ncclComm;
-    const ncclResult_t result = converted(make(&handle->inner));
-    if (result != ncclSuccess) {
+    const ncclResult_t result = tutti::nccl::converted(make(&handle->inner));
+    if (result != ncclSuccess && result != ncclInProgress) {
         delete handle;
         return result;
     }
@@ -92,20 +37,39 @@ ncclResult_t made(ncclComm_t* comm, Make&& make) {
     return result;
 }
 
-constexpr const char* no_one_sided =
-    ": one-sided operations and windows' peers are not there; use ncclSend and ncclRecv, or the collectives";
+/// The same for a member of `parent`, which gives it its device, and its config where none is given.
+template <class Make>
+ncclResult_t made_from(const ncclComm* parent, const ncclConfig_t* given, ncclComm_t* comm, Make&& make) {
+    tuttiConfig_t config;
+    if (!read(given, config)) return ncclInvalidArgument;
+    if (given != nullptr && tuttiCommDevice(inner(parent), &config.device) != tuttiSuccess)
+        return refuse(ncclInvalidArgument, tuttiGetLastError(nullptr));
+    return made(comm, [&](tuttiComm_t* to) { return make(to, given == nullptr ? nullptr : &config); });
+}
 
 }  // namespace
 
-// Every function is written once, under its p name; the plain one is a weak alias, so that a profiler may take its
-// place.
-#define NCCL_API(result, name, parameters)                                                            \
-    extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) result name parameters; \
-    extern "C" __attribute__((visibility("default"))) result p##name parameters
+ncclResult_t refuse(ncclResult_t result, std::string why) {
+    refused = std::move(why);
+    return result;
+}
+
+const std::string& refusal() {
+    return refused;
+}
+
+ncclResult_t converted(tuttiResult_t result) {
+    refused.clear();
+    return result == tuttiTimeout ? ncclRemoteError : static_cast<ncclResult_t>(result);
+}
+
+}  // namespace tutti::nccl
+
+using namespace tutti::nccl;
 
 NCCL_API(ncclResult_t, ncclGetVersion, (int* version)) {
     if (version == nullptr) return refuse(ncclInvalidArgument, "ncclGetVersion: version is NULL");
-    *version = NCCL_VERSION_CODE;
+    *version = TUTTI_NCCL_INTERFACE;
     return ncclSuccess;
 }
 
@@ -127,13 +91,15 @@ NCCL_API(const char*, ncclGetErrorString, (ncclResult_t result)) {
             return "remote process exited or there was a network error";
         case ncclInProgress:
             return "NCCL operation in progress";
+        case ncclTimeout:
+            return "timeout";
         default:
             return "unknown result code";
     }
 }
 
 NCCL_API(const char*, ncclGetLastError, (ncclComm_t comm)) {
-    return refusal.empty() ? tuttiGetLastError(inner(comm)) : refusal.c_str();
+    return refusal().empty() ? tuttiGetLastError(inner(comm)) : refusal().c_str();
 }
 
 NCCL_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
@@ -205,33 +171,42 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
 }
 
 NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags)) {
-    static_cast<void>(comm), static_cast<void>(flags);
-    return refuse(ncclInvalidUsage, "ncclCommRevoke: not there; ncclCommAbort ends the operations, too");
+    return converted(tuttiCommRevoke(inner(comm), flags));
 }
 
 NCCL_API(ncclResult_t, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* given)) {
+    if (color != NCCL_SPLIT_NOCOLOR)
+        return made_from(comm, given, newcomm, [&](tuttiComm_t* to, const tuttiConfig_t* config) {
+            return tuttiCommSplit(inner(comm), color, key, to, config);
+        });
     if (newcomm == nullptr) return refuse(ncclInvalidArgument, "ncclCommSplit: newcomm is NULL");
-    tuttiConfig_t config;
-    if (given != nullptr && !read(given, config)) return ncclInvalidArgument;
-    tuttiComm_t part = nullptr;
-    const ncclResult_t result =
-        converted(tuttiCommSplit(inner(comm), color, key, &part, given == nullptr ? nullptr : &config));
-    if (result == ncclSuccess) *newcomm = part == nullptr ? nullptr : new ncclComm{part};
+    static thread_local tuttiComm_t nowhere;  // who has no color gets NULL, perhaps when a group ends
+    const ncclResult_t result = converted(tuttiCommSplit(inner(comm), color, key, &nowhere, nullptr));
+    if (result == ncclSuccess || result == ncclInProgress) *newcomm = nullptr;
     return result;
 }
 
-NCCL_API(ncclResult_t, ncclCommShrink, (ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int)) {
-    return refuse(ncclInvalidUsage,
-                  "ncclCommShrink: not there; ranks that remain can make a new communicator from a unique id");
+NCCL_API(ncclResult_t, ncclCommShrink,
+         (ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm, ncclConfig_t* given, int flags)) {
+    return made_from(comm, given, newcomm, [&](tuttiComm_t* to, const tuttiConfig_t* config) {
+        return tuttiCommShrink(inner(comm), excluded, count, to, config, flags);
+    });
 }
 
-NCCL_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t, ncclUniqueId*)) {
-    return refuse(ncclInvalidUsage,
-                  "ncclCommGetUniqueId: communicators can't grow; make a new one from ncclGetUniqueId");
+NCCL_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* id)) {
+    return converted(tuttiCommGetUniqueId(inner(comm), reinterpret_cast<tuttiUniqueId*>(id)));
 }
 
-NCCL_API(ncclResult_t, ncclCommGrow, (ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*)) {
-    return refuse(ncclInvalidUsage, "ncclCommGrow: communicators can't grow; make a new one from ncclGetUniqueId");
+NCCL_API(ncclResult_t, ncclCommGrow,
+         (ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm, ncclConfig_t* given)) {
+    const auto* same = reinterpret_cast<const tuttiUniqueId*>(id);
+    if (comm != nullptr)
+        return made_from(comm, given, newcomm, [&](tuttiComm_t* to, const tuttiConfig_t* config) {
+            return tuttiCommGrow(comm->inner, ranks, same, rank, to, config);
+        });
+    tuttiConfig_t config;
+    if (!read(given, config)) return ncclInvalidArgument;
+    return made(newcomm, [&](tuttiComm_t* to) { return tuttiCommGrow(nullptr, ranks, same, rank, to, &config); });
 }
 
 NCCL_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
@@ -254,136 +229,13 @@ NCCL_API(ncclResult_t, ncclCommResume, (ncclComm_t)) {
     return refuse(ncclInvalidUsage, "ncclCommResume: communicators can't be suspended");
 }
 
-NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t, ncclCommMemStat_t, uint64_t*)) {
-    return refuse(ncclInvalidUsage, "ncclCommMemStats: not there; NCCL_DEBUG=INFO prints what connections have used");
-}
-
-NCCL_API(ncclResult_t, ncclMemAlloc, (void** pointer, size_t size)) {
-    int gpus = 0;
-    if (tuttiGetDeviceCount(&gpus) == tuttiSuccess && gpus > 0)
-        return refuse(ncclInvalidUsage, "ncclMemAlloc: not there for GPUs; memory of cudaMalloc is used as it is");
-    return converted(tuttiMemAlloc(pointer, size));
-}
-
-NCCL_API(ncclResult_t, ncclMemFree, (void* pointer)) {
-    return converted(tuttiMemFree(pointer));
-}
-
-NCCL_API(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buffer, size_t size, void** handle)) {
-    return converted(tuttiCommRegister(inner(comm), buffer, size, handle));
-}
-
-NCCL_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
-    return converted(tuttiCommDeregister(inner(comm), handle));
-}
-
-NCCL_API(ncclResult_t, ncclCommWindowRegister,
-         (ncclComm_t comm, void* buffer, size_t size, ncclWindow_t* window, int flags)) {
-    static_cast<void>(flags);
-    if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-    void* registration = nullptr;
-    const ncclResult_t result = converted(tuttiCommRegister(inner(comm), buffer, size, &registration));
-    if (result == ncclSuccess) *window = new ncclWindow_vidmem{buffer, registration};
+NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value)) {
+    if (value == nullptr || stat < ncclStatGpuMemSuspend || stat > ncclStatGpuMemTotal)
+        return refuse(ncclInvalidArgument, "ncclCommMemStats: the statistic is unknown, or value is NULL");
+    const bool suspendable = stat == ncclStatGpuMemSuspend || stat == ncclStatGpuMemSuspended;
+    const ncclResult_t result = converted(tuttiCommMemory(inner(comm), value));
+    if (result == ncclSuccess && suspendable) *value = 0;  // it all persists
     return result;
-}
-
-NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window)) {
-    if (window == nullptr) return ncclSuccess;
-    const ncclResult_t result = converted(tuttiCommDeregister(inner(comm), window->registration));
-    if (result == ncclSuccess) delete window;
-    return result;
-}
-
-NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t, ncclWindow_t window, void** pointer)) {
-    if (window == nullptr || pointer == nullptr)
-        return refuse(ncclInvalidArgument, "ncclWinGetUserPtr: an argument is NULL");
-    *pointer = window->base;
-    return ncclSuccess;
-}
-
-NCCL_API(ncclResult_t, ncclRedOpCreatePreMulSum,
-         (ncclRedOp_t * op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence, ncclComm_t comm)) {
-    return converted(tuttiRedOpCreatePreMulSum(reinterpret_cast<tuttiRedOp_t*>(op), scalar, converted(type),
-                                               static_cast<tuttiScalarResidence_t>(residence), inner(comm)));
-}
-
-NCCL_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
-    return converted(tuttiRedOpDestroy(converted(op), inner(comm)));
-}
-
-NCCL_API(ncclResult_t, ncclReduce,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiReduce(send, receive, count, converted(type), converted(op), root, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclBroadcast,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiBroadcast(send, receive, count, converted(type), root, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclBcast,
-         (void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream)) {
-    return pncclBroadcast(buffer, buffer, count, type, root, comm, stream);
-}
-
-NCCL_API(ncclResult_t, ncclAllReduce,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiAllReduce(send, receive, count, converted(type), converted(op), inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclReduceScatter,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiReduceScatter(send, receive, count, converted(type), converted(op), inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclAllGather,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)) {
-    return converted(tuttiAllGather(send, receive, count, converted(type), inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclAlltoAll,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)) {
-    return converted(tuttiAlltoAll(send, receive, count, converted(type), inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclGather,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiGather(send, receive, count, converted(type), root, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclScatter,
-         (const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return converted(tuttiScatter(send, receive, count, converted(type), root, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclSend,
-         (const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)) {
-    return converted(tuttiSend(send, count, converted(type), peer, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclRecv,
-         (void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)) {
-    return converted(tuttiRecv(receive, count, converted(type), peer, inner(comm), stream));
-}
-
-NCCL_API(ncclResult_t, ncclPutSignal,
-         (const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned int, ncclComm_t,
-          cudaStream_t)) {
-    return refuse(ncclInvalidUsage, std::string("ncclPutSignal") + no_one_sided);
-}
-
-NCCL_API(ncclResult_t, ncclSignal, (int, int, int, unsigned int, ncclComm_t, cudaStream_t)) {
-    return refuse(ncclInvalidUsage, std::string("ncclSignal") + no_one_sided);
-}
-
-NCCL_API(ncclResult_t, ncclWaitSignal, (int, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t)) {
-    return refuse(ncclInvalidUsage, std::string("ncclWaitSignal") + no_one_sided);
 }
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
@@ -394,6 +246,12 @@ NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
     return converted(tuttiGroupEnd());
 }
 
-NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t*)) {
-    return refuse(ncclInvalidUsage, "ncclGroupSimulateEnd: not there; `tutti-plan explain` predicts times");
+NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
+    if (info != nullptr && (info->magic != 0x74685283 || info->size < sizeof(ncclSimInfo_t)))
+        return refuse(ncclInvalidArgument,
+                      "ncclGroupSimulateEnd: the ncclSimInfo_t was not initialized with NCCL_SIM_INFO_INITIALIZER");
+    tuttiSimInfo_t same = TUTTI_SIM_INFO_INITIALIZER;
+    const ncclResult_t result = converted(tuttiGroupSimulateEnd(&same));
+    if (result == ncclSuccess && info != nullptr) info->estimatedTime = same.estimatedTime;
+    return result;
 }

@@ -177,3 +177,25 @@ TEST_CASE("GPUs: a communicator of one rank copies, and launches no kernel") {
     world.run({{Case::What::all_reduce, 1000}, {Case::What::all_gather, 1000}});
     CHECK(world.gpus().launches() == before);
 }
+
+TEST_CASE("GPUs: a communicator is split, shrunk, and what comes of it runs") {
+    GpuWorld world(3);
+    world.each([&](int rank, void* stream) {
+        const Case sum{.what = Case::What::all_reduce,
+                       .count = 1025,
+                       .where = Where::in_place,
+                       .gpus = &world.gpus(),
+                       .device = world.device(rank)};
+        tuttiComm_t part = nullptr, rest = nullptr;
+        harness::require_success(tuttiCommSplit(world.comm(rank), rank % 2, -rank, &part, nullptr), "split");
+        harness::run_case(sum, part, rank == 0 ? 1 : 0, rank == 1 ? 1 : 2, stream);
+        harness::require_success(tuttiCommDestroy(part), "destroy");
+        const int excluded = 1;
+        if (rank != 1) {
+            harness::require_success(
+                tuttiCommShrink(world.comm(rank), &excluded, 1, &rest, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+            harness::run_case(sum, rest, rank / 2, 2, stream);
+            harness::require_success(tuttiCommDestroy(rest), "destroy");
+        }
+    });
+}

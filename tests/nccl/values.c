@@ -42,7 +42,6 @@ int main(void) {
     VALUE(ncclInvalidUsage);
     VALUE(ncclRemoteError);
     VALUE(ncclInProgress);
-    VALUE(ncclNumResults);
     VALUE(ncclInt8);
     VALUE(ncclChar);
     VALUE(ncclUint8);

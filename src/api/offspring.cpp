@@ -1,0 +1,247 @@
+// Communicators from communicators: split, shrunk, grown, and revoked to be one of these.
+#include <algorithm>
+#include <numeric>
+
+#include "api/making.hpp"
+#include "tutti/tutti.h"
+
+using namespace tutti;
+
+namespace {
+
+std::vector<Rank> all_but(std::span<const Rank> excluded, int all) {
+    std::vector<Rank> members(static_cast<std::size_t>(all));
+    std::iota(members.begin(), members.end(), 0);
+    for (const Rank r : excluded) std::erase(members, r);
+    return members;
+}
+
+/// Where all ranks of a communicator tell each other something: the communicator itself or, where that can't be, one of
+/// all its ranks, on their CPUs, for this alone.
+class Council {
+  public:
+    /// Called in the order of the API's calls, which all ranks agree on.
+    explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)) {
+        if (comm_->gpu() == nullptr && !revoked) return;
+        identity_ = comm_->next_meeting(all_but({}, comm_->ranks()));
+    }
+
+    /// On the thread that may wait for the others.
+    void gather() {
+        if (!identity_) return;
+        Options options = comm_->options();
+        options.device = -1;
+        options.name += " council";
+        comm_ = Communicator::join(*identity_, comm_->rank(), comm_->ranks(), options);
+        identity_.reset();
+        own_ = true;
+    }
+    /// All has been said; on this rank.
+    void dismiss() {
+        if (own_) comm_->leave();
+    }
+
+    /// What every rank has to say, by rank.
+    template <class T>
+    std::vector<T> hear(const T& mine) {
+        std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
+        Operation o;
+        o.collective = Collective::all_gather;
+        o.type = DataType::uint8;
+        o.count = sizeof mine;
+        o.input = &mine;
+        o.output = all.data();
+        InTurn turn(*comm_->turnstile());
+        run_one(*comm_, o);
+        return all;
+    }
+
+  private:
+    CommunicatorPtr comm_;
+    std::optional<Identity> identity_;
+    bool own_ = false;
+};
+
+struct Wish {
+    int color, key;
+};
+
+struct Invitation {
+    int valid;
+    tuttiUniqueId id;
+};
+
+struct Parent {
+    tuttiComm& handle;
+    CommunicatorPtr comm;
+    bool revoked;
+};
+
+/// Throws what speaks against making communicators from this one.
+Parent parent_of(const char* function, tuttiComm_t handle, const void* newcomm) {
+    if (newcomm == nullptr) fail(tuttiInvalidArgument, "%s: newcomm is NULL", function);
+    CommunicatorPtr comm = communicator(handle);
+    const tuttiComm::Closed closed = handle->closed.load();
+    if (closed == tuttiComm::Closed::finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", function);
+    return {*handle, std::move(comm), closed == tuttiComm::Closed::revoked};
+}
+
+Options options_for(const Parent& parent, const tuttiConfig_t* config) {
+    return config == nullptr ? parent.comm->options() : Options::from(config);
+}
+
+void refuse_failed(const Parent& parent) {
+    if (const std::optional<Fault> fault = parent.comm->fault(); fault && !parent.revoked)
+        throw Error(fault->code, fault->text);
+}
+
+/// The part of this rank's color; null without one.
+CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine, const Options& options) {
+    council.gather();
+    const std::vector<Wish> wishes = council.hear(mine);
+    std::vector<Rank> members;
+    for (Rank r = 0; r < parent->ranks(); ++r)
+        if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
+    std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
+    const bool leads = mine.color >= 0 && members.front() == parent->rank();
+    const auto ids = council.hear(leads ? Identity::create().to_unique_id() : tuttiUniqueId{});
+    council.dismiss();
+    if (mine.color < 0) return nullptr;
+    const auto place = std::ranges::find(members, parent->rank()) - members.begin();
+    return Communicator::join(Identity::from(ids[static_cast<std::size_t>(members.front())]), static_cast<Rank>(place),
+                              static_cast<int>(members.size()), options);
+}
+
+/// The ranks of `all` that are not in the list. Throws tuttiInvalidArgument for lists that make no sense.
+std::vector<Rank> without(const int* excluded, int count, int all, Rank self) {
+    if (count < 0 || (excluded == nullptr && count > 0))
+        fail(tuttiInvalidArgument, "tuttiCommShrink: %d excluded ranks at %p", count,
+             static_cast<const void*>(excluded));
+    for (int i = 0; i < count; ++i) {
+        if (excluded[i] < 0 || excluded[i] >= all)
+            fail(tuttiInvalidArgument, "tuttiCommShrink: excluded rank %d is not one of 0 to %d", excluded[i], all - 1);
+        if (excluded[i] == self)
+            fail(tuttiInvalidArgument, "tuttiCommShrink: rank %d excludes itself; it must not call this function",
+                 self);
+    }
+    return all_but(std::span(excluded, static_cast<std::size_t>(count)), all);
+}
+
+/// The id that one of the members got for the newcomers.
+Identity invitation(Council& council, std::optional<Identity> mine) {
+    council.gather();
+    const std::vector<Invitation> all = council.hear(mine ? Invitation{1, mine->to_unique_id()} : Invitation{});
+    council.dismiss();
+    for (const Invitation& one : all)
+        if (one.valid == 1) return Identity::from(one.id);
+    fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
+}
+
+}  // namespace
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
+    bool goes_on = false;
+    const tuttiResult_t result = grouped([&] {
+        if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
+            fail(tuttiInvalidArgument, "tuttiCommSplit: color is %d; 0 or more was expected, or TUTTI_SPLIT_NOCOLOR",
+                 color);
+        const Parent parent = parent_of("tuttiCommSplit", comm, newcomm);
+        refuse_failed(parent);
+        const Options options = options_for(parent, config);
+        const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
+        const auto join = [council, comm = parent.comm, mine = Wish{color, key}, options] {
+            return split(*council, comm, mine, options);
+        };
+        if (color < 0 && !options.blocking) {
+            in_background(parent.handle, join);
+            *newcomm = nullptr;
+            goes_on = true;
+        } else {
+            goes_on = make(newcomm, options, join, &parent.handle);
+        }
+    });
+    return or_in_progress(result, goes_on);
+}
+
+tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int excludeCount, tuttiComm_t* newcomm,
+                              const tuttiConfig_t* config, int flags) {
+    bool goes_on = false;
+    const tuttiResult_t result = grouped([&] {
+        if (flags != TUTTI_SHRINK_DEFAULT && flags != TUTTI_SHRINK_ABORT)
+            fail(tuttiInvalidArgument, "tuttiCommShrink: flags are %d; TUTTI_SHRINK_DEFAULT or _ABORT was expected",
+                 flags);
+        const Parent parent = parent_of("tuttiCommShrink", comm, newcomm);
+        const std::vector<Rank> members =
+            without(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
+        const Options options = options_for(parent, config);
+        if (flags == TUTTI_SHRINK_DEFAULT) refuse_failed(parent);
+        const Identity identity = parent.comm->next_meeting(members);
+        if (flags == TUTTI_SHRINK_ABORT)
+            parent.comm->fail(
+                Error(tuttiRemoteError, text("rank %d aborted the communicator to shrink it", parent.comm->rank())));
+        const auto place = std::ranges::find(members, parent.comm->rank()) - members.begin();
+        goes_on = make(
+            newcomm, options,
+            [=, parent = parent.comm]() -> CommunicatorPtr {
+                return Communicator::join(identity, static_cast<Rank>(place), static_cast<int>(members.size()),
+                                          options);
+            },
+            &parent.handle);
+    });
+    return or_in_progress(result, goes_on);
+}
+
+tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
+    return guarded([&] {
+        const Parent parent = parent_of("tuttiCommGetUniqueId", comm, id);
+        parent.handle.for_newcomers = Identity::create();
+        *id = parent.handle.for_newcomers->to_unique_id();
+    });
+}
+
+tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank, tuttiComm_t* newcomm,
+                            const tuttiConfig_t* config) {
+    bool goes_on = false;
+    const tuttiResult_t result = grouped([&] {
+        if (comm == nullptr) {
+            if (newcomm == nullptr || id == nullptr)
+                fail(tuttiInvalidArgument, "tuttiCommGrow: %s is NULL, which only a member's may be",
+                     newcomm == nullptr ? "newcomm" : "comm and id");
+            if (rank < 0 || rank >= nranks)
+                fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; a newcomer's is below nranks, which is %d", rank,
+                     nranks);
+            const Options options = Options::from(config);
+            goes_on = make(newcomm, options, [=, identity = Identity::from(*id)]() -> CommunicatorPtr {
+                return Communicator::join(identity, rank, nranks, options);
+            });
+            return;
+        }
+        const Parent parent = parent_of("tuttiCommGrow", comm, newcomm);
+        refuse_failed(parent);
+        const Rank self = parent.comm->rank();
+        if (nranks <= parent.comm->ranks())
+            fail(tuttiInvalidArgument, "tuttiCommGrow: nranks is %d; more than the %d of comm were expected", nranks,
+                 parent.comm->ranks());
+        if (rank != -1 && rank != self)
+            fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; -1 was expected: members keep theirs", rank);
+        const Options options = options_for(parent, config);
+        const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
+        const auto mine = std::exchange(parent.handle.for_newcomers, std::nullopt);
+        goes_on = make(
+            newcomm, options,
+            [=]() -> CommunicatorPtr { return Communicator::join(invitation(*council, mine), self, nranks, options); },
+            &parent.handle);
+    });
+    return or_in_progress(result, goes_on);
+}
+
+tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
+    return guarded([&] {
+        if (flags != TUTTI_REVOKE_DEFAULT)
+            fail(tuttiInvalidArgument, "tuttiCommRevoke: flags are %d; TUTTI_REVOKE_DEFAULT was expected", flags);
+        const CommunicatorPtr c = communicator(comm);
+        comm->closed = tuttiComm::Closed::revoked;
+        c->fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
+        InTurn turn(*c->turnstile());  // what was under way has ended
+    });
+}

@@ -1,0 +1,257 @@
+// Communicators from communicators: split, shrunk (also after a rank was killed), grown, revoked.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "harness/collective.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+using harness::check;
+using harness::require_success;
+
+namespace {
+
+std::vector<tuttiComm_t> make(int ranks) {
+    std::vector<tuttiComm_t> comms(static_cast<size_t>(ranks));
+    require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "tuttiCommInitAll");
+    return comms;
+}
+
+bool mentions(std::initializer_list<const char*> words) {
+    const std::string text = tuttiGetLastError(nullptr);
+    for (const char* word : words)
+        if (text.find(word) == std::string::npos) return false;
+    return true;
+}
+
+/// The sum of all ranks' numbers, or -1.
+int sum_of_ranks(tuttiComm_t comm) {
+    int rank = -1, sum = -1;
+    if (tuttiCommUserRank(comm, &rank) != tuttiSuccess) return -1;
+    return tuttiAllReduce(&rank, &sum, 1, tuttiInt32, tuttiSum, comm, nullptr) == tuttiSuccess ? sum : -1;
+}
+
+void check_place(tuttiComm_t comm, int rank, int ranks) {
+    int r = -1, n = -1;
+    require_success(tuttiCommUserRank(comm, &r), "rank");
+    require_success(tuttiCommCount(comm, &n), "count");
+    check(r == rank && n == ranks, "rank " + std::to_string(r) + " of " + std::to_string(n));
+    check(sum_of_ranks(comm) == ranks * (ranks - 1) / 2, "all-reduce after it");
+}
+
+}  // namespace
+
+TEST_CASE("a healthy communicator is shrunk, and goes on") {
+    const std::vector<tuttiComm_t> comms = make(4);
+    harness::run(4, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr, last = nullptr;
+        const int twice[] = {1, 1}, first = 0;
+        if (r != 1) {
+            require_success(tuttiCommShrink(comm, twice, 2, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+            check_place(part, r == 0 ? 0 : r - 1, 3);
+        }
+        check_place(comm, r, 4);
+        require_success(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
+        require_success(tuttiCommShrink(comm, nullptr, 0, &last, nullptr, TUTTI_SHRINK_DEFAULT), "all of them");
+        check_place(last, r, 4);  // also with the one who was left out before
+        require_success(tuttiCommDestroy(last), "destroy");
+        if (r > 1) {
+            require_success(tuttiCommShrink(part, &first, 1, &last, nullptr, TUTTI_SHRINK_DEFAULT), "again");
+            check_place(last, r - 2, 2);
+            require_success(tuttiCommDestroy(last), "destroy");
+        }
+        if (part != nullptr) require_success(tuttiCommDestroy(part), "destroy");
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
+TEST_CASE("what can't be shrunk is refused") {
+    const std::vector<tuttiComm_t> comms = make(2);
+    tuttiComm_t part = nullptr;
+    const int self = 0, beyond = 2;
+    CHECK(tuttiCommShrink(comms[0], &self, 1, &part, nullptr, 0) == tuttiInvalidArgument);
+    CHECK(mentions({"rank 0 excludes itself"}));
+    CHECK(tuttiCommShrink(comms[0], &beyond, 1, &part, nullptr, 0) == tuttiInvalidArgument);
+    CHECK(mentions({"rank 2", "0 to 1"}));
+    CHECK(tuttiCommShrink(comms[0], nullptr, 1, &part, nullptr, 0) == tuttiInvalidArgument);
+    CHECK(tuttiCommShrink(comms[0], nullptr, 0, nullptr, nullptr, 0) == tuttiInvalidArgument);
+    CHECK(tuttiCommShrink(comms[0], nullptr, 0, &part, nullptr, 2) == tuttiInvalidArgument);
+    REQUIRE(tuttiCommAbort(comms[1]) == tuttiSuccess);
+    const int other = 1;
+    CHECK(tuttiCommShrink(comms[0], &other, 1, &part, nullptr, TUTTI_SHRINK_DEFAULT) == tuttiRemoteError);
+    REQUIRE(tuttiCommShrink(comms[0], &other, 1, &part, nullptr, TUTTI_SHRINK_ABORT) == tuttiSuccess);
+    CHECK(sum_of_ranks(part) == 0);
+    CHECK(tuttiCommDestroy(part) == tuttiSuccess);
+    CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+}
+
+TEST_CASE("shrinking with abort ends what is under way") {
+    const std::vector<tuttiComm_t> comms = make(3);
+    std::atomic<int> ended{0};
+    std::thread waiting([&] {
+        float x = 1;
+        ended += tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comms[0], nullptr) == tuttiRemoteError;
+    });
+    harness::run(2, [&](int r) {
+        tuttiComm_t part = nullptr;
+        const int excluded = 2;
+        require_success(
+            tuttiCommShrink(comms[static_cast<size_t>(r)], &excluded, 1, &part, nullptr, TUTTI_SHRINK_ABORT), "shrink");
+        check_place(part, r, 2);
+        require_success(tuttiCommDestroy(part), "destroy");
+    });
+    waiting.join();
+    REQUIRE(ended == 1);
+    for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+#ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
+TEST_CASE("after a rank was killed, the others make a communicator without it, and after another one again") {
+    constexpr int ranks = 4;
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    pid_t children[ranks];
+    for (int rank = 0; rank < ranks; ++rank) {
+        children[rank] = fork();
+        if (children[rank] != 0) continue;
+        tuttiComm_t comm = nullptr;
+        if (tuttiCommInitRank(&comm, ranks, id, rank) != tuttiSuccess) _exit(10);
+        // Rank 0, where the ranks met and meet next, dies first; then the last one.
+        for (int round = 0; round < 2; ++round) {
+            int place = -1, count = 0, victim = 0;
+            tuttiCommUserRank(comm, &place);
+            tuttiCommCount(comm, &count);
+            victim = round == 0 ? 0 : count - 1;
+            if (sum_of_ranks(comm) != count * (count - 1) / 2) _exit(11);
+            if (place == victim) kill(getpid(), SIGKILL);
+            float x = 1;
+            tuttiResult_t result = tuttiSuccess;
+            while (result == tuttiSuccess) result = tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiMax, comm, nullptr);
+            if (result != tuttiRemoteError || !mentions({"died"})) _exit(12);
+            tuttiComm_t part = nullptr;
+            if (tuttiCommShrink(comm, &victim, 1, &part, nullptr, TUTTI_SHRINK_ABORT) != tuttiSuccess) {
+                fprintf(stderr, "rank %d: %s\n", rank, tuttiGetLastError(nullptr));
+                _exit(13);
+            }
+            tuttiCommDestroy(comm);
+            comm = part;
+        }
+        if (sum_of_ranks(comm) != 1) _exit(14);
+        _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 15);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+        int status = 0;
+        REQUIRE(waitpid(children[rank], &status, 0) == children[rank]);
+        CAPTURE(rank, status);
+        if (rank == 0 || rank == ranks - 1)
+            CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+        else
+            CHECK(status == 0);
+    }
+}
+#endif
+
+TEST_CASE("a revoked communicator refuses operations, and can be split and shrunk") {
+    const std::vector<tuttiComm_t> comms = make(3);
+    std::atomic<int> ended{0};
+    std::thread waiting([&] {
+        float x = 1;
+        ended += tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comms[0], nullptr) == tuttiRemoteError;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    REQUIRE(tuttiCommRevoke(comms[0], 1) == tuttiInvalidArgument);
+    REQUIRE(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+    waiting.join();
+    REQUIRE(ended == 1);
+    tuttiResult_t state = tuttiSuccess;
+    REQUIRE(tuttiCommGetAsyncError(comms[1], &state) == tuttiSuccess);
+    REQUIRE(state == tuttiRemoteError);
+    harness::run(3, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr;
+        require_success(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
+        tuttiResult_t mine = tuttiInternalError;
+        require_success(tuttiCommGetAsyncError(comm, &mine), "state");
+        check(mine == tuttiSuccess, "its error is forgotten");
+        float x = 1;
+        check(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiInvalidUsage, "refused");
+        check(mentions({"revoked"}), "and says why");
+        check(tuttiCommFinalize(comm) == tuttiInvalidUsage, "not to be finalized");
+        require_success(tuttiCommSplit(comm, r == 1 ? TUTTI_SPLIT_NOCOLOR : 0, -r, &part, nullptr), "split");
+        check((part == nullptr) == (r == 1), "no color");
+        if (part != nullptr) {
+            check_place(part, r == 0 ? 1 : 0, 2);
+            require_success(tuttiCommDestroy(part), "destroy");
+        }
+        require_success(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+        check_place(part, r, 3);
+        require_success(tuttiCommDestroy(part), "destroy");
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
+TEST_CASE("a communicator grows") {
+    const std::vector<tuttiComm_t> comms = make(2);
+    tuttiUniqueId id;
+    REQUIRE(tuttiCommGetUniqueId(comms[1], &id) == tuttiSuccess);
+    harness::run(4, [&](int r) {
+        tuttiComm_t grown = nullptr;
+        if (r < 2) {
+            tuttiComm_t comm = comms[static_cast<size_t>(r)];
+            require_success(tuttiCommGrow(comm, 4, nullptr, -1, &grown, nullptr), "a member");
+            check_place(comm, r, 2);
+            require_success(tuttiCommDestroy(comm), "destroy");
+        } else {
+            require_success(tuttiCommGrow(nullptr, 4, &id, r, &grown, nullptr), "a newcomer");
+        }
+        check_place(grown, r, 4);
+        require_success(tuttiCommDestroy(grown), "destroy");
+    });
+}
+
+TEST_CASE("a communicator does not grow without an id, nor downwards") {
+    const std::vector<tuttiComm_t> comms = make(2);
+    std::atomic<int> told{0};
+    harness::run(2, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], grown = nullptr;
+        told += tuttiCommGrow(comm, 3, nullptr, -1, &grown, nullptr) == tuttiInvalidUsage &&
+                mentions({"tuttiCommGetUniqueId"});
+        told += tuttiCommGrow(comm, 2, nullptr, -1, &grown, nullptr) == tuttiInvalidArgument;
+        told += tuttiCommGrow(comm, 3, nullptr, 1 - r, &grown, nullptr) == tuttiInvalidArgument;
+        told += tuttiCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr) == tuttiInvalidArgument;
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
+    CHECK(told == 8);
+}
+
+TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups") {
+    const std::vector<tuttiComm_t> comms = make(4);
+    std::vector<tuttiComm_t> parts(4), rest(4);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (size_t r = 0; r < 4; ++r)
+        REQUIRE(tuttiCommSplit(comms[r], r == 3 ? TUTTI_SPLIT_NOCOLOR : 1, 0, &parts[r], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    CHECK(parts[3] == nullptr);
+    const int last = 3;
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (size_t r = 0; r < 3; ++r)
+        REQUIRE(tuttiCommShrink(comms[r], &last, 1, &rest[r], nullptr, TUTTI_SHRINK_DEFAULT) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (const auto* family : {&parts, &rest}) {
+        int ones[3] = {1, 1, 1};
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        for (size_t r = 0; r < 3; ++r)
+            REQUIRE(tuttiAllReduce(&ones[r], &ones[r], 1, tuttiInt32, tuttiSum, (*family)[r], nullptr) == tuttiSuccess);
+        REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+        CHECK(ones[2] == 3);
+        for (size_t r = 0; r < 3; ++r) CHECK(tuttiCommDestroy((*family)[r]) == tuttiSuccess);
+    }
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
