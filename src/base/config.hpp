@@ -30,12 +30,15 @@ struct Config {
     std::string debug;
     std::string debug_file;
     std::string socket_ifname;
+    int sockets;  // between two ranks
+    bool encrypt;
+    std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none
-    int spin_us;        // -1: chosen by whether ranks outnumber cores
-    std::string fault;  // seeded faults for tests, see docs/environment.md
+    int spin_us;                  // -1: chosen by whether ranks outnumber cores
+    std::string fault;            // seeded faults for tests, see docs/environment.md
 };
 
 /// Throws Error(tuttiInvalidUsage) that names the variable if a value can't be read.
