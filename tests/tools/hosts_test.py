@@ -51,6 +51,14 @@ class Together(unittest.TestCase):
         self.right(done)
         self.assertNotRegex(done.both, "rank 0 reaches rank 3")  # which is another place of another host
 
+    def test_hierarchy_follows_the_hosts_however_ranks_are_dealt(self):
+        done = run("--hosts", "2", "--ranks", "2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_ALGO="hierarchy",
+                   TUTTI_VERIFY="1")
+        self.right(done)
+        self.assertRegex(done.both, "rank 0 reaches rank 2 by shm")
+        self.assertRegex(done.both, "rank 0 reaches rank 1 by tcp")
+        self.assertNotRegex(done.both, "rank 0 reaches rank 3")
+
     def test_encrypted_if_one_says_so(self):
         self.right(run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT=1; exec {PERF} {" ".join(SMALL)}')))
 
