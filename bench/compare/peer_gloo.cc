@@ -77,7 +77,8 @@ int main(int argc, char** argv) {
     pin_to_core(rank);
     algorithm = argv[2];
     gloo::transport::tcp::attr address;
-    address.iface = "lo";
+    const char* interface = std::getenv("COMPARE_INTERFACE");
+    address.iface = interface ? interface : "lo";
     auto device = gloo::transport::tcp::CreateDevice(address);
     gloo::rendezvous::FileStore store(argv[1]);
     context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);

@@ -44,8 +44,8 @@ std::span<const Algorithm> algorithms() {
          supports<all_reduce>},
         {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2,
          true, true},
-        {"hierarchy", "direct inside nodes of 4, a tree among them", supports<all_reduce>, hierarchy, hierarchy_form, 2,
-         true, true},
+        {"hierarchy", "direct inside hosts (or nodes of 4), a tree among them", supports<all_reduce>, hierarchy,
+         hierarchy_form, 2, true, true},
     };
     return table;
 }

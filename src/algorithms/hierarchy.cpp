@@ -6,8 +6,8 @@
 //                     tree     0-4   1-5   2-6   3-7
 //                     direct   0 1 2 3   4 5 6 7     the other three quarters
 //
-// Nodes are `node_ranks` ranks that follow each other. Where that does not divide the ranks, every rank is its own
-// node, and it is the tree.
+// Nodes are ranks that follow each other: those of each host, or 4. Where that does not divide the ranks, every rank is
+// its own node, and it is the tree.
 //
 // (N. T. Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation
 // performance. IPDPS 2000.)
@@ -19,7 +19,7 @@
 namespace tutti {
 namespace {
 
-constexpr int node_ranks = 4;  // a stand-in until the topology says
+constexpr int usual_node = 4;  // where all ranks are on one host, or not equally many on each
 
 Program all_reduce(const Request& q, int local_ranks) {
     const int local = q.rank % local_ranks, node = q.rank / local_ranks, nodes = q.ranks / local_ranks;
@@ -45,7 +45,8 @@ Program hierarchy(const Request& request) {
         fail(tuttiInternalError, "hierarchy was asked for %s, which it does not support",
              name_of(request.collective).data());
     if (request.ranks == 1) return one_rank(request);
-    return request.ranks % node_ranks == 0 ? all_reduce(request, node_ranks) : tree(request);
+    const int node = request.node_ranks > 0 ? request.node_ranks : usual_node;
+    return request.ranks % node == 0 ? all_reduce(request, node) : tree(request);
 }
 
 }  // namespace tutti

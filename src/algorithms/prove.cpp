@@ -33,16 +33,19 @@ std::string in_order(int ranks) {
 
 }  // namespace
 
-std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root) {
-    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root})};
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root,
+                                 int node_ranks) {
+    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root, node_ranks})};
     return {algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}),
             algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks})};
 }
 
-std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
+std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root,
+                                  int node_ranks) {
     std::vector<Program> programs;
     for (Rank rank = 0; rank < ranks; ++rank)
-        for (Program& p : programs_of(algorithm, collective, rank, ranks, root)) programs.push_back(std::move(p));
+        for (Program& p : programs_of(algorithm, collective, rank, ranks, root, node_ranks))
+            programs.push_back(std::move(p));
     return programs;
 }
 

@@ -9,11 +9,12 @@
 namespace tutti {
 
 /// The program of one rank. For send and recv, which go together, two: to the next rank, from the one before.
-std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks,
-                                 Rank root = 0);
+std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0,
+                                 int node_ranks = 0);
 
 /// Those of all ranks, in order.
-std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0);
+std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0,
+                                  int node_ranks = 0);
 
 /// Verifies them. Not ok, too, if sums are not in rank order though the row says so, if rounds or chunks differ from
 /// the closed form, if they need more slots or are less safe than the row says, or if two ranks add the same chunk of

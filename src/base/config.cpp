@@ -28,11 +28,15 @@ constexpr Variable table[] = {
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
-    {"TUTTI_TRANSPORT", "", "The only transport to use: local or shm."},
+    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm or tcp."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",
      "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
+    {"TUTTI_SOCKETS", "2", "How many TCP connections carry the data between two ranks, 1 to 16."},
+    {"TUTTI_ENCRYPT", "0", "1: data that travels over TCP is encrypted; one rank that says so is enough."},
+    {"TUTTI_HOSTID", "",
+     "Any text: ranks with the same one are on one host, and share memory; unset: as the system says."},
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
     {"TUTTI_SPIN_US", "-1", "How long a wait spins before it yields, in microseconds; -1: chosen by ranks per core."},
     {"TUTTI_FAULT", "", "Faults for tests, as seed:kind=one_in[,kind=one_in]: delay, tear, drop."},
@@ -42,6 +46,7 @@ constexpr Variable table[] = {
     {"NCCL_ALGO", "", "For want of TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT; others have no counterpart here."},
     {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background where config.blocking does not say."},
+    {"NCCL_HOSTID", "", "For want of TUTTI_HOSTID."},
     {"XDG_CACHE_HOME", "",
      "The user's cache directory, where tutti-tune keeps what it has measured; unset: $HOME/.cache."},
     {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
@@ -145,6 +150,9 @@ Config read() {
     if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // what only NCCL knows
     c.debug_file = read_text("TUTTI_DEBUG_FILE", "NCCL_DEBUG_FILE");
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
+    c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
+    c.encrypt = read_int("TUTTI_ENCRYPT", 0, 1) == 1;
+    c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);
     c.tuning = read_text("TUTTI_TUNING");

@@ -32,6 +32,9 @@ struct Config {
     std::string debug;
     std::string debug_file;
     std::string socket_ifname;
+    int sockets;  // between two ranks
+    bool encrypt;
+    std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size
     std::string tuning;           // a file's name, or "none"

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/config.hpp"
 #include "base/result.hpp"
 
 namespace tutti {
@@ -128,11 +129,11 @@ int usable_cores() {
 
 std::uint64_t host_id() {
     static const std::uint64_t id = [] {
-        std::string identity;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
+        std::string identity = config().host_id;
+        if (identity.empty()) std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
         for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
             struct stat info {};
-            if (stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);
+            if (config().host_id.empty() && stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);
         }
         std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
         for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;

@@ -103,7 +103,7 @@ std::string read_file(const std::string& path);
 int usable_cores();
 
 /// The same on every process that can share memory with this one: the machine's boot and the pid and network
-/// namespaces.
+/// namespaces, or what TUTTI_HOSTID says.
 std::uint64_t host_id();
 
 }  // namespace tutti

@@ -85,6 +85,14 @@ Address Address::local(const std::array<std::byte, 16>& name) {
     return a;
 }
 
+Address Address::loopback() {
+    Address a;
+    a.family = Family::ipv4;
+    a.body[0] = std::byte{127};
+    a.body[3] = std::byte{1};
+    return a;
+}
+
 Address Address::from(const sockaddr* address) {
     Address a;
     if (address->sa_family == AF_INET) {

@@ -37,6 +37,8 @@ struct Address {
     /// An abstract Unix socket; nothing of it lies in a file system.
     static Address local(const std::array<std::byte, 16>& name);
     static Address from(const sockaddr* address);
+    /// 127.0.0.1, port 0.
+    static Address loopback();
     socklen_t to(sockaddr_storage& out) const;
 };
 

@@ -71,8 +71,10 @@ class Handshake {
     bool read_hello(View hello);
     Bytes proof() const;
     bool check_proof(View proof) const;
-    Seal outgoing() const { return Seal(key(initiator_)); }
-    Seal incoming() const { return Seal(key(!initiator_)); }
+    Secret outgoing_key() const { return key(initiator_); }
+    Secret incoming_key() const { return key(!initiator_); }
+    Seal outgoing() const { return Seal(outgoing_key()); }
+    Seal incoming() const { return Seal(incoming_key()); }
 
   private:
     Secret prove(bool initiator) const;

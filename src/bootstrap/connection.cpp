@@ -86,6 +86,19 @@ void Connection::close() {
     outgoing_.clear();
 }
 
+Detached Connection::detach() {
+    flush();
+    if (!is_open() || !outgoing_.empty()) return {};
+    const View rest = View(incoming_).subspan(digested_);
+    Detached d{{}, Bytes(rest.begin(), rest.end()), handshake_.outgoing_key(), handshake_.incoming_key()};
+    service_.unwatch(fd_.get());
+    d.fd = std::move(fd_);
+    if (limit_) service_.cancel(*limit_);
+    limit_.reset();
+    state_ = State::closed;
+    return d;
+}
+
 void Connection::lose_errno(int error) {
     lose(Loss{error, false, std::strerror(error)});
 }
@@ -152,14 +165,18 @@ void Connection::receive() {
 
 void Connection::digest() {
     const auto self = shared_from_this();
-    std::size_t used = 0;
     while (!is_closed()) {
-        const View rest = View(incoming_).subspan(used);
-        const std::size_t taken = is_open() ? digest_frame(rest) : digest_handshake(rest);
-        if (taken == 0) break;
-        used += taken;
+        const View rest = View(incoming_).subspan(digested_);
+        if (is_open()) {
+            if (!digest_frame(rest)) break;
+        } else if (const std::size_t taken = digest_handshake(rest); taken > 0) {
+            digested_ += taken;
+        } else {
+            break;
+        }
     }
-    if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(used));
+    if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(digested_));
+    digested_ = 0;
 }
 
 // How many bytes were used up; 0: more are needed, or the connection was lost.
@@ -186,21 +203,23 @@ std::size_t Connection::digest_handshake(View bytes) {
     return expected;
 }
 
-std::size_t Connection::digest_frame(View bytes) {
+// False: more bytes are needed, or the connection was lost.
+bool Connection::digest_frame(View bytes) {
     Frame frame;
     const Split split = split_frame(bytes, frame);
-    if (split == Split::incomplete) return 0;
-    if (split == Split::bad) return lose("it sent a frame that no version of the protocol has"), 0;
-    if (!opening_.opens(frame.sealed, frame.seal)) return lose("it sent a frame whose seal is broken"), 0;
+    if (split == Split::incomplete) return false;
+    if (split == Split::bad) return lose("it sent a frame that no version of the protocol has"), false;
+    if (!opening_.opens(frame.sealed, frame.seal)) return lose("it sent a frame whose seal is broken"), false;
     std::optional<Message> message = parse(frame.kind, frame.payload);
-    if (!message) return lose("it sent a malformed frame"), 0;
+    if (!message) return lose("it sent a malformed frame"), false;
     Fd descriptor;
     if (const Give* give = std::get_if<Give>(&*message); give != nullptr && give->granted && !descriptors_.empty()) {
         descriptor = std::move(descriptors_.front());
         descriptors_.pop_front();
     }
+    digested_ += frame.size();  // first: it may detach
     user_->received(*this, *message, std::move(descriptor));
-    return frame.size();
+    return true;
 }
 
 void Connection::send(const Message& message, std::shared_ptr<Fd> descriptor) {

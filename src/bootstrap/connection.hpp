@@ -33,6 +33,13 @@ class ConnectionUser {
 /// What the other end of a connection is to the membership that holds it.
 enum class Role { unknown, directory, parent, child, pair };
 
+/// A socket that has done with frames: what it goes on with.
+struct Detached {
+    Fd fd;
+    Bytes unread;  // what came behind the last frame
+    Secret outgoing, incoming;
+};
+
 class Connection : public Watcher, public std::enable_shared_from_this<Connection> {
   public:
     /// Connects to address. nullptr and errno if that failed at once.
@@ -46,6 +53,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     void send(const Message& message, std::shared_ptr<Fd> descriptor = nullptr);
     void flush() override;
     void close();
+    /// Ends the connection, but not its socket. No fd if something that was sent is not in the kernel yet.
+    Detached detach();
     bool is_open() const { return state_ == State::open; }
     bool is_closed() const { return state_ == State::closed; }
     const Address& address() const { return address_; }
@@ -77,7 +86,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     void receive();
     void digest();
     std::size_t digest_handshake(View bytes);
-    std::size_t digest_frame(View bytes);
+    bool digest_frame(View bytes);
     void enqueue(View bytes, std::shared_ptr<Fd> descriptor = nullptr);
     ssize_t write_front();
     void lose(const Loss& loss);
@@ -93,6 +102,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Handshake handshake_;
     Seal sealing_, opening_;
     Bytes incoming_;
+    std::size_t digested_ = 0;  // of incoming_, while digest() runs
     std::deque<Fd> descriptors_;
     std::deque<Outgoing> outgoing_;
     bool waits_to_write_ = false;
@@ -108,6 +118,9 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
     /// The address may have port 0; address() has the real one. Throws tuttiSystemError.
     static std::shared_ptr<Listener> open(Service& service, ConnectionUser& user, const Address& address,
                                           const Secret& secret, std::uint64_t tag);
+    /// The same for a socket that listens already.
+    static std::shared_ptr<Listener> adopt(Service& service, ConnectionUser& user, Fd fd, const Address& address,
+                                           const Secret& secret, std::uint64_t tag);
     ~Listener() override;
     const Address& address() const { return address_; }
     void close();

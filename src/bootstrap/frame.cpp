@@ -23,6 +23,8 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     4 * left_limit,                // Left
     12,                            // Fetch
     5,                             // Give
+    8,                             // Stripe
+    1,                             // Accepted
 };
 
 void write(Writer& out, const Member& m) {
@@ -70,6 +72,14 @@ void payload(Writer& out, const Fetch& m) {
 }
 void payload(Writer& out, const Give& m) {
     out.number(m.id), out.number(std::uint8_t{m.granted});
+}
+
+void payload(Writer& out, const Stripe& m) {
+    out.number(m.rank), out.number(m.number), out.number(m.count), out.number(m.ciphers);
+    out.number(std::uint8_t{m.encrypt});
+}
+void payload(Writer& out, const Accepted& m) {
+    out.number(m.cipher);
 }
 
 void payload(Writer& out, const Record& m) {
@@ -146,6 +156,14 @@ std::optional<Message> read_give(Reader& in) {
     return m;
 }
 
+std::optional<Message> read_stripe(Reader& in) {
+    Stripe m{in.number<Rank>(), in.number<std::uint8_t>(), in.number<std::uint8_t>(), in.number<std::uint8_t>(), false};
+    const auto encrypt = in.number<std::uint8_t>();
+    if (!is_rank(m.rank) || m.count > stripes_limit || m.number >= m.count || encrypt > 1) return {};
+    m.encrypt = encrypt == 1;
+    return m;
+}
+
 std::optional<Message> read_payload(std::uint8_t kind, Reader& in) {
     switch (kind) {
         case 0:
@@ -173,6 +191,10 @@ std::optional<Message> read_payload(std::uint8_t kind, Reader& in) {
         }
         case 10:
             return read_give(in);
+        case 11:
+            return read_stripe(in);
+        case 12:
+            return Accepted{in.number<std::uint8_t>()};
         default:
             return {};
     }

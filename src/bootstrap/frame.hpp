@@ -21,6 +21,7 @@ inline constexpr std::size_t text_limit = 512;
 inline constexpr std::size_t host_limit = 64;
 inline constexpr std::size_t left_limit = 256;
 inline constexpr int ranks_limit = 1 << 20;
+inline constexpr int stripes_limit = 16;
 
 /// Who a rank is and where it listens.
 struct Member {
@@ -80,7 +81,19 @@ struct Give {
     bool granted;
 };
 
-using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give>;
+// The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.
+struct Stripe {
+    Rank rank;
+    std::uint8_t number, count;  // which one of how many between the two ranks
+    std::uint8_t ciphers;        // that the rank has, as bits
+    bool encrypt;                // it demands one
+};
+struct Accepted {
+    std::uint8_t cipher;  // one bit, or none
+};
+
+using Message =
+    std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give, Stripe, Accepted>;
 
 /// The frame without its seal.
 Bytes encode(const Message& message);

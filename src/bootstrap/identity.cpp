@@ -101,6 +101,21 @@ Identity create_identity(std::uint16_t flags) {
     return meeting.identity();
 }
 
+bool on_one_host(const Identity& identity) {
+    return Meeting::of(identity).has(Meeting::one_host);
+}
+
+Address data_interface(const Identity& identity) {
+    const Meeting m = Meeting::of(identity);
+    Address here;
+    if (m.has(Meeting::one_host))
+        here = Address::loopback();
+    else  // on the host of the meeting place its address serves as well: see Membership::open_listeners
+        here = m.tcp && m.host == host_id() ? m.tcp : meeting_interface();
+    here.port = 0;
+    return here;
+}
+
 }  // namespace bootstrap
 
 Identity Identity::create() {

@@ -31,6 +31,13 @@ struct Meeting {
     static Meeting of(const Identity& identity);
 };
 
+/// Where a rank of the job listens for data connections: port 0 of the interface that it meets on, or of the loopback
+/// where all ranks are known to be on one host. None where there is no network. Throws what choose_interface() does.
+Address data_interface(const Identity& identity);
+
+/// Whether all ranks are known to be on one host before they meet.
+bool on_one_host(const Identity& identity);
+
 /// Identity::create() with flags, for tests of the TCP path.
 Identity create_identity(std::uint16_t flags);
 

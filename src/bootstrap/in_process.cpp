@@ -29,6 +29,7 @@ struct Room {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Seat> seats;
+    const Secret secret = Secret::random();
 
     /// Calls a rank's listener, once. Without the lock, so that it may use its session.
     void tell(Seat& seat, const Fault& fault, std::unique_lock<std::mutex>& lock) {
@@ -56,6 +57,8 @@ class RoomSession : public Session {
     Rank rank() const override { return rank_; }
     int ranks() const override { return static_cast<int>(room_->seats.size()); }
     std::span<const std::byte> card(Rank rank) const override { return seat(rank).card; }
+
+    Secret secret(std::string_view purpose) const override { return room_->secret.derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
         Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
@@ -141,6 +144,7 @@ void RoomSession::leave() {
 
 std::vector<std::shared_ptr<Session>> Session::in_process(std::vector<std::vector<std::byte>> cards) {
     using namespace bootstrap;
+    start_crypto();
     auto room = std::make_shared<Room>();
     room->seats.resize(cards.size());
     std::vector<std::shared_ptr<Session>> sessions;

@@ -16,9 +16,16 @@ constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{100
 
 std::shared_ptr<Listener> Listener::open(Service& service, ConnectionUser& user, const Address& address,
                                          const Secret& secret, std::uint64_t tag) {
+    Fd fd = listen_at(address);
+    const Address bound = address.is_local() ? address : bound_address(fd);
+    return adopt(service, user, std::move(fd), bound, secret, tag);
+}
+
+std::shared_ptr<Listener> Listener::adopt(Service& service, ConnectionUser& user, Fd fd, const Address& address,
+                                          const Secret& secret, std::uint64_t tag) {
     std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
-    made->fd_ = listen_at(address);
-    made->address_ = address.is_local() ? address : bound_address(made->fd_);
+    made->fd_ = std::move(fd);
+    made->address_ = address;
     if (!service.watch(made->fd_.get(), EPOLLIN, made)) fail_errno("watching %s failed", address.text().c_str());
     return made;
 }

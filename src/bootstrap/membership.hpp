@@ -63,6 +63,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     Rank rank() const { return rank_; }
     int ranks() const { return ranks_; }
     Service& service() { return *service_; }
+    const Secret& secret() const { return secret_; }
 
     /// Once joined, never changes any more.
     const Record& record(Rank rank) const { return *table_[static_cast<std::size_t>(rank)]; }

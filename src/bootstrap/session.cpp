@@ -41,6 +41,12 @@ class SocketSession : public Session {
         return m_->record(rank).card;
     }
 
+    std::string name(Rank rank) const override {
+        check_rank(rank);
+        return m_->record(rank).member.text();
+    }
+    Secret secret(std::string_view purpose) const override { return m_->secret().derive(purpose); }
+
     void offer(std::uint64_t key, const Fd& fd) override {
         m_->set_offer(key, std::make_shared<Fd>(duplicate(fd)));
         m_->service().post([m = m_, key] { m->offer_changed(key); });
@@ -95,6 +101,10 @@ Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
 
 }  // namespace
 }  // namespace bootstrap
+
+std::string Session::name(Rank rank) const {
+    return text("rank %d", rank);
+}
 
 std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
                                        std::chrono::milliseconds timeout) {

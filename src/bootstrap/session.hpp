@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/os.hpp"
@@ -23,6 +24,9 @@
 #include "tutti/tutti.h"
 
 namespace tutti {
+namespace bootstrap {
+class Secret;
+}
 
 /// Where ranks meet and what lets them in. Travels inside tuttiUniqueId, so it has a fixed size and checks itself.
 struct Identity {
@@ -83,6 +87,12 @@ class Session {
     virtual Rank rank() const = 0;
     virtual int ranks() const = 0;
     virtual std::span<const std::byte> card(Rank rank) const = 0;
+
+    /// For error texts: "rank 2 (pid 4711 on host x)".
+    virtual std::string name(Rank rank) const;
+
+    /// A secret that all ranks of the job have and nobody else; purpose tells it from others.
+    virtual bootstrap::Secret secret(std::string_view purpose) const = 0;
 
     /// Makes fd available to the other members under key, until withdrawn or left. The session keeps a duplicate.
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;

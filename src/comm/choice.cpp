@@ -42,6 +42,28 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Tran
     return p;
 }
 
+Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
+    std::vector<std::uint64_t> known;
+    std::vector<std::size_t> size;
+    bool scattered = false;  // ranks of a host do not follow each other
+    for (const std::uint64_t host : hosts) {
+        const auto at = std::ranges::find(known, host);
+        const auto number = static_cast<std::size_t>(at - known.begin());
+        if (at == known.end()) known.push_back(host), size.push_back(0);
+        scattered |= number + 1 < known.size();
+        ++size[number];
+        p.host_of.push_back(static_cast<int>(number));
+    }
+    if (known.size() < 2) {
+        p.host_of.clear();
+        return p;
+    }
+    p.near = near;
+    const bool even = std::ranges::all_of(size, [&](std::size_t s) { return s == size.front(); });
+    if (even && !scattered && size.front() > 1) p.node_ranks = static_cast<int>(size.front());
+    return p;
+}
+
 Platform gpu_platform(int ranks, const GpuBudget& budget) {
     Platform p;
     p.ranks = ranks;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "transport/transport.hpp"
 #include "tuner/tuner.hpp"
@@ -20,8 +21,11 @@ struct Cut {
     bool in_lines = false;  // GPUs: data with flags beside it
 };
 
-/// Of ranks on the CPUs of one host. cores: that all of them together may run on.
+/// Of ranks on CPUs. cores: that all of them together may run on.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Transport& slowest);
+
+/// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
+Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);
 
 /// Sends and receives: one lane of their own.
 inline constexpr Flight pair_flight{64 * 1024, 1};

@@ -10,6 +10,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "bootstrap/identity.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/verify.hpp"
 #include "topology/placement.hpp"
@@ -32,11 +33,22 @@ struct Communicator::Hello {
 
 namespace {
 
+/// Where other hosts' ranks can reach this one, if there may be some, or all are to be treated as such.
+std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
+    const bool demanded = options.transport == "tcp";
+    if (options.device >= 0 || !(demanded || (options.transport.empty() && !bootstrap::on_one_host(identity))))
+        return nullptr;
+    const bootstrap::Address here = bootstrap::data_interface(identity);
+    if (!here && demanded) fail(tuttiSystemError, "transport tcp was asked for, but no network interface is up");
+    return here ? open_engine(here) : nullptr;
+}
+
 template <class Hello>
-Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own) {
+Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine) {
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    if (engine != nullptr) hello.card.door = engine->address();
     hello.fences = allow_fences();
     hello.cache_bytes = largest_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
@@ -168,12 +180,13 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
-    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own);
+    std::shared_ptr<Engine> engine = make_engine(identity, options);
+    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get());
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
-    std::unique_ptr<Communicator> comm(
-        new Communicator(std::move(session), std::move(arena), std::move(gpu), std::move(own), options));
+    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
+                                                        std::move(gpu), std::move(own), options));
     comm->identity_ = identity;
     comm->listen();
     return comm;
@@ -183,12 +196,16 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
                                                                     std::span<const int> devices) {
     const std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::vector<std::shared_ptr<Arena>> arenas;
+    std::vector<std::shared_ptr<Engine>> engines;
     std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
     for (std::size_t r = 0; r < devices.size(); ++r) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own);
+        const bool demanded = options.transport == "tcp" && devices.empty();
+        engines.push_back(demanded ? open_engine(bootstrap::Address::loopback()) : nullptr);
+        const Hello hello =
+            make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get());
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }
@@ -196,7 +213,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::unique_ptr<Communicator>> comms;
     const Identity identity = Identity::unopened();
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
-        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], std::move(gpus[rank]), own, options));
+        comms.emplace_back(
+            new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own, options));
         comms.back()->identity_ = identity;
         comms.back()->family_ = arenas;
         comms.back()->listen();
@@ -204,7 +222,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     return comms;
 }
 
-Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
+Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena,
+                           std::shared_ptr<Engine> engine, std::unique_ptr<GpuSide> gpu,
                            std::shared_ptr<const UserAlgorithms> own, const Options& options)
     : session_(std::move(session)),
       arena_(std::move(arena)),
@@ -213,7 +232,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
       own_(std::move(own)) {
     neighbourhood_.session = session_;
     neighbourhood_.arena = arena_;
-    std::bitset<1024> cores;
+    std::map<std::uint64_t, std::bitset<1024>> cores;  // by host
     std::size_t here = 0;
     std::vector<gpu::Card> gpu_cards;
     std::vector<std::uint64_t> processes;
@@ -227,12 +246,11 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         gpu_cards.push_back(hello.gpu);
         processes.push_back(hello.card.process);
         all_fence_ = all_fence_ && hello.fences == 1;
-        if (hello.card.host != host_id()) continue;
-        ++here;
+        here += hello.card.host == host_id();
         for (std::size_t core = 0; core < 1024; ++core)
-            if (hello.cores[core / 64] >> core % 64 & 1) cores.set(core);
+            if (hello.cores[core / 64] >> core % 64 & 1) cores[hello.card.host].set(core);
     }
-    crowded_ = here > cores.count();
+    crowded_ = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
     if (gpu_) {
         gpu_->connect(rank(), gpu_cards, processes);
@@ -244,7 +262,10 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                             "kind",
                             rank(), r);
     }
-    make_tuner(hellos, static_cast<int>(cores.count()));
+    start_engine(std::move(engine));
+    std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
+    for (const auto& [host, its] : cores) all_cores += its.count();
+    make_tuner(hellos, static_cast<int>(all_cores));
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
@@ -253,15 +274,32 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
+/// Where no peer needs it, its port closes.
+void Communicator::start_engine(std::shared_ptr<Engine> engine) {
+    if (!engine) return;
+    const std::vector<Card>& cards = neighbourhood_.cards;
+    const Card& self = cards[static_cast<std::size_t>(rank())];
+    const bool needed = std::ranges::any_of(cards, [&](const Card& peer) {
+        return &peer != &self && choose_transport(self, peer, options_.transport).name() == "tcp";
+    });
+    if (!needed) return;
+    neighbourhood_.engine = std::move(engine);
+    neighbourhood_.engine->start(neighbourhood_, options_.timeout);
+}
+
 void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
     const auto card = [&](Rank r) -> const Card& { return hellos[static_cast<std::size_t>(r)].card; };
     const Transport* slowest = &local_transport();
+    std::vector<std::uint64_t> hosts;
+    for (Rank part = 0; part < ranks(); ++part)
+        hosts.push_back(card(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
     for (Rank r = 1; r < ranks(); ++r) {
         const Transport& t = choose_transport(card(0), card(r), options_.transport);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
     Platform platform = gpu_ ? gpu_platform(ranks(), gpu_->budget())
                              : host_platform(ranks(), cores, hellos.front().cache_bytes, *slowest);
+    if (!gpu_) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.lanes > 0) platform.lanes = options_.lanes;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
     const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
@@ -335,10 +373,11 @@ Program Communicator::make_program(const Algorithm& algorithm, const Request& re
 }
 
 Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm) {
-    Request request{collective, rank(), ranks(), root};
+    const int node = tuner_->platform().node_ranks;
+    Request request{collective, rank(), ranks(), root, node};
     if (config().verify && collective != Collective::send && collective != Collective::recv) {
         std::vector<Program> all;
-        for (Rank r = 0; r < ranks(); ++r) all.push_back(make_program(algorithm, {collective, r, ranks(), root}));
+        for (Rank r = 0; r < ranks(); ++r) all.push_back(make_program(algorithm, {collective, r, ranks(), root, node}));
         const Report report = verify(all);
         if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
     }

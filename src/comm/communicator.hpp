@@ -107,6 +107,12 @@ class Communicator {
     bool all_fence() const { return all_fence_; }
     Bell& bell() { return arena_->page().bell; }
 
+    /// Who waits drives the network, if there is one; true if anything moved. Throws for peers that can't be reached.
+    bool poll() { return neighbourhood_.engine && neighbourhood_.engine->poll(); }
+
+    /// Before the caller sleeps, or goes; true if anything moved at once.
+    bool rest(bool asleep) { return neighbourhood_.engine && neighbourhood_.engine->rest(asleep); }
+
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const;
 
@@ -141,9 +147,10 @@ class Communicator {
         std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
     };
 
-    Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::unique_ptr<GpuSide> gpu,
-                 std::shared_ptr<const UserAlgorithms> own, const Options& options);
+    Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
+                 std::unique_ptr<GpuSide> gpu, std::shared_ptr<const UserAlgorithms> own, const Options& options);
     void listen();
+    void start_engine(std::shared_ptr<Engine> engine);
     void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Candidate& candidate_for(const Operation& operation);
     const Shape& shape_of(const Operation& operation);

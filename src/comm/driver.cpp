@@ -108,6 +108,8 @@ class Work {
             }
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
         }
+        moved |= comm_.poll();
+        if (finished()) comm_.rest(false);
         return moved;
     }
     void diagnose(std::chrono::nanoseconds waited) {
@@ -126,13 +128,13 @@ class Work {
 };
 
 /// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where
-/// fences on all cores are not to be had it can, and the sleep is short.
-template <class Look>
-void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look) {
+/// fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
+template <class Look, class Rest>
+void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
     const std::uint32_t word = bell.word.load(std::memory_order_acquire);
     bell.sleeping.store(1, std::memory_order_seq_cst);
     const bool rings_reach_us = all_fence && fence_all_cores();
-    if (!look()) futex_wait(bell.word, word, rings_reach_us ? at_most : milliseconds(1));
+    if (!look() && !rest()) futex_wait(bell.word, word, rings_reach_us ? at_most : milliseconds(1));
     bell.sleeping.store(0, std::memory_order_relaxed);
 }
 
@@ -144,8 +146,9 @@ void run_one(Communicator& comm, const Operation& operation) {
         HostExecution& execution = comm.begin(operation);
         Patience patience(comm.crowded(), comm.trust_in_yields());
         for (;;) {
-            const bool moved = execution.progress();
-            if (execution.finished()) return;
+            bool moved = execution.progress();
+            if (execution.finished()) break;
+            moved |= comm.poll();
             if (comm.failed()) throw_fault(comm);
             if (moved) {
                 patience.reset();
@@ -153,17 +156,20 @@ void run_one(Communicator& comm, const Operation& operation) {
             }
             if (patience.stay_awake()) continue;
             bool news = false;
-            sleep_on(comm.bell(), comm.all_fence(), milliseconds(20),
-                     [&] { return news = execution.progress() || comm.failed(); });
+            sleep_on(
+                comm.bell(), comm.all_fence(), milliseconds(20),
+                [&] { return news = execution.progress() || comm.poll() || comm.failed(); },
+                [&] { return news = comm.rest(true); });
             if (news) {
                 patience.reset();
-            } else if (!execution.finished() && !execution.progress() && !comm.failed()) {
+            } else if (!execution.finished() && !execution.progress() && !comm.poll() && !comm.failed()) {
                 comm.diagnose(execution, patience.waited());
             } else {
                 patience.reset();
             }
-            if (execution.finished()) return;
+            if (execution.finished()) break;
         }
+        comm.rest(false);
     } catch (const Error& error) {
         comm.fail(error);
         throw;
@@ -212,7 +218,12 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         bool news = false;
         const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work.front()->comm();
-        sleep_on(one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work.empty(); });
+        sleep_on(
+            one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work.empty(); },
+            [&] {
+                for (auto& w : work) news |= w->comm().rest(true);
+                return news;
+            });
         const auto waited = patience.waited();
         if (news) {
             patience.reset();

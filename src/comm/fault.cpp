@@ -54,8 +54,7 @@ void Communicator::fail(const Error& error) {
         pages = pages_;
     }
     for (const RankPage* theirs : pages)
-        while (theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit)
-            std::this_thread::yield();
+        while (theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit) std::this_thread::yield();
 }
 
 void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) {
@@ -67,6 +66,7 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     const RankPage* page = found == peers_.end() || !found->second.link ? nullptr : found->second.link->page();
     const std::uint32_t mine = sequence_ - 1;
     std::string theirs;
+    const std::string where = found == peers_.end() || !found->second.link ? "" : found->second.link->describe();
     if (page != nullptr) {
         const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
         if (!pair && begun - mine - 1 < board_entries) {
@@ -79,7 +79,7 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
                             "in the same order with the same count, type, op and root",
                             rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
         }
-        theirs = begun == 0 ? "has called no collective yet"
+        theirs = begun == 0 ? where.empty() ? "has called no collective yet" : "has told of no collective yet"
                             : text("has called %u collectives, the last one %s", begun,
                                    call_text(page->board[(begun - 1) % board_entries].get()).c_str());
     }
@@ -91,10 +91,10 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
         tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator",
                     rank(), what, blocked.peer, std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
-    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s",
+    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s%s",
                 rank(), static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
                 std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
-                theirs.empty() ? "can't be seen" : theirs.c_str());
+                theirs.empty() ? "can't be seen" : theirs.c_str(), where.empty() ? "" : (" (" + where + ")").c_str());
 }
 
 void Communicator::throw_verdict() {
@@ -146,6 +146,14 @@ std::string Communicator::told_by(Rank peer) {
 void Communicator::leave() {
     arena_->page().leaving.store(1, std::memory_order_release);
     const Deadline limit = Clock::now() + options_.timeout;
+    const auto drive = [&] {
+        try {
+            return poll();
+        } catch (const Error& error) {  // nobody there will read it any more
+            fail(error);
+            return false;
+        }
+    };
     const auto unread = [&](Rank rank, const Peer& peer) {
         if (session_->has_left(rank)) return false;
         for (const auto& sender : peer.senders)
@@ -159,12 +167,17 @@ void Communicator::leave() {
                     peer_rank);
                 break;
             }
+            if (drive()) continue;
             if (looks < 1000)
                 std::this_thread::yield();
             else
                 std::this_thread::sleep_for(std::chrono::microseconds(500));
         }
     }
+    // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
+    const Deadline brief = Clock::now() + std::chrono::seconds(1);
+    while (neighbourhood_.engine && neighbourhood_.engine->pending() && !failed() && Clock::now() < brief)
+        if (!drive()) std::this_thread::yield();
     session_->leave();
 }
 

@@ -87,7 +87,8 @@ Program reordered(const std::function<Program(const Request&)>& make, const Requ
         TUTTI_ASSERT(found != order.end());
         return static_cast<Rank>(found - order.begin());
     };
-    Program p = make({q.collective, part_of(q.rank), q.ranks, has_root(q.collective) ? part_of(q.root) : q.root});
+    const Rank root = has_root(q.collective) ? part_of(q.root) : q.root;
+    Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.node_ranks});
     p.rank = q.rank;
     p.root = q.root;
     // Where there is a row per rank, the row of a part is the row of the rank that plays it.

@@ -46,6 +46,7 @@ class FaultyLink : public Link {
     }
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
     RankPage* page() override { return link_->page(); }
+    std::string describe() override { return link_->describe(); }
 
   private:
     bool one_in(int n) { return n > 0 && std::uniform_int_distribution<int>(1, n)(random_) == 1; }

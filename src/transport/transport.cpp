@@ -5,7 +5,7 @@
 namespace tutti {
 
 std::span<const Transport* const> transports() {
-    static const Transport* const all[] = {&local_transport(), &shm_transport()};
+    static const Transport* const all[] = {&local_transport(), &shm_transport(), &tcp_transport()};
     return all;
 }
 
@@ -25,8 +25,8 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
         fail(tuttiInvalidUsage, "there is no transport '%.*s'; there are: %s", static_cast<int>(only.size()),
              only.data(), names.c_str());
     fail(tuttiInvalidUsage,
-         "no transport reaches the peer: it is on another host (or in another container), and this "
-         "version of Tutti joins the ranks of one host; transports: %s",
+         "no transport reaches the peer: it is on another host (or in another container), and this rank or that one "
+         "has no network interface that is up; transports: %s",
          names.c_str());
 }
 

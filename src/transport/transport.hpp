@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/os.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/session.hpp"
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
@@ -26,14 +28,44 @@ struct Card {
     std::uint64_t process;    // process_id()
     std::uint64_t arena_key;  // of its arena, to be found in the process or fetched through the session
     std::int32_t pid;
-    std::int32_t version;  // TUTTI_VERSION_CODE
+    std::int32_t version;          // TUTTI_VERSION_CODE
+    bootstrap::Address door = {};  // where its data connections come in; none: nowhere
 };
+
+struct Neighbourhood;
+
+/// What moves the messages of links that do not lie in memory which both ends see. Driven by whoever waits; what is
+/// left when nobody does goes on in the background. One for each rank; used by one thread at a time.
+class Engine {
+  public:
+    virtual ~Engine() = default;
+
+    /// For this rank's card. It listens from the beginning, and lets in from start() on.
+    virtual bootstrap::Address address() const = 0;
+    /// timeout: of operations; peers that are silent for a good part of it are given up.
+    virtual void start(const Neighbourhood& from, std::chrono::milliseconds timeout) = 0;
+
+    /// Carries what can be carried without waiting; true if anything moved. Throws tuttiRemoteError that names rank,
+    /// host and addresses once a peer can't be reached any more.
+    virtual bool poll() = 0;
+
+    /// Whether something that was sent is still here, not even in the kernel.
+    virtual bool pending() = 0;
+
+    /// The caller stops to poll: what it has sent goes out, and, if it will sleep, whatever arrives rings its bell.
+    /// True if anything has moved at once.
+    virtual bool rest(bool asleep) = 0;
+};
+
+/// address: a port 0. Throws tuttiSystemError.
+std::shared_ptr<Engine> open_engine(const bootstrap::Address& address);
 
 /// Where a link is made from.
 struct Neighbourhood {
     std::shared_ptr<Session> session;
-    std::shared_ptr<Arena> arena;  // this rank's
-    std::vector<Card> cards;       // of all ranks
+    std::shared_ptr<Arena> arena;         // this rank's
+    std::vector<Card> cards;              // of all ranks
+    std::shared_ptr<Engine> engine = {};  // this rank's; none where all peers are on this host
     Rank self() const { return session->rank(); }
 };
 
@@ -52,8 +84,11 @@ class Link {
     /// step that asks.
     virtual std::byte* see(Reference reference, std::size_t size) = 0;
 
-    /// The peer's page; nullptr if it can't be seen.
+    /// The peer's page, or what it has told of it; nullptr if it can't be seen.
     virtual RankPage* page() = 0;
+
+    /// Who and where the peer is, for error texts; empty if it is on this host.
+    virtual std::string describe() { return {}; }
 };
 
 class Transport {
@@ -77,5 +112,6 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
 
 const Transport& local_transport();
 const Transport& shm_transport();
+const Transport& tcp_transport();
 
 }  // namespace tutti

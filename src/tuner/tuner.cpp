@@ -62,6 +62,7 @@ Tuner::Key Tuner::key_of(const Question& q) const {
 
 std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     const int ranks = platform_.ranks;
+    const int node = platform_.node_ranks;
     const Rank root = std::get<Rank>(key_of(q));
     std::vector<const Algorithm*> capable;
     for (const Algorithm& a : algorithms())
@@ -75,7 +76,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
         Subject s{a, q.collective, {}, whole, a->closed_form(q.collective, ranks), {}, nullptr, {}};
-        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root);
+        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, node);
         const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
         if (const char* reason = objection(*a, q))
             s.refusal = reason;
@@ -83,7 +84,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
             s.refusal = "it is not among those allowed: " + allowed_.text();
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root));
+        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, node));
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
         s.rehearsal.pull_safe = a->pull_safe;
         s.rehearsal.push_safe = a->push_safe;
@@ -147,7 +148,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
                                       std::min<std::size_t>(static_cast<std::size_t>(platform_.depth), c.tiles) *
                                       static_cast<std::size_t>(pieces.lanes);
         pieces.messages_cached = under_way <= platform_.cache_bytes / 4;
-        c.price = price(s.rehearsal, pieces, rates, [&](Rank, Rank) { return platform_.line; });
+        c.price = price(s.rehearsal, pieces, rates, [&](Rank a, Rank b) { return platform_.line_between(a, b); });
     }
     c.time = c.price.time;
     return c;

@@ -33,7 +33,9 @@ std::vector<Message> one_of_each() {
             Failure{tuttiRemoteError, 2, "rank 2 died"},
             Left{{1, 2, 3}},
             Fetch{7, 1234567890123},
-            Give{7, true}};
+            Give{7, true},
+            Stripe{3, 1, 4, 2, true},
+            Accepted{1}};
 }
 
 Bytes framed(const Message& message) {

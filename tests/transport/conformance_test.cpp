@@ -19,20 +19,29 @@ struct Subject {
     FaultPlan faults;
 };
 
+/// Whether a peer can see this rank's memory.
+bool refers(const Transport& transport) {
+    return &transport != &tcp_transport();
+}
+
 std::vector<Subject> subjects() {
+    // A network delays and tears by itself.
+    const std::vector<const char*> near{"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"}, far{near[0], near[3]};
     std::vector<Subject> all;
     for (const Transport* t : transports())
-        for (const char* faults : {"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"})
-            all.push_back({t, FaultPlan::parse(faults)});
+        for (const char* faults : refers(*t) ? near : far) all.push_back({t, FaultPlan::parse(faults)});
     return all;
 }
 
 template <class Ready>
 void wait_until(Ready&& ready) {
     const Deadline limit = Clock::now() + std::chrono::seconds(20);
-    while (!ready()) {
+    for (int looks = 0; !ready(); ++looks) {
         if (Clock::now() > limit) throw std::runtime_error("a message or credit did not come within 20 s");
-        std::this_thread::yield();
+        if (looks < 20)
+            std::this_thread::yield();
+        else  // many threads that yield would leave no time for the one that moves their messages
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
 
@@ -61,8 +70,9 @@ void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
         harness::check(cell.bytes == sizes[m % std::size(sizes)] && cell.signature == 1000 + m,
                        "a message out of order");
         const std::byte* from = cell.kind == Kind::inlined ? cell.payload : receiver.slot();
-        for (std::size_t i = 0; i < cell.bytes; ++i)
-            harness::check(from[i] == pattern(m, i, lane), "a message with wrong contents");
+        bool right = true;
+        for (std::size_t i = 0; i < cell.bytes; ++i) right &= from[i] == pattern(m, i, lane);
+        harness::check(right, "a message with wrong contents");
         receiver.release();
     }
 }
@@ -99,17 +109,18 @@ TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
             sender.commit(Kind::inlined, 0, m);
         }
         REQUIRE_FALSE(sender.ready(false));
-        REQUIRE(receiver.ready());
+        REQUIRE_NOTHROW(wait_until([&] { return receiver.ready(); }));
         receiver.release();
-        REQUIRE(sender.ready(false));
+        REQUIRE_NOTHROW(wait_until([&] { return sender.ready(false); }));
         sender.commit(Kind::inlined, 0, fifo_depth);
         REQUIRE_FALSE(sender.ready(false));
         for (std::uint32_t m = 1; m <= fifo_depth; ++m) {
+            REQUIRE_NOTHROW(wait_until([&] { return receiver.ready(); }));
             REQUIRE(receiver.cell().signature == m);
             receiver.release();
         }
         REQUIRE_FALSE(receiver.ready());
-        REQUIRE(sender.drained());
+        REQUIRE_NOTHROW(wait_until([&] { return sender.drained(); }));
     }
 }
 
@@ -120,7 +131,11 @@ TEST_CASE("memory passed by reference is seen by the peer, and free again once r
         auto* memory = static_cast<std::byte*>(allocate_region(10000));
         memory[5000] = std::byte{77};
         Reference reference{};
-        REQUIRE(pair.link[0]->refer(memory + 5000, 100, reference));
+        REQUIRE(pair.link[0]->refer(memory + 5000, 100, reference) == refers(*subject.transport));
+        if (!refers(*subject.transport)) {
+            free_region(memory);
+            continue;
+        }
         Sender sender(pair.link[0]->outlet(2));
         Receiver receiver(pair.link[1]->inlet(2));
         sender.cell().reference = reference;
@@ -136,6 +151,7 @@ TEST_CASE("memory passed by reference is seen by the peer, and free again once r
 
 TEST_CASE("a landing is for one message only, and lets the writer store into the reader's memory") {
     for (const Transport* transport : transports()) {
+        if (!refers(*transport)) continue;
         LinkedPair pair = join(*transport);
         auto* memory = static_cast<std::byte*>(allocate_region(4096));
         Sender sender(pair.link[0]->outlet(1));
@@ -179,7 +195,8 @@ TEST_CASE("private memory can be named within a process only, and freed memory n
 
 TEST_CASE("a sleeping rank is woken by the bell") {
     for (const Transport* transport : transports()) {
-        LinkedPair pair = join(*transport);
+        LinkedPair pair = join(*transport, {}, false);
+        Engine* const engines[] = {pair.at[0].engine.get(), pair.at[1].engine.get()};
         allow_fences();
         std::atomic<bool> woken{false};
         std::thread sleeper([&] {
@@ -189,7 +206,8 @@ TEST_CASE("a sleeping rank is woken by the bell") {
                 const std::uint32_t word = bell.word.load();
                 bell.sleeping.store(1);
                 fence_all_cores();
-                if (!receiver.ready()) futex_wait(bell.word, word, std::chrono::seconds(10));
+                const bool moved = engines[1] != nullptr && engines[1]->rest(true);
+                if (!moved && !receiver.ready()) futex_wait(bell.word, word, std::chrono::seconds(10));
             }
             woken = true;
         });
@@ -198,6 +216,10 @@ TEST_CASE("a sleeping rank is woken by the bell") {
         const auto start = Clock::now();
         sender.commit(Kind::inlined, 0, 1);
         ring_bell(sender.bell());
+        while (engines[0] != nullptr && !woken) {
+            engines[0]->rest(true);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         sleeper.join();
         REQUIRE(woken);
         REQUIRE(Clock::now() - start < std::chrono::seconds(5));
@@ -209,6 +231,7 @@ TEST_CASE("one end may go while the other still works") {
         LinkedPair pair = join(*subject.transport, subject.faults);
         Sender sender(pair.link[0]->outlet(0));
         pair.link[1].reset();
+        if (pair.waiting) pair.waiting->stop();
         pair.at[1] = {};
         pair.arenas[1].reset();
         for (std::uint32_t m = 0; m < fifo_depth; ++m) sender.commit(Kind::inlined, 8, m);
@@ -243,6 +266,12 @@ TEST_CASE("transports are chosen by reach, or refused by name") {
     REQUIRE(choose_transport(self, same, "").name() == "local");
     REQUIRE(choose_transport(self, neighbour, "").name() == "shm");
     REQUIRE(choose_transport(self, same, "shm").name() == "shm");
+    Card near = self, far = stranger;
+    near.door = far.door = bootstrap::Address::loopback();
+    REQUIRE(choose_transport(near, far, "").name() == "tcp");
+    REQUIRE(choose_transport(near, near, "tcp").name() == "tcp");
+    REQUIRE_THROWS_AS(choose_transport(near, stranger, ""), Error);
+    REQUIRE_THROWS_AS(choose_transport(self, same, "tcp"), Error);
     REQUIRE_THROWS_AS(choose_transport(self, neighbour, "local"), Error);
     REQUIRE_THROWS_AS(choose_transport(self, stranger, ""), Error);
     REQUIRE_THROWS_AS(choose_transport(self, same, "pigeon"), Error);

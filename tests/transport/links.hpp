@@ -10,6 +10,10 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
+#include "bootstrap/auth.hpp"
 #include "transport/faulty.hpp"
 #include "transport/transport.hpp"
 
@@ -23,6 +27,7 @@ class MapSession : public Session {
     Rank rank() const override { return rank_; }
     int ranks() const override { return 2; }
     std::span<const std::byte> card(Rank) const override { return {}; }
+    bootstrap::Secret secret(std::string_view purpose) const override { return bootstrap::Secret().derive(purpose); }
     void offer(std::uint64_t key, const Fd& fd) override { (*offers_)[{rank_, key}] = fd.get(); }
     void withdraw(std::uint64_t key) override { offers_->erase({rank_, key}); }
     Fd fetch(Rank peer, std::uint64_t key, Deadline) override {
@@ -41,23 +46,58 @@ class MapSession : public Session {
     std::shared_ptr<Offers> offers_;
 };
 
+/// Does what waiting ranks do: drives their engines.
+class Waiting {
+  public:
+    void start(std::shared_ptr<Engine> a, std::shared_ptr<Engine> b) {
+        thread_ = std::thread([this, a, b] {
+            while (!over_) {
+                const bool moved = a->poll(), too = b->poll();
+                if (!moved && !too) std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+        });
+    }
+    void stop() {
+        over_ = true;
+        if (thread_.joinable()) thread_.join();
+    }
+    ~Waiting() { stop(); }
+
+  private:
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+};
+
 struct LinkedPair {
     std::shared_ptr<Arena> arenas[2];
     Neighbourhood at[2];
-    std::unique_ptr<Link> link[2];  // link[r] is rank r's to the other one
+    std::unique_ptr<Link> link[2];     // link[r] is rank r's to the other one
+    std::unique_ptr<Waiting> waiting;  // of transports with engines
 };
 
-inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}) {
+/// drive: somebody waits on both ranks.
+inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true) {
     LinkedPair pair;
+    const bool has_engine = &transport == &tcp_transport();
     auto offers = std::make_shared<MapSession::Offers>();
     for (auto& arena : pair.arenas) arena = Arena::make(2, true);
     for (Rank r = 0; r < 2; ++r) {
         Neighbourhood& n = pair.at[r];
         n.session = std::make_shared<MapSession>(r, offers);
         n.arena = pair.arenas[r];
-        for (const auto& arena : pair.arenas)
-            n.cards.push_back({host_id(), process_id(), arena->key(), getpid(), TUTTI_VERSION_CODE});
         n.session->offer(n.arena->key(), n.arena->fd());
+        if (has_engine) n.engine = open_engine(bootstrap::Address::loopback());
+    }
+    for (Neighbourhood& n : pair.at)
+        for (Rank r = 0; r < 2; ++r)
+            n.cards.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
+                               has_engine ? pair.at[r].engine->address() : bootstrap::Address{}});
+    if (has_engine) {
+        for (Neighbourhood& n : pair.at) n.engine->start(n, std::chrono::seconds(20));
+        if (drive) {
+            pair.waiting = std::make_unique<Waiting>();
+            pair.waiting->start(pair.at[0].engine, pair.at[1].engine);
+        }
     }
     for (Rank r = 0; r < 2; ++r) {
         pair.link[r] = transport.connect(pair.at[r], 1 - r, Clock::now() + std::chrono::seconds(5));

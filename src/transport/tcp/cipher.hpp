@@ -1,0 +1,44 @@
+// Encryption of one direction of one data socket: each call seals or opens the next message. Keys are of that
+// connection and direction alone, so a count is a nonce that never comes twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "bootstrap/auth.hpp"
+
+namespace tutti::tcp {
+
+class Cipher {
+  public:
+    enum Kind : std::uint8_t { none = 0, xchacha = 1, aes = 2 };  // bits
+    static constexpr std::size_t extra = 16;                      // bytes more when sealed
+
+    /// Those that this machine has: AES-256-GCM where the processor helps.
+    static std::uint8_t available();
+    /// What two ranks use that have these; the same on both.
+    static Kind choose(std::uint8_t one, std::uint8_t other);
+
+    /// key: of the handshake.
+    Cipher(Kind kind, const bootstrap::Secret& key);
+    ~Cipher();
+
+    /// out: plain.size() + extra bytes.
+    void seal(bootstrap::View plain, std::byte* out);
+    /// out: sealed.size() - extra bytes. False if anybody has touched it.
+    bool open(bootstrap::View sealed, std::byte* out);
+
+  private:
+    struct Aes;
+    void next_nonce();
+
+    const Kind kind_;
+    const bootstrap::Secret key_;
+    std::uint64_t number_ = 0;
+    std::array<unsigned char, 24> nonce_{};
+    std::unique_ptr<Aes> aes_;
+};
+
+}  // namespace tutti::tcp

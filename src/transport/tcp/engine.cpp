@@ -1,0 +1,255 @@
+#include "transport/tcp/engine.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "bootstrap/interfaces.hpp"
+#include "transport/tcp/reception.hpp"
+
+namespace tutti::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+using namespace bootstrap;
+
+// Credits that are not due yet are told after so many fruitless looks, or this time after the rank has stopped
+// looking.
+constexpr unsigned patient_looks = 64;
+constexpr milliseconds settle_delay{5};
+// A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
+constexpr milliseconds grace{300};
+// How long a peer may be silent that has something to acknowledge: half of what an operation may wait, within these.
+constexpr milliseconds least_patience{1000}, most_patience{15000};
+constexpr int rounds_in_background = 64;
+
+/// "eth0, 10.0.0.1:4242"
+std::string interface_of(const Address& address) {
+    Address plain = address;
+    plain.port = 0;
+    for (const Interface& i : interfaces())
+        if (i.address == plain) return i.name + ", " + address.text();
+    return address.text();
+}
+
+class Watch : public Watcher {
+  public:
+    explicit Watch(std::weak_ptr<Engine> engine) : engine_(std::move(engine)) {}
+    void ready(std::uint32_t) override {
+        if (const auto engine = engine_.lock()) engine->ready();
+    }
+
+  private:
+    const std::weak_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+Engine::Engine(const Address& address) : listening_(listen_at(address)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    address_ = bound_address(listening_);
+    if (!epoll_) fail_errno("epoll_create failed%s", errno == EMFILE ? " (see `ulimit -n`)" : "");
+}
+
+Engine::~Engine() {
+    for (const auto& [peer, ends] : links_) ends->say_bye();
+    if (!service_) return;
+    service_->run([&] {
+        service_->unwatch(epoll_.get());
+        reception_->close();
+    });
+}
+
+void Engine::start(const Neighbourhood& from, milliseconds timeout) {
+    session_ = from.session;
+    arena_ = from.arena;
+    page_ = &arena_->page();
+    for (const Card& card : from.cards) doors_.push_back(card.door);
+    patience_ = std::clamp(timeout / 2, least_patience, most_patience);
+    service_ = Service::get();
+    const Secret secret = session_->secret("tutti data");
+    reception_ = std::make_shared<Reception>(weak_from_this(), *service_, session_->rank(), session_->ranks(), secret);
+    service_->run([&] {
+        if (!service_->watch(epoll_.get(), 0, std::make_shared<Watch>(weak_from_this())))
+            fail_errno("watching sockets failed");
+        reception_->listen(std::move(listening_), address_);
+    });
+}
+
+Ends& Engine::ends_with(Rank peer) {
+    std::unique_ptr<Ends>& ends = links_[peer];
+    if (!ends) ends = std::make_unique<Ends>(*session_, arena_, peer);
+    return *ends;
+}
+
+Ends& Engine::connect(Rank peer) {
+    if (session_->rank() < peer)
+        service_->post([r = reception_, peer, door = doors_[static_cast<std::size_t>(peer)]] { r->dial(peer, door); });
+    std::lock_guard lock(mutex_);
+    return ends_with(peer);
+}
+
+void Engine::disconnect(Ends& ends) {
+    const Rank peer = ends.peer();
+    {
+        std::lock_guard lock(mutex_);
+        ends.settle();
+        ends.move();
+        ends.say_bye();
+        links_.erase(peer);
+    }
+    service_->post([r = reception_, peer] { r->forget(peer); });
+}
+
+void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<Stream> stream) {
+    if (!ends.wants(number, count)) return;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    event.data.u64 = static_cast<std::uint64_t>(ends.peer()) << 8 | static_cast<std::uint64_t>(number);
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->fd(), &event) != 0)
+        return ends.lose("the kernel does not watch another socket");
+    log(Level::info, "rank %d: connection %d of %d with rank %d: %s", session_->rank(), number + 1, count, ends.peer(),
+        stream->addresses().c_str());
+    ends.attach(number, count, std::move(stream));
+    ends.tell_board(*page_);
+}
+
+/// The rank's thread may look so often that nobody else would ever get the lock: it steps back when somebody waits.
+std::unique_lock<std::mutex> Engine::lock_in_background() {
+    wanted_.store(true, std::memory_order_relaxed);
+    std::unique_lock lock(mutex_);
+    wanted_.store(false, std::memory_order_relaxed);
+    return lock;
+}
+
+void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, Cipher::Kind cipher) {
+    if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
+    auto stream = std::make_unique<Stream>(std::move(socket), cipher, patience_);
+    {
+        const auto lock = lock_in_background();
+        attach(ends_with(peer), stripe.number, stripe.count, std::move(stream));
+    }
+    ready();
+    ring_bell(page_->bell);
+}
+
+void Engine::unreachable(Rank peer, const std::string& why) {
+    {
+        const auto lock = lock_in_background();
+        const auto link = links_.find(peer);
+        if (link == links_.end()) return;
+        link->second->lose(why + " (from " + interface_of(address_) + "; TUTTI_SOCKET_IFNAME chooses another one)");
+    }
+    ring_bell(page_->bell);
+}
+
+/// Carries what can be carried without waiting.
+bool Engine::move() {
+    epoll_event events[32];
+    const int count = epoll_wait(epoll_.get(), events, 32, 0);
+    for (int i = 0; i < count; ++i) {
+        const auto link = links_.find(static_cast<Rank>(events[i].data.u64 >> 8));
+        if (link != links_.end()) link->second->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
+    }
+    bool moved = false;
+    for (const auto& [peer, ends] : links_) moved |= ends->move();
+    return moved;
+}
+
+void Engine::check_lost() {
+    for (const auto& [peer, ends] : links_) {
+        if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
+        const std::string what = ends->what_is_lost();
+        if (!what.empty() && !session_->has_left(peer)) fail(tuttiRemoteError, "%s", what.c_str());
+    }
+}
+
+void Engine::settle() {
+    for (const auto& [peer, ends] : links_) ends->settle();
+}
+
+bool Engine::poll() {
+    awake_.store(true, std::memory_order_relaxed);
+    if (wanted_.load(std::memory_order_relaxed)) return false;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    const bool moved = move();
+    fruitless_ = moved ? 0 : fruitless_ + 1;
+    if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
+    check_lost();
+    return moved;
+}
+
+bool Engine::pending() {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(links_, [](const auto& link) { return link.second->pending(); });
+}
+
+bool Engine::rest(bool asleep) {
+    bool moved = false, pending = false, owes = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (asleep) {
+            settle();
+            for (const auto& [peer, ends] : links_) ends->tell_board(*page_);
+        }
+        moved = move();
+        for (const auto& [peer, ends] : links_) {
+            pending |= ends->pending();
+            owes |= ends->owes();
+        }
+    }
+    awake_.store(false, std::memory_order_seq_cst);
+    if (asleep || pending)
+        watch_in_background();
+    else if (owes)
+        settle_later();
+    return moved;
+}
+
+void Engine::watch_in_background() {
+    if (watched_.exchange(true, std::memory_order_seq_cst)) return;
+    service_->post([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->service_->change(self->epoll_.get(), EPOLLIN);
+    });
+}
+
+void Engine::settle_later() {
+    if (settling_.exchange(true)) return;
+    service_->post([weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->service_->after(settle_delay, [weak] {
+            const auto engine = weak.lock();
+            if (!engine) return;
+            engine->settling_.store(false);
+            if (engine->awake_.load()) return;  // it settles when it has looked often enough, or asks again
+            const auto lock = engine->lock_in_background();
+            engine->settle();
+            engine->move();
+        });
+    });
+}
+
+void Engine::ready() {
+    if (awake_.load(std::memory_order_seq_cst)) {
+        // The rank's thread looks itself. Whichever of both sees the other's word last goes on watching.
+        watched_.store(false, std::memory_order_seq_cst);
+        service_->change(epoll_.get(), 0);
+        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();
+        return;
+    }
+    bool moved = false, again = true;
+    {
+        const auto lock = lock_in_background();
+        for (int i = 0; i < rounds_in_background && again; ++i) moved |= again = move();
+    }
+    ring_bell(page_->bell);
+    if (again)
+        service_->post([weak = weak_from_this()] {
+            if (const auto self = weak.lock()) self->ready();
+        });
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,76 @@
+// A rank's end of all its TCP links: where data connections come in, and what moves their messages. The rank's own
+// thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or computes,
+// the service thread does what is left, and rings.
+//
+// Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread; what
+// comes before its rank has made the link is kept, and the peer can learn by it what this rank calls.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/tcp/link.hpp"
+
+namespace tutti::tcp {
+
+class Reception;
+
+class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine> {
+  public:
+    /// Listens at address, a port 0. Throws tuttiSystemError.
+    explicit Engine(const bootstrap::Address& address);
+    ~Engine() override;
+
+    bootstrap::Address address() const override { return address_; }
+    void start(const Neighbourhood& from, std::chrono::milliseconds timeout) override;
+    bool poll() override;
+    bool pending() override;
+    bool rest(bool asleep) override;
+
+    /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected.
+    Ends& connect(Rank peer);
+    void disconnect(Ends& ends);
+    std::mutex& mutex() { return mutex_; }
+
+    // ---- for the service thread
+    void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, Cipher::Kind cipher);
+    void unreachable(Rank peer, const std::string& why);
+    void ready();
+
+  private:
+    bool move();
+    void check_lost();
+    void settle();
+    void watch_in_background();
+    void settle_later();
+    Ends& ends_with(Rank peer);
+    std::unique_lock<std::mutex> lock_in_background();
+    void attach(Ends& ends, int number, int count, std::unique_ptr<Stream> stream);
+
+    bootstrap::Address address_;
+    Fd listening_;
+    std::shared_ptr<bootstrap::Service> service_;
+    std::shared_ptr<Reception> reception_;
+    Fd epoll_;
+
+    // Set once, by start().
+    std::shared_ptr<Session> session_;
+    RankPage* page_ = nullptr;
+    std::shared_ptr<Arena> arena_;
+    std::vector<bootstrap::Address> doors_;  // of all ranks
+    std::chrono::milliseconds patience_{};
+
+    std::mutex mutex_;
+    std::map<Rank, std::unique_ptr<Ends>> links_;
+    unsigned fruitless_ = 0;  // looks of the rank's thread, one after the other
+
+    std::atomic<bool> awake_{false};    // the rank's thread looks
+    std::atomic<bool> watched_{false};  // the service thread hears of sockets that are ready
+    std::atomic<bool> settling_{false};
+    std::atomic<bool> wanted_{false};  // the service thread waits for the lock
+};
+
+}  // namespace tutti::tcp

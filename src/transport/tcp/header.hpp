@@ -1,0 +1,56 @@
+// What travels over a data socket: headers of fixed size, most of them with a body behind them. Nothing nests, and
+// nothing in a header is used before Header::fits() has looked at it.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/arena.hpp"
+#include "transport/fifo.hpp"
+
+namespace tutti::tcp {
+
+enum class What : std::uint8_t {
+    message,  // body: its payload, for the next cell of the lane
+    credit,   // no body
+    board,    // body: Board
+    bye,      // no body: the rank has let go of this link, and sends nothing any more
+};
+
+struct Header {
+    What what;
+    std::uint8_t lane;
+    std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell
+    std::uint8_t zero;
+    std::uint32_t bytes;  // of the body
+    std::uint32_t signature;
+    std::uint32_t credit;  // how many messages of the lane the sender of this has finished with, in all
+    std::uint64_t row;     // Cell::row()
+    Call call;
+
+    /// Whether some rank could have sent it.
+    bool fits() const;
+};
+
+/// What a rank that waits for long tells its peers of itself, so that errors can say who calls what.
+struct Board {
+    std::uint64_t sequence;
+    Call calls[board_entries];
+};
+
+static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 + 24 * board_entries);
+
+inline bool Header::fits() const {
+    if (lane >= lanes_per_link || in_slot > 1 || zero != 0) return false;
+    switch (what) {
+        case What::message:
+            return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
+        case What::board:
+            return bytes == sizeof(Board);
+        case What::credit:
+        case What::bye:
+            return bytes == 0;
+    }
+    return false;
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,240 @@
+#include "transport/tcp/link.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+
+namespace tutti::tcp {
+namespace {
+
+// How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
+// that programs need must remain.
+constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
+static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
+
+}  // namespace
+
+Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
+    : mine_(std::move(mine)),
+      inbox_(Arena::make(1, false)),
+      bell_(mine_->page().bell),
+      self_(session.rank()),
+      peer_(peer),
+      peer_name_(session.name(peer)) {}
+
+Ends::Lane& Ends::open(int number) {
+    Lane& lane = lanes_[static_cast<std::size_t>(number)];
+    if (lane.arrivals) return lane;
+    lane.out = mine_->wire(peer_, number, &bell_);
+    lane.in = inbox_->wire(0, number, &bell_);
+    lane.arrivals.emplace(lane.in);
+    open_.push_back(number);
+    return lane;
+}
+
+Wire Ends::outlet(int lane) {
+    return open(lane).out;
+}
+
+Wire Ends::inlet(int lane) {
+    return open(lane).in;
+}
+
+bool Ends::wants(int number, int count) const {
+    const auto n = static_cast<std::size_t>(number);
+    if (bye_ || lost_) return false;
+    if (streams_.empty()) return true;
+    return streams_.size() == static_cast<std::size_t>(count) && streams_[n] == nullptr;
+}
+
+void Ends::attach(int number, int count, std::unique_ptr<Stream> stream) {
+    streams_.resize(static_cast<std::size_t>(count));
+    addresses_ = stream->addresses();
+    streams_[static_cast<std::size_t>(number)] = std::move(stream);
+}
+
+Stream* Ends::stream_of(int lane) const {
+    if (streams_.empty() || lost_) return nullptr;
+    return streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
+}
+
+std::string Ends::describe() const {
+    return peer_name_ + ", by TCP, " + (streams_.empty() ? "not connected yet" : addresses_);
+}
+
+Header Ends::header(What what, int lane) const {
+    Header h{};
+    h.what = what;
+    h.lane = static_cast<std::uint8_t>(lane);
+    const Lane& l = lanes_[static_cast<std::size_t>(lane)];
+    if (l.arrivals) h.credit = l.in.fifo->released.load(std::memory_order_acquire);
+    return h;
+}
+
+bool Ends::send_lane(int number, Lane& lane) {
+    Stream* const stream = stream_of(number);
+    if (stream == nullptr) return false;
+    bool queued = false;
+    while (stream->has_room()) {
+        const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
+        if (cell.turn.load(std::memory_order_acquire) != lane.taken + 1) break;
+        Header h = header(What::message, number);
+        h.in_slot = cell.kind == Kind::slot;
+        h.bytes = cell.bytes;
+        h.signature = cell.signature;
+        h.call = lane.out.fifo->call.get();
+        if (h.in_slot) h.row = cell.row();
+        stream->queue(h, h.in_slot ? lane.out.slots + lane.taken % slot_depth * slot_stride : cell.payload);
+        ++lane.taken;
+        lane.told = h.credit;
+        lane.settle = false;
+        queued = true;
+    }
+    const std::uint32_t released = lane.in.fifo->released.load(std::memory_order_acquire);
+    const bool in_slots = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::slot;
+    const std::uint32_t due = lane.settle ? 1 : in_slots ? due_in_slots : due_in_cells;
+    if (released - lane.told < due || !stream->has_room()) return queued;
+    const Header h = header(What::credit, number);
+    stream->queue(h, nullptr);
+    lane.told = h.credit;
+    lane.settle = false;
+    return true;
+}
+
+bool Ends::move() {
+    bool moved = false;
+    for (const auto& stream : streams_)
+        if (stream && !lost_) moved |= stream->receive(*this);
+    if (board_due_ && stream_of(0) != nullptr && stream_of(0)->has_room()) {
+        Header h = header(What::board, 0);
+        h.bytes = sizeof board_;
+        stream_of(0)->queue(h, reinterpret_cast<const std::byte*>(&board_), true);
+        board_due_ = false;
+    }
+    for (const int lane : open_) moved |= send_lane(lane, lanes_[static_cast<std::size_t>(lane)]);
+    for (auto& stream : streams_) {
+        if (!stream || lost_) continue;
+        if (!stream->is_empty()) moved |= stream->send();
+        if (stream->trouble().empty()) continue;
+        addresses_ = stream->addresses();
+        if (!bye_)
+            lose(stream->trouble());
+        else  // what is still on its way on the others is to arrive
+            stream.reset();
+    }
+    return moved;
+}
+
+void Ends::heard(int number, std::uint32_t events) {
+    const auto n = static_cast<std::size_t>(number);
+    if (n < streams_.size() && streams_[n]) streams_[n]->heard(events);
+}
+
+void Ends::lose(const std::string& why) {
+    if (lost_) return;
+    lost_ = Clock::now();
+    why_ = why;
+    for (auto& stream : streams_) stream.reset();
+}
+
+std::string Ends::what_is_lost() const {
+    if (bye_) return "";
+    if (addresses_.empty()) return text("rank %d can't connect to %s: %s", self_, peer_name_.c_str(), why_.c_str());
+    return text("rank %d lost its connection with %s (%s): %s", self_, peer_name_.c_str(), addresses_.c_str(),
+                why_.c_str());
+}
+
+void Ends::settle() {
+    for (const int number : open_) {
+        Lane& lane = lanes_[static_cast<std::size_t>(number)];
+        lane.settle = lane.in.fifo->released.load(std::memory_order_acquire) != lane.told;
+    }
+}
+
+void Ends::tell_board(const RankPage& mine) {
+    const std::uint64_t sequence = mine.sequence.load(std::memory_order_acquire);
+    if (sequence == board_told_ || board_due_) return;
+    board_.sequence = board_told_ = sequence;
+    for (int i = 0; i < board_entries; ++i) board_.calls[i] = mine.board[i].get();
+    board_due_ = true;
+}
+
+void Ends::say_bye() {
+    for (const auto& stream : streams_) {
+        if (!stream) continue;
+        if (stream->has_room()) stream->queue(header(What::bye, 0), nullptr);
+        stream->send();
+    }
+}
+
+bool Ends::pending() const {
+    if (lost_) return false;
+    for (const auto& stream : streams_)
+        if (stream && !stream->is_empty()) return true;
+    for (const int number : open_) {
+        const Lane& lane = lanes_[static_cast<std::size_t>(number)];
+        const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
+        if (cell.turn.load(std::memory_order_acquire) == lane.taken + 1) return true;
+    }
+    return false;
+}
+
+bool Ends::owes() const {
+    return !lost_ && std::ranges::any_of(open_, [&](int number) {
+        const Lane& lane = lanes_[static_cast<std::size_t>(number)];
+        return lane.in.fifo->released.load(std::memory_order_acquire) != lane.told;
+    });
+}
+
+std::byte* Ends::begin(const Header& h, const char*& why) {
+    Lane& lane = open(h.lane);
+    std::atomic<std::uint32_t>& released = lane.out.fifo->released;
+    const std::uint32_t before = released.load(std::memory_order_relaxed);
+    if (h.what == What::message || h.what == What::credit) {
+        if (h.credit - before > lane.taken - before) {
+            why = "it has finished with more messages than it was sent";
+            return nullptr;
+        }
+        released.store(h.credit, std::memory_order_release);
+    }
+    if (h.what == What::board) return reinterpret_cast<std::byte*>(&board_in_);
+    if (h.what != What::message) return nothing_;
+    if (!lane.arrivals->ready(h.in_slot == 1)) {
+        why = "it has sent more messages than there is room for";
+        return nullptr;
+    }
+    return h.in_slot == 1 ? lane.arrivals->slot() : lane.arrivals->cell().payload;
+}
+
+void Ends::finish(const Header& h) {
+    Lane& lane = lanes_[h.lane];
+    switch (h.what) {
+        case What::message:
+            if (h.in_slot == 1) lane.arrivals->cell().set_row(h.row);
+            lane.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
+            lane.arrivals->commit(h.in_slot == 1 ? Kind::slot : Kind::inlined, h.bytes, h.signature);
+            if (h.lane != pair_lane) note_call(h.call);
+            return;
+        case What::board:
+            return read_board();
+        case What::bye:
+            bye_ = true;
+            page().leaving.store(1, std::memory_order_release);
+            return;
+        case What::credit:
+            return;
+    }
+}
+
+/// What the page of a peer whose memory can't be seen says.
+void Ends::note_call(const Call& call) {
+    page().board[call.sequence % board_entries].set(call);
+    page().sequence.store(std::uint64_t{call.sequence} + 1, std::memory_order_release);
+}
+
+void Ends::read_board() {
+    for (int i = 0; i < board_entries; ++i) page().board[i].set(board_in_.calls[i]);
+    page().sequence.store(board_in_.sequence, std::memory_order_release);
+}
+
+}  // namespace tutti::tcp

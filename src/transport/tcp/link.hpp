@@ -1,0 +1,89 @@
+// A link over data sockets. What this rank writes lies in its own arena, as everywhere; what the peer writes arrives in
+// an arena of the link's own, which looks to the reader as the peer's would. The engine carries messages from one to
+// the other, and credits back:
+//
+//     writer's arena  --- message --->  reader's inbox
+//        released     <--- credit ----     released
+//
+// A cell of the writer is free again when the reader's is, so there is always room for what arrives. Credits travel
+// with messages of the same lane; alone only when many are due, or when nothing else happens.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/tcp/stream.hpp"
+#include "transport/transport.hpp"
+
+namespace tutti::tcp {
+
+/// What both ends of a link look at; the engine's, under its lock.
+class Ends : public Recipient {
+  public:
+    Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer);
+
+    Wire outlet(int lane);
+    Wire inlet(int lane);
+    RankPage& page() { return inbox_->page(); }
+    Rank peer() const { return peer_; }
+
+    /// Stripe `number` of `count`.
+    void attach(int number, int count, std::unique_ptr<Stream> stream);
+    bool wants(int number, int count) const;
+
+    /// Carries what can be carried without waiting. True if anything moved.
+    bool move();
+    void heard(int number, std::uint32_t events);
+    /// All credits that are due go out with the next move().
+    void settle();
+    /// And what this rank calls.
+    void tell_board(const RankPage& mine);
+    void say_bye();
+
+    bool pending() const;  // something was not handed to the kernel yet
+    bool owes() const;     // credits are due
+    bool is_lost() const { return lost_.has_value(); }
+    Deadline lost_at() const { return *lost_; }
+    std::string what_is_lost() const;
+    void lose(const std::string& why);
+    std::string describe() const;  // for error texts
+
+  private:
+    struct Lane {
+        Wire out{}, in{};
+        std::optional<Sender> arrivals;  // writes to `in`
+        std::uint32_t taken = 0;         // of `out`, to be sent
+        std::uint32_t told = 0;          // credits that the peer has
+        bool settle = false;
+    };
+    std::byte* begin(const Header& header, const char*& why) override;
+    void finish(const Header& header) override;
+    Lane& open(int lane);
+    Stream* stream_of(int lane) const;
+    bool send_lane(int number, Lane& lane);
+    Header header(What what, int lane) const;
+    void note_call(const Call& call);
+    void read_board();
+
+    const std::shared_ptr<Arena> mine_, inbox_;
+    Bell& bell_;  // of this rank
+    const Rank self_, peer_;
+    const std::string peer_name_;
+    std::array<Lane, lanes_per_link> lanes_;
+    std::vector<int> open_;  // lanes in use
+    std::vector<std::unique_ptr<Stream>> streams_;
+    std::string addresses_;
+    std::optional<Deadline> lost_;
+    std::string why_;
+    bool bye_ = false;  // the peer has gone in peace
+    std::byte nothing_[1];
+    Board board_{}, board_in_{};
+    bool board_due_ = false;
+    std::uint64_t board_told_ = 0;
+};
+
+}  // namespace tutti::tcp

@@ -1,0 +1,131 @@
+#include "transport/tcp/reception.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "transport/tcp/engine.hpp"
+
+namespace tutti::tcp {
+namespace {
+
+using namespace bootstrap;
+
+constexpr int attempts = 3;
+constexpr std::chrono::milliseconds pause{200};
+
+/// Which listener of the job this is about: see Handshake. Members and directories use numbers below.
+std::uint64_t tag_of(Rank rank) {
+    return std::uint64_t{1} << 33 | static_cast<std::uint64_t>(rank);
+}
+
+}  // namespace
+
+Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret)
+    : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret) {}
+
+void Reception::listen(Fd fd, const Address& address) {
+    listener_ = Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_));
+}
+
+void Reception::dial(Rank peer, const Address& door) {
+    if (closed_) return;
+    wanted_.insert(peer);
+    const auto count = static_cast<std::uint8_t>(config().sockets);
+    for (std::uint8_t number = 0; number < count; ++number)
+        dial({nullptr, peer, door, {self_, number, count, Cipher::available(), config().encrypt}, 1});
+}
+
+void Reception::dial(Call call) {
+    if (closed_ || !wanted_.contains(call.peer)) return;
+    call.connection = Connection::dial(service_, *this, call.door, secret_, tag_of(call.peer));
+    if (!call.connection) return lost(std::move(call), {errno, false, std::strerror(errno)});
+    Connection* const key = call.connection.get();
+    calls_.emplace(key, std::move(call));
+}
+
+void Reception::opened(Connection& connection) {
+    const auto call = calls_.find(&connection);
+    if (call == calls_.end()) {
+        guests_.emplace(&connection, connection.shared_from_this());  // it has to say who it is
+        return;
+    }
+    connection.recognise();
+    connection.send(call->second.stripe);
+}
+
+void Reception::received(Connection& connection, Message& message, Fd) {
+    const auto keep = connection.shared_from_this();
+    if (const auto* stripe = std::get_if<Stripe>(&message); stripe != nullptr && guests_.erase(&connection) > 0)
+        return on_stripe(connection, *stripe);
+    if (const auto* accepted = std::get_if<Accepted>(&message); accepted != nullptr && calls_.contains(&connection))
+        return on_accepted(connection, *accepted);
+    connection.close();
+    closed(connection, {0, false, "it sent a frame that does not belong here"});
+}
+
+void Reception::on_stripe(Connection& connection, const Stripe& stripe) {
+    const auto engine = engine_.lock();
+    if (!engine || stripe.rank >= ranks_ || stripe.rank == self_) return connection.close();
+    const bool encrypts = stripe.encrypt || config().encrypt;
+    const Cipher::Kind cipher = encrypts ? Cipher::choose(stripe.ciphers, Cipher::available()) : Cipher::none;
+    connection.recognise();
+    connection.send(Accepted{cipher});
+    engine->arrived(stripe.rank, stripe, connection.detach(), cipher);
+}
+
+void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
+    const Call call = std::move(calls_.extract(&connection).mapped());
+    const auto engine = engine_.lock();
+    const auto cipher = static_cast<Cipher::Kind>(accepted.cipher);
+    const bool known = cipher == Cipher::none || (cipher == Cipher::xchacha || cipher == Cipher::aes);
+    if (!known || (accepted.cipher & ~Cipher::available()) != 0 || (config().encrypt && cipher == Cipher::none)) {
+        connection.close();
+        return lost(call, {0, false, "it wants a cipher that this rank does not have"});
+    }
+    if (engine) engine->arrived(call.peer, call.stripe, connection.detach(), cipher);
+}
+
+void Reception::closed(Connection& connection, const Loss& loss) {
+    guests_.erase(&connection);
+    const auto found = calls_.find(&connection);
+    if (found == calls_.end()) return;
+    const auto keep = connection.shared_from_this();
+    lost(std::move(calls_.extract(found).mapped()), loss);
+}
+
+void Reception::lost(Call call, const Loss& loss) {
+    if (closed_ || !wanted_.contains(call.peer)) return;
+    call.connection.reset();
+    if (call.attempt < attempts && !loss.wrong_secret) {
+        ++call.attempt;
+        service_.after(pause, [weak = weak_from_this(), call] {
+            if (const auto self = weak.lock()) self->dial(call);
+        });
+        return;
+    }
+    if (const auto engine = engine_.lock())
+        engine->unreachable(call.peer, "no connection to " + call.door.text() + ": " + loss.text);
+}
+
+void Reception::forget(Rank peer) {
+    wanted_.erase(peer);
+    std::erase_if(calls_, [&](auto& entry) {
+        if (entry.second.peer != peer) return false;
+        entry.second.connection->close();
+        return true;
+    });
+}
+
+void Reception::close() {
+    closed_ = true;
+    if (listener_) listener_->close();
+    listener_.reset();
+    for (auto& [key, call] : calls_) call.connection->close();
+    for (auto& [key, guest] : guests_) guest->close();
+    calls_.clear();
+    guests_.clear();
+}
+
+}  // namespace tutti::tcp

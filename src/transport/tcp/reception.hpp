@@ -1,0 +1,56 @@
+// Where data connections are made and let in: the handshake, who it is, which stripe, which cipher. Lives on the
+// service thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "bootstrap/connection.hpp"
+#include "transport/tcp/cipher.hpp"
+
+namespace tutti::tcp {
+
+class Engine;
+
+class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
+  public:
+    Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, int ranks,
+              const bootstrap::Secret& secret);
+
+    void listen(Fd fd, const bootstrap::Address& address);
+    /// Makes all connections with peer; the engine hears of each one, or that it can't be reached.
+    void dial(Rank peer, const bootstrap::Address& door);
+    /// The link is gone before its connections stood.
+    void forget(Rank peer);
+    void close();
+
+  private:
+    struct Call {
+        std::shared_ptr<bootstrap::Connection> connection;
+        Rank peer;
+        bootstrap::Address door;
+        bootstrap::Stripe stripe;
+        int attempt;
+    };
+    void dial(Call call);
+    void opened(bootstrap::Connection& connection) override;
+    void received(bootstrap::Connection& connection, bootstrap::Message& message, Fd descriptor) override;
+    void closed(bootstrap::Connection& connection, const bootstrap::Loss& loss) override;
+    void on_stripe(bootstrap::Connection& connection, const bootstrap::Stripe& stripe);
+    void on_accepted(bootstrap::Connection& connection, const bootstrap::Accepted& accepted);
+    void lost(Call call, const bootstrap::Loss& loss);
+
+    const std::weak_ptr<Engine> engine_;
+    bootstrap::Service& service_;
+    const Rank self_;
+    const int ranks_;
+    const bootstrap::Secret secret_;
+    std::shared_ptr<bootstrap::Listener> listener_;
+    std::map<bootstrap::Connection*, Call> calls_;
+    std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> guests_;
+    std::set<Rank> wanted_;  // peers that are being dialled
+    bool closed_ = false;
+};
+
+}  // namespace tutti::tcp

@@ -1,0 +1,89 @@
+// One data socket that has passed its handshake: frames to be sent, in order, and the frame that is arriving. Bodies go
+// from and to the memory of FIFOs without a copy in between, or through the cipher. Used under the engine's lock.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/connection.hpp"
+#include "transport/tcp/cipher.hpp"
+#include "transport/tcp/header.hpp"
+
+namespace tutti::tcp {
+
+/// Whom the frames are for.
+class Recipient {
+  public:
+    virtual ~Recipient() = default;
+    /// A header that fits. Where its body goes; nullptr if the frame can't be right, `why` then says so.
+    virtual std::byte* begin(const Header& header, const char*& why) = 0;
+    /// Its body is there.
+    virtual void finish(const Header& header) = 0;
+};
+
+class Stream {
+  public:
+    /// patience: how long a peer may stay silent that has something to acknowledge. It is probed when nothing has to
+    /// be.
+    Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds patience);
+
+    int fd() const { return fd_.get(); }
+
+    /// Whether another frame can be queued.
+    bool has_room() const { return count_ < (sealing_ ? sealed_frames : plain_frames); }
+    /// body: header.bytes bytes that stay as they are until the peer has acknowledged the frame, or that copied says
+    /// may go at once.
+    void queue(const Header& header, const std::byte* body, bool copied = false);
+    bool is_empty() const { return count_ == 0; }
+
+    /// What epoll has said.
+    void heard(std::uint32_t events);
+
+    /// Sends and receives what is possible without waiting. True if anything moved. Sets trouble().
+    bool send();
+    bool receive(Recipient& to);
+
+    /// Why it can't go on; empty while it can.
+    const std::string& trouble() const { return trouble_; }
+    /// "10.0.0.1:4242 to 10.0.0.2:29500"
+    const std::string& addresses() const { return addresses_; }
+
+  private:
+    struct Frame {
+        std::array<std::byte, sizeof(Header) + Cipher::extra> head;
+        std::size_t head_bytes = 0;
+        const std::byte* body = nullptr;
+        std::size_t body_bytes = 0;
+        std::vector<std::byte> own;  // the body, sealed or copied
+    };
+    static constexpr unsigned plain_frames = 32, sealed_frames = 4;
+    static constexpr std::size_t bytes_per_call = 1 << 20;  // so that no socket starves the others
+
+    void sent(std::size_t bytes);
+    bool digest(Recipient& to);
+    bool read_header(Recipient& to);
+    void make_room();
+    bool lose(std::string why);
+
+    Fd fd_;
+    std::string addresses_, trouble_;
+    std::string refused_;  // why nothing more can be sent
+    std::unique_ptr<Cipher> sealing_, opening_;
+    bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the peer's end has come, or will soon
+
+    std::vector<Frame> frames_;  // a ring
+    unsigned first_ = 0, count_ = 0;
+    std::size_t sent_ = 0;  // bytes of the first one
+
+    std::vector<std::byte> in_;  // [begin_, end_) has arrived and was not looked at
+    std::size_t begin_ = 0, end_ = 0;
+    bool unread_ = false;  // it came with the handshake
+    Header header_{};
+    bool in_body_ = false;
+    std::byte* place_ = nullptr;  // of the body
+    std::size_t have_ = 0;        // bytes of it
+};
+
+}  // namespace tutti::tcp

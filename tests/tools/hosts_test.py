@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Ranks on several hosts, which are network namespaces here (tools/netns-run): shared memory inside, TCP between; links
+that are cut, secrets that differ, ports that are taken, interfaces and names that do not exist."""
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+NETNS_RUN, PERF = sys.argv.pop(1), sys.argv.pop(1)
+SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
+
+
+def run(*arguments, command=None, timeout=60, **environment):
+    command = command or [PERF, *SMALL]
+    done = subprocess.run([sys.executable, NETNS_RUN, *arguments, "--", *command], capture_output=True, text=True,
+                          timeout=timeout, env=dict(os.environ, **environment))
+    done.both = done.stdout + done.stderr
+    return done
+
+
+def shell(script):
+    return ["sh", "-c", script]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Together(unittest.TestCase):
+    def right(self, done):
+        self.assertEqual(done.returncode, 0, done.both)
+        rows = [line.split() for line in done.stdout.splitlines() if re.match(r" +\d+ ", line)]
+        self.assertGreater(len(rows), 2, done.both)
+        self.assertIn("Out of bounds values : 0 OK", done.stdout)
+
+    def test_shared_memory_inside_and_tcp_between(self):
+        done = run("--hosts", "2", "--ranks", "2", TUTTI_DEBUG="INFO", TUTTI_ALGO="direct")
+        self.right(done)
+        self.assertRegex(done.both, "rank 0 reaches rank 1 by shm")
+        self.assertRegex(done.both, "rank 0 reaches rank 2 by tcp")
+        self.assertRegex(done.both, r"connection 1 of 2 with rank 2: 10\.77\.0\.1:\d+ to 10\.77\.0\.2:\d+")
+
+    def test_hierarchy_follows_the_hosts(self):
+        done = run("--hosts", "2", "--ranks", "2", TUTTI_DEBUG="INFO", TUTTI_ALGO="hierarchy", TUTTI_VERIFY="1")
+        self.right(done)
+        self.assertNotRegex(done.both, "rank 0 reaches rank 3")  # which is another place of another host
+
+    def test_hierarchy_follows_the_hosts_however_ranks_are_dealt(self):
+        done = run("--hosts", "2", "--ranks", "2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_ALGO="hierarchy",
+                   TUTTI_VERIFY="1")
+        self.right(done)
+        self.assertRegex(done.both, "rank 0 reaches rank 2 by shm")
+        self.assertRegex(done.both, "rank 0 reaches rank 1 by tcp")
+        self.assertNotRegex(done.both, "rank 0 reaches rank 3")
+
+    def test_encrypted_if_one_says_so(self):
+        self.right(run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT=1; exec {PERF} {" ".join(SMALL)}')))
+
+    def test_ipv6(self):
+        done = run("--ipv6", TUTTI_DEBUG="INFO", TUTTI_SOCKETS="1")
+        self.right(done)
+        self.assertRegex(done.both, r"connection 1 of 1 with rank 1: \[fd77::1\]:\d+ to \[fd77::2\]:\d+")
+
+    def test_narrow_link(self):
+        self.right(run("--rate", "200mbit"))
+
+    def test_hosts_by_their_ids(self):
+        done = run("--hosts", "1", "--ranks", "2", TUTTI_DEBUG="INFO", command=shell(
+            f'unset LOCAL_WORLD_SIZE; TUTTI_HOSTID=h$RANK exec {PERF} {" ".join(SMALL)}'))
+        self.right(done)
+        self.assertRegex(done.both, "rank 0 reaches rank 1 by tcp")
+
+
+class Apart(unittest.TestCase):
+    def refused(self, done, *texts):
+        self.assertNotEqual(done.returncode, 0, done.both)
+        for text in texts:
+            self.assertRegex(done.both, text)
+
+    def test_a_host_is_cut_off(self):
+        start = time.monotonic()
+        done = run("--ranks", "2", "--cut", "1@1.5", command=[PERF, "-b", "1M", "-e", "1M", "-n", "100000", "-T", "4"])
+        self.refused(done, r"rank [01].* rank [23] \(pid \d+ on host host1\)")
+        self.assertLess(time.monotonic() - start, 40)
+
+    def test_wrong_secret(self):
+        done = run(command=shell(f"[ $RANK = 1 ] && export TUTTI_SECRET={'0' * 64}; exec {PERF} {' '.join(SMALL)}"),
+                   TUTTI_INIT_TIMEOUT_MS="4000")
+        self.refused(done, "another secret")
+
+    def test_port_is_taken(self):
+        taken = ("import os, socket, sys; s = socket.create_server((os.environ['MASTER_ADDR'], 29500)); "
+                 "s.set_inheritable(True); os.execv(sys.argv[1], sys.argv[1:])")
+        done = run(command=shell(f'[ $RANK = 0 ] && exec python3 -c "{taken}" {PERF}; exec {PERF}'),
+                   TUTTI_INIT_TIMEOUT_MS="4000")
+        self.refused(done, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken by another program")
+
+    def test_interface_that_is_not_there(self):
+        done = run(TUTTI_SOCKET_IFNAME="ib7", TUTTI_INIT_TIMEOUT_MS="4000")
+        self.refused(done, "TUTTI_SOCKET_IFNAME is 'ib7', but the interfaces of this host that are up are lo, eth0")
+
+    def test_name_that_does_not_resolve(self):
+        done = run("--env", "MASTER_ADDR=nobody.invalid")
+        self.refused(done, "MASTER_ADDR is 'nobody.invalid', which has no address")
+
+
+class Runner(unittest.TestCase):
+    def test_codes_and_surroundings(self):
+        self.assertEqual(run(command=shell("exit $((RANK * 3))")).returncode, 3)
+        done = run("--ranks", "2", command=shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $(hostname)"))
+        self.assertEqual(sorted(done.stdout.split("\n"))[1:],
+                         ["0 0 4 host0", "1 1 4 host0", "2 0 4 host1", "3 1 4 host1"])
+
+    def test_nothing_is_left_after_a_kill(self):
+        runner = subprocess.Popen([sys.executable, NETNS_RUN, "--", "sh", "-c", "echo $$; exec sleep 100"],
+                                  stdout=subprocess.PIPE, text=True)
+        pids = [int(runner.stdout.readline()) for _ in range(2)]
+        runner.kill()
+        runner.wait()
+        end = time.monotonic() + 10
+        while any(alive(pid) for pid in pids) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        runner.stdout.close()
+
+
+if __name__ == "__main__":
+    probe = subprocess.run([sys.executable, NETNS_RUN, "--probe"], capture_output=True, text=True)
+    if probe.returncode == 77:
+        print(f"skipped: {probe.stderr.strip()}")
+        sys.exit(0)
+    unittest.main()

@@ -1,0 +1,236 @@
+// What is the tcp transport's own: ciphers, frames that lie, connections that break, strangers at the door.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+#include "links.hpp"
+#include "transport/tcp/engine.hpp"
+
+using namespace tutti;
+using namespace tutti::tcp;
+using harness::LinkedPair;
+
+namespace {
+
+using bootstrap::Bytes;
+using bootstrap::Detached;
+using bootstrap::Secret;
+using bootstrap::View;
+
+/// A peer that notes what it is given, and can refuse.
+class Notes : public Recipient {
+  public:
+    std::byte* begin(const Header&, const char*& why) override {
+        why = "refused";
+        return refuses ? nullptr : place.data();
+    }
+    void finish(const Header& header) override { seen.push_back(header); }
+    std::vector<std::byte> place = std::vector<std::byte>(slot_bytes);
+    std::vector<Header> seen;
+    bool refuses = false;
+};
+
+struct Pair {
+    Fd end[2];
+    Pair() {
+        int fds[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0) fail_errno("socketpair");
+        end[0] = Fd(fds[0]);
+        end[1] = Fd(fds[1]);
+    }
+};
+
+Header message(std::size_t bytes, std::uint32_t signature) {
+    Header h{};
+    h.what = What::message;
+    h.in_slot = bytes > inline_bytes;
+    h.bytes = static_cast<std::uint32_t>(bytes);
+    h.signature = signature;
+    return h;
+}
+
+const std::chrono::milliseconds patience{5000};
+
+}  // namespace
+
+TEST_CASE("only headers that some rank could have sent fit") {
+    REQUIRE(message(0, 1).fits());
+    REQUIRE(message(slot_bytes, 1).fits());
+    REQUIRE_FALSE(message(slot_bytes + 1, 1).fits());
+    Header h = message(inline_bytes + 1, 1);
+    h.in_slot = 0;
+    REQUIRE_FALSE(h.fits());
+    for (const auto& [at, value] : {std::pair{0, 4}, {0, 255}, {1, lanes_per_link}, {1, 255}, {2, 2}, {3, 1}}) {
+        CAPTURE(at, value);
+        h = message(8, 1);
+        reinterpret_cast<unsigned char*>(&h)[at] = static_cast<unsigned char>(value);
+        REQUIRE_FALSE(h.fits());
+    }
+    h = message(8, 1);
+    h.what = What::credit;
+    REQUIRE_FALSE(h.fits());
+}
+
+TEST_CASE("a cipher opens what its twin has sealed, in order and untouched only") {
+    for (const Cipher::Kind kind : {Cipher::xchacha, Cipher::aes}) {
+        if ((Cipher::available() & kind) == 0) continue;
+        const Secret key = Secret::random();
+        Cipher sealing(kind, key), opening(kind, key), late(kind, key);
+        for (const std::size_t size : {0, 1, 48, 100000}) {
+            Bytes plain(size, std::byte{5}), sealed(size + Cipher::extra), out(size);
+            sealing.seal(plain, sealed.data());
+            REQUIRE(opening.open(sealed, out.data()));
+            REQUIRE(out == plain);
+            sealed.back() ^= std::byte{1};
+            Cipher same_number = Cipher(kind, key);
+            REQUIRE_FALSE(same_number.open(sealed, out.data()));
+        }
+        Bytes first(Cipher::extra + 8), second(first), out(8);
+        Cipher other(kind, key);
+        other.seal(Bytes(8), first.data());
+        other.seal(Bytes(8), second.data());
+        REQUIRE(first != second);
+        REQUIRE_FALSE(late.open(second, out.data()));
+    }
+    REQUIRE(Cipher::choose(Cipher::xchacha, Cipher::xchacha | Cipher::aes) == Cipher::xchacha);
+    REQUIRE(Cipher::choose(Cipher::xchacha | Cipher::aes, Cipher::xchacha | Cipher::aes) == Cipher::aes);
+}
+
+TEST_CASE("frames cross a stream whole, plain and sealed, however the socket cuts them") {
+    for (const Cipher::Kind kind : {Cipher::none, Cipher::xchacha, Cipher::aes}) {
+        if (kind != Cipher::none && (Cipher::available() & kind) == 0) continue;
+        CAPTURE(static_cast<int>(kind));
+        Pair sockets;
+        const Secret key = Secret::random(), back = Secret::random();
+        Stream from({std::move(sockets.end[0]), {}, key, back}, kind, patience);
+        Stream to({std::move(sockets.end[1]), {}, back, key}, kind, patience);
+        Notes notes;
+        std::vector<std::byte> body(slot_bytes);
+        for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<std::byte>(i * 31 + i / 251);
+        std::uint32_t sent = 0;
+        for (const std::size_t size : {0ul, 48ul, 49ul, 16384ul, 100001ul, slot_bytes, 8ul, slot_bytes}) {
+            from.queue(message(size, ++sent), body.data());
+            for (int looks = 0; looks < 1000 && notes.seen.size() < sent; ++looks) {
+                from.heard(4 /* EPOLLOUT */);
+                to.heard(1 /* EPOLLIN */);
+                from.send();
+                to.receive(notes);
+            }
+            REQUIRE(to.trouble().empty());
+            REQUIRE(notes.seen.size() == sent);
+            REQUIRE(notes.seen.back().signature == sent);
+            REQUIRE(std::memcmp(notes.place.data(), body.data(), size) == 0);
+        }
+    }
+}
+
+TEST_CASE("noise, refused frames and an end of the line are trouble, and nothing else") {
+    std::mt19937 random(7);
+    for (const Cipher::Kind kind : {Cipher::none, Cipher::xchacha}) {
+        for (int round = 0; round < 50; ++round) {
+            Pair sockets;
+            Stream to({std::move(sockets.end[1]), {}, Secret::random(), Secret::random()}, kind, patience);
+            Notes notes;
+            Bytes noise(4096);
+            for (auto& b : noise) b = static_cast<std::byte>(random());
+            if (round % 2 == 0) noise[0] = noise[1] = noise[2] = noise[3] = std::byte{0};
+            REQUIRE(::write(sockets.end[0].get(), noise.data(), noise.size()) == 4096);
+            sockets.end[0].reset();
+            for (int looks = 0; looks < 100 && to.trouble().empty(); ++looks) {
+                to.heard(1);
+                to.receive(notes);
+            }
+            REQUIRE_FALSE(to.trouble().empty());
+        }
+    }
+    Pair sockets;
+    Stream from({std::move(sockets.end[0]), {}, {}, {}}, Cipher::none, patience);
+    Stream to({std::move(sockets.end[1]), {}, {}, {}}, Cipher::none, patience);
+    Notes notes;
+    notes.refuses = true;
+    from.queue(message(0, 1), nullptr);
+    from.send();
+    to.receive(notes);
+    REQUIRE(to.trouble() == "refused");
+}
+
+TEST_CASE("what a peer claims to have finished with is checked, and room is never assumed") {
+    LinkedPair pair = harness::join(tcp_transport());
+    Ends ends(*pair.at[0].session, pair.arenas[0], 1);
+    Recipient& to = ends;
+    const char* why = "";
+    Header h{};
+    h.what = What::credit;
+    h.credit = 1;
+    REQUIRE(to.begin(h, why) == nullptr);
+    REQUIRE(std::string(why).find("finished with more") != std::string::npos);
+    for (std::uint32_t m = 0; m < slot_depth; ++m) {
+        const Header full = message(1000, m);
+        REQUIRE(to.begin(full, why) != nullptr);
+        to.finish(full);
+    }
+    REQUIRE(to.begin(message(1000, 9), why) == nullptr);
+    REQUIRE(std::string(why).find("room") != std::string::npos);
+}
+
+TEST_CASE("a peer that goes without a word is an error that names it and both addresses; one that says so is not") {
+    const bool orderly = GENERATE(true, false);
+    LinkedPair pair = harness::join(tcp_transport(), {}, false);
+    auto& engine = dynamic_cast<tcp::Engine&>(*pair.at[0].engine);
+    const auto connected = [&](Rank r) { return pair.link[r]->describe().find("127.0.0.1") != std::string::npos; };
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    while ((!connected(0) || !connected(1)) && Clock::now() < limit) std::this_thread::yield();
+    REQUIRE(connected(0));
+    REQUIRE(pair.link[0]->describe().find("rank 1, by TCP, 127.0.0.1:") == 0);
+    if (orderly) {
+        pair.link[1].reset();
+        const Deadline end = Clock::now() + std::chrono::milliseconds(500);
+        while (Clock::now() < end) REQUIRE_NOTHROW(engine.poll());
+        REQUIRE(pair.link[0]->page()->leaving == 1);
+        return;
+    }
+    dynamic_cast<tcp::Engine&>(*pair.at[1].engine).unreachable(0, "a test has cut it");
+    std::string what;
+    while (what.empty() && Clock::now() < limit) {
+        try {
+            engine.poll();
+        } catch (const Error& error) {
+            REQUIRE(error.code() == tuttiRemoteError);
+            what = error.what();
+        }
+    }
+    CAPTURE(what);
+    REQUIRE(what.find("rank 0 lost its connection with rank 1 (127.0.0.1:") == 0);
+    REQUIRE(what.find(" to 127.0.0.1:") != std::string::npos);
+}
+
+TEST_CASE("a door that nobody opens is named, and the interface that was tried") {
+    Neighbourhood n;
+    n.session = std::make_shared<harness::MapSession>(0, std::make_shared<harness::MapSession::Offers>());
+    n.arena = Arena::make(2, false);
+    n.engine = open_engine(bootstrap::Address::loopback());
+    bootstrap::Address closed = bootstrap::Address::loopback();
+    closed.port = 1;
+    for (const bootstrap::Address& door : {n.engine->address(), closed})
+        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, door});
+    n.engine->start(n, std::chrono::seconds(5));
+    const auto link = tcp_transport().connect(n, 1, Clock::now() + std::chrono::seconds(5));
+    std::string what;
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); what.empty() && Clock::now() < limit;) {
+        try {
+            n.engine->poll();
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        } catch (const Error& error) {
+            what = error.what();
+        }
+    }
+    CAPTURE(what);
+    REQUIRE(what.find("rank 0 can't connect to rank 1: no connection to 127.0.0.1:1: ") == 0);
+    REQUIRE(what.find("(from lo, 127.0.0.1:") != std::string::npos);
+    REQUIRE(what.find("TUTTI_SOCKET_IFNAME") != std::string::npos);
+}
