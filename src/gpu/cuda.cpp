@@ -83,8 +83,7 @@ class Cuda : public Gpus {
         DeviceInfo info;
         info.name = properties.name;
         std::memcpy(info.uuid.data(), properties.uuid.bytes, info.uuid.size());
-        info.address =
-            text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+        info.address = text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
         info.memory = properties.totalGlobalMem;
         info.multiprocessors = properties.multiProcessorCount;
         // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
