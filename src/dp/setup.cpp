@@ -39,7 +39,7 @@ Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t c
         if (options_.broadcast && !on_gpu_) broadcast(0);
     } catch (...) {
         worker_.reset();
-        if (own_comm_) tuttiCommAbort(comm_);
+        if (own_comm_) tuttiCommDestroy(comm_);  // not abort: others may still read what they shall be told
         throw;
     }
 }

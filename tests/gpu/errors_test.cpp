@@ -24,7 +24,7 @@ tuttiConfig_t with_timeout(int ms) {
     return config;
 }
 
-std::string last_error(tuttiComm_t comm = nullptr) {
+std::string text_of_error(tuttiComm_t comm = nullptr) {
     return tuttiGetLastError(comm);
 }
 
@@ -40,14 +40,14 @@ TEST_CASE("GPUs: buffers that the rank's GPU can't use are refused") {
         return tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0));
     };
     CHECK(all_reduce(host, mine, 100) == tuttiInvalidArgument);
-    CHECK(last_error().find("host memory") != std::string::npos);
+    CHECK(text_of_error().find("host memory") != std::string::npos);
     CHECK(all_reduce(mine, other, 100) == tuttiInvalidArgument);
-    CHECK(last_error().find("is on GPU 1, the communicator on GPU 0") != std::string::npos);
+    CHECK(text_of_error().find("is on GPU 1, the communicator on GPU 0") != std::string::npos);
     CHECK(all_reduce(mine, mine, 2000) == tuttiInvalidArgument);
-    CHECK(last_error().find("its allocation ends") != std::string::npos);
+    CHECK(text_of_error().find("its allocation ends") != std::string::npos);
     CHECK(tuttiAllReduce(mine, mine, 100, tuttiFloat32, tuttiSum, world.comm(0), world.stream(1)) ==
           tuttiInvalidArgument);
-    CHECK(last_error().find("the stream is of GPU 1") != std::string::npos);
+    CHECK(text_of_error().find("the stream is of GPU 1") != std::string::npos);
     gpus.free(0, mine);
     gpus.free(1, other);
 }
@@ -57,7 +57,7 @@ TEST_CASE("GPUs: uneven collectives are refused, and say what to do") {
     const std::size_t counts[] = {1, 2}, displs[] = {0, 1};
     CHECK(tuttiAllGatherv(nullptr, 1, nullptr, counts, displs, tuttiFloat32, world.comm(0), world.stream(0)) ==
           tuttiInvalidUsage);
-    CHECK(last_error().find("tuttiAllGatherv: communicators on GPUs do not have uneven collectives yet") == 0);
+    CHECK(text_of_error().find("tuttiAllGatherv: communicators on GPUs do not have uneven collectives yet") == 0);
 }
 
 TEST_CASE("GPUs: there is no such device") {
@@ -66,7 +66,7 @@ TEST_CASE("GPUs: there is no such device") {
     tuttiComm_t comms[2];
     const int devices[] = {0, 7};
     CHECK(tuttiCommInitAll(comms, 2, devices) == tuttiInvalidArgument);
-    CHECK(last_error().find("there is no CUDA device 7; this machine has 1") != std::string::npos);
+    CHECK(text_of_error().find("there is no CUDA device 7; this machine has 1") != std::string::npos);
     gpu::use_gpus(nullptr);
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("GPUs: more ranks than a device has blocks for") {
     tuttiComm_t comms[3];
     const int devices[] = {0, 0, 0};
     CHECK(tuttiCommInitAll(comms, 3, devices) == tuttiInvalidUsage);
-    CHECK(last_error().find("3 ranks share the GPU of rank 0, which runs 2 blocks") != std::string::npos);
+    CHECK(text_of_error().find("3 ranks share the GPU of rank 0, which runs 2 blocks") != std::string::npos);
     gpu::use_gpus(nullptr);
 }
 
@@ -90,9 +90,9 @@ TEST_CASE("GPUs: ranks on a GPU and on a CPU do not mix") {
         if (rank == 1) config.device = 0;
         tuttiComm_t comm;
         harness::check(tuttiCommInitRankConfig(&comm, 2, id, rank, &config) == tuttiInvalidUsage, "it was allowed");
-        harness::check(last_error().find("rank 0 is on a CPU and rank 1 on a GPU") != std::string::npos ||
-                           last_error().find("rank 1 is on a GPU and rank 0 on a CPU") != std::string::npos,
-                       last_error());
+        harness::check(text_of_error().find("rank 0 is on a CPU and rank 1 on a GPU") != std::string::npos ||
+                           text_of_error().find("rank 1 is on a GPU and rank 0 on a CPU") != std::string::npos,
+                       text_of_error());
     });
     gpu::use_gpus(nullptr);
 }
@@ -104,7 +104,7 @@ TEST_CASE("GPUs: a rank whose peer never calls gets a time-out that names it") {
     auto* const data = world.gpus().allocate(0, count * 4);
     REQUIRE(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiSuccess);
     CHECK(await_error(world.comm(0)) == tuttiTimeout);
-    CHECK(last_error(world.comm(0)).find("rank 0 waited 0.2 s for a message from rank 1 in all_reduce(count ") !=
+    CHECK(text_of_error(world.comm(0)).find("rank 0 waited 0.2 s for a message from rank 1 in all_reduce(count ") !=
           std::string::npos);
     CHECK(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiTimeout);
     CHECK(await_error(world.comm(1)) == tuttiTimeout);  // all ranks hear of it
@@ -120,7 +120,7 @@ TEST_CASE("GPUs: ranks that call different things are told so") {
         const std::size_t count = rank == 0 ? 100'000 : 99'000;
         harness::require_success(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, comm, stream), "call");
         harness::check(await_error(comm) == tuttiInvalidUsage, "not noticed");
-        harness::check(last_error(comm).find("calls all_reduce(count ") != std::string::npos, last_error(comm));
+        harness::check(text_of_error(comm).find("calls all_reduce(count ") != std::string::npos, text_of_error(comm));
         world.gpus().synchronize_stream(stream);
         world.gpus().free(0, data);
     });
@@ -132,7 +132,7 @@ TEST_CASE("GPUs: abort ends kernels that wait, on all ranks") {
     REQUIRE(tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiSum, world.comm(0), world.stream(0)) == tuttiSuccess);
     CHECK(tuttiCommAbort(world.comm(2)) == tuttiSuccess);
     CHECK(await_error(world.comm(0)) == tuttiRemoteError);
-    CHECK(last_error(world.comm(0)).find("rank 2 aborted") != std::string::npos);
+    CHECK(text_of_error(world.comm(0)).find("rank 2 aborted") != std::string::npos);
     world.gpus().synchronize_stream(world.stream(0));  // returns: the kernel is gone
     world.gpus().free(0, data);
 }
