@@ -25,7 +25,7 @@ struct Options {
     std::string mode = "bucketed", label, text = TRAIN_TEXT, curve, trace, save, load;
     int steps = 300, batch = 96, parts = 4, staleness = 2;
     double rate = 0.003;
-    bool quiet = false;
+    bool quiet = false, elastic = false;
 };
 
 void must(tuttiResult_t result) {
@@ -95,8 +95,7 @@ class Trainer {
         if (deal < 1 || options.batch % deal != 0)
             throw std::runtime_error("a batch of " + std::to_string(options.batch) + " can't be dealt to " +
                                      std::to_string(deal) + " workers");
-        share_ = static_cast<std::size_t>(options.batch / deal);
-        for (int p = 0; p < parts_; ++p) samples_.emplace_back(text.samples(), deal, rank_ - (ranks_ - workers_) + p);
+        deal_samples(deal);
     }
     ~Trainer() { tuttiDpDestroy(dp_); }
     Trainer(const Trainer&) = delete;
@@ -114,6 +113,19 @@ class Trainer {
         return loss;
     }
 
+    /// Goes on with the survivors: how many steps are done. The samples are dealt anew; where the batch can't be, it is
+    /// a little smaller.
+    int move(tuttiComm_t comm) {
+        must(tuttiDpMove(dp_, comm));
+        must(tuttiCommUserRank(comm, &rank_));
+        must(tuttiCommCount(comm, &ranks_));
+        workers_ = ranks_;
+        deal_samples(workers_);
+        tuttiDpStatistics_t s;
+        must(tuttiDpGetStatistics(dp_, &s));
+        return static_cast<int>(s.steps);
+    }
+
     /// The loss on samples that are the same for everybody, a thousand of them.
     double evaluate() {
         must(tuttiDpWait(dp_));
@@ -127,6 +139,12 @@ class Trainer {
     int workers() const { return workers_; }
 
   private:
+    void deal_samples(int deal) {
+        share_ = static_cast<std::size_t>(options_.batch / deal);
+        samples_.clear();
+        for (int p = 0; p < parts_; ++p) samples_.emplace_back(text_.samples(), deal, rank_ - (ranks_ - workers_) + p);
+    }
+
     Owner owner(bool learns) {
         Owner o;
         o.values = [this](std::size_t w) {
@@ -199,7 +217,25 @@ void say_statistics(tuttiDp_t dp, const Options& o) {
     }
 }
 
-void train(const Options& o, tuttiComm_t comm) {
+/// After a step has failed: a communicator without the rank that died, in the place of comm. Throws if none did.
+void shrink(tuttiComm_t& comm) {
+    int dead = -1, rank = 0;
+    must(tuttiCommUserRank(comm, &rank));
+    for (int look = 0; look < 1000 && dead < 0; ++look) {  // the step's error may be ahead of the news
+        must(tuttiCommGetFailedRank(comm, &dead));
+        if (dead < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (dead < 0 || dead == rank) throw std::runtime_error(tuttiGetLastError(nullptr));
+    tuttiComm_t survivors = nullptr;
+    must(tuttiCommShrink(comm, &dead, 1, &survivors, nullptr, TUTTI_SHRINK_ABORT));
+    must(tuttiCommAbort(comm));
+    comm = survivors;
+    must(tuttiCommUserRank(comm, &rank));
+    if (rank == 0) std::fprintf(stderr, "\nrank %d is gone; the others go on\n", dead);
+}
+
+/// comm: replaced if --elastic goes on without a rank.
+void train(const Options& o, tuttiComm_t& comm) {
     using Clock = std::chrono::steady_clock;
     const Text text = Text::read(o.text);
     int rank = 0, ranks = 1;
@@ -210,7 +246,17 @@ void train(const Options& o, tuttiComm_t comm) {
     std::vector<double> losses;
     const Clock::time_point start = Clock::now();
     for (int step = 1; step <= o.steps; ++step) {
-        losses.push_back(trainer.step());
+        try {
+            losses.push_back(trainer.step());
+        } catch (const std::runtime_error&) {
+            if (!o.elastic) throw;
+            shrink(comm);
+            must(tuttiCommUserRank(comm, &rank));
+            must(tuttiCommCount(comm, &ranks));
+            step = trainer.move(comm);
+            losses.resize(static_cast<std::size_t>(step));
+            continue;
+        }
         const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
         if (rank == 0 && !trainer.serves_only()) say_progress(o, step, losses.back(), passed.count() / step);
     }
@@ -245,7 +291,7 @@ void train_data_parallel(Options o) {
     for (int d = 0; d < o.parts; ++d)
         devices.emplace_back([&, d] {
             try {
-                const tuttiComm_t comm = joined(&id, o.parts, d);
+                tuttiComm_t comm = joined(&id, o.parts, d);
                 Options mine = o;
                 mine.label = "dataparallel";
                 mine.mode = "ps";  // a server that is a worker, too: reduce to it, update, broadcast
@@ -280,6 +326,7 @@ int main(int count, char** words) {
     app.add_option("--trace", o.trace, "write rank 0's time line, for ui.perfetto.dev");
     app.add_option("--save", o.save, "write a checkpoint at the end");
     app.add_option("--load", o.load, "begin with a checkpoint");
+    app.add_flag("--elastic", o.elastic, "naive, bucketed: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
     o.label = o.mode;
@@ -296,7 +343,7 @@ int main(int count, char** words) {
         else if (team != nullptr)
             train(o, team);
         if (team != nullptr) must(tuttiCommDestroy(team));
-        must(tuttiCommDestroy(comm));
+        must(o.elastic ? tuttiCommAbort(comm) : tuttiCommDestroy(comm));  // where a rank has died it has failed
     } catch (const std::exception& error) {
         std::fprintf(stderr, "train_chars: %s\n", error.what());
         return 1;

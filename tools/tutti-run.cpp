@@ -73,7 +73,8 @@ class Job {
         for (Rank& rank : ranks_)
             for (Output& output : rank.outputs) output.finish();
         guard_.stop();
-        return failure_ ? failure_->code : 0;
+        if (failure_) return failure_->code;
+        return borne_ && !succeeded_ ? borne_->code : 0;
     }
 
   private:
@@ -224,6 +225,7 @@ class Job {
                 rank->running = false;
                 guard_.note(-info.si_pid);
                 if (info.si_status != 0) failed.push_back({static_cast<int>(rank - ranks_.begin()), info});
+                succeeded_ |= info.si_status == 0;
             }
             waitpid(info.si_pid, nullptr, 0);
             info.si_pid = 0;
@@ -237,11 +239,18 @@ class Job {
     void rank_failed(int r, const siginfo_t& how) {
         if (failure_) return;
         const std::string who = "rank " + std::to_string(r) + " (pid " + std::to_string(how.si_pid) + ") ";
+        Failure failure;
         if (how.si_code == CLD_EXITED)
-            fail({how.si_status, who + "exited with code " + std::to_string(how.si_status)});
+            failure = {how.si_status, who + "exited with code " + std::to_string(how.si_status)};
         else
-            fail({128 + how.si_status, who + "was killed by signal " + std::to_string(how.si_status) + " (" +
-                                           strsignal(how.si_status) + ")"});
+            failure = {128 + how.si_status, who + "was killed by signal " + std::to_string(how.si_status) + " (" +
+                                                strsignal(how.si_status) + ")"};
+        if (options_.keep_going && !asked_to_end_) {
+            say("%s", failure.text.c_str());
+            if (!borne_) borne_ = std::move(failure);
+            return;
+        }
+        fail(std::move(failure));
         stop_at_ = Clock::now() + grace;
     }
 
@@ -284,8 +293,10 @@ class Job {
     int signals_ = -1;
     bool asked_to_end_ = false;
     std::optional<Failure> failure_;
-    Deadline stop_at_;  // SIGTERM for all then
-    Deadline kill_at_;  // and SIGKILL then
+    std::optional<Failure> borne_;  // --keep-going: the first one
+    bool succeeded_ = false;        // a rank has
+    Deadline stop_at_;              // SIGTERM for all then
+    Deadline kill_at_;              // and SIGKILL then
 };
 
 }  // namespace

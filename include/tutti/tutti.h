@@ -211,6 +211,11 @@ TUTTI_API tuttiResult_t tuttiGetDeviceCount(int* count);
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
                                        const tuttiConfig_t* config);
 
+/* The rank with which comm's failure began: it died, or was the first to fail or abort. -1: comm has not failed, as far
+ * as this rank knows; survivors hear of a death some milliseconds after one another. It is what tuttiCommShrink is to
+ * exclude. Any thread may ask. */
+TUTTI_API tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank);
+
 /* Called by all ranks of comm but the excluded ones, which all name alike; who remains keeps the order. Nothing is
  * asked of the excluded ranks: they may be dead. TUTTI_SHRINK_DEFAULT: nothing is under way on comm, and it has not
  * failed. TUTTI_SHRINK_ABORT: what is under way ends with tuttiRemoteError, comm may have failed, and has failed

@@ -229,6 +229,14 @@ tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
     });
 }
 
+tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank) {
+    return guarded([&] {
+        if (rank == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetFailedRank: rank is NULL");
+        const std::optional<Fault> fault = communicator(comm)->fault();
+        *rank = fault ? fault->origin : -1;
+    });
+}
+
 tuttiResult_t tuttiGetDeviceCount(int* count) {
     return guarded([&] {
         if (count == nullptr) fail(tuttiInvalidArgument, "tuttiGetDeviceCount: count is NULL");

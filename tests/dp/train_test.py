@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """train_test.py TUTTI_RUN TRAIN_CHARS: the example ends at the same loss in all modes, and goes on from checkpoints."""
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,25 @@ class Training(unittest.TestCase):
             path = pathlib.Path(folder) / "checkpoint"
             self.assertEqual(train(3, "zero2", "--steps", 4, "--save", path), train(2, "bucketed", "--steps", 0,
                                                                                    "--load", path))
+
+    def test_elastic(self):
+        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "bucketed", "--elastic", "--steps", "3000"]
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            for line in job.stderr:  # it is under way
+                if line.startswith("step 50 "):
+                    break
+            children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            victim = next(child for child in children
+                          if b"RANK=2\0" in pathlib.Path(f"/proc/{child}/environ").read_bytes())
+            os.kill(int(victim), signal.SIGKILL)
+            output, errors = job.communicate(timeout=100)
+        finally:
+            job.kill()
+        self.assertEqual(job.returncode, 0, errors)
+        self.assertIn("rank 2 is gone", errors)
+        self.assertRegex(output, r"3 ranks: final loss \S+ after 3000 steps")
+        self.assertLess(float(re.search(r"final loss (\S+) after", output).group(1)), 2.2)
 
     def test_curve_and_trace(self):
         with tempfile.TemporaryDirectory() as folder:

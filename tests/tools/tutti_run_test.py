@@ -107,6 +107,13 @@ class Ends(unittest.TestCase):
         self.assertRegex(done.stderr, r"tutti-run: rank 2 \(pid \d+\) was killed by signal 9 \(Killed\)\n")
         self.assertLess(time.monotonic() - begin, 10)
 
+    def test_keep_going(self):
+        done = run("--keep-going", "-n", "3", "sh", "-c", "[ $RANK = 2 ] && kill -9 $$; sleep 0.3; echo done")
+        self.assertEqual((done.returncode, done.stdout), (0, "done\ndone\n"))
+        self.assertRegex(done.stderr, r"tutti-run: rank 2 \(pid \d+\) was killed by signal 9 \(Killed\)\n")
+        done = run("--keep-going", "-n", "2", "sh", "-c", "sleep 0.$RANK; exit $((3 + RANK))")
+        self.assertEqual(done.returncode, 3)
+
     def test_the_others_may_speak(self):
         done = run("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 3; sleep 0.3; echo last words; exit 9")
         self.assertEqual((done.returncode, done.stdout), (3, "last words\n"))

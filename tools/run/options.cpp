@@ -27,6 +27,7 @@ MASTER_ADDR, MASTER_PORT and TUTTI_SECRET in its environment.
   --bind core|none     core: rank r runs on core r modulo the number of cores; none (default). Also --bind-to
   --timeout SECONDS    stop the ranks after this time
   --env NAME=VALUE     set a variable for all ranks; may be repeated
+  --keep-going         the others go on without a rank that fails; 0 if any ends with 0
   -q, --quiet          say nothing, not even which rank failed
   -h, --help           print this text
 
@@ -48,6 +49,7 @@ Options parse(int argc, char** argv) {
     app.add_option("--bind,--bind-to", bind)->check(CLI::IsMember({"core", "none"}));
     app.add_option("--timeout", options.timeout)->check(CLI::PositiveNumber);
     app.add_option("--env", variables)->allow_extra_args(false);
+    app.add_flag("--keep-going", options.keep_going);
     app.add_flag("-q,--quiet", options.quiet);
     try {
         app.parse(argc, argv);

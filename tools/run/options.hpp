@@ -12,6 +12,7 @@ inline constexpr int exit_usage = 2, exit_timeout = 124, exit_not_executable = 1
 struct Options {
     int ranks = 0;
     bool prefix = false;
+    bool keep_going = false;
     bool quiet = false;
     bool bind = false;
     double timeout = 0;
