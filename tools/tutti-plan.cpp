@@ -201,8 +201,8 @@ int explain(const Arguments& args) {
         throw Usage(text("there is no --transport %s; there are local, shm", args.transport.c_str()));
     const int cores = args.cores > 0 ? args.cores : static_cast<int>(std::thread::hardware_concurrency());
     const std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
-    Tuner tuner(host_platform(args.ranks, cores, largest_cache(), *transport), Allowed::parse(args.algorithm),
-                args.reproducible, tuning);
+    Tuner tuner(host_platform(args.ranks, cores, largest_cache(), core_cache(), *transport),
+                Allowed::parse(args.algorithm), args.reproducible, tuning);
     const std::vector<Candidate> all = tuner.candidates({op, bytes});
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 bytes, args.ranks, cores, args.transport.c_str(),

@@ -28,7 +28,8 @@ static_assert(gpu_line_limit <= gpu::line_bytes);
 
 }  // namespace
 
-Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Transport& slowest) {
+Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
+                       const Transport& slowest) {
     Platform p;
     p.ranks = ranks;
     p.rates.cores = std::max(1, cores);
@@ -36,9 +37,9 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Tran
     p.line = slowest.cost();
     p.transport = slowest.name();
     p.cache_bytes = cache_bytes;
+    p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
     p.most_lanes = collective_lanes;
     p.most_tile = slot_bytes;
-    p.depth = slot_depth;
     return p;
 }
 
@@ -75,7 +76,6 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
     p.lanes = budget.lanes;
     p.most_lanes = budget.lanes;
     p.most_tile = gpu::slot_bytes;
-    p.depth = 1;
     return p;
 }
 

@@ -22,7 +22,9 @@ struct Cut {
 };
 
 /// Of ranks on CPUs. cores: that all of them together may run on.
-Platform host_platform(int ranks, int cores, std::size_t cache_bytes, const Transport& slowest);
+/// cache_bytes, core_cache_bytes: largest_cache() and core_cache() of rank 0.
+Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
+                       const Transport& slowest);
 
 /// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
 Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);

@@ -23,12 +23,13 @@ namespace tutti {
 struct Communicator::Hello {
     Card card;
     gpu::Card gpu;
-    std::uint64_t cores[16];    // the first 1024 that it may run on
-    std::uint64_t fences;       // 1: allow_fences()
-    std::uint64_t cache_bytes;  // largest_cache()
-    std::uint64_t tuning;       // what its tuner knows, as a hash
-    std::uint64_t programs;     // UserAlgorithms::hash()
-    std::int64_t place;         // Seat::place
+    std::uint64_t cores[16];         // the first 1024 that it may run on
+    std::uint64_t fences;            // 1: allow_fences()
+    std::uint64_t cache_bytes;       // largest_cache()
+    std::uint64_t core_cache_bytes;  // core_cache()
+    std::uint64_t tuning;            // what its tuner knows, as a hash
+    std::uint64_t programs;          // UserAlgorithms::hash()
+    std::int64_t place;              // Seat::place
 };
 
 namespace {
@@ -51,6 +52,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     if (engine != nullptr) hello.card.door = engine->address();
     hello.fences = allow_fences();
     hello.cache_bytes = largest_cache();
+    hello.core_cache_bytes = core_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.programs = own.hash();
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
@@ -297,8 +299,9 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
         const Transport& t = choose_transport(card(0), card(r), options_.transport);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
-    Platform platform = gpu_ ? gpu_platform(ranks(), gpu_->budget())
-                             : host_platform(ranks(), cores, hellos.front().cache_bytes, *slowest);
+    Platform platform =
+        gpu_ ? gpu_platform(ranks(), gpu_->budget())
+             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!gpu_) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.lanes > 0) platform.lanes = options_.lanes;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();

@@ -144,10 +144,9 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
         c.price.waits = static_cast<long long>(s.form.rounds) * platform_.ranks;
         add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
     } else {
-        const std::size_t under_way = s.rehearsal.matching.connections.size() * c.chunk_bytes * packed *
-                                      std::min<std::size_t>(static_cast<std::size_t>(platform_.depth), c.tiles) *
-                                      static_cast<std::size_t>(pieces.lanes);
-        pieces.messages_cached = under_way <= platform_.cache_bytes / 4;
+        const std::size_t under_way =  // one message to each peer
+            s.rehearsal.matching.connections.size() * c.chunk_bytes * packed * static_cast<std::size_t>(pieces.lanes);
+        pieces.messages_cached = under_way <= platform_.near_bytes;
         c.price = price(s.rehearsal, pieces, rates, [&](Rank a, Rank b) { return platform_.line_between(a, b); });
     }
     c.time = c.price.time;

@@ -21,16 +21,16 @@ namespace tutti {
 struct Platform {
     int ranks = 1;
     Rates rates;
-    Line line{0.1, 0};              // of the slowest transport among them
-    Line near{0.1, 0};              // between ranks of one host, where there are several
-    std::vector<int> host_of;       // by part; empty: there is one host
-    int node_ranks = 0;             // see Request
-    std::string transport = "shm";  // its name, for what was measured
-    std::size_t cache_bytes = 32 << 20;
-    int lanes = 0;  // 0: as the model says
+    Line line{0.1, 0};                   // of the slowest transport among them
+    Line near{0.1, 0};                   // between ranks of one host, where there are several
+    std::vector<int> host_of;            // by part; empty: there is one host
+    int node_ranks = 0;                  // see Request
+    std::string transport = "shm";       // its name, for what was measured
+    std::size_t cache_bytes = 32 << 20;  // of the largest cache
+    std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
+    int lanes = 0;                       // 0: as the model says
     int most_lanes = 1;
     std::size_t most_tile = 0;  // bytes
-    int depth = 1;              // messages of that size under way in a lane
 
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;

@@ -43,17 +43,32 @@ std::string processor() {
     return "unknown processor";
 }
 
-}  // namespace
-
-std::size_t largest_cache() {
-    std::size_t largest = 0;  // as the kernel says: the processor itself may tell of more than a virtual machine has
+/// Bytes of the largest cache of these levels; 0: the kernel knows of none. The processor itself may tell of more than
+/// a virtual machine has.
+std::size_t cache_of_level(int least, int most) {
+    std::size_t largest = 0;
     for (int index = 0; index < 8; ++index) {
-        std::ifstream file(text("/sys/devices/system/cpu/cpu0/cache/index%d/size", index));
+        const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index%d/", index);
+        std::ifstream level_file(folder + "level"), size_file(folder + "size");
+        int level = 0;
         std::size_t size = 0;
         char unit = 0;
-        if (file >> size >> unit && unit == 'K') largest = std::max(largest, size << 10);
+        if (level_file >> level && level >= least && level <= most && size_file >> size >> unit && unit == 'K')
+            largest = std::max(largest, size << 10);
     }
-    return largest > 0 ? largest : 32 << 20;
+    return largest;
+}
+
+}  // namespace
+
+std::size_t core_cache() {
+    const std::size_t size = cache_of_level(2, 2);
+    return size > 0 ? size : 1 << 20;
+}
+
+std::size_t largest_cache() {
+    const std::size_t size = cache_of_level(1, 4);
+    return size > 0 ? size : 32 << 20;
 }
 
 std::string machine_name() {

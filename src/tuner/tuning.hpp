@@ -62,4 +62,7 @@ std::string machine_name();
 /// Bytes of the largest cache; 32 MiB where the system does not say.
 std::size_t largest_cache();
 
+/// Bytes of the cache that a core has for itself (L2); 1 MiB where the system does not say.
+std::size_t core_cache();
+
 }  // namespace tutti

@@ -41,7 +41,7 @@ class Training(unittest.TestCase):
                                                                                    "--load", path))
 
     def test_elastic(self):
-        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "bucketed", "--elastic", "--steps", "3000"]
+        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "bucketed", "--elastic", "--steps", "1500"]
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             for line in job.stderr:  # it is under way
@@ -56,7 +56,7 @@ class Training(unittest.TestCase):
             job.kill()
         self.assertEqual(job.returncode, 0, errors)
         self.assertIn("rank 2 is gone", errors)
-        self.assertRegex(output, r"3 ranks: final loss \S+ after 3000 steps")
+        self.assertRegex(output, r"3 ranks: final loss \S+ after 1500 steps")
         self.assertLess(float(re.search(r"final loss (\S+) after", output).group(1)), 2.2)
 
     def test_curve_and_trace(self):

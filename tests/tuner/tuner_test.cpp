@@ -14,7 +14,6 @@ Platform machine(int ranks, int cores) {
     p.line = {0.15, 1 / 40e3};
     p.most_lanes = 8;
     p.most_tile = 256 * 1024;
-    p.depth = 4;
     return p;
 }
 
