@@ -33,7 +33,8 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     Platform p;
     p.ranks = ranks;
     p.rates.cores = std::max(1, cores);
-    p.rates.references = slowest.name() == "local";
+    p.rates.references = slowest.sees() == Sees::everything;
+    p.sees_regions = slowest.sees() == Sees::regions;
     p.line = slowest.cost();
     p.transport = slowest.name();
     p.cache_bytes = cache_bytes;

@@ -34,13 +34,20 @@ struct Communicator::Hello {
 
 namespace {
 
+/// The only transport that may be used has one.
+bool demands_engine(const Options& options) {
+    const Transport* only = find_transport(options.transport);
+    return only != nullptr && only->needs_engine();
+}
+
 /// Where other hosts' ranks can reach this one, if there may be some, or all are to be treated as such.
 std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
-    const bool demanded = options.transport == "tcp";
+    const bool demanded = demands_engine(options);
     if (options.device >= 0 || !(demanded || (options.transport.empty() && !bootstrap::on_one_host(identity))))
         return nullptr;
     const bootstrap::Address here = bootstrap::data_interface(identity);
-    if (!here && demanded) fail(tuttiSystemError, "transport tcp was asked for, but no network interface is up");
+    if (!here && demanded)
+        fail(tuttiSystemError, "transport %s was asked for, but no network interface is up", options.transport.c_str());
     return here ? open_engine(here) : nullptr;
 }
 
@@ -204,7 +211,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const bool demanded = options.transport == "tcp" && devices.empty();
+        const bool demanded = demands_engine(options) && devices.empty();
         engines.push_back(demanded ? open_engine(bootstrap::Address::loopback()) : nullptr);
         const Hello hello =
             make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get());
@@ -282,7 +289,7 @@ void Communicator::start_engine(std::shared_ptr<Engine> engine) {
     const std::vector<Card>& cards = neighbourhood_.cards;
     const Card& self = cards[static_cast<std::size_t>(rank())];
     const bool needed = std::ranges::any_of(cards, [&](const Card& peer) {
-        return &peer != &self && choose_transport(self, peer, options_.transport).name() == "tcp";
+        return &peer != &self && choose_transport(self, peer, options_.transport).needs_engine();
     });
     if (!needed) return;
     neighbourhood_.engine = std::move(engine);
@@ -508,7 +515,7 @@ void Communicator::learn() {
 
 bool Communicator::peers_can_map(const Operation& o, std::size_t input_rows, std::size_t output_rows) const {
     const std::size_t row = o.count * size_of(o.type);
-    return tuner_->platform().transport == "shm" && find_region(o.input, row * input_rows) != nullptr &&
+    return tuner_->platform().sees_regions && find_region(o.input, row * input_rows) != nullptr &&
            find_region(o.output, row * output_rows) != nullptr;
 }
 

@@ -31,6 +31,7 @@ class LocalTransport : public Transport {
     std::string_view name() const override { return "local"; }
     bool reaches(const Card& self, const Card& peer) const override { return self.process == peer.process; }
     Line cost() const override { return {0.08, 1.0 / 60e3}; }
+    Sees sees() const override { return Sees::everything; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
         std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);

@@ -1,5 +1,6 @@
 #include "transport/transport.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace tutti {
@@ -7,6 +8,11 @@ namespace tutti {
 std::span<const Transport* const> transports() {
     static const Transport* const all[] = {&local_transport(), &shm_transport(), &tcp_transport()};
     return all;
+}
+
+const Transport* find_transport(std::string_view name) {
+    const auto found = std::ranges::find(transports(), name, &Transport::name);
+    return found == transports().end() ? nullptr : *found;
 }
 
 const Transport& choose_transport(const Card& self, const Card& peer, std::string_view only) {
@@ -18,7 +24,7 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
         if (!only.empty())
             fail(tuttiInvalidUsage,
                  "transport %s, the only one allowed here, does not reach the peer (%s process, %s host)",
-                 names.c_str(), self.process == peer.process ? "same" : "another",
+                 std::string(only).c_str(), self.process == peer.process ? "same" : "another",
                  self.host == peer.host ? "same" : "another");
     }
     if (!only.empty())

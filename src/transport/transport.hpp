@@ -91,12 +91,17 @@ class Link {
     virtual std::string describe() { return {}; }
 };
 
+/// What of a peer's memory a rank can reach.
+enum class Sees { nothing, regions, everything };  // regions: what find_region() knows
+
 class Transport {
   public:
     virtual ~Transport() = default;
     virtual std::string_view name() const = 0;
     virtual bool reaches(const Card& self, const Card& peer) const = 0;
     virtual Line cost() const = 0;
+    virtual Sees sees() const = 0;
+    virtual bool needs_engine() const { return false; }
 
     /// Both ranks of a pair connect, in any order; neither waits for the other's call. Throws on failure and after the
     /// deadline.
@@ -105,6 +110,9 @@ class Transport {
 
 /// All transports, the most preferred first.
 std::span<const Transport* const> transports();
+
+/// The transport of that name; nullptr if there is none.
+const Transport* find_transport(std::string_view name);
 
 /// The first transport that reaches peer; only is the name of the only one allowed, or empty. Throws tuttiInvalidUsage
 /// that lists the names if there is none of that name, or tells that it doesn't reach the peer.

@@ -26,6 +26,7 @@ struct Platform {
     std::vector<int> host_of;            // by part; empty: there is one host
     int node_ranks = 0;                  // see Request
     std::string transport = "shm";       // its name, for what was measured
+    bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
     std::size_t cache_bytes = 32 << 20;  // of the largest cache
     std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
     int lanes = 0;                       // 0: as the model says

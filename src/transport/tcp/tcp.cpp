@@ -42,6 +42,8 @@ class TcpTransport : public Transport {
         return static_cast<bool>(self.door) && static_cast<bool>(peer.door);
     }
     Line cost() const override { return {12.0, 1.0 / 2.5e3}; }
+    Sees sees() const override { return Sees::nothing; }
+    bool needs_engine() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
         auto engine = std::dynamic_pointer_cast<Engine>(from.engine);
