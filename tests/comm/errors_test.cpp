@@ -17,21 +17,8 @@ using harness::require_success;
 
 namespace {
 
-std::vector<tuttiComm_t> make(int ranks) {
-    std::vector<tuttiComm_t> comms(static_cast<size_t>(ranks));
-    require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "tuttiCommInitAll");
-    return comms;
-}
-
 void destroy(const std::vector<tuttiComm_t>& comms) {
     for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
-}
-
-bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words) {
-    const std::string text = tuttiGetLastError(comm);
-    for (const char* word : words)
-        if (text.find(word) == std::string::npos) return false;
-    return true;
 }
 
 }  // namespace
@@ -72,7 +59,7 @@ TEST_CASE("ranks that call different things are told so") {
     };
     for (const Difference& d : differences) {
         CAPTURE(d.what);
-        const std::vector<tuttiComm_t> comms = make(3);
+        const std::vector<tuttiComm_t> comms = harness::make_comms(3);
         std::vector<float> in(50000), out(150000);
         std::atomic<int> told{0}, failed{0};
         const auto start = std::chrono::steady_clock::now();
@@ -84,7 +71,7 @@ TEST_CASE("ranks that call different things are told so") {
             if (result == tuttiSuccess)
                 result = tuttiAllReduce(in.data(), mine.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
             failed += result != tuttiSuccess;
-            told += result == tuttiInvalidUsage && mentions(comm, {"calls", ", but rank "});
+            told += result == tuttiInvalidUsage && harness::mentions(comm, {"calls", ", but rank "});
         });
         REQUIRE(failed == 3);
         REQUIRE(told == 3);
@@ -108,7 +95,7 @@ TEST_CASE("with check, nothing moves before all calls are compared") {
                     out[99] == 3;
         out.assign(100, -1);
         const tuttiResult_t result = tuttiBroadcast(in.data(), out.data(), 100, tuttiFloat32, r == 2, comm, nullptr);
-        told += result == tuttiInvalidUsage && mentions(comm, {"root 0", "root 1", "rank 2"});
+        told += result == tuttiInvalidUsage && harness::mentions(comm, {"root 0", "root 1", "rank 2"});
         untouched += out == std::vector<float>(100, -1);
         tuttiCommDestroy(comm);
     });
@@ -118,7 +105,7 @@ TEST_CASE("with check, nothing moves before all calls are compared") {
 }
 
 TEST_CASE("abort ends the operations of all ranks, from another thread too") {
-    const std::vector<tuttiComm_t> comms = make(3);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(3);
     std::atomic<int> ended{0};
     std::thread waiting([&] {
         float x = 1, y = 0;
@@ -127,7 +114,7 @@ TEST_CASE("abort ends the operations of all ranks, from another thread too") {
     std::thread other([&] {
         float x = 1, y = 0;
         ended += tuttiAllReduce(&x, &y, 1, tuttiFloat32, tuttiSum, comms[1], nullptr) == tuttiRemoteError &&
-                 mentions(comms[1], {"rank 0", "aborted"});
+                 harness::mentions(comms[1], {"rank 0", "aborted"});
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
@@ -145,16 +132,16 @@ TEST_CASE("abort ends the operations of all ranks, from another thread too") {
 }
 
 TEST_CASE("a rank that has left is named") {
-    const std::vector<tuttiComm_t> comms = make(2);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     REQUIRE(tuttiCommDestroy(comms[1]) == tuttiSuccess);
     float x = 1;
     REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comms[0], nullptr) == tuttiRemoteError);
-    REQUIRE(mentions(comms[0], {"rank 1", "destroyed"}));
+    REQUIRE(harness::mentions(comms[0], {"rank 1", "destroyed"}));
     REQUIRE(tuttiCommDestroy(comms[0]) == tuttiSuccess);
 }
 
 TEST_CASE("what was sent before a rank left arrives") {
-    const std::vector<tuttiComm_t> comms = make(2);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     int data = 42, got = 0;
     REQUIRE(tuttiSend(&data, 1, tuttiInt32, 1, comms[0], nullptr) == tuttiSuccess);
     REQUIRE(tuttiCommDestroy(comms[0]) == tuttiSuccess);
@@ -164,7 +151,7 @@ TEST_CASE("what was sent before a rank left arrives") {
 }
 
 TEST_CASE("an error on a stream is reported at the next synchronize, and the stream goes on") {
-    const std::vector<tuttiComm_t> comms = make(2);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiStream_t stream;
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     float x = 1;

@@ -33,13 +33,6 @@ void by_tcp(int ranks, const Body& body) {
     });
 }
 
-bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words) {
-    const std::string text = tuttiGetLastError(comm);
-    for (const char* word : words)
-        if (text.find(word) == std::string::npos) return false;
-    return true;
-}
-
 }  // namespace
 
 TEST_CASE("collectives of all kinds and sizes come out right over TCP") {
@@ -84,7 +77,7 @@ TEST_CASE("ranks that call different things are told so over TCP, also when all 
                       : tuttiBroadcast(x.data(), x.data(), 100, tuttiFloat32, (r + 1) % 3, comm, nullptr);
         if (result == tuttiSuccess)
             result = tuttiAllReduce(x.data(), x.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr);
-        told += result == tuttiInvalidUsage && mentions(comm, {"calls", ", but rank "});
+        told += result == tuttiInvalidUsage && harness::mentions(comm, {"calls", ", but rank "});
     });
     REQUIRE(told == 3);
 }
@@ -97,7 +90,8 @@ TEST_CASE("what was sent over TCP before a rank left arrives, and its absence is
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         require_success(tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr), "recv");
         right += got == 42;
-        right += tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr) == tuttiRemoteError && mentions(comm, {"rank 0"});
+        right +=
+            tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr) == tuttiRemoteError && harness::mentions(comm, {"rank 0"});
     });
     REQUIRE(right == 2);
 }

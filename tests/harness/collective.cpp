@@ -218,4 +218,17 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
         throw std::runtime_error(std::string(name_of(c.what)) + " wrote outside of its buffer");
 }
 
+std::vector<tuttiComm_t> make_comms(int ranks) {
+    std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
+    require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "tuttiCommInitAll");
+    return comms;
+}
+
+bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words) {
+    const std::string text = tuttiGetLastError(comm);
+    for (const char* word : words)
+        if (text.find(word) == std::string::npos) return false;
+    return true;
+}
+
 }  // namespace tutti::harness

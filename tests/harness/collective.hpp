@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include "tutti/tutti.h"
@@ -33,6 +34,12 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
 
 /// The value that rank puts at element i of its input.
 double input_value(const Case& c, int rank, std::size_t i);
+
+/// A communicator of this process: its ranks' handles.
+std::vector<tuttiComm_t> make_comms(int ranks);
+
+/// Whether all words are in the last error's text; comm: of that communicator, as tuttiGetLastError.
+bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words);
 
 /// Throws with tuttiGetLastError() unless result is success.
 void require_success(tuttiResult_t result, const char* what);
