@@ -238,6 +238,7 @@ TEST_CASE("unused parameters: an error that names them, or zeros that all ranks 
         config.unused = 1;
         config.optimizer.weightDecay = 0;
         config.optimizer.learningRate = 1;
+        config.zero = !own;
         tuttiUniqueId id;
         must_succeed(tuttiGetUniqueId(&id), "id");
         harness::run(2, [&](int r) {
@@ -246,7 +247,6 @@ TEST_CASE("unused parameters: an error that names them, or zeros that all ranks 
             for (std::size_t p = 0; p < 3 && own; ++p) parameters[p].grad = mine[p].data();
             tuttiComm_t comm = harness::join(id, r, 2, true);
             tuttiDp_t dp = nullptr;
-            config.zero = !own;
             must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, comm), "create");
             for (int iteration = 1; iteration <= 2; ++iteration) {
                 must_succeed(tuttiDpBegin(dp), "begin");
