@@ -52,11 +52,15 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
 }
 
 template <class Hello>
-Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine) {
+Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
+                 const Options& options) {
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
-    if (engine != nullptr) hello.card.door = engine->address();
+    if (engine != nullptr) {
+        hello.card.door = engine->address();
+        hello.card.fabrics = fabrics_here(options.transport);
+    }
     hello.fences = allow_fences();
     hello.cache_bytes = largest_cache();
     hello.core_cache_bytes = core_cache();
@@ -190,7 +194,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
-    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get());
+    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get(), options);
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
@@ -213,8 +217,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         arenas.push_back(Arena::make(ranks, false));
         const bool demanded = demands_engine(options) && devices.empty();
         engines.push_back(demanded ? open_engine(bootstrap::Address::loopback()) : nullptr);
-        const Hello hello =
-            make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get());
+        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own,
+                                              engines.back().get(), options);
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }

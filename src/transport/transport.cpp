@@ -6,13 +6,22 @@
 namespace tutti {
 
 std::span<const Transport* const> transports() {
-    static const Transport* const all[] = {&local_transport(), &shm_transport(), &tcp_transport()};
+    static const std::vector<const Transport*> all = [] {
+        std::vector<const Transport*> made = {&local_transport(), &shm_transport()};
+        made.insert(made.end(), net_transports().begin(), net_transports().end());
+        return made;
+    }();
     return all;
 }
 
 const Transport* find_transport(std::string_view name) {
     const auto found = std::ranges::find(transports(), name, &Transport::name);
     return found == transports().end() ? nullptr : *found;
+}
+
+std::string Transport::why_not(const Card& self, const Card& peer) const {
+    if (self.process == peer.process) return "it is in the same process";
+    return self.host == peer.host ? "it is in another process" : "it is on another host";
 }
 
 const Transport& choose_transport(const Card& self, const Card& peer, std::string_view only) {
@@ -22,10 +31,8 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
         if (!only.empty() && t->name() != only) continue;
         if (t->reaches(self, peer)) return *t;
         if (!only.empty())
-            fail(tuttiInvalidUsage,
-                 "transport %s, the only one allowed here, does not reach the peer (%s process, %s host)",
-                 std::string(only).c_str(), self.process == peer.process ? "same" : "another",
-                 self.host == peer.host ? "same" : "another");
+            fail(tuttiInvalidUsage, "transport %s, the only one allowed here, does not reach the peer: %s",
+                 std::string(only).c_str(), t->why_not(self, peer).c_str());
     }
     if (!only.empty())
         fail(tuttiInvalidUsage, "there is no transport '%.*s'; there are: %s", static_cast<int>(only.size()),

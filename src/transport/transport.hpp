@@ -6,6 +6,7 @@
 // on all of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,14 +23,18 @@
 
 namespace tutti {
 
+/// How many networks beside TCP there may be.
+inline constexpr std::size_t most_nets = 4;
+
 /// What every rank tells all others before they connect.
 struct Card {
     std::uint64_t host;       // host_id()
     std::uint64_t process;    // process_id()
     std::uint64_t arena_key;  // of its arena, to be found in the process or fetched through the session
     std::int32_t pid;
-    std::int32_t version;          // TUTTI_VERSION_CODE
-    bootstrap::Address door = {};  // where its data connections come in; none: nowhere
+    std::int32_t version;                               // TUTTI_VERSION_CODE
+    bootstrap::Address door = {};                       // where its data connections come in; none: nowhere
+    std::array<std::uint64_t, most_nets> fabrics = {};  // fabrics_here(); for ranks with a door
 };
 
 struct Neighbourhood;
@@ -59,6 +64,10 @@ class Engine {
 
 /// address: a port 0. Throws tuttiSystemError.
 std::shared_ptr<Engine> open_engine(const bootstrap::Address& address);
+
+/// Of each network beside TCP, the fabric that this machine is on (net::Net::fabric()); 0: none, or not wanted. only:
+/// the name of the only transport that may be used, or empty.
+std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only);
 
 /// Where a link is made from.
 struct Neighbourhood {
@@ -99,6 +108,8 @@ class Transport {
     virtual ~Transport() = default;
     virtual std::string_view name() const = 0;
     virtual bool reaches(const Card& self, const Card& peer) const = 0;
+    /// Of a peer that it doesn't reach, for an error text.
+    virtual std::string why_not(const Card& self, const Card& peer) const;
     virtual Line cost() const = 0;
     virtual Sees sees() const = 0;
     virtual bool needs_engine() const { return false; }
@@ -120,6 +131,7 @@ const Transport& choose_transport(const Card& self, const Card& peer, std::strin
 
 const Transport& local_transport();
 const Transport& shm_transport();
-const Transport& tcp_transport();
+/// Those of networks, the most preferred first; the last one is tcp.
+std::span<const Transport* const> net_transports();
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
+#include "mailbox.hpp"
 #include "transport/regions.hpp"
 
 using namespace tutti;
@@ -21,14 +22,26 @@ struct Subject {
 
 /// Whether a peer can see this rank's memory.
 bool refers(const Transport& transport) {
-    return &transport != &tcp_transport();
+    return !transport.needs_engine();
+}
+
+/// Those that this machine has, and letter boxes.
+std::vector<const Transport*> transports_here() {
+    static harness::MailboxNet blind(false), telling(true);
+    static const harness::NetUnderTest boxes[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling)};
+    std::vector<const Transport*> here = {&boxes[0], &boxes[1]};
+    for (const Transport* t : transports()) {
+        const auto fabrics = fabrics_here(t->name());
+        if (refers(*t) || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);
+    }
+    return here;
 }
 
 std::vector<Subject> subjects() {
     // A network delays and tears by itself.
     const std::vector<const char*> near{"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"}, far{near[0], near[3]};
     std::vector<Subject> all;
-    for (const Transport* t : transports())
+    for (const Transport* t : transports_here())
         for (const char* faults : refers(*t) ? near : far) all.push_back({t, FaultPlan::parse(faults)});
     return all;
 }
@@ -100,7 +113,7 @@ TEST_CASE("messages of all sizes arrive whole and in order, on all lanes, both w
 }
 
 TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
-    for (const Transport* transport : transports()) {
+    for (const Transport* transport : transports_here()) {
         LinkedPair pair = join(*transport);
         Sender sender(pair.link[0]->outlet(0));
         Receiver receiver(pair.link[1]->inlet(0));
@@ -150,7 +163,7 @@ TEST_CASE("memory passed by reference is seen by the peer, and free again once r
 }
 
 TEST_CASE("a landing is for one message only, and lets the writer store into the reader's memory") {
-    for (const Transport* transport : transports()) {
+    for (const Transport* transport : transports_here()) {
         if (!refers(*transport)) continue;
         LinkedPair pair = join(*transport);
         auto* memory = static_cast<std::byte*>(allocate_region(4096));
@@ -194,7 +207,7 @@ TEST_CASE("private memory can be named within a process only, and freed memory n
 }
 
 TEST_CASE("a sleeping rank is woken by the bell") {
-    for (const Transport* transport : transports()) {
+    for (const Transport* transport : transports_here()) {
         LinkedPair pair = join(*transport, {}, false);
         Engine* const engines[] = {pair.at[0].engine.get(), pair.at[1].engine.get()};
         allow_fences();
@@ -237,6 +250,29 @@ TEST_CASE("one end may go while the other still works") {
         for (std::uint32_t m = 0; m < fifo_depth; ++m) sender.commit(Kind::inlined, 8, m);
         ring_bell(sender.bell());
         REQUIRE_FALSE(sender.drained());
+    }
+}
+
+TEST_CASE("what arrives for a rank that sleeps is brought in without it, and rings") {
+    for (const Transport* transport : transports_here()) {
+        if (!transport->needs_engine()) continue;
+        CAPTURE(transport->name());
+        LinkedPair pair = join(*transport, {}, false);
+        Receiver receiver(pair.link[0]->inlet(0));
+        Sender sender(pair.link[1]->outlet(0));
+        Engine& asleep = *pair.at[0].engine;
+        Bell& bell = pair.arenas[0]->page().bell;
+        for (std::uint32_t m = 0; m < 3; ++m) {
+            while (asleep.rest(true)) {
+            }
+            const std::uint32_t rings = bell.word.load();
+            bell.sleeping.store(1);
+            std::this_thread::sleep_for(std::chrono::milliseconds(m));
+            sender.commit(Kind::inlined, 0, 1);
+            wait_until([&] { return pair.at[1].engine->poll(), receiver.ready() && bell.word.load() != rings; });
+            receiver.release();
+            asleep.poll();
+        }
     }
 }
 

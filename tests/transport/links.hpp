@@ -78,7 +78,7 @@ struct LinkedPair {
 /// drive: somebody waits on both ranks.
 inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true) {
     LinkedPair pair;
-    const bool has_engine = &transport == &tcp_transport();
+    const bool has_engine = transport.needs_engine();
     auto offers = std::make_shared<MapSession::Offers>();
     for (auto& arena : pair.arenas) arena = Arena::make(2, true);
     for (Rank r = 0; r < 2; ++r) {
@@ -91,7 +91,8 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
     for (Neighbourhood& n : pair.at)
         for (Rank r = 0; r < 2; ++r)
             n.cards.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
-                               has_engine ? pair.at[r].engine->address() : bootstrap::Address{}});
+                               has_engine ? pair.at[r].engine->address() : bootstrap::Address{},
+                               fabrics_here(transport.name())});
     if (has_engine) {
         for (Neighbourhood& n : pair.at) n.engine->start(n, std::chrono::seconds(20));
         if (drive) {

@@ -9,10 +9,12 @@
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
-#include "transport/tcp/engine.hpp"
+#include "mailbox.hpp"
+#include "transport/net/engine.hpp"
 
 using namespace tutti;
 using namespace tutti::tcp;
+using namespace tutti::net;
 using harness::LinkedPair;
 
 namespace {
@@ -160,7 +162,7 @@ TEST_CASE("noise, refused frames and an end of the line are trouble, and nothing
 }
 
 TEST_CASE("what a peer claims to have finished with is checked, and room is never assumed") {
-    LinkedPair pair = harness::join(tcp_transport());
+    LinkedPair pair = harness::join(*find_transport("tcp"));
     Ends ends(*pair.at[0].session, pair.arenas[0], 1);
     Recipient& to = ends;
     const char* why = "";
@@ -180,8 +182,8 @@ TEST_CASE("what a peer claims to have finished with is checked, and room is neve
 
 TEST_CASE("a peer that goes without a word is an error that names it and both addresses; one that says so is not") {
     const bool orderly = GENERATE(true, false);
-    LinkedPair pair = harness::join(tcp_transport(), {}, false);
-    auto& engine = dynamic_cast<tcp::Engine&>(*pair.at[0].engine);
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false);
+    auto& engine = dynamic_cast<net::Engine&>(*pair.at[0].engine);
     const auto connected = [&](Rank r) { return pair.link[r]->describe().find("127.0.0.1") != std::string::npos; };
     const Deadline limit = Clock::now() + std::chrono::seconds(20);
     while ((!connected(0) || !connected(1)) && Clock::now() < limit) std::this_thread::yield();
@@ -194,7 +196,7 @@ TEST_CASE("a peer that goes without a word is an error that names it and both ad
         REQUIRE(pair.link[0]->page()->leaving == 1);
         return;
     }
-    dynamic_cast<tcp::Engine&>(*pair.at[1].engine).unreachable(0, "a test has cut it");
+    dynamic_cast<net::Engine&>(*pair.at[1].engine).unreachable(0, "a test has cut it");
     std::string what;
     while (what.empty() && Clock::now() < limit) {
         try {
@@ -209,6 +211,33 @@ TEST_CASE("a peer that goes without a word is an error that names it and both ad
     REQUIRE(what.find(" to 127.0.0.1:") != std::string::npos);
 }
 
+TEST_CASE("of two ranks that go by different networks, whichever notices first says so") {
+    harness::MailboxNet net(false);
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false);
+    for (auto& link : pair.link) link.reset();
+    net::Engine& first = dynamic_cast<net::Engine&>(*pair.at[0].engine);
+    net::Engine& second = dynamic_cast<net::Engine&>(*pair.at[1].engine);
+    Ends& by_tcp = first.connect(1, nullptr);
+    second.connect(0, &net);
+    Sender sender(by_tcp.outlet(0));
+    sender.commit(Kind::inlined, 0, 1);
+    std::string said[2];
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); Clock::now() < limit;) {
+        for (int r = 0; r < 2; ++r) {
+            try {
+                if (said[r].empty()) pair.at[r].engine->poll();
+            } catch (const Error& error) {
+                said[r] = error.what();
+            }
+        }
+        if (!said[0].empty() && !said[1].empty()) break;
+    }
+    CAPTURE(said[0], said[1]);
+    REQUIRE(!said[0].empty());
+    REQUIRE(!said[1].empty());
+    REQUIRE((said[0] + said[1]).find("TUTTI_TRANSPORT") != std::string::npos);
+}
+
 TEST_CASE("a door that nobody opens is named, and the interface that was tried") {
     Neighbourhood n;
     n.session = std::make_shared<harness::MapSession>(0, std::make_shared<harness::MapSession::Offers>());
@@ -219,7 +248,7 @@ TEST_CASE("a door that nobody opens is named, and the interface that was tried")
     for (const bootstrap::Address& door : {n.engine->address(), closed})
         n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, door});
     n.engine->start(n, std::chrono::seconds(5));
-    const auto link = tcp_transport().connect(n, 1, Clock::now() + std::chrono::seconds(5));
+    const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::string what;
     for (const Deadline limit = Clock::now() + std::chrono::seconds(20); what.empty() && Clock::now() < limit;) {
         try {

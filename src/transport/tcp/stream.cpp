@@ -57,11 +57,6 @@ Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::mil
     unread_ = end_ > 0;
 }
 
-bool Stream::lose(std::string why) {
-    if (trouble_.empty()) trouble_ = std::move(why);
-    return false;
-}
-
 void Stream::heard(std::uint32_t events) {
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable_ = true;
@@ -93,7 +88,7 @@ void Stream::queue(const Header& header, const std::byte* body, bool copied) {
 
 bool Stream::send() {
     bool moved = false;
-    for (std::size_t budget = bytes_per_call; count_ > 0 && writable_ && refused_.empty() && trouble_.empty();) {
+    for (std::size_t budget = bytes_per_call; count_ > 0 && writable_ && refused_.empty() && trouble().empty();) {
         iovec io[2 * plain_frames];
         std::size_t pieces = 0, skip = sent_, bytes = 0;
         const auto add = [&](const std::byte* from, std::size_t size) {
@@ -142,10 +137,10 @@ void Stream::sent(std::size_t bytes) {
 }
 
 bool Stream::receive(Recipient& to) {
-    if (!trouble_.empty()) return false;
+    if (!trouble().empty()) return false;
     bool moved = std::exchange(unread_, false);
     if (moved) digest(to);
-    for (std::size_t budget = bytes_per_call; readable_ && trouble_.empty();) {
+    for (std::size_t budget = bytes_per_call; readable_ && trouble().empty();) {
         make_room();
         const std::size_t direct = in_body_ && !opening_ ? header_.bytes - have_ : 0;
         iovec io[2] = {{place_ + have_, direct}, {in_.data() + end_, in_.size() - end_}};
@@ -190,7 +185,7 @@ void Stream::make_room() {
 /// Takes apart what has arrived. False if that showed that the connection is lost.
 bool Stream::digest(Recipient& to) {
     for (;;) {
-        if (!in_body_ && !read_header(to)) return trouble_.empty();
+        if (!in_body_ && !read_header(to)) return trouble().empty();
         const std::size_t size = header_.bytes, here = end_ - begin_;
         if (opening_ && size > 0) {
             if (here < size + Cipher::extra) return true;

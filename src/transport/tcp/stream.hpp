@@ -8,22 +8,14 @@
 #include <vector>
 
 #include "bootstrap/connection.hpp"
+#include "transport/net/carrier.hpp"
 #include "transport/tcp/cipher.hpp"
-#include "transport/tcp/header.hpp"
 
 namespace tutti::tcp {
 
-/// Whom the frames are for.
-class Recipient {
-  public:
-    virtual ~Recipient() = default;
-    /// A header that fits. Where its body goes; nullptr if the frame can't be right, `why` then says so.
-    virtual std::byte* begin(const Header& header, const char*& why) = 0;
-    /// Its body is there.
-    virtual void finish(const Header& header) = 0;
-};
+using net::Header, net::Recipient;
 
-class Stream {
+class Stream : public net::Carrier {
   public:
     /// patience: how long a peer may stay silent that has something to acknowledge. It is probed when nothing has to
     /// be.
@@ -31,24 +23,16 @@ class Stream {
 
     int fd() const { return fd_.get(); }
 
-    /// Whether another frame can be queued.
-    bool has_room() const { return count_ < (sealing_ ? sealed_frames : plain_frames); }
-    /// body: header.bytes bytes that stay as they are until the peer has acknowledged the frame, or that copied says
-    /// may go at once.
-    void queue(const Header& header, const std::byte* body, bool copied = false);
-    bool is_empty() const { return count_ == 0; }
+    bool has_room() const override { return count_ < (sealing_ ? sealed_frames : plain_frames); }
+    void queue(const Header& header, const std::byte* body, bool copied = false) override;
+    bool is_empty() const override { return count_ == 0; }
 
     /// What epoll has said.
     void heard(std::uint32_t events);
 
-    /// Sends and receives what is possible without waiting. True if anything moved. Sets trouble().
-    bool send();
-    bool receive(Recipient& to);
-
-    /// Why it can't go on; empty while it can.
-    const std::string& trouble() const { return trouble_; }
-    /// "10.0.0.1:4242 to 10.0.0.2:29500"
-    const std::string& addresses() const { return addresses_; }
+    bool send() override;
+    bool receive(Recipient& to) override;
+    std::string describe() const override { return addresses_; }
 
   private:
     struct Frame {
@@ -65,10 +49,9 @@ class Stream {
     bool digest(Recipient& to);
     bool read_header(Recipient& to);
     void make_room();
-    bool lose(std::string why);
 
     Fd fd_;
-    std::string addresses_, trouble_;
+    const std::string addresses_;
     std::string refused_;  // why nothing more can be sent
     std::unique_ptr<Cipher> sealing_, opening_;
     bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the peer's end has come, or will soon

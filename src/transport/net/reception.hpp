@@ -9,7 +9,7 @@
 #include "bootstrap/connection.hpp"
 #include "transport/tcp/cipher.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
 class Engine;
 
@@ -53,4 +53,4 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     bool closed_ = false;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,16 +1,17 @@
-#include "transport/tcp/reception.hpp"
+#include "transport/net/reception.hpp"
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "transport/tcp/engine.hpp"
+#include "transport/net/engine.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 namespace {
 
 using namespace bootstrap;
+using tcp::Cipher;
 
 constexpr int attempts = 3;
 constexpr std::chrono::milliseconds pause{200};
@@ -128,4 +129,4 @@ void Reception::close() {
     guests_.clear();
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,12 +1,15 @@
-// A link over data sockets. What this rank writes lies in its own arena, as everywhere; what the peer writes arrives in
-// an arena of the link's own, which looks to the reader as the peer's would. The engine carries messages from one to
-// the other, and credits back:
+// A link with a rank whose memory can't be seen. What this rank writes lies in its own arena, as everywhere; what the
+// peer writes arrives in an arena of the link's own, which looks to the reader as the peer's would. The engine carries
+// messages from one to the other, and credits back:
 //
 //     writer's arena  --- message --->  reader's inbox
 //        released     <--- credit ----     released
 //
 // A cell of the writer is free again when the reader's is, so there is always room for what arrives. Credits travel
 // with messages of the same lane; alone only when many are due, or when nothing else happens.
+//
+// A link has one or more sockets. Where a better network joins the ranks, messages and credits go by a carrier of that,
+// and the sockets introduce its two ends to each other.
 #pragma once
 
 #include <array>
@@ -16,10 +19,11 @@
 #include <string>
 #include <vector>
 
+#include "transport/net/carrier.hpp"
 #include "transport/tcp/stream.hpp"
 #include "transport/transport.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
 /// What both ends of a link look at; the engine's, under its lock.
 class Ends : public Recipient {
@@ -32,8 +36,15 @@ class Ends : public Recipient {
     Rank peer() const { return peer_; }
 
     /// Stripe `number` of `count`.
-    void attach(int number, int count, std::unique_ptr<Stream> stream);
+    void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
     bool wants(int number, int count) const;
+
+    /// The rank has made the link: messages go by net; nullptr: by the sockets.
+    void use(Net* net);
+    /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
+    NetCarrier* introduce(std::chrono::milliseconds patience);
+    /// As NetCarrier::arm().
+    bool arm() { return !carrier_ || carrier_->arm(); }
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
@@ -63,7 +74,12 @@ class Ends : public Recipient {
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
     Lane& open(int lane);
-    Stream* stream_of(int lane) const;
+    Carrier* carrier_of(int lane) const;
+    tcp::Stream* first_socket() const;
+    void send_rare();
+    void meet();
+    void part();
+    std::string where() const;
     bool send_lane(int number, Lane& lane);
     Header header(What what, int lane) const;
     void note_call(const Call& call);
@@ -75,8 +91,15 @@ class Ends : public Recipient {
     const std::string peer_name_;
     std::array<Lane, lanes_per_link> lanes_;
     std::vector<int> open_;  // lanes in use
-    std::vector<std::unique_ptr<Stream>> streams_;
-    std::string addresses_;
+    std::vector<std::unique_ptr<tcp::Stream>> streams_;
+    bool used_ = false;
+    Net* net_ = nullptr;
+    std::unique_ptr<NetCarrier> carrier_;  // of net_
+    bool met_ = false;                     // carrier_ knows of its other end
+    bool at_carrier_ = false;              // what arrives now comes by carrier_
+    Offer offer_{}, offer_in_{};
+    std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
+    std::string addresses_;                    // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;
     bool bye_ = false;  // the peer has gone in peace
@@ -86,4 +109,4 @@ class Ends : public Recipient {
     std::uint64_t board_told_ = 0;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

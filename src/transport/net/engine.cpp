@@ -1,4 +1,4 @@
-#include "transport/tcp/engine.hpp"
+#include "transport/net/engine.hpp"
 
 #include <sys/epoll.h>
 
@@ -7,9 +7,9 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/interfaces.hpp"
-#include "transport/tcp/reception.hpp"
+#include "transport/net/reception.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -19,6 +19,8 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
+constexpr milliseconds look_delay{1};          // between looks at carriers that can't tell
+constexpr std::uint64_t carrier_number = 255;  // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
 constexpr milliseconds grace{300};
 // How long a peer may be silent that has something to acknowledge: half of what an operation may wait, within these.
@@ -83,11 +85,30 @@ Ends& Engine::ends_with(Rank peer) {
     return *ends;
 }
 
-Ends& Engine::connect(Rank peer) {
+Ends& Engine::connect(Rank peer, Net* net) {
     if (session_->rank() < peer)
         service_->post([r = reception_, peer, door = doors_[static_cast<std::size_t>(peer)]] { r->dial(peer, door); });
     std::lock_guard lock(mutex_);
-    return ends_with(peer);
+    Ends& ends = ends_with(peer);
+    ends.use(net);
+    introduce(ends);
+    return ends;
+}
+
+/// To each other: the two ends of the carrier beside the sockets.
+void Engine::introduce(Ends& ends) {
+    const NetCarrier* carrier = ends.introduce(patience_);
+    if (carrier == nullptr) return;
+    log(Level::info, "rank %d: messages with rank %d: %s", session_->rank(), ends.peer(), ends.describe().c_str());
+    if (carrier->fd() < 0) {
+        blind_ = true;
+        return look_later();  // the rank may be asleep
+    }
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = static_cast<std::uint64_t>(ends.peer()) << 8 | carrier_number;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, carrier->fd(), &event) != 0)
+        ends.lose("the kernel does not watch another descriptor");
 }
 
 void Engine::disconnect(Ends& ends) {
@@ -102,7 +123,7 @@ void Engine::disconnect(Ends& ends) {
     service_->post([r = reception_, peer] { r->forget(peer); });
 }
 
-void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<Stream> stream) {
+void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream) {
     if (!ends.wants(number, count)) return;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -110,9 +131,10 @@ void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<Stream> s
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->fd(), &event) != 0)
         return ends.lose("the kernel does not watch another socket");
     log(Level::info, "rank %d: connection %d of %d with rank %d: %s", session_->rank(), number + 1, count, ends.peer(),
-        stream->addresses().c_str());
+        stream->describe().c_str());
     ends.attach(number, count, std::move(stream));
     ends.tell_board(*page_);
+    introduce(ends);
 }
 
 /// The rank's thread may look so often that nobody else would ever get the lock: it steps back when somebody waits.
@@ -123,9 +145,9 @@ std::unique_lock<std::mutex> Engine::lock_in_background() {
     return lock;
 }
 
-void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, Cipher::Kind cipher) {
+void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
     if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
-    auto stream = std::make_unique<Stream>(std::move(socket), cipher, patience_);
+    auto stream = std::make_unique<tcp::Stream>(std::move(socket), cipher, patience_);
     {
         const auto lock = lock_in_background();
         attach(ends_with(peer), stripe.number, stripe.count, std::move(stream));
@@ -155,6 +177,12 @@ bool Engine::move() {
     bool moved = false;
     for (const auto& [peer, ends] : links_) moved |= ends->move();
     return moved;
+}
+
+bool Engine::arm() {
+    bool armed = true;
+    for (const auto& [peer, ends] : links_) armed &= ends->arm();
+    return armed;
 }
 
 void Engine::check_lost() {
@@ -195,15 +223,18 @@ bool Engine::rest(bool asleep) {
             for (const auto& [peer, ends] : links_) ends->tell_board(*page_);
         }
         moved = move();
+        if (asleep) moved |= !arm();
         for (const auto& [peer, ends] : links_) {
             pending |= ends->pending();
             owes |= ends->owes();
         }
     }
+    asleep_.store(asleep, std::memory_order_relaxed);
     awake_.store(false, std::memory_order_seq_cst);
-    if (asleep || pending)
+    if (asleep || pending) {
         watch_in_background();
-    else if (owes)
+        if (blind_) look_later();
+    } else if (owes)
         settle_later();
     return moved;
 }
@@ -232,6 +263,29 @@ void Engine::settle_later() {
     });
 }
 
+/// At carriers that can't tell when they have something to do.
+void Engine::look_later() {
+    if (looking_.exchange(true)) return;
+    service_->post([weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->service_->after(look_delay, [weak] {
+            const auto engine = weak.lock();
+            if (!engine) return;
+            engine->looking_.store(false);
+            if (engine->awake_.load()) return;  // it looks itself, or asks again
+            bool moved, pending;
+            {
+                const auto lock = engine->lock_in_background();
+                moved = engine->move();
+                pending = std::ranges::any_of(engine->links_, [](const auto& link) { return link.second->pending(); });
+            }
+            if (moved) ring_bell(engine->page_->bell);
+            if (pending || engine->asleep_.load(std::memory_order_relaxed)) engine->look_later();
+        });
+    });
+}
+
 void Engine::ready() {
     if (awake_.load(std::memory_order_seq_cst)) {
         // The rank's thread looks itself. Whichever of both sees the other's word last goes on watching.
@@ -243,7 +297,7 @@ void Engine::ready() {
     bool moved = false, again = true;
     {
         const auto lock = lock_in_background();
-        for (int i = 0; i < rounds_in_background && again; ++i) moved |= again = move();
+        for (int i = 0; i < rounds_in_background && again; ++i) moved |= again = move() || !arm();
     }
     ring_bell(page_->bell);
     if (again)
@@ -252,4 +306,4 @@ void Engine::ready() {
         });
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

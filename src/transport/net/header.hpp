@@ -7,12 +7,13 @@
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
 enum class What : std::uint8_t {
     message,  // body: its payload, for the next cell of the lane
     credit,   // no body
     board,    // body: Board
+    offer,    // body: Offer, as long as it is
     bye,      // no body: the rank has let go of this link, and sends nothing any more
 };
 
@@ -37,6 +38,13 @@ struct Board {
     Call calls[board_entries];
 };
 
+/// How an end of a carrier beside the sockets is reached.
+inline constexpr std::size_t offer_bytes = 1024;
+struct Offer {
+    char net[16];  // Net::name(), filled up with zeros
+    std::byte bytes[offer_bytes];
+};
+
 static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 + 24 * board_entries);
 
 inline bool Header::fits() const {
@@ -46,6 +54,8 @@ inline bool Header::fits() const {
             return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
         case What::board:
             return bytes == sizeof(Board);
+        case What::offer:
+            return bytes >= sizeof(Offer::net) && bytes <= sizeof(Offer);
         case What::credit:
         case What::bye:
             return bytes == 0;
@@ -53,4 +63,4 @@ inline bool Header::fits() const {
     return false;
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,6 +1,6 @@
-// A rank's end of all its TCP links: where data connections come in, and what moves their messages. The rank's own
-// thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or computes,
-// the service thread does what is left, and rings.
+// A rank's end of all its links over networks: where data connections come in, and what moves their messages. The
+// rank's own thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or
+// computes, the service thread does what is left, and rings.
 //
 // Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread; what
 // comes before its rank has made the link is kept, and the peer can learn by it what this rank calls.
@@ -12,9 +12,9 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/tcp/link.hpp"
+#include "transport/net/link.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
 class Reception;
 
@@ -30,25 +30,29 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool pending() override;
     bool rest(bool asleep) override;
 
-    /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected.
-    Ends& connect(Rank peer);
+    /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
+    /// messages go by; nullptr: TCP.
+    Ends& connect(Rank peer, Net* net);
     void disconnect(Ends& ends);
     std::mutex& mutex() { return mutex_; }
 
     // ---- for the service thread
-    void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, Cipher::Kind cipher);
+    void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
     void unreachable(Rank peer, const std::string& why);
     void ready();
 
   private:
     bool move();
+    bool arm();
+    void introduce(Ends& ends);
+    void look_later();
     void check_lost();
     void settle();
     void watch_in_background();
     void settle_later();
     Ends& ends_with(Rank peer);
     std::unique_lock<std::mutex> lock_in_background();
-    void attach(Ends& ends, int number, int count, std::unique_ptr<Stream> stream);
+    void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 
     bootstrap::Address address_;
     Fd listening_;
@@ -65,12 +69,18 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 
     std::mutex mutex_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
+    bool blind_ = false;      // some carriers can't tell when something arrives
     unsigned fruitless_ = 0;  // looks of the rank's thread, one after the other
 
     std::atomic<bool> awake_{false};    // the rank's thread looks
     std::atomic<bool> watched_{false};  // the service thread hears of sockets that are ready
     std::atomic<bool> settling_{false};
-    std::atomic<bool> wanted_{false};  // the service thread waits for the lock
+    std::atomic<bool> asleep_{false};   // the rank's thread sleeps
+    std::atomic<bool> looking_{false};  // the service thread will look at what is blind
+    std::atomic<bool> wanted_{false};   // the service thread waits for the lock
 };
 
-}  // namespace tutti::tcp
+/// The rank's link with peer. net: what its messages go by; nullptr: TCP.
+std::unique_ptr<Link> make_link(std::shared_ptr<Engine> engine, Rank peer, Net* net);
+
+}  // namespace tutti::net

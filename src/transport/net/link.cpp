@@ -1,16 +1,18 @@
-#include "transport/tcp/link.hpp"
+#include "transport/net/link.hpp"
 
 #include <algorithm>
 
 #include "base/result.hpp"
 
-namespace tutti::tcp {
+namespace tutti::net {
 namespace {
 
 // How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
 // that programs need must remain.
 constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
+
+constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
 
 }  // namespace
 
@@ -47,19 +49,63 @@ bool Ends::wants(int number, int count) const {
     return streams_.size() == static_cast<std::size_t>(count) && streams_[n] == nullptr;
 }
 
-void Ends::attach(int number, int count, std::unique_ptr<Stream> stream) {
+void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream) {
     streams_.resize(static_cast<std::size_t>(count));
-    addresses_ = stream->addresses();
+    addresses_ = stream->describe();
     streams_[static_cast<std::size_t>(number)] = std::move(stream);
 }
 
-Stream* Ends::stream_of(int lane) const {
-    if (streams_.empty() || lost_) return nullptr;
-    return streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
+void Ends::use(Net* net) {
+    used_ = true;
+    net_ = net;
+    if (net == nullptr && offered_ > 0) lose(text("it goes by %s, this rank by tcp; %s", offer_in_.net, choose_alike));
+}
+
+NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
+    if (net_ == nullptr || carrier_ || lost_ || first_socket() == nullptr) return nullptr;
+    try {
+        carrier_ = net_->open(self_, peer_, *mine_, *inbox_, patience);
+        const std::vector<std::byte> bytes = carrier_->offer();
+        TUTTI_ASSERT(bytes.size() <= offer_bytes);
+        net_->name().copy(offer_.net, sizeof offer_.net - 1);
+        std::ranges::copy(bytes, offer_.bytes);
+        offer_due_ = sizeof offer_.net + bytes.size();
+    } catch (const Error& error) {
+        lose(error.what());
+    }
+    return carrier_.get();
+}
+
+/// The other end's offer is there.
+void Ends::meet() {
+    offer_in_.net[sizeof offer_in_.net - 1] = 0;
+    if (net_->name() != offer_in_.net)
+        return lose(
+            text("it goes by %s, this rank by %s; %s", offer_in_.net, std::string(net_->name()).c_str(), choose_alike));
+    met_ = true;
+    carrier_->meet(std::span(offer_in_.bytes, offered_ - sizeof offer_in_.net));
+}
+
+tcp::Stream* Ends::first_socket() const {
+    return streams_.empty() || lost_ ? nullptr : streams_[0].get();
+}
+
+Carrier* Ends::carrier_of(int lane) const {
+    if (lost_) return nullptr;
+    if (net_ != nullptr) return met_ ? carrier_.get() : nullptr;
+    return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
+}
+
+/// Which ends, for error texts.
+std::string Ends::where() const {
+    return carrier_ ? std::string(net_->name()) + ", " + carrier_->describe() : addresses_;
 }
 
 std::string Ends::describe() const {
-    return peer_name_ + ", by TCP, " + (streams_.empty() ? "not connected yet" : addresses_);
+    return peer_name_ + ", by " +
+           (streams_.empty() ? "TCP, not connected yet"
+            : carrier_       ? where()
+                             : "TCP, " + where());
 }
 
 Header Ends::header(What what, int lane) const {
@@ -72,10 +118,10 @@ Header Ends::header(What what, int lane) const {
 }
 
 bool Ends::send_lane(int number, Lane& lane) {
-    Stream* const stream = stream_of(number);
-    if (stream == nullptr) return false;
+    Carrier* const carrier = carrier_of(number);
+    if (carrier == nullptr) return false;
     bool queued = false;
-    while (stream->has_room()) {
+    while (carrier->has_room()) {
         const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
         if (cell.turn.load(std::memory_order_acquire) != lane.taken + 1) break;
         Header h = header(What::message, number);
@@ -84,7 +130,7 @@ bool Ends::send_lane(int number, Lane& lane) {
         h.signature = cell.signature;
         h.call = lane.out.fifo->call.get();
         if (h.in_slot) h.row = cell.row();
-        stream->queue(h, h.in_slot ? lane.out.slots + lane.taken % slot_depth * slot_stride : cell.payload);
+        carrier->queue(h, h.in_slot ? lane.out.slots + lane.taken % slot_depth * slot_stride : cell.payload);
         ++lane.taken;
         lane.told = h.credit;
         lane.settle = false;
@@ -93,36 +139,71 @@ bool Ends::send_lane(int number, Lane& lane) {
     const std::uint32_t released = lane.in.fifo->released.load(std::memory_order_acquire);
     const bool in_slots = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::slot;
     const std::uint32_t due = lane.settle ? 1 : in_slots ? due_in_slots : due_in_cells;
-    if (released - lane.told < due || !stream->has_room()) return queued;
+    if (released - lane.told < due || !carrier->has_room()) return queued;
     const Header h = header(What::credit, number);
-    stream->queue(h, nullptr);
+    carrier->queue(h, nullptr);
     lane.told = h.credit;
     lane.settle = false;
     return true;
+}
+
+/// What goes by the first socket, whatever else there is.
+void Ends::send_rare() {
+    tcp::Stream* const socket = first_socket();
+    const auto send = [&](What what, const void* body, std::size_t bytes) {
+        Header h = header(what, 0);
+        h.bytes = static_cast<std::uint32_t>(bytes);
+        socket->queue(h, static_cast<const std::byte*>(body), true);
+    };
+    if (offer_due_ > 0 && socket != nullptr && socket->has_room())
+        send(What::offer, &offer_, std::exchange(offer_due_, 0));
+    if (board_due_ && socket != nullptr && socket->has_room()) {
+        send(What::board, &board_, sizeof board_);
+        board_due_ = false;
+    }
 }
 
 bool Ends::move() {
     bool moved = false;
     for (const auto& stream : streams_)
         if (stream && !lost_) moved |= stream->receive(*this);
-    if (board_due_ && stream_of(0) != nullptr && stream_of(0)->has_room()) {
-        Header h = header(What::board, 0);
-        h.bytes = sizeof board_;
-        stream_of(0)->queue(h, reinterpret_cast<const std::byte*>(&board_), true);
-        board_due_ = false;
+    if (carrier_ && offered_ > 0 && !met_ && !lost_) meet();
+    if (carrier_ && met_ && !lost_) {
+        at_carrier_ = true;
+        moved |= carrier_->receive(*this);
+        at_carrier_ = false;
     }
+    send_rare();
     for (const int lane : open_) moved |= send_lane(lane, lanes_[static_cast<std::size_t>(lane)]);
+    if (carrier_ && met_ && !lost_) {
+        moved |= carrier_->send();
+        if (!carrier_->trouble().empty()) bye_ ? part() : lose(carrier_->trouble());
+    }
     for (auto& stream : streams_) {
         if (!stream || lost_) continue;
         if (!stream->is_empty()) moved |= stream->send();
         if (stream->trouble().empty()) continue;
-        addresses_ = stream->addresses();
-        if (!bye_)
+        addresses_ = stream->describe();
+        if (!bye_) {
             lose(stream->trouble());
-        else  // what is still on its way on the others is to arrive
+        } else {  // what is still on its way on the others is to arrive
             stream.reset();
+            part();
+        }
     }
     return moved;
+}
+
+/// The peer has gone in peace, and nothing of it is on its way.
+void Ends::part() {
+    if (!carrier_) return;
+    at_carrier_ = true;
+    while (met_ && carrier_->receive(*this)) {
+    }
+    at_carrier_ = false;
+    carrier_.reset();
+    met_ = false;
+    page().leaving.store(1, std::memory_order_release);
 }
 
 void Ends::heard(int number, std::uint32_t events) {
@@ -134,6 +215,8 @@ void Ends::lose(const std::string& why) {
     if (lost_) return;
     lost_ = Clock::now();
     why_ = why;
+    addresses_ = where();
+    carrier_.reset();
     for (auto& stream : streams_) stream.reset();
 }
 
@@ -160,17 +243,20 @@ void Ends::tell_board(const RankPage& mine) {
 }
 
 void Ends::say_bye() {
-    for (const auto& stream : streams_) {
-        if (!stream) continue;
-        if (stream->has_room()) stream->queue(header(What::bye, 0), nullptr);
-        stream->send();
-    }
+    const auto say = [&](Carrier* carrier) {
+        if (carrier == nullptr) return;
+        if (carrier->has_room()) carrier->queue(header(What::bye, 0), nullptr);
+        carrier->send();
+    };
+    if (met_) say(carrier_.get());
+    for (const auto& stream : streams_) say(stream.get());
 }
 
 bool Ends::pending() const {
     if (lost_) return false;
     for (const auto& stream : streams_)
         if (stream && !stream->is_empty()) return true;
+    if (carrier_ && met_ && !carrier_->is_empty()) return true;
     for (const int number : open_) {
         const Lane& lane = lanes_[static_cast<std::size_t>(number)];
         const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
@@ -191,6 +277,10 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
     std::atomic<std::uint32_t>& released = lane.out.fifo->released;
     const std::uint32_t before = released.load(std::memory_order_relaxed);
     if (h.what == What::message || h.what == What::credit) {
+        if (net_ != nullptr && !at_carrier_) {
+            why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
+            return nullptr;
+        }
         if (h.credit - before > lane.taken - before) {
             why = "it has finished with more messages than it was sent";
             return nullptr;
@@ -198,6 +288,13 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
         released.store(h.credit, std::memory_order_release);
     }
     if (h.what == What::board) return reinterpret_cast<std::byte*>(&board_in_);
+    if (h.what == What::offer) {
+        if (offered_ == 0 && !(used_ && net_ == nullptr)) return reinterpret_cast<std::byte*>(&offer_in_);
+        why = used_ && net_ == nullptr ? "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on "
+                                         "all ranks"
+                                       : "it has offered another connection twice";
+        return nullptr;
+    }
     if (h.what != What::message) return nothing_;
     if (!lane.arrivals->ready(h.in_slot == 1)) {
         why = "it has sent more messages than there is room for";
@@ -217,9 +314,12 @@ void Ends::finish(const Header& h) {
             return;
         case What::board:
             return read_board();
+        case What::offer:
+            offered_ = h.bytes;
+            return;
         case What::bye:
             bye_ = true;
-            page().leaving.store(1, std::memory_order_release);
+            if (at_carrier_ || !met_) page().leaving.store(1, std::memory_order_release);
             return;
         case What::credit:
             return;
@@ -237,4 +337,4 @@ void Ends::read_board() {
     page().sequence.store(board_in_.sequence, std::memory_order_release);
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,0 +1,104 @@
+// What moves frames between two ranks that see nothing of each other's memory: the sockets of every link (tcp/stream),
+// and, where a better network joins the hosts, one connection of that. Bodies go from and to the memory of FIFOs.
+//
+// To add a network, write a Net and its NetCarrier and list it in nets() (transport.cpp): the engine introduces the two
+// ends to each other over the link's first socket, which is authenticated. That socket stays: it carries what is rare,
+// and it tells at once when the peer's process ends.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.hpp"
+#include "transport/arena.hpp"
+#include "transport/net/header.hpp"
+
+namespace tutti::net {
+
+/// Whom the frames are for.
+class Recipient {
+  public:
+    virtual ~Recipient() = default;
+    /// A header that fits. Where its body goes; nullptr if the frame can't be right, `why` then says so.
+    virtual std::byte* begin(const Header& header, const char*& why) = 0;
+    /// Its body is there.
+    virtual void finish(const Header& header) = 0;
+};
+
+/// One connection. Used under the engine's lock; no call waits.
+class Carrier {
+  public:
+    virtual ~Carrier() = default;
+
+    /// Whether another frame can be queued.
+    virtual bool has_room() const = 0;
+    /// body: header.bytes bytes that stay as they are until the peer has acknowledged the frame, or that copied says
+    /// may go at once.
+    virtual void queue(const Header& header, const std::byte* body, bool copied = false) = 0;
+    /// Nothing that was queued is in this process' hands any more.
+    virtual bool is_empty() const = 0;
+
+    /// Sends and receives what is possible. True if anything moved. Sets trouble().
+    virtual bool send() = 0;
+    virtual bool receive(Recipient& to) = 0;
+
+    /// Why it can't go on; empty while it can.
+    const std::string& trouble() const { return trouble_; }
+    /// The two ends, for error texts: "10.0.0.1:4242 to 10.0.0.2:29500".
+    virtual std::string describe() const = 0;
+
+  protected:
+    /// The first one counts. Always false.
+    bool lose(std::string why) {
+        if (trouble_.empty()) trouble_ = std::move(why);
+        return false;
+    }
+
+  private:
+    std::string trouble_;
+};
+
+/// A carrier of a network beside TCP.
+class NetCarrier : public Carrier {
+  public:
+    /// How the other end reaches this one; at most offer_bytes.
+    virtual std::vector<std::byte> offer() = 0;
+    /// What the other end has offered; anything may be in there. It connects from now on, in send() and receive().
+    virtual void meet(std::span<const std::byte> offer) = 0;
+
+    /// Readable when there is something to do. -1: there is no way to know, so that a rank that sleeps is served by a
+    /// timer.
+    virtual int fd() const { return -1; }
+    /// Before a rank sleeps: what arrives from now on makes fd() readable. False if something is there already.
+    virtual bool arm() { return true; }
+};
+
+/// A network; one for the process.
+class Net {
+  public:
+    virtual ~Net() = default;
+    /// As users name the transport; less than 16 characters.
+    virtual std::string_view name() const = 0;
+    /// Equal on ranks that it joins; 0: this machine is on none. What that takes is done at the first call.
+    virtual std::uint64_t fabric() = 0;
+    /// Why fabric() is 0, and what to do.
+    virtual std::string absence() = 0;
+    /// The cost of messages over it, for the tuner.
+    virtual Line cost() const = 0;
+    /// mine: what bodies are sent from; inbox: what they are received into (Recipient::begin points there). Both stay
+    /// where they are, and outlive the carrier. patience: how long a peer that has something to acknowledge may stay
+    /// silent. Throws tuttiSystemError.
+    virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                             std::chrono::milliseconds patience) = 0;
+};
+
+/// All of them, the most preferred first, whether this machine has them or not.
+std::span<Net* const> nets();
+
+}  // namespace tutti::net

@@ -1,0 +1,113 @@
+// Ranks that a network joins: see link.hpp for what travels, engine.hpp for who moves it.
+#include "transport/transport.hpp"
+#include "base/config.hpp"
+#include "base/result.hpp"
+#include "transport/net/engine.hpp"
+
+namespace tutti {
+namespace net {
+namespace {
+
+class NetLink : public Link {
+  public:
+    NetLink(std::shared_ptr<Engine> engine, Rank peer, Net* net)
+        : engine_(std::move(engine)), ends_(engine_->connect(peer, net)) {}
+    ~NetLink() override { engine_->disconnect(ends_); }
+
+    Wire outlet(int lane) override {
+        const std::lock_guard lock(engine_->mutex());
+        return ends_.outlet(lane);
+    }
+    Wire inlet(int lane) override {
+        const std::lock_guard lock(engine_->mutex());
+        return ends_.inlet(lane);
+    }
+    bool refer(const void*, std::size_t, Reference&) override { return false; }
+    std::byte* see(Reference, std::size_t) override {
+        fail(tuttiInternalError, "a message by reference from rank %d, which is on another host", ends_.peer());
+    }
+    RankPage* page() override { return &ends_.page(); }
+    std::string describe() override {
+        const std::lock_guard lock(engine_->mutex());
+        return ends_.describe();
+    }
+
+  private:
+    const std::shared_ptr<Engine> engine_;
+    Ends& ends_;  // the engine's
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_link(std::shared_ptr<Engine> engine, Rank peer, Net* net) {
+    if (!engine) fail(tuttiInternalError, "this rank has no engine for networks");
+    return std::make_unique<NetLink>(std::move(engine), peer, net);
+}
+
+namespace {
+
+class NetTransport : public Transport {
+  public:
+    /// number: of nets(); -1: sockets alone.
+    explicit NetTransport(int number) : number_(number) {}
+
+    std::string_view name() const override { return number_ < 0 ? "tcp" : net()->name(); }
+    bool reaches(const Card& self, const Card& peer) const override {
+        if (!self.door || !peer.door) return false;
+        if (number_ < 0) return true;
+        const auto n = static_cast<std::size_t>(number_);
+        return self.fabrics[n] != 0 && self.fabrics[n] == peer.fabrics[n];
+    }
+    std::string why_not(const Card& self, const Card& peer) const override {
+        if (!self.door || !peer.door) return "there is no network interface that is up";
+        const auto n = static_cast<std::size_t>(number_);
+        if (config().encrypt) return "it can't encrypt what it carries, and TUTTI_ENCRYPT asks for it";
+        if (self.fabrics[n] == 0) return net()->absence();
+        return peer.fabrics[n] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
+    }
+    Line cost() const override { return number_ < 0 ? Line{12.0, 1.0 / 2.5e3} : net()->cost(); }
+    Sees sees() const override { return Sees::nothing; }
+    bool needs_engine() const override { return true; }
+
+    std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
+        return make_link(std::dynamic_pointer_cast<Engine>(from.engine), peer, net());
+    }
+
+  private:
+    Net* net() const { return number_ < 0 ? nullptr : nets()[static_cast<std::size_t>(number_)]; }
+    const int number_;
+};
+
+}  // namespace
+
+std::span<Net* const> nets() {
+    return {};
+}
+
+}  // namespace net
+
+std::span<const Transport* const> net_transports() {
+    static const std::vector<const Transport*> all = [] {
+        std::vector<const Transport*> made;
+        for (std::size_t number = 0; number < net::nets().size(); ++number)
+            made.push_back(new net::NetTransport(static_cast<int>(number)));
+        made.push_back(new net::NetTransport(-1));
+        return made;
+    }();
+    return all;
+}
+
+std::shared_ptr<Engine> open_engine(const bootstrap::Address& address) {
+    return std::make_shared<net::Engine>(address);
+}
+
+std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only) {
+    std::array<std::uint64_t, most_nets> found{};
+    const std::span<net::Net* const> all = net::nets();
+    TUTTI_ASSERT(all.size() <= most_nets);
+    for (std::size_t n = 0; n < all.size() && !config().encrypt; ++n)
+        if (only.empty() || only == all[n]->name()) found[n] = all[n]->fabric();
+    return found;
+}
+
+}  // namespace tutti
