@@ -114,10 +114,6 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
              has_root(a.collective) ? "root" : "peer", a.root, comm.ranks() - 1);
     if (reduces(a.collective)) set_op(a, ops, o);
     if (a.uneven != nullptr) {
-        if (comm.gpu() != nullptr)
-            fail(tuttiInvalidUsage,
-                 "%s: communicators on GPUs do not have uneven collectives yet: use sends and receives in a group",
-                 a.function);
         a.uneven->rows = check_rows(a, comm.rank(), comm.ranks());
         o.rows = a.uneven->rows.get();
         o.count = o.rows->longest;

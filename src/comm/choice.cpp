@@ -107,7 +107,8 @@ Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int
     return c;
 }
 
-Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, const GpuBudget& budget) {
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, bool sends_slices,
+                 const GpuBudget& budget) {
     const auto round_up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
     const auto parts = static_cast<std::size_t>(columns), packed = static_cast<std::size_t>(message_chunks);
     const std::size_t line = 128 / element, block = (count + parts - 1) / parts;
@@ -126,7 +127,9 @@ Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int messag
                                                       std::min(most_lanes, static_cast<std::size_t>(budget.lanes)));
     // Messages of several parts go in lines or slots.
     const bool referable = budget.by_reference && packed == 1;
-    const std::size_t largest = c.in_lines ? gpu::line_bytes : referable ? gpu_reference_tile : gpu::slot_bytes;
+    const std::size_t largest = c.in_lines                  ? gpu::line_bytes
+                                : referable && sends_slices ? gpu_reference_tile
+                                                            : gpu::slot_bytes;
     const std::size_t room = largest / packed / 128 * line;
     c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);

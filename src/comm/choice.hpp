@@ -49,6 +49,8 @@ struct GpuBudget {
 /// Guesses, until a GPU has measured them.
 Platform gpu_platform(int ranks, const GpuBudget& budget);
 
-Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, const GpuBudget& budget);
+/// sends_slices: all ranks' programs do (gpu::sends_slices), so that no message needs a slot if none has to.
+Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, bool sends_slices,
+                 const GpuBudget& budget);
 
 }  // namespace tutti

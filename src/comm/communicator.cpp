@@ -405,6 +405,19 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     return {collective, root, &algorithm, std::move(execution), nullptr};
 }
 
+/// The same on all ranks, which must cut alike.
+bool Communicator::sends_slices(Plan& plan, bool altered) {
+    std::optional<bool>& known = plan.sends_slices[altered];
+    if (known) return *known;
+    known = plan.algorithm->pull_safe;
+    const bool pair = plan.collective == Collective::send || plan.collective == Collective::recv;
+    for (Rank r = 0; r < ranks() && *known && !pair; ++r)
+        known = gpu::sends_slices(
+            make_program(*plan.algorithm, {plan.collective, r, ranks(), plan.root, tuner_->platform().node_ranks}),
+            altered);
+    return *known;
+}
+
 Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& algorithm) {
     for (const auto& plan : plans_)
         if (plan->collective == o.collective && plan->root == o.root && plan->algorithm == &algorithm) return *plan;
@@ -457,7 +470,8 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     const auto [plan, flight] = plan_for(o);
     const Program& program = plan->program();
     const std::size_t element = size_of(o.type);
-    const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks, gpu_->budget())
+    const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
+                                          sends_slices(*plan, o.premultiply || o.average), gpu_->budget())
                   : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
                            : cut(o.count, element, program.columns, program.message_chunks, flight);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);

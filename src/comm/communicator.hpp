@@ -127,6 +127,7 @@ class Communicator {
         const Algorithm* algorithm;
         std::unique_ptr<HostExecution> execution;  // on the CPU
         std::unique_ptr<gpu::Program> uploaded;    // on a GPU
+        std::optional<bool> sends_slices[2] = {};  // of all ranks: gpu::sends_slices(), not altered and altered
         const Program& program() const { return execution ? execution->program() : uploaded->bound().program; }
     };
     /// What follows from an operation's arguments other than its buffers.
@@ -157,6 +158,7 @@ class Communicator {
     Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
+    bool sends_slices(Plan& plan, bool altered);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
     Call describe(const Operation& operation);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/pieces.hpp"
+
 namespace tutti {
 namespace {
 
@@ -95,17 +97,24 @@ void launch_together(std::span<const Issued> calls) {
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
     std::size_t waves = 0;
+    const auto add = [&](Communicator& comm, const Operation& operation, void* stream) {
+        Ready r{&comm, stream, as_bytes(operation)};
+        r.wave = in_queue[{&comm, Communicator::queue_of(operation)}]++;
+        waves = std::max(waves, r.wave + 1);
+        r.copies = is_plain_copy(comm, operation);
+        r.job = r.copies ? gpu::Job{} : comm.gpu_job(r.operation);
+        ready.push_back(r);
+    };
     for (const Issued& call : calls) {
         Communicator& comm = *call.comm;
         comm.throw_verdict();
         if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
         comm.gpu()->check_stream(call.gpu_stream);
-        Ready r{&comm, call.gpu_stream, as_bytes(call.operation)};
-        r.wave = in_queue[{&comm, Communicator::queue_of(call.operation)}]++;
-        waves = std::max(waves, r.wave + 1);
-        r.copies = is_plain_copy(comm, call.operation);
-        r.job = r.copies ? gpu::Job{} : comm.gpu_job(r.operation);
-        ready.push_back(r);
+        if (call.operation.rows == nullptr)
+            add(comm, call.operation, call.gpu_stream);
+        else
+            for (const Operation& piece : pieces_of(call.operation, comm.rank(), comm.ranks()))
+                add(comm, piece, call.gpu_stream);
     }
     for (std::size_t wave = 0; wave < waves; ++wave) {
         std::map<std::pair<int, DataType>, std::vector<Ready*>> batches;

@@ -77,7 +77,7 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
              static_cast<std::size_t>(p.base + p.size - at));
     static_cast<void>(written);
     b.at = const_cast<std::byte*>(at);
-    b.shareable = p.kind == Memory::device;
+    b.shareable = p.kind == Memory::device || budget_.by_reference;  // in one process an address is one everywhere
     return b;
 }
 

@@ -41,6 +41,19 @@ void require_room(const BoundProgram& bound) {
 
 }  // namespace
 
+bool sends_slices(const tutti::Program& program, bool altered) {
+    const auto to_peer = [](const Operand& o) { return o.place == Place::peer; };
+    const auto in_buffer = [](const Operand& o) { return o.place == Place::input || o.place == Place::output; };
+    return std::ranges::all_of(program.steps, [&](const Step& s) {
+        const auto sinks = program.sinks(s);
+        if (std::ranges::none_of(sinks, to_peer)) return true;
+        const Operand& source = program.sources(s)[0];
+        if (s.sources == 1 && !to_peer(source) && !altered) return in_buffer(source);
+        const auto local = std::ranges::find_if_not(sinks, to_peer);  // the machine takes the first, or none
+        return local != sinks.end() && in_buffer(*local);
+    });
+}
+
 Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, int first_lane, int lanes,
                  Control* control)
     : gpus_(gpus), device_(device), bound_(std::move(bound)), lanes_(lanes) {

@@ -6,6 +6,10 @@
 
 namespace tutti::gpu {
 
+/// Whether each of its messages is, after the step that sends it, in the user's buffers, where a peer can read it: then
+/// none needs a slot, nor has to fit into one. altered: inputs are multiplied on their way, or results divided.
+bool sends_slices(const tutti::Program& program, bool altered);
+
 class Program {
   public:
     /// Lanes first_lane to first_lane + lanes - 1 of each connection. control and ends outlive it. Throws

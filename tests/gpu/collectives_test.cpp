@@ -10,6 +10,7 @@
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "harness/uneven.hpp"
 #include "schedule/json.hpp"
 
 using namespace tutti;
@@ -20,7 +21,8 @@ using harness::Where;
 namespace {
 
 constexpr Case::What all_collectives[] = {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::all_gather,
-                                          Case::What::broadcast, Case::What::reduce};
+                                          Case::What::broadcast,  Case::What::reduce,         Case::What::all_to_all,
+                                          Case::What::gather,     Case::What::scatter};
 
 }  // namespace
 
@@ -63,9 +65,12 @@ TEST_CASE("GPUs: every algorithm") {
         config.algorithm = name.c_str();
         std::vector<Case> cases;
         for (Case::What what : all_collectives)
-            for (size_t count : {1, 1000, 70001})
-                if (!harness::sanitized || count < 10'000) cases.push_back({what, count, tuttiBfloat16, tuttiSum, 2});
-        GpuWorld(4, 2, &config).run(cases);
+            for (size_t count : {1, 1000, 150001})  // the last one has more tiles than slots on each of 2 lanes
+                if (!harness::sanitized || count < 10'000)
+                    for (tuttiRedOp_t op : {tuttiSum, tuttiAvg})
+                        if (op == tuttiSum || (count > 1000 && what == Case::What::all_reduce))
+                            cases.push_back({what, count, tuttiBfloat16, op, 2});
+        GpuWorld(4, 2, &config, 4).run(cases);
     }
 }
 
@@ -148,6 +153,24 @@ TEST_CASE("GPUs: send and receive, to others and to oneself, small and large") {
                         "a message is wrong");
             gpus.free(0, reinterpret_cast<std::byte*>(out));
             gpus.free(0, reinterpret_cast<std::byte*>(in));
+        }
+    });
+}
+
+TEST_CASE("GPUs: uneven collectives, with zeros and skews, in place and not") {
+    const int ranks = GENERATE(1, 2, 3, 5);
+    if (harness::sanitized && ranks > 3) return;  // that takes long
+    GpuWorld world(ranks);
+    std::vector<harness::uneven::Case> cases = harness::uneven::many_cases(ranks, 100u * static_cast<unsigned>(ranks));
+    for (harness::uneven::Case& c : cases)
+        for (std::size_t& count : c.counts) count = count > 20000 ? 20000 + count % 7 : count;
+    world.each([&](int rank, void* stream) {
+        for (harness::uneven::Case c : cases) {
+            c.gpus = &world.gpus();
+            harness::uneven::Caller caller(c, rank, ranks);
+            harness::require_success(caller.call(world.comm(rank), stream), name_of(c.what).data());
+            world.gpus().synchronize_stream(stream);
+            caller.check();
         }
     });
 }

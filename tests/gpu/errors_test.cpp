@@ -52,14 +52,6 @@ TEST_CASE("GPUs: buffers that the rank's GPU can't use are refused") {
     gpus.free(1, other);
 }
 
-TEST_CASE("GPUs: uneven collectives are refused, and say what to do") {
-    GpuWorld world(2);
-    const std::size_t counts[] = {1, 2}, displs[] = {0, 1};
-    CHECK(tuttiAllGatherv(nullptr, 1, nullptr, counts, displs, tuttiFloat32, world.comm(0), world.stream(0)) ==
-          tuttiInvalidUsage);
-    CHECK(text_of_error().find("tuttiAllGatherv: communicators on GPUs do not have uneven collectives yet") == 0);
-}
-
 TEST_CASE("GPUs: there is no such device") {
     harness::EmulatedGpus gpus(1);
     gpu::use_gpus(&gpus);

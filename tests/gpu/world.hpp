@@ -12,8 +12,8 @@ namespace tutti {
 
 class GpuWorld {
   public:
-    explicit GpuWorld(int ranks, int devices = 2, const tuttiConfig_t* config = nullptr)
-        : gpus_(devices), comms_(static_cast<std::size_t>(ranks)) {
+    explicit GpuWorld(int ranks, int devices = 2, const tuttiConfig_t* config = nullptr, int blocks = 16)
+        : gpus_(devices, blocks), comms_(static_cast<std::size_t>(ranks)) {
         gpu::use_gpus(&gpus_);
         tuttiUniqueId id;
         harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");

@@ -345,6 +345,9 @@ class Machine {
             const Operand* const shared = plan_.pull_safe != 0 ? shareable_slice() : nullptr;
             if (shared != nullptr && refer(end, *shared, reference)) return Kind::reference;
         }
+        if (end.part + bytes_ > end.slot_stride)  // the cut is wrong: rather nothing than over somebody else's slot
+            lose(Verdict::wrong_size, end.peer, false, static_cast<std::uint32_t>(end.slot_stride),
+                 end.part + static_cast<std::uint32_t>(bytes_));
         term.at = end.slots + end.next % slot_depth * end.slot_stride + end.part;
         return Kind::slot;
     }

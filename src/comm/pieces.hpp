@@ -1,0 +1,15 @@
+// Uneven calls made of even ones, for executors that know no rows: on GPUs.
+#pragma once
+
+#include <vector>
+
+#include "comm/operation.hpp"
+
+namespace tutti {
+
+/// What rank `self` of `ranks` calls in place of an uneven operation: sends and receives that go side by side, peers in
+/// ascending order, so that any number of them may be under way at once without a deadlock; of sums, a reduction to
+/// each rank after the other. Without the pieces that have no elements.
+std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks);
+
+}  // namespace tutti
