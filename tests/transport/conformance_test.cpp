@@ -7,6 +7,8 @@
 #include "harness/harness.hpp"
 #include "links.hpp"
 #include "mailbox.hpp"
+#include "transport/net_plugins.hpp"
+#include "transport/plugin/plugin_net.hpp"
 #include "transport/regions.hpp"
 
 using namespace tutti;
@@ -25,11 +27,15 @@ bool refers(const Transport& transport) {
     return !transport.needs_engine();
 }
 
-/// Those that this machine has, and letter boxes.
+/// Those that this machine has, letter boxes, and network plugins of two versions of their interface.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
-    static const harness::NetUnderTest boxes[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling)};
-    std::vector<const Transport*> here = {&boxes[0], &boxes[1]};
+    static plugin::PluginNet v8(NET_PLUGIN_8, true), v11(NET_PLUGIN_11, true);
+    static const harness::NetUnderTest nets[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling),
+                                                 harness::NetUnderTest(v8), harness::NetUnderTest(v11)};
+    REQUIRE((v8.fabric() != 0 && v11.fabric() != 0));
+    std::vector<const Transport*> here;
+    for (const harness::NetUnderTest& net : nets) here.push_back(&net);
     for (const Transport* t : transports()) {
         const auto fabrics = fabrics_here(t->name());
         if (refers(*t) || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);

@@ -3,6 +3,7 @@
 #include "base/config.hpp"
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
+#include "transport/plugin/plugin_net.hpp"
 
 namespace tutti {
 namespace net {
@@ -81,7 +82,8 @@ class NetTransport : public Transport {
 }  // namespace
 
 std::span<Net* const> nets() {
-    return {};
+    static Net* const all[] = {&plugin::plugin_net()};
+    return all;
 }
 
 }  // namespace net
