@@ -113,14 +113,14 @@ void read_numbers(Pmix& pmix, Launch& out) {
 
 /// The server, of launchers that have one. Not where torchrun or MPICH has been started by one that has: their ranks
 /// have other numbers.
-std::unique_ptr<Pmix> pmix_for(const Launcher& l) {
+Pmix* pmix_for(const Launcher& l) {
     if (!has_pmix() || (l.name != slurm && l.name != open_mpi && l.ranks != nullptr)) return nullptr;
     std::string why;
-    auto pmix = Pmix::connect(why);
-    if (!pmix && l.ranks == nullptr)
+    Pmix* const pmix = Pmix::connect(why);
+    if (pmix == nullptr && l.ranks == nullptr)
         fail(tuttiInvalidUsage, "PMIX_RANK is set, but the server that knows the other ranks can't be asked: %s",
              why.c_str());
-    if (!pmix) log(Level::info, "%s has PMIx, which is not used: %s", l.name, why.c_str());
+    if (pmix == nullptr) log(Level::info, "%s has PMIx, which is not used: %s", l.name, why.c_str());
     return pmix;
 }
 
@@ -140,6 +140,7 @@ Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
     }
     const std::chrono::milliseconds timeout(config().init_timeout_ms);
     const Bytes theirs = pmix.from_first(text("tutti.%llu", static_cast<unsigned long long>(call)), mine, timeout);
+    log(Level::info, "rank %d of %d: the ranks meet by %s's PMIx", launch.rank, launch.ranks, launch.launcher.c_str());
     tuttiUniqueId id;
     if (theirs.size() != sizeof id.internal)
         fail(tuttiSystemError, "rank %d: what rank 0 has left with PMIx has %zu bytes, %zu were expected", launch.rank,
@@ -319,13 +320,13 @@ Launch Launch::from_environment() {
     launch.launcher = "none";
     if (const Launcher* l = find_launcher()) {
         const std::uint64_t call = next_call();
-        const std::unique_ptr<Pmix> pmix = pmix_for(*l);
+        Pmix* const pmix = pmix_for(*l);
         if (l->ranks == nullptr)
             read_numbers(*pmix, launch);
         else
             read_numbers(*l, launch);
-        if (pmix && launch.local_ranks == 0) launch.local_ranks = pmix->place().local_ranks;
-        launch.identity = pmix && launch.ranks > 1 && !environment("TUTTI_SECRET")
+        if (pmix != nullptr && launch.local_ranks == 0) launch.local_ranks = pmix->place().local_ranks;
+        launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
                               ? meet_by(*pmix, launch, call)
                               : meeting_of(*l, launch, call).identity();
         return launch;

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pmix.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -80,7 +81,9 @@ pmix_info_t directive(const char* key, int seconds) {
 class Client : public Pmix {
   public:
     explicit Client(const pmix_proc_t& self) : self_(self) {}
-    ~Client() override { library().finalize(nullptr, 0); }
+    ~Client() override {
+        if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a child that was forked
+    }
 
     Place place() override {
         Place p{};
@@ -159,18 +162,29 @@ class Client : public Pmix {
     }
 
     const pmix_proc_t self_;
+    const pid_t process_ = getpid();
 };
 
 }  // namespace
 
-std::unique_ptr<Pmix> Pmix::connect(std::string& why) {
-    why = library().why;
-    if (!why.empty()) return nullptr;
-    pmix_proc_t self{};
-    const pmix_status_t status = library().init(&self, nullptr, 0);
-    if (status == PMIX_SUCCESS) return std::make_unique<Client>(self);
-    why = text("PMIx_Init failed: %s (%d)", library().error_string(status), status);
-    return nullptr;
+Pmix* Pmix::connect(std::string& why) {
+    struct Connection {
+        std::unique_ptr<Pmix> client;
+        std::string why;
+        Connection() {
+            why = library().why;
+            if (!why.empty()) return;
+            pmix_proc_t self{};
+            const pmix_status_t status = library().init(&self, nullptr, 0);
+            if (status == PMIX_SUCCESS)
+                client = std::make_unique<Client>(self);
+            else
+                why = text("PMIx_Init failed: %s (%d)", library().error_string(status), status);
+        }
+    };
+    static const Connection connection;
+    why = connection.why;
+    return connection.client.get();
 }
 
 }  // namespace tutti::bootstrap

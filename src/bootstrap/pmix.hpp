@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
 
 #include "base/types.hpp"
@@ -21,9 +20,9 @@ class Pmix {
         int local_ranks;  // 0: not said
     };
 
-    /// To the server. nullptr: it can't be had, and why. Goodbye is said when it is destroyed: a launcher takes a
-    /// process that ends without for one that has failed.
-    static std::unique_ptr<Pmix> connect(std::string& why);
+    /// The process' connection with its server, kept until it exits: a launcher takes a process that ends without a
+    /// goodbye for one that has failed, and one that has said it for gone. nullptr: there is none, and why.
+    static Pmix* connect(std::string& why);
     virtual ~Pmix() = default;
 
     /// Throws tuttiSystemError.
