@@ -258,7 +258,7 @@ Meeting meeting_of(const Launcher& l, const Launch& launch, std::uint64_t call) 
         fail(tuttiInvalidUsage,
              "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
              "set TUTTI_SECRET to the same 64 hexadecimal digits on all of them, for example to what `openssl rand "
-             "-hex 32` prints",
+             "-hex 32` prints; or start them by what has PMIx (srun --mpi=pmix), which needs none",
              l.local_ranks ? l.local_ranks : "SLURM_NNODES");
     if (!secret && launch.ranks > 1 && job.empty() && (!host || !environment("MASTER_PORT")))
         fail(tuttiInvalidUsage,

@@ -55,7 +55,8 @@ std::uint64_t PluginNet::fabric() {
             if (!demanded_) log(Level::warn, "%s (from NCCL_NET_PLUGIN; going on without)", why_.c_str());
         }
     });
-    if (demanded_ && value_ != "none" && !why_.empty()) fail(tuttiSystemError, "%s (from TUTTI_NET_PLUGIN; none: no plugin)", why_.c_str());
+    if (demanded_ && value_ != "none" && !why_.empty())
+        fail(tuttiSystemError, "%s (from TUTTI_NET_PLUGIN; none: no plugin)", why_.c_str());
     return why_.empty() ? hash(plugin_->name()) : 0;
 }
 
