@@ -313,22 +313,30 @@ Result start(Log log) {
     return fail ? failed : success;
 }
 
-// Where calls have a context, it is this.
-int the_context = 0;
+// Where calls have a context, it is one of these: as many as there were calls of init().
+struct Context {
+    int magic = 77;
+};
+bool is_ours(void* context) {
+    return context != nullptr && static_cast<Context*>(context)->magic == 77;
+}
 
 Result start11(void** context, std::uint64_t, Config* config, Log log, Profile profile) {
-    if (config == nullptr || profile == nullptr) return invalid;
-    *context = &the_context;
-    return config->traffic_class == unset ? start(log) : invalid;
+    if (config == nullptr || profile == nullptr || config->traffic_class != unset) return invalid;
+    const Result result = start(log);
+    if (result == success) *context = new Context;
+    return result;
 }
 Result listen11(void* context, int device, void* handle, void** out) {
-    return context == &the_context ? listen(device, handle, out) : invalid;
+    return is_ours(context) ? listen(device, handle, out) : invalid;
 }
 Result connect11(void* context, int device, void* handle, void** out, void** for_device) {
-    return context == &the_context ? connect(device, handle, out, for_device) : invalid;
+    return is_ours(context) ? connect(device, handle, out, for_device) : invalid;
 }
 Result finalize(void* context) {
-    return context == &the_context && !verdict("finalize").fail ? success : invalid;
+    if (!is_ours(context)) return invalid;
+    delete static_cast<Context*>(context);
+    return verdict("finalize").fail ? failed : success;
 }
 
 constexpr Memory memory{register_memory, nullptr, forget_memory};

@@ -242,6 +242,23 @@ TEST_CASE("whoever goes first is helped by the other one, and what is sent to it
     REQUIRE(Debts(file).of[2] == before.of[2]);
 }
 
+TEST_CASE("an end that nobody helps is kept until somebody does, and closed then") {
+    for (const std::string& file : {every_version[0], every_version[3]}) {
+        const Debts before(file);
+        Two two(file);
+        REQUIRE(two.until([&] { return two.a.carrier->has_room() && two.b.carrier->has_room(); }));
+        two.a.carrier.reset();                               // the other end does not look
+        REQUIRE(Debts(file).of[0] == before.of[0] + 6 + 3);  // its bodies' connections are closed, its frames' are not
+        REQUIRE(Debts(file).of[2] == before.of[2]);
+        two.b.look();
+        two.b.look();
+        two.b.carrier.reset();
+        REQUIRE(Debts(file).of[0] == before.of[0]);
+        REQUIRE(Debts(file).of[1] == before.of[1]);
+        REQUIRE(Debts(file).of[2] == before.of[2]);
+    }
+}
+
 TEST_CASE("a plugin may say 'not yet' and 'no room' as long as it likes") {
     for (const std::string& file : every_version) {
         const Faults faults(

@@ -49,23 +49,32 @@ class Adapted : public Plugin {
   public:
     Adapted(const Table& table, std::string file) : t_(table), file_(std::move(file)) {
         check_complete();
-        const std::lock_guard lock(start_mutex());
         if constexpr (has_contexts) {
-            // One for the process: who shares it can't be told apart by what this transport does with it.
-            std::uint64_t id = 0;
-            random_bytes(&id, sizeof id);
-            check("init", t_.init(&context_, id, &config_, log_for_plugin, no_profile));
-        } else if constexpr (profiles) {
-            check("init", t_.init(log_for_plugin, no_profile));
+            first_ = context();  // devices can be asked for from now on
         } else {
-            check("init", t_.init(log_for_plugin));
+            const std::lock_guard lock(start_mutex());
+            if constexpr (profiles)
+                check("init", t_.init(log_for_plugin, no_profile));
+            else
+                check("init", t_.init(log_for_plugin));
         }
     }
-    ~Adapted() override {
+
+    std::shared_ptr<void> context() override {
         if constexpr (has_contexts) {
-            if (t_.finalize == nullptr) return;
             const std::lock_guard lock(start_mutex());
-            warn("finalize", t_.finalize(context_));
+            void* made = nullptr;
+            std::uint64_t id = 0;
+            random_bytes(&id, sizeof id);
+            check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
+            const std::string complaint = failure("finalize", "it returned an error");
+            return {made, [finalize = t_.finalize, complaint](void* context) {
+                        const std::lock_guard again(start_mutex());
+                        if (finalize != nullptr && finalize(context) != abi::success)
+                            log(Level::warn, "%s", complaint.c_str());
+                    }};
+        } else {
+            return nullptr;
         }
     }
 
@@ -101,21 +110,21 @@ class Adapted : public Plugin {
         return d;
     }
 
-    void* listen(int device, Handle& out) override {
+    void* listen([[maybe_unused]] void* context, int device, Handle& out) override {
         void* listening = nullptr;
         if constexpr (has_contexts)
-            check("listen", t_.listen(context_, device, out.bytes.data(), &listening));
+            check("listen", t_.listen(context, device, out.bytes.data(), &listening));
         else
             check("listen", t_.listen(device, out.bytes.data(), &listening));
         if (listening == nullptr) complain("listen", "success, but nothing that listens");
         return listening;
     }
 
-    void* connect(int device, Handle& to) override {
+    void* connect([[maybe_unused]] void* context, int device, Handle& to) override {
         void *connection = nullptr, *for_device = nullptr;
         Result result;
         if constexpr (has_contexts)
-            result = t_.connect(context_, device, to.bytes.data(), &connection, &for_device);
+            result = t_.connect(context, device, to.bytes.data(), &connection, &for_device);
         else if constexpr (profiles)
             result = t_.connect(device, &config_, to.bytes.data(), &connection, &for_device);
         else
@@ -229,8 +238,8 @@ class Adapted : public Plugin {
 
     const Table& t_;
     const std::string file_;
-    void* context_ = nullptr;
     abi::Config config_{abi::unset};  // plugins read it, and may keep its address
+    std::shared_ptr<void> first_;
 };
 
 template <class Table>

@@ -9,8 +9,11 @@
 namespace tutti::plugin {
 namespace {
 
-// How long whoever goes waits for the other end, which may be busy with something else for ever.
-constexpr std::chrono::milliseconds farewell{100};
+// How long whoever goes waits for the other end, which may be busy with something else. After that it goes on aside.
+constexpr std::chrono::milliseconds farewell{50};
+
+// Whoever looks at its own connections looks at those that were left behind as well, now and then.
+constexpr unsigned looks_for_kept = 64;
 
 /// What Carrier::offer() gives.
 struct Invitation {
@@ -33,24 +36,19 @@ Slots slots_of(const Arena& arena, Rank reader, int lane) {
 
 }  // namespace
 
-Carrier::Carrier(std::shared_ptr<Plugin> plugin, const Device& device, std::shared_ptr<void> lease, Rank peer,
+Carrier::Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
                  const Arena& mine, const Arena& inbox)
-    : plugin_(std::move(plugin)),
+    : plugin_(*connector.plugin),
       device_(device),
-      lease_(std::move(lease)),
       peer_(peer),
       mine_(mine),
       inbox_(inbox),
-      memory_(Mapping::anonymous(2 * frames * sizeof(Frame))),
-      out_(reinterpret_cast<Frame*>(memory_.base())),
-      in_(out_ + frames),
-      frames_out_(plugin_, device.number, Requests::Way::out),
-      bodies_out_(plugin_, device.number, Requests::Way::out),
-      frames_in_(plugin_, device.number, Requests::Way::in),
-      bodies_in_(plugin_, device.number, Requests::Way::in) {}
+      frames_(std::make_unique<Frames>(connector, std::move(lease))),
+      bodies_out_(connector, Requests::Way::out),
+      bodies_in_(connector, Requests::Way::in) {}
 
 Carrier::~Carrier() {
-    if (state_ == State::open && trouble().empty()) part();
+    if (state_ == State::open) part();
 }
 
 /// Runs body, which says whether anything moved; what the plugin complains of is trouble.
@@ -67,7 +65,7 @@ bool Carrier::attempt(Body&& body) {
 std::vector<std::byte> Carrier::offer() {
     Invitation own{};
     std::memcpy(own.magic, magic, sizeof magic);
-    own.frames = frames_in_.handle();
+    own.frames = frames_->in().handle();
     own.bodies = bodies_in_.handle();
     device_.name.copy(own.device, sizeof own.device - 1);
     std::vector<std::byte> bytes(sizeof own);
@@ -82,7 +80,7 @@ void Carrier::meet(std::span<const std::byte> offer) {
         lose("it has offered a connection that no version of the protocol has");
         return;
     }
-    frames_out_.handle() = theirs.frames;
+    frames_->out().handle() = theirs.frames;
     bodies_out_.handle() = theirs.bodies;
     theirs.device[sizeof theirs.device - 1] = 0;
     for (const char* c = theirs.device; *c != 0; ++c) peer_device_ += *c < ' ' || *c == 127 ? '?' : *c;
@@ -94,77 +92,65 @@ std::string Carrier::describe() const {
                             : state_ == State::alone ? ", not met yet"
                                                      : ", not connected yet";
     const std::string theirs = peer_device_.empty() ? "the peer's" : peer_device_;
-    return plugin_->name() + ", " + device_.name + " to " + theirs + how;
+    return plugin_.name() + ", " + device_.name + " to " + theirs + how;
 }
 
-/// A step further. True once all connections stand, and places are there for what arrives.
+/// A step further. True once all connections stand.
 bool Carrier::connect() {
     if (state_ != State::connecting) return false;
-    bool all = true;
-    for (Requests* const r : {&frames_out_, &bodies_out_, &frames_in_, &bodies_in_}) all &= r->open();
-    if (!all) return false;
-    for (unsigned i = 0; i < frames; ++i) expect(i);
+    const bool frames = frames_->open(), out = bodies_out_.open(), in = bodies_in_.open();
+    if (!frames || !out || !in) return false;
     state_ = State::open;
     log(Level::info, "rank %d is reached by network plugin %s", peer_, describe().c_str());
     return true;
 }
 
-/// Place `number` takes another frame.
-void Carrier::expect(unsigned number) {
-    frames_in_.add(&in_[number], sizeof(Frame), frames_in_.memory(in_, frames * sizeof(Frame)));
-}
-
 bool Carrier::has_room() const {
-    if (peer_ended_) return true;
-    return state_ == State::open && trouble().empty() && frames_out_.count() < frames &&
-           bodies_out_.count() < Requests::most;
+    if (frames_->is_ended()) return true;
+    return state_ == State::open && trouble().empty() && frames_->has_room() && bodies_out_.count() < Requests::most;
 }
 
 void Carrier::queue(const net::Header& header, const std::byte* body, bool copied) {
-    TUTTI_ASSERT(has_room() && !(copied && header.bytes > sizeof(Frame::body)));
-    if (peer_ended_) return;  // nobody would read it
+    TUTTI_ASSERT(has_room() && !(copied && header.bytes > Frames::small));
+    if (frames_->is_ended()) return;  // nobody would read it
     attempt([&] {
-        Frame& frame = out_[next_out_++ % frames];
-        frame.head = header;
-        std::size_t size = sizeof frame.head;
-        if (header.bytes <= sizeof frame.body) {
-            if (header.bytes > 0) std::memcpy(frame.body, body, header.bytes);
-            size += header.bytes;
-        } else {
+        if (header.bytes > Frames::small) {
             const Slots slots = slots_of(mine_, peer_, header.lane);
             bodies_out_.add(const_cast<std::byte*>(body), header.bytes, bodies_out_.memory(slots.base, slots.size));
         }
-        frames_out_.add(&frame, size, frames_out_.memory(out_, frames * sizeof(Frame)));
+        frames_->queue(header, body);
         return true;
     });
 }
 
 bool Carrier::is_empty() const {
-    return peer_ended_ || (frames_out_.count() == 0 && bodies_out_.count() == 0);
+    return frames_->is_ended() || (frames_->is_empty() && bodies_out_.count() == 0);
+}
+
+bool Carrier::send_bodies() {
+    bool moved = bodies_out_.move();
+    for (std::size_t size; bodies_out_.take(size); moved = true) {
+    }
+    return moved;
 }
 
 bool Carrier::send() {
     return attempt([&] {
         if (state_ != State::open) return connect();
-        bool moved = false;
-        for (Requests* const requests : {&frames_out_, &bodies_out_}) {
-            moved |= requests->move();
-            for (std::size_t size; requests->take(size); moved = true) {
-            }
-        }
-        return moved;
+        const bool moved = frames_->send();
+        return send_bodies() || moved;
     });
 }
 
 bool Carrier::receive(net::Recipient& to) {
     return attempt([&] {
         if (state_ != State::open) return connect();
-        bool moved = frames_in_.move();
-        moved |= bodies_in_.move();
+        if (looks_++ % looks_for_kept == 0) Frames::tend_kept();
+        bool moved = bodies_in_.move();
         moved |= take_bodies(to);
         moved |= take_frames(to);
         moved |= bodies_in_.move();
-        if (peer_ended_) say_end();
+        if (frames_->is_ended()) frames_->say_end();
         return moved;
     });
 }
@@ -183,34 +169,24 @@ bool Carrier::take_bodies(net::Recipient& to) {
 
 bool Carrier::take_frames(net::Recipient& to) {
     bool moved = false;
-    for (std::size_t size = 0; held_ || frames_in_.take(size); moved = true) {
-        const unsigned number = next_in_ % frames;
-        const Frame& frame = in_[number];
-        if (!held_ && size == 1) {
-            peer_ended_ = true;
-            ++next_in_;
-            continue;
-        }
-        // Its length tells what is in there, and need not be kept: the header has the same to say.
-        const std::size_t body = frame.head.bytes <= sizeof frame.body ? frame.head.bytes : 0;
-        if (!held_ && (size < sizeof frame.head || !frame.head.fits() || size != sizeof frame.head + body))
+    std::size_t size = 0;
+    for (const Frames::Frame* frame; (frame = frames_->next(size)) != nullptr; moved = true) {
+        const std::size_t along = frame->head.bytes <= Frames::small ? frame->head.bytes : 0;
+        if (size < sizeof frame->head || !frame->head.fits() || size != sizeof frame->head + along)
             return lose("it has sent a frame that no version of the protocol has");
-        held_ = busy_[frame.head.lane];
-        if (held_) break;
-        if (!digest(frame, to)) return false;
-        ++next_in_;
-        if (!peer_ended_) expect(number);
+        if (busy_[frame->head.lane]) break;
+        if (!digest(*frame, to)) return false;
+        frames_->done();
     }
-    frames_in_.move();
     return moved;
 }
 
 /// A frame of a lane on which no body is under way.
-bool Carrier::digest(const Frame& frame, net::Recipient& to) {
+bool Carrier::digest(const Frames::Frame& frame, net::Recipient& to) {
     const char* why = "";
     std::byte* const place = to.begin(frame.head, why);
     if (place == nullptr) return lose(why);
-    if (frame.head.bytes <= sizeof frame.body) {
+    if (frame.head.bytes <= Frames::small) {
         if (frame.head.bytes > 0) std::memcpy(place, frame.body, frame.head.bytes);
         to.finish(frame.head);
         return true;
@@ -222,40 +198,19 @@ bool Carrier::digest(const Frame& frame, net::Recipient& to) {
     return true;
 }
 
-/// For the places that the other end keeps.
-void Carrier::say_end() {
-    if (std::exchange(ended_, true)) return;
-    void* const memory = frames_out_.memory(out_, frames * sizeof(Frame));
-    for (unsigned i = 0; i < frames; ++i) frames_out_.add(out_, 1, memory);
-}
-
-/// Sends what is left, and waits until nothing is under way in either direction, as far as the other end helps.
+/// Sends what is left, and waits for a moment until nothing is under way. Bodies can't go on without the arenas.
 void Carrier::part() {
+    bool all = false;
     attempt([&] {
-        say_end();
-        if (std::exchange(held_, false) && !peer_ended_) expect(next_in_++ % frames);
-        for (const Deadline limit = Clock::now() + farewell; Clock::now() < limit;) {
-            bool moved = false;
-            for (Requests* const requests : {&frames_out_, &bodies_out_}) {
-                moved |= requests->move();
-                for (std::size_t size; requests->take(size); moved = true) {
-                }
-            }
-            for (std::size_t size; frames_in_.take(size); moved = true) {
-                peer_ended_ |= size == 1;
-                if (!peer_ended_) expect(next_in_ % frames);
-                ++next_in_;
-            }
-            for (std::size_t size; bodies_in_.take(size); moved = true) {
-            }
-            frames_in_.move();
-            if (frames_in_.count() == 0 && frames_out_.count() == 0 && bodies_out_.count() == 0) break;
-            if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
+        for (const Deadline limit = Clock::now() + farewell; !all && Clock::now() < limit;) {
+            send_bodies();
+            all = frames_->part() && bodies_out_.count() == 0;
+            Frames::tend_kept();
+            if (!all) std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
-        return true;
+        return all;
     });
-    if (!trouble().empty())
-        log(Level::info, "while the connection with rank %d was closed: %s", peer_, trouble().c_str());
+    if (!all) Frames::keep(std::move(frames_));
 }
 
 }  // namespace tutti::plugin

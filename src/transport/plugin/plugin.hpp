@@ -48,9 +48,13 @@ class Plugin {
     virtual int devices() = 0;
     virtual Device device(int number) = 0;
 
-    virtual void* listen(int device, Handle& out) = 0;
+    /// One for each communicator: what goes wrong in one is none of the others' business. Null where the version has
+    /// none.
+    virtual std::shared_ptr<void> context() = 0;
+
+    virtual void* listen(void* context, int device, Handle& out) = 0;
     /// nullptr: not yet.
-    virtual void* connect(int device, Handle& to) = 0;
+    virtual void* connect(void* context, int device, Handle& to) = 0;
     virtual void* accept(void* listening) = 0;
 
     /// [data, data + size) may be sent, or received to, on this connection, until it is forgotten.

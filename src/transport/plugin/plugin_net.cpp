@@ -39,7 +39,7 @@ void PluginNet::start() {
         fail(tuttiSystemError,
              "network plugin %s (%s) has %d devices, and none that takes messages of %zu bytes from the host's memory",
              plugin_->file().c_str(), plugin_->name().c_str(), count, slot_bytes);
-    open_.resize(devices_.size());
+    open_ = std::make_shared<std::vector<std::atomic<int>>>(devices_.size());
 }
 
 std::uint64_t PluginNet::fabric() {
@@ -74,30 +74,33 @@ std::size_t PluginNet::choose(Rank self) {
     for (std::size_t i = 0; i < devices_.size(); ++i) {
         const std::size_t d = (static_cast<std::size_t>(self) + i) % devices_.size();
         const int most = devices_[d].most_connections;
-        if (most > 0 && open_[d] + connections_of_carrier > most) continue;
-        if (best == devices_.size() || open_[d] < open_[best]) best = d;
+        if (most > 0 && (*open_)[d] + connections_of_carrier > most) continue;
+        if (best == devices_.size() || (*open_)[d] < (*open_)[best]) best = d;
     }
     return best;
 }
 
+/// Of the communicator whose rank has this arena.
+std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
+    std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<void>& known = contexts_[arena.key()];
+    std::shared_ptr<void> context = known.lock();
+    if (!context) known = context = plugin_->context();
+    return context;
+}
+
 std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                                  std::chrono::milliseconds) {
-    std::shared_ptr<void> lease;
-    std::size_t d;
-    {
-        const std::lock_guard lock(mutex_);
-        d = choose(self);
-        if (d == devices_.size())
-            fail(tuttiSystemError,
-                 "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
-                 plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
-        open_[d] += connections_of_carrier;
-        lease = std::shared_ptr<void>(nullptr, [this, d](void*) {
-            const std::lock_guard again(mutex_);
-            open_[d] -= connections_of_carrier;
-        });
-    }
-    return std::make_unique<Carrier>(plugin_, devices_[d], std::move(lease), peer, mine, inbox);
+    Frames::tend_kept();
+    const std::lock_guard lock(mutex_);
+    const std::size_t d = choose(self);
+    if (d == devices_.size())
+        fail(tuttiSystemError, "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
+             plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
+    (*open_)[d] += connections_of_carrier;
+    std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_carrier; });
+    const Connector connector{plugin_, context_of(mine), devices_[d].number};
+    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, mine, inbox);
 }
 
 net::Net& plugin_net() {

@@ -1,6 +1,8 @@
 // The network that a plugin reaches, for net::nets().
 #pragma once
 
+#include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +30,7 @@ class PluginNet : public net::Net {
   private:
     void start();
     std::size_t choose(Rank self);
+    std::shared_ptr<void> context_of(const Arena& arena);
 
     const std::string value_;
     const bool demanded_;
@@ -37,7 +40,8 @@ class PluginNet : public net::Net {
     std::string why_;              // there is none
 
     std::mutex mutex_;
-    std::vector<int> open_;  // connections, by device
+    std::shared_ptr<std::vector<std::atomic<int>>> open_;    // connections, by device; leases outlive the net
+    std::map<std::uint64_t, std::weak_ptr<void>> contexts_;  // by Arena::key()
 };
 
 /// What TUTTI_NET_PLUGIN or NCCL_NET_PLUGIN say.

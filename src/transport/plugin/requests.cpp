@@ -4,9 +4,9 @@
 
 namespace tutti::plugin {
 
-Requests::Requests(std::shared_ptr<Plugin> plugin, int device, Way way)
-    : plugin_(std::move(plugin)), device_(device), way_(way) {
-    if (way_ == Way::in) listening_ = plugin_->listen(device_, handle_);
+Requests::Requests(const Connector& connector, Way way)
+    : connector_(connector), plugin_(connector.plugin.get()), way_(way) {
+    if (way_ == Way::in) listening_ = plugin_->listen(connector_.context.get(), connector_.device, handle_);
 }
 
 Requests::~Requests() {
@@ -18,7 +18,8 @@ Requests::~Requests() {
 
 bool Requests::open() {
     if (connection_ == nullptr)
-        connection_ = way_ == Way::out ? plugin_->connect(device_, handle_) : plugin_->accept(listening_);
+        connection_ = way_ == Way::out ? plugin_->connect(connector_.context.get(), connector_.device, handle_)
+                                       : plugin_->accept(listening_);
     return connection_ != nullptr;
 }
 

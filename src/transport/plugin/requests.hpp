@@ -9,13 +9,20 @@
 
 namespace tutti::plugin {
 
+/// By what connections are made.
+struct Connector {
+    std::shared_ptr<Plugin> plugin;
+    std::shared_ptr<void> context;  // of the communicator
+    int device;
+};
+
 class Requests {
   public:
     enum class Way { out, in };
     static constexpr unsigned most = abi::most_requests;
 
     /// One that comes in listens from now on. Throws what the plugin does, as all else here.
-    Requests(std::shared_ptr<Plugin> plugin, int device, Way way);
+    Requests(const Connector& connector, Way way);
     /// Memory first, then the connection, then the listener.
     ~Requests();
     Requests(const Requests&) = delete;
@@ -46,8 +53,8 @@ class Requests {
         void* request;
     };
 
-    const std::shared_ptr<Plugin> plugin_;
-    const int device_;
+    const Connector connector_;
+    Plugin* const plugin_;
     const Way way_;
     Handle handle_;
     void* listening_ = nullptr;
