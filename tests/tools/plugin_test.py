@@ -12,10 +12,10 @@ del sys.argv[1:6]
 SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
 
 
-def run(*arguments, ranks=2, command=None, **environment):
+def run(*arguments, ranks=2, command=None, options=(), **environment):
     command = command or [PERF, *SMALL, *arguments]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_"))}
-    done = subprocess.run([TUTTI_RUN, "-n", str(ranks), *command], capture_output=True, text=True, timeout=90,
+    done = subprocess.run([TUTTI_RUN, *options, "-n", str(ranks), *command], capture_output=True, text=True, timeout=90,
                           env=dict(kept, TUTTI_TUNING="none", **environment))
     done.both = done.stdout + done.stderr
     return done
@@ -79,6 +79,13 @@ class Plugin(unittest.TestCase):
             # Rank 1 knows of its own call; its peers, of the connection that has ended, and all may hear it from them.
             self.refused(done, "rank 1")
             self.assertRegex(done.both, "test-net-v11.so .*: (isend|irecv|test) failed: it returned 2")
+
+    def test_a_process_that_is_killed_is_named(self):
+        killed = ["sh", "-c", '[ $RANK = 1 ] && (sleep 1; kill -9 $$) & exec "$@"', "sh", PERF, "-b", "1M", "-e", "1M",
+                  "-n", "1000000", "--transport", "plugin"]
+        done = run(options=["--keep-going"], command=killed, ranks=3, TUTTI_NET_PLUGIN=V11)
+        for rank in [0, 2]:
+            self.assertRegex(done.both, rf"rank {rank}: rank 1 \(pid \d+ on host .*\) died")
 
     def test_what_is_never_ready_ends_with_the_time(self):
         for fault in ["connect:later:1000000000", "test:later:1000000000"]:
