@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import slurm_here
@@ -31,6 +32,46 @@ class Launched(unittest.TestCase):
         self.assertEqual(said, [f"rank {r} of {ranks} is right" for r in range(ranks)], done.both)
         if pmix is not None:
             self.assertEqual(f"the ranks meet by {pmix}'s PMIx" in done.both, PMIX, done.both)
+
+
+AGENT = """#!/bin/sh
+# What mpirun calls instead of ssh: AGENT [options] host command...
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+exec ip netns exec "{prefix}${host##*.}" sh -c "$*"
+"""
+
+
+class Hosts:
+    """Two network namespaces, 10.78.0.1 and 10.78.0.2, that are hosts to mpirun. OSError, CalledProcessError."""
+
+    def __enter__(self):
+        self.prefix = f"tutti{os.getpid()}-"
+        self.directory = tempfile.mkdtemp()
+        self.agent = f"{self.directory}/agent"
+        with open(self.agent, "w", opener=lambda p, flags: os.open(p, flags, 0o700)) as agent:
+            agent.write(AGENT.replace("{prefix}", self.prefix))
+        try:
+            for n in "12":
+                self.ip("netns", "add", self.prefix + n)
+            self.ip("link", "add", "veth1", "netns", self.prefix + "1", "type", "veth", "peer", "name", "veth2",
+                    "netns", self.prefix + "2")
+            for n in "12":
+                self.ip("-n", self.prefix + n, "addr", "add", f"10.78.0.{n}/24", "dev", f"veth{n}")
+                for device in ["lo", f"veth{n}"]:
+                    self.ip("-n", self.prefix + n, "link", "set", device, "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def ip(self, *arguments):
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    def __exit__(self, *_):
+        for n in "12":
+            subprocess.run(["ip", "netns", "del", self.prefix + n], capture_output=True)
+        shutil.rmtree(self.directory)
 
 
 class Mpirun(Launched):
@@ -63,6 +104,25 @@ class Mpirun(Launched):
             done = run(*mpirun, "-n", "2", "env", "PMIX_RANK=", LAUNCHED)
             self.right(done, 2)
             self.assertNotIn("PMIx", done.both)
+
+    def test_openmpi_on_two_hosts_needs_no_secret_and_no_place(self):
+        mpirun = self.openmpi()
+        if not mpirun or not PMIX:
+            return
+        try:
+            hosts = Hosts().__enter__()
+        except (OSError, subprocess.CalledProcessError):
+            print("skipped: network namespaces, for mpirun", flush=True)
+            return
+        try:
+            done = run("ip", "netns", "exec", hosts.prefix + "1", *mpirun, "-H", "10.78.0.1:2,10.78.0.2:2", "-n", "4",
+                       "--mca", "plm_rsh_agent", hosts.agent, "--mca", "oob_tcp_if_include", "10.78.0.0/24",
+                       "-x", "TUTTI_DEBUG", LAUNCHED)
+        finally:
+            hosts.__exit__()
+        self.right(done, 4, pmix="Open MPI")
+        self.assertIn("rank 0 reaches rank 1 by shm", done.both)
+        self.assertRegex(done.both, "rank [01] reaches rank [23] by tcp")
 
     def test_mpich(self):
         mpirun = self.program("mpirun.mpich", "mpiexec.hydra")
