@@ -89,14 +89,15 @@ std::span<Net* const> nets() {
 }  // namespace net
 
 std::span<const Transport* const> net_transports() {
-    static const std::vector<const Transport*> all = [] {
-        std::vector<const Transport*> made;
+    // Never destroyed: communicators that are destroyed at the process' end may still use them.
+    static const auto* const all = [] {
+        auto* made = new std::vector<const Transport*>;
         for (std::size_t number = 0; number < net::nets().size(); ++number)
-            made.push_back(new net::NetTransport(static_cast<int>(number)));
-        made.push_back(new net::NetTransport(-1));
+            made->push_back(new net::NetTransport(static_cast<int>(number)));
+        made->push_back(new net::NetTransport(-1));
         return made;
     }();
-    return all;
+    return *all;
 }
 
 std::shared_ptr<Engine> open_engine(const bootstrap::Address& address) {
