@@ -12,6 +12,10 @@ namespace {
 constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
+// A carrier that fails takes the sockets with it. What it says is to be told before the peer tells that they were
+// closed.
+constexpr std::chrono::milliseconds head_start{150};
+
 constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
 
 }  // namespace
@@ -177,7 +181,7 @@ bool Ends::move() {
     for (const int lane : open_) moved |= send_lane(lane, lanes_[static_cast<std::size_t>(lane)]);
     if (carrier_ && met_ && !lost_) {
         moved |= carrier_->send();
-        if (!carrier_->trouble().empty()) bye_ ? part() : lose(carrier_->trouble());
+        if (!carrier_->trouble().empty()) bye_ ? part() : lose(carrier_->trouble(), head_start);
     }
     for (auto& stream : streams_) {
         if (!stream || lost_) continue;
@@ -211,9 +215,9 @@ void Ends::heard(int number, std::uint32_t events) {
     if (n < streams_.size() && streams_[n]) streams_[n]->heard(events);
 }
 
-void Ends::lose(const std::string& why) {
+void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (lost_) return;
-    lost_ = Clock::now();
+    lost_ = Clock::now() - ago;
     why_ = why;
     addresses_ = where();
     carrier_.reset();
