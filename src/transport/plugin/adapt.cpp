@@ -64,7 +64,7 @@ class Adapted : public Plugin {
         if constexpr (has_contexts) {
             const std::lock_guard lock(start_mutex());
             void* made = nullptr;
-            std::uint64_t id = 0;
+            std::uint64_t id = 0;  // to tell communicators apart; unlike NCCL's, not the same on all ranks of one
             random_bytes(&id, sizeof id);
             check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
             const std::string complaint = failure("finalize", "it returned an error");

@@ -32,10 +32,11 @@ Frames::Frames(const Connector& connector, std::shared_ptr<void> lease)
       in_(connector, Requests::Way::in) {}
 
 bool Frames::open() {
+    if (open_) return true;
     const bool one = out_.open(), other = in_.open();
-    if (!one || !other || std::exchange(open_, one && other)) return open_;
-    for (unsigned i = 0; i < most; ++i) expect(i);
-    return true;
+    open_ = one && other;
+    for (unsigned i = 0; open_ && i < most; ++i) expect(i);
+    return open_;
 }
 
 /// Place `number` takes another frame.
