@@ -138,7 +138,7 @@ void Connection::finish_connecting() {
 
 // One read per wake-up: the kernel tells again if there is more, and no connection can starve the others.
 void Connection::receive() {
-    static thread_local std::byte buffer[1 << 16];
+    std::byte buffer[1 << 16];  // not thread_local: a library with so much of that can not be loaded later (dlopen)
     ControlRoom control;
     iovec io{buffer, sizeof buffer};
     msghdr message{};

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""symbols.py NM LIBRARY HEADER...: the library exports what the headers declare, and nothing else."""
+"""symbols.py NM LIBRARY HEADER...: the library exports what the headers declare, and nothing else; and a
+program that already runs can load it, as interpreters do."""
+import ctypes
 import re
 import subprocess
 import sys
@@ -19,4 +21,5 @@ for name in sorted(exported - declared):
     print(f"exported, but not declared: {name}")
 for name in sorted(declared - exported):
     print(f"declared, but not exported: {name}")
+ctypes.CDLL(library)  # fails where its thread-local memory is too much for what the loader has left
 sys.exit(0 if exported == declared else 1)

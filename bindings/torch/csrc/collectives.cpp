@@ -1,0 +1,144 @@
+#include "collectives.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tutti_torch {
+namespace {
+
+// What only moves does so as bytes, whatever its type.
+constexpr tuttiDataType_t kBytes = tuttiUint8;
+
+bool even(const Counts& counts) {
+    return std::all_of(counts.begin(), counts.end(), [&](std::size_t count) { return count == counts.front(); });
+}
+
+Counts offsets(const Counts& counts) {
+    Counts all(counts.size());
+    std::exclusive_scan(counts.begin(), counts.end(), all.begin(), std::size_t{0});
+    return all;
+}
+
+/// The bytes of each rank's tensor; one tensor is all ranks' in equal parts.
+Counts parts(const Tensors& tensors, int ranks) {
+    if (tensors.size() == 1)
+        return Counts(static_cast<std::size_t>(ranks), tensors[0].nbytes() / static_cast<std::size_t>(ranks));
+    Counts counts;
+    for (const at::Tensor& tensor : tensors) counts.push_back(tensor.nbytes());
+    return counts;
+}
+
+std::size_t elements(const at::Tensor& tensor) {
+    return static_cast<std::size_t>(tensor.numel());
+}
+
+}  // namespace
+
+at::Tensor Collectives::rows_like(const at::Tensor& tensor) {
+    const std::size_t bytes = tensor.nbytes() * static_cast<std::size_t>(size_);
+    return at::from_blob(rows_.at_least(std::max<std::size_t>(bytes, 64)), {size_, tensor.numel()},
+                         tensor.options().requires_grad(false));
+}
+
+void Collectives::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+    const Packed data({tensor}, Access::both, in_);
+    if (const auto how = arithmetic(tensor.scalar_type(), op)) {
+        must(tuttiAllReduce(data.data(), data.data(), elements(tensor), how->type, how->op, comm_.get(), nullptr),
+             "all_reduce");
+        data.put_back();
+        return;
+    }
+    const at::Tensor rows = rows_like(tensor);
+    must(tuttiAllGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, comm_.get(), nullptr), "all_reduce");
+    at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
+}
+
+void Collectives::broadcast(const at::Tensor& tensor, int root) {
+    const Packed data({tensor}, root == rank_ ? Access::read : Access::write, in_);
+    must(tuttiBroadcast(data.data(), data.data(), data.bytes(), kBytes, root, comm_.get(), nullptr), "broadcast");
+    if (root != rank_) data.put_back();
+}
+
+void Collectives::reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root) {
+    const Packed data({tensor}, Access::both, in_);
+    if (const auto how = arithmetic(tensor.scalar_type(), op)) {
+        must(tuttiReduce(data.data(), root == rank_ ? data.data() : nullptr, elements(tensor), how->type, how->op, root,
+                         comm_.get(), nullptr),
+             "reduce");
+        if (root == rank_) data.put_back();
+        return;
+    }
+    const at::Tensor rows = rows_like(tensor);
+    must(tuttiGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, root, comm_.get(), nullptr), "reduce");
+    if (root == rank_) at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
+}
+
+void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
+    const Packed in({input}, Access::read, in_), out(outputs, Access::write, out_);
+    const Counts counts = parts(outputs, size_);
+    if (even(counts)) {
+        must(tuttiAllGather(in.data(), out.data(), in.bytes(), kBytes, comm_.get(), nullptr), "all_gather");
+    } else {
+        must(tuttiAllGatherv(in.data(), in.bytes(), out.data(), counts.data(), offsets(counts).data(), kBytes,
+                             comm_.get(), nullptr),
+             "all_gather");
+    }
+    out.put_back();
+}
+
+void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int root) {
+    const Packed in({input}, Access::read, in_);
+    if (root != rank_) {
+        must(tuttiGather(in.data(), nullptr, in.bytes(), kBytes, root, comm_.get(), nullptr), "gather");
+        return;
+    }
+    const Packed out(outputs, Access::write, out_);
+    must(tuttiGather(in.data(), out.data(), in.bytes(), kBytes, root, comm_.get(), nullptr), "gather");
+    out.put_back();
+}
+
+void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
+    const Packed out({output}, Access::write, out_);
+    const Packed in(inputs, Access::read, in_);
+    must(tuttiScatter(root == rank_ ? in.data() : nullptr, out.data(), out.bytes(), kBytes, root, comm_.get(), nullptr),
+         "scatter");
+    out.put_back();
+}
+
+void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op) {
+    const Packed in(inputs, Access::read, in_), out({output}, Access::write, out_);
+    Counts counts = parts(inputs, size_);
+    if (const auto how = arithmetic(output.scalar_type(), op)) {
+        if (even(counts)) {
+            must(tuttiReduceScatter(in.data(), out.data(), elements(output), how->type, how->op, comm_.get(), nullptr),
+                 "reduce_scatter");
+        } else {
+            for (std::size_t& count : counts) count /= output.element_size();
+            must(tuttiReduceScatterv(in.data(), out.data(), counts.data(), how->type, how->op, comm_.get(), nullptr),
+                 "reduce_scatter");
+        }
+        out.put_back();
+        return;
+    }
+    const at::Tensor rows = rows_like(output);
+    exchange(in.data(), counts, rows.data_ptr(), Counts(counts.size(), out.bytes()));
+    at::Tensor(output).copy_(fold(rows, op).view(output.sizes()));
+}
+
+void Collectives::all_to_all(const Tensors& outputs, const Counts& from, const Tensors& inputs, const Counts& to) {
+    const Packed in(inputs, Access::read, in_), out(outputs, Access::write, out_);
+    exchange(in.data(), to, out.data(), from);
+    out.put_back();
+}
+
+void Collectives::exchange(const void* input, const Counts& to, void* output, const Counts& from) {
+    must(tuttiAlltoAllv(input, to.data(), offsets(to).data(), output, from.data(), offsets(from).data(), kBytes,
+                        comm_.get(), nullptr),
+         "all_to_all");
+}
+
+void Collectives::barrier() {
+    must(tuttiBarrier(comm_.get(), nullptr), "barrier");
+}
+
+}  // namespace tutti_torch

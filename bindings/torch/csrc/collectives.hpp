@@ -1,0 +1,45 @@
+// The collectives on tensors, done when the function returns. One thread at a time; see process_group.hpp for how they
+// get into a queue.
+#pragma once
+
+#include "tensors.hpp"
+
+namespace tutti_torch {
+
+/// Numbers of bytes, one for each rank.
+using Counts = std::vector<std::size_t>;
+
+class Collectives {
+  public:
+    Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout)
+        : comm_(id, rank, size, timeout, timeout), rank_(rank), size_(size) {}
+
+    void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
+    void broadcast(const at::Tensor& tensor, int root);
+    void reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root);
+    /// outputs: a tensor for each rank, or one for all.
+    void all_gather(const Tensors& outputs, const at::Tensor& input);
+    /// outputs are used on root only.
+    void gather(const Tensors& outputs, const at::Tensor& input, int root);
+    /// inputs are used on root only.
+    void scatter(const at::Tensor& output, const Tensors& inputs, int root);
+    /// inputs: a tensor for each rank, or one for all.
+    void reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op);
+    /// What goes to and comes from each rank.
+    void all_to_all(const Tensors& outputs, const Counts& from, const Tensors& inputs, const Counts& to);
+    void barrier();
+
+    /// Ends what is under way. Any thread.
+    void revoke() { comm_.revoke(); }
+
+  private:
+    /// The rows of n ranks, each like `tensor`, as a tensor.
+    at::Tensor rows_like(const at::Tensor& tensor);
+    void exchange(const void* input, const Counts& to, void* output, const Counts& from);
+
+    Communicator comm_;
+    int rank_, size_;
+    Memory in_, out_, rows_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,88 @@
+#include "communicator.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <thread>
+
+namespace tutti_torch {
+namespace {
+
+int whole(Milliseconds time) {
+    return static_cast<int>(std::clamp<std::int64_t>(time.count(), 1, INT_MAX));
+}
+
+}  // namespace
+
+void fail(const std::string& text) {
+    throw BackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, text);
+}
+
+void must(tuttiResult_t result, const char* operation) {
+    if (result == tuttiSuccess) return;
+    fail(c10::str("tutti: ", operation, ": ", tuttiGetLastError(nullptr)));
+}
+
+Communicator::Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
+                           Milliseconds operation_timeout) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = whole(operation_timeout);
+    config.initTimeoutMs = whole(timeout);
+    config.device = TUTTI_DEVICE_CPU;
+    config.commName = "torch";
+    config.blocking = 1;
+    must(tuttiCommInitRankConfig(&comm_, size, id, rank, &config), "init_process_group");
+}
+
+Communicator::~Communicator() {
+    tuttiCommDestroy(comm_);
+}
+
+void Communicator::revoke() {
+    tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT);
+}
+
+void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point deadline = Clock::now() + timeout;
+    for (Milliseconds pause{1}; !store.check({key}); pause = std::min(pause * 2, Milliseconds(20))) {
+        if (stop()) fail("tutti: the process group is closed");
+        if (Clock::now() > deadline)
+            fail(c10::str("tutti: the store has no '", key, "' after ", timeout.count(),
+                          " ms: the rank that writes it has not come this far. Look at its output"));
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milliseconds timeout,
+                   const std::function<bool()>& stop) {
+    tuttiUniqueId id;
+    if (first) {
+        must(tuttiGetUniqueId(&id), "init_process_group");
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(id.internal);
+        store.set(key, std::vector<std::uint8_t>(bytes, bytes + sizeof id.internal));
+    } else {
+        await_key(store, key, timeout, stop);
+        const std::vector<std::uint8_t> bytes = store.get(key);
+        if (bytes.size() != sizeof id.internal) fail("tutti: the store's '" + key + "' is no unique id");
+        std::memcpy(id.internal, bytes.data(), bytes.size());
+    }
+    return id;
+}
+
+Memory::~Memory() {
+    tuttiMemFree(data_);
+}
+
+void* Memory::at_least(std::size_t bytes) {
+    if (bytes > bytes_) {
+        tuttiMemFree(data_);
+        data_ = nullptr;
+        bytes_ = 0;
+        must(tuttiMemAlloc(&data_, bytes), "memory for tensors that are not contiguous");
+        bytes_ = bytes;
+    }
+    return data_;
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,61 @@
+// What the extension needs of libtutti: errors as exceptions, communicators, and memory that peers can map.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "torch.hpp"
+
+namespace tutti_torch {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// Throws what Tutti says of a call that failed; torch.distributed.DistBackendError where torch has it, else
+/// RuntimeError.
+void must(tuttiResult_t result, const char* operation);
+[[noreturn]] void fail(const std::string& text);
+
+/// A communicator of Tutti's. One thread at a time uses it, except that any may revoke it.
+class Communicator {
+  public:
+    /// Blocks until all ranks have come, at most for `timeout`. operation_timeout: how long an operation may wait.
+    Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout);
+    ~Communicator();  // other ranks that still need this one are told
+    Communicator(const Communicator&) = delete;
+
+    tuttiComm_t get() const { return comm_; }
+    /// Ends what is under way, here and on the other ranks.
+    void revoke();
+
+  private:
+    tuttiComm_t comm_ = nullptr;
+};
+
+/// The id that the rank for which `first` holds makes and the others read, under a key of the store. They look for it
+/// again and again instead of waiting in the store, which would keep all other threads of the process out of it; `stop`
+/// ends that with an exception.
+tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milliseconds timeout,
+                   const std::function<bool()>& stop);
+
+/// Waits until the store has the key, in the same way.
+void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop);
+
+/// Memory that peers can map, kept for the next operation, as large as it ever had to be.
+class Memory {
+  public:
+    Memory() = default;
+    ~Memory();
+    Memory(const Memory&) = delete;
+
+    void* at_least(std::size_t bytes);
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,321 @@
+#include "process_group.hpp"
+
+#include <set>
+
+namespace tutti_torch {
+namespace {
+
+using c10d::OpType;
+
+// All groups of the process, for close_all.
+std::mutex groups_mutex;
+std::set<ProcessGroup*>& groups() {
+    static auto* const all = new std::set<ProcessGroup*>;  // lives until the process has ended
+    return *all;
+}
+
+Tensors joined(const std::vector<Tensors>& lists) {
+    Tensors all;
+    for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+    return all;
+}
+
+/// The bytes of each rank's rows of a tensor; without sizes all have equally many.
+Counts dealt(const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int ranks) {
+    const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+    if (sizes.empty()) {
+        if (rows % ranks != 0)
+            fail(c10::str("tutti: all_to_all_single: ", rows, " rows can't be dealt to ", ranks,
+                          " ranks: give the sizes of the splits"));
+        return Counts(static_cast<std::size_t>(ranks), tensor.nbytes() / static_cast<std::size_t>(ranks));
+    }
+    std::int64_t sum = 0;
+    for (const std::int64_t size : sizes) {
+        if (size < 0) fail(c10::str("tutti: all_to_all_single: a split of ", size, " rows"));
+        sum += size;
+    }
+    if (static_cast<int>(sizes.size()) != ranks || sum != rows)
+        fail(c10::str("tutti: all_to_all_single: ", sizes.size(), " splits with ", sum, " rows, for ", ranks,
+                      " ranks and a tensor of ", rows, " rows"));
+    Counts counts;
+    for (const std::int64_t size : sizes)
+        counts.push_back(rows == 0 ? 0
+                                   : tensor.nbytes() / static_cast<std::size_t>(rows) * static_cast<std::size_t>(size));
+    return counts;
+}
+
+Counts bytes_of(const Tensors& tensors) {
+    Counts counts;
+    for (const at::Tensor& tensor : tensors) counts.push_back(tensor.nbytes());
+    return counts;
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout)
+    : Base(rank, size), timeout_(timeout) {
+    // A group may be made, destroyed and made again over one store: each time the ranks meet at another key.
+    const std::int64_t generation = store->add(c10::str("tutti/made/", rank), 1);
+    const std::string key = c10::str("tutti/group/", generation);
+    const tuttiUniqueId id = meet(*store, key, rank == 0, timeout, [] { return false; });
+    collectives_ = std::make_unique<Collectives>(id, rank, size, timeout);
+    pairs_ = std::make_unique<Pairs>(store, key, rank, size, timeout);
+    queue_ = std::make_shared<Queue>("tutti-torch");
+    const std::lock_guard<std::mutex> lock(groups_mutex);
+    groups().insert(this);
+}
+
+ProcessGroup::~ProcessGroup() {
+    {
+        const std::lock_guard<std::mutex> lock(groups_mutex);
+        groups().erase(this);
+    }
+    close(false);
+}
+
+void ProcessGroup::close(bool abandon) {
+    const std::lock_guard<std::mutex> lock(closing_);
+    if (closed_) return;
+    closed_ = true;
+    if (abandon && !queue_->idle()) collectives_->revoke();
+    queue_->close();
+    pairs_->close(abandon);
+    collectives_.reset();
+}
+
+void ProcessGroup::close_all() {
+    const std::lock_guard<std::mutex> lock(groups_mutex);
+    for (ProcessGroup* group : groups()) group->close(true);
+}
+
+Milliseconds ProcessGroup::within(Milliseconds timeout) const {
+    return timeout.count() > 0 ? timeout : timeout_;
+}
+
+void ProcessGroup::check_rank(int rank, const char* what) const {
+    if (rank < 0 || rank >= size_) fail(c10::str("tutti: ", what, " ", rank, " of a group of ", size_, " ranks"));
+}
+
+void ProcessGroup::check_rows(const at::Tensor& all, const at::Tensor& one, const char* operation) const {
+    check_same_type({all, one}, operation);
+    if (all.numel() != one.numel() * size_)
+        fail(c10::str("tutti: ", operation, ": ", all.numel(), " elements for ", size_, " ranks with ", one.numel(),
+                      " each"));
+}
+
+void ProcessGroup::check_list(const Tensors& list, const char* operation) const {
+    check_same_type(list, operation);
+    if (static_cast<int>(list.size()) != size_)
+        fail(c10::str("tutti: ", operation, ": a list of ", list.size(), " tensors for ", size_, " ranks"));
+}
+
+ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+    operation.timeout = within(operation.timeout);
+    auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
+    ++calls_;
+    queue_->push(work, [this, job = std::move(job)] { job(*collectives_); });
+    return work;
+}
+
+ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+    const at::Tensor tensor = only(tensors, "broadcast");
+    const int root = static_cast<int>(options.rootRank);
+    check_rank(root, "broadcast from rank");
+    return enqueue({OpType::BROADCAST, "tutti:broadcast", tensors, tensors, options.timeout},
+                   [=](Collectives& all) { all.broadcast(tensor, root); });
+}
+
+ProcessGroup::Result ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+    const at::Tensor tensor = only(tensors, "all_reduce");
+    return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout},
+                   [=, op = options.reduceOp](Collectives& all) { all.all_reduce(tensor, op); });
+}
+
+ProcessGroup::Result ProcessGroup::allreduce_coalesced(Tensors& tensors,
+                                                       const c10d::AllreduceCoalescedOptions& options) {
+    check(tensors, "all_reduce_coalesced");
+    return enqueue({OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors, options.timeout},
+                   [tensors, op = options.reduceOp](Collectives& all) {
+                       for (const at::Tensor& tensor : tensors) all.all_reduce(tensor, op);
+                   });
+}
+
+ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+    const at::Tensor tensor = only(tensors, "reduce");
+    const int root = static_cast<int>(options.rootRank);
+    check_rank(root, "reduce to rank");
+    return enqueue({OpType::REDUCE, "tutti:reduce", tensors, tensors, options.timeout},
+                   [=, op = options.reduceOp](Collectives& all) { all.reduce(tensor, op, root); });
+}
+
+ProcessGroup::Result ProcessGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+    const at::Tensor input = only(inputs, "all_gather");
+    if (outputs.size() != 1) fail("tutti: all_gather takes one list of outputs");
+    const Tensors list = outputs.front();
+    check_list(list, "all_gather");
+    check_same_type({list.front(), input}, "all_gather");
+    if (list[static_cast<std::size_t>(rank_)].numel() != input.numel())
+        fail(c10::str("tutti: all_gather: the output for rank ", rank_, ", this one, has ",
+                      list[static_cast<std::size_t>(rank_)].numel(), " elements, its input ", input.numel()));
+    return enqueue({OpType::ALLGATHER, "tutti:all_gather", inputs, list, options.timeout},
+                   [=](Collectives& all) { all.all_gather(list, input); });
+}
+
+ProcessGroup::Result ProcessGroup::allgather_coalesced(Lists& outputs, Tensors& inputs,
+                                                       const c10d::AllgatherOptions& options) {
+    // outputs[rank][i] is what inputs[i] of that rank becomes.
+    const Lists lists = outputs;
+    const Tensors mine = inputs;
+    check(mine, "all_gather_coalesced");
+    if (static_cast<int>(lists.size()) != size_)
+        fail(c10::str("tutti: all_gather_coalesced: ", lists.size(), " lists for ", size_, " ranks"));
+    Lists wanted(mine.size());
+    for (const Tensors& list : lists) {
+        if (list.size() != mine.size())
+            fail(c10::str("tutti: all_gather_coalesced: a list of ", list.size(), " outputs for ", mine.size(),
+                          " inputs"));
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+            check_same_type({list[i], mine[i]}, "all_gather_coalesced");
+            if (list[i].numel() != mine[i].numel())
+                fail(c10::str("tutti: all_gather_coalesced: an output of ", list[i].numel(),
+                              " elements for an input of ", mine[i].numel()));
+            wanted[i].push_back(list[i]);
+        }
+    }
+    return enqueue({OpType::ALLGATHER_COALESCED, "tutti:all_gather", mine, joined(lists), options.timeout},
+                   [=](Collectives& all) {
+                       for (std::size_t i = 0; i < mine.size(); ++i) all.all_gather(wanted[i], mine[i]);
+                   });
+}
+
+ProcessGroup::Result ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::AllgatherOptions& options) {
+    check_rows(output, input, "all_gather_into_tensor");
+    return enqueue({OpType::_ALLGATHER_BASE, "tutti:all_gather", {input}, {output}, options.timeout},
+                   [output, input](Collectives& all) { all.all_gather({output}, input); });
+}
+
+ProcessGroup::Result ProcessGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+    const at::Tensor input = only(inputs, "gather");
+    const int root = static_cast<int>(options.rootRank);
+    check_rank(root, "gather to rank");
+    if (outputs.size() != (root == rank_ ? 1u : 0u))
+        fail(c10::str("tutti: gather: ", outputs.size(), " lists of outputs on rank ", rank_, "; the root ", root,
+                      " has one, the others none"));
+    const Tensors list = joined(outputs);
+    if (root == rank_) {
+        check_list(list, "gather");
+        for (const at::Tensor& output : list)
+            if (output.numel() != input.numel() || output.scalar_type() != input.scalar_type())
+                fail(c10::str("tutti: gather: an output of ", output.numel(), " ", output.scalar_type(),
+                              " for inputs of ", input.numel(), " ", input.scalar_type()));
+    }
+    return enqueue({OpType::GATHER, "tutti:gather", inputs, list, options.timeout},
+                   [=](Collectives& all) { all.gather(list, input, root); });
+}
+
+ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
+    const at::Tensor output = only(outputs, "scatter");
+    const int root = static_cast<int>(options.rootRank);
+    check_rank(root, "scatter from rank");
+    if (inputs.size() != (root == rank_ ? 1u : 0u))
+        fail(c10::str("tutti: scatter: ", inputs.size(), " lists of inputs on rank ", rank_, "; the root ", root,
+                      " has one, the others none"));
+    const Tensors list = joined(inputs);
+    if (root == rank_) {
+        check_list(list, "scatter");
+        for (const at::Tensor& input : list)
+            if (input.numel() != output.numel() || input.scalar_type() != output.scalar_type())
+                fail(c10::str("tutti: scatter: an input of ", input.numel(), " ", input.scalar_type(),
+                              " for outputs of ", output.numel(), " ", output.scalar_type()));
+    }
+    return enqueue({OpType::SCATTER, "tutti:scatter", list, outputs, options.timeout},
+                   [=](Collectives& all) { all.scatter(output, list, root); });
+}
+
+ProcessGroup::Result ProcessGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
+                                                  const c10d::ReduceScatterOptions& options) {
+    const at::Tensor output = only(outputs, "reduce_scatter");
+    if (inputs.size() != 1) fail("tutti: reduce_scatter takes one list of inputs");
+    const Tensors list = inputs.front();
+    check_list(list, "reduce_scatter");
+    check_same_type({list.front(), output}, "reduce_scatter");
+    if (list[static_cast<std::size_t>(rank_)].numel() != output.numel())
+        fail(c10::str("tutti: reduce_scatter: the input for rank ", rank_, ", this one, has ",
+                      list[static_cast<std::size_t>(rank_)].numel(), " elements, its output ", output.numel()));
+    return enqueue({OpType::REDUCE_SCATTER, "tutti:reduce_scatter", list, outputs, options.timeout},
+                   [=, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, list, op); });
+}
+
+ProcessGroup::Result ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::ReduceScatterOptions& options) {
+    check_rows(input, output, "reduce_scatter_tensor");
+    return enqueue(
+        {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", {input}, {output}, options.timeout},
+        [output, input, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, {input}, op); });
+}
+
+ProcessGroup::Result ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                 std::vector<std::int64_t>& output_splits,
+                                                 std::vector<std::int64_t>& input_splits,
+                                                 const c10d::AllToAllOptions& options) {
+    check_same_type({output, input}, "all_to_all_single");
+    const Counts from = dealt(output, output_splits, size_), to = dealt(input, input_splits, size_);
+    return enqueue({OpType::ALLTOALL_BASE, "tutti:all_to_all", {input}, {output}, options.timeout},
+                   [output, input, from, to](Collectives& all) { all.all_to_all({output}, from, {input}, to); });
+}
+
+ProcessGroup::Result ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+    const Tensors from = outputs, to = inputs;
+    check_list(from, "all_to_all");
+    check_list(to, "all_to_all");
+    check_same_type({from.front(), to.front()}, "all_to_all");
+    return enqueue({OpType::ALLTOALL, "tutti:all_to_all", to, from, options.timeout},
+                   [=](Collectives& all) { all.all_to_all(from, bytes_of(from), to, bytes_of(to)); });
+}
+
+ProcessGroup::Result ProcessGroup::barrier(const c10d::BarrierOptions& options) {
+    return enqueue({OpType::BARRIER, "tutti:barrier", {}, {}, options.timeout},
+                   [](Collectives& all) { all.barrier(); });
+}
+
+#if TUTTI_TORCH_AT_LEAST(2, 1)
+ProcessGroup::Result ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                   const c10d::AllgatherOptions& options) {
+    const Tensors to = outputs, from = inputs;
+    if (to.size() != from.size())
+        fail(c10::str("tutti: all_gather_into_tensor: ", to.size(), " outputs for ", from.size(), " inputs"));
+    for (std::size_t i = 0; i < to.size(); ++i) check_rows(to[i], from[i], "all_gather_into_tensor");
+    return enqueue({OpType::COALESCED, "tutti:all_gather", from, to, options.timeout}, [=](Collectives& all) {
+        for (std::size_t i = 0; i < to.size(); ++i) all.all_gather({to[i]}, from[i]);
+    });
+}
+
+ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                   const c10d::ReduceScatterOptions& options) {
+    const Tensors to = outputs, from = inputs;
+    if (to.size() != from.size())
+        fail(c10::str("tutti: reduce_scatter_tensor: ", to.size(), " outputs for ", from.size(), " inputs"));
+    for (std::size_t i = 0; i < to.size(); ++i) check_rows(from[i], to[i], "reduce_scatter_tensor");
+    return enqueue({OpType::COALESCED, "tutti:reduce_scatter", from, to, options.timeout},
+                   [=, op = options.reduceOp](Collectives& all) {
+                       for (std::size_t i = 0; i < to.size(); ++i) all.reduce_scatter(to[i], {from[i]}, op);
+                   });
+}
+#endif
+
+ProcessGroup::Result ProcessGroup::send(Tensors& tensors, int peer, int tag) {
+    check_rank(peer, "send to rank");
+    return pairs_->send(only(tensors, "send"), peer, tag);
+}
+
+ProcessGroup::Result ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
+    check_rank(peer, "recv from rank");
+    return pairs_->recv(only(tensors, "recv"), peer, tag);
+}
+
+ProcessGroup::Result ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
+    return pairs_->recv_any(only(tensors, "recv"), tag);
+}
+
+}  // namespace tutti_torch

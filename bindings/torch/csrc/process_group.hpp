@@ -1,0 +1,77 @@
+// The backend "tutti" of torch.distributed, for tensors on the CPU. Collectives of a group run one after another, in
+// the order of the calls; sends and receives beside them (pairs.hpp).
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "collectives.hpp"
+#include "pairs.hpp"
+#include "work.hpp"
+
+namespace tutti_torch {
+
+class ProcessGroup final : public Base {
+  public:
+    /// Blocks until all ranks of the group have called it. The store brings them together.
+    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout);
+    ~ProcessGroup() override;
+
+    /// Ends the group: waits for what is under way, or, if `abandon`, ends it. Any number of times.
+    void close(bool abandon);
+    /// Of all groups of the process, when it ends: what is under way is abandoned.
+    static void close_all();
+
+    const std::string getBackendName() const override { return "tutti"; }
+    void setSequenceNumberForGroup() override {}
+    std::uint64_t getSequenceNumberForGroup() override { return calls_; }
+    void abort() { close(true); }
+    void shutdown() { close(false); }
+
+    using Result = c10::intrusive_ptr<c10d::Work>;
+    using Lists = std::vector<Tensors>;
+
+    Result broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+    Result allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+    Result allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+    Result reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+    Result allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+    Result allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+    Result _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+    Result gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+    Result scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
+    Result reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) override;
+    Result _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& options) override;
+    Result alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+    Result alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+    Result barrier(const c10d::BarrierOptions& options) override;
+    Result send(Tensors& tensors, int peer, int tag) override;
+    Result recv(Tensors& tensors, int peer, int tag) override;
+    Result recvAnysource(Tensors& tensors, int tag) override;
+#if TUTTI_TORCH_AT_LEAST(2, 1)
+    Result allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+    Result reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                           const c10d::ReduceScatterOptions& options) override;
+#endif
+
+  private:
+    Result enqueue(Operation operation, std::function<void(Collectives&)> job);
+    Milliseconds within(Milliseconds timeout) const;  // what an option means
+    void check_rank(int rank, const char* what) const;
+    /// Refuses tensors whose elements are not n times those of `one`.
+    void check_rows(const at::Tensor& all, const at::Tensor& one, const char* operation) const;
+    void check_list(const Tensors& list, const char* operation) const;
+
+    Milliseconds timeout_;
+    std::atomic<std::uint64_t> calls_{0};
+    std::unique_ptr<Collectives> collectives_;
+    std::unique_ptr<Pairs> pairs_;
+    std::shared_ptr<Queue> queue_;
+    std::mutex closing_;
+    bool closed_ = false;
+};
+
+}  // namespace tutti_torch

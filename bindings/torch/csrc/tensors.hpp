@@ -1,0 +1,53 @@
+// Tensors as Tutti sees them: blocks of memory, types and operations.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "communicator.hpp"
+
+namespace tutti_torch {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Refuses tensors that are undefined, sparse, or not on the CPU.
+void check(const Tensors& tensors, const char* operation);
+/// Besides: refuses tensors of other types than the first one's.
+void check_same_type(const Tensors& tensors, const char* operation);
+/// The one tensor of a list, as c10d passes them. Refuses other numbers.
+const at::Tensor& only(const Tensors& tensors, const char* operation);
+
+enum class Access { read, write, both };
+
+/// Tensors one after another in one block of memory: their own where they lie like that, else memory of `spare`.
+class Packed {
+  public:
+    Packed(Tensors tensors, Access access, Memory& spare);
+
+    void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    /// What an operation has written, back into the tensors.
+    void put_back() const;
+
+  private:
+    bool lie_in_order();
+    void copy(bool in) const;
+
+    const Tensors tensors_;
+    void* data_;  // never null
+    std::size_t bytes_ = 0;
+    bool copied_ = false;
+};
+
+/// How Tutti adds elements of this type up, if it can.
+struct Arithmetic {
+    tuttiDataType_t type;
+    tuttiRedOp_t op;
+};
+std::optional<Arithmetic> arithmetic(at::ScalarType type, const c10d::ReduceOp& op);
+
+/// The rows of a tensor made one, in their order, by torch: for what Tutti has no arithmetic for. Throws where torch
+/// has none either.
+at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op);
+
+}  // namespace tutti_torch

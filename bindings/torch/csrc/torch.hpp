@@ -1,0 +1,30 @@
+// The parts of torch that the extension uses, and what differs between its versions (1.13 and later).
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/version.h>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#define TUTTI_TORCH_AT_LEAST(major, minor) \
+    (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+#if TUTTI_TORCH_AT_LEAST(2, 0)
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+namespace tutti_torch {
+
+// Since 2.0 a ProcessGroup has a Backend for each kind of device; before, backends were ProcessGroups.
+#if TUTTI_TORCH_AT_LEAST(2, 0)
+using Base = c10d::Backend;
+using BackendError = c10::DistBackendError;
+#else
+using Base = c10d::ProcessGroup;
+using BackendError = c10::Error;
+#endif
+
+}  // namespace tutti_torch

@@ -1,0 +1,90 @@
+// Operations on their way: what c10d calls Work, and the queue in which those of a process group run in order.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "communicator.hpp"
+
+namespace tutti_torch {
+
+class Queue;
+using Tensors = std::vector<at::Tensor>;
+
+/// What an operation is, and what it gives.
+struct Operation {
+    c10d::OpType type;
+    const char* name;      // for profiles: "tutti:all_reduce"
+    Tensors inputs;        // for profiles
+    Tensors outputs;       // the value of the future
+    Milliseconds timeout;  // of wait() without one
+};
+
+class Work : public c10d::Work {
+  public:
+    Work(int rank, Operation operation);
+
+    /// Without a timeout: the operation's, or the group's.
+    bool wait(Milliseconds timeout = kNoTimeout) override;
+    std::vector<at::Tensor> result() override { return outputs_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    int sourceRank() const override;
+
+    /// Once: the future gets its value or its error, then those who wait are woken.
+    void complete(std::exception_ptr error = nullptr);
+
+    /// Set before others know of the work. Called when a wait was in vain: the work ends, or is about to.
+    std::function<void()> on_timeout;
+    int source = -1;  // of a receive
+
+  private:
+    friend class Queue;
+    Tensors outputs_;
+    Milliseconds timeout_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    // The queue's:
+    std::shared_ptr<Queue> queue_;
+    std::function<void()> job_;
+    bool ended_ = false;
+};
+
+using WorkPtr = c10::intrusive_ptr<Work>;
+
+/// Runs jobs one after another: in a thread of its own, or in one that waits for them, which saves waking another. (A
+/// stream of Tutti's has a thread, too, but tells of the end and the errors of all its operations, not of one.)
+class Queue : public std::enable_shared_from_this<Queue> {
+  public:
+    explicit Queue(const char* thread_name);
+    ~Queue();
+    Queue(const Queue&) = delete;
+
+    /// job throws when the operation fails; work is completed after it.
+    void push(const WorkPtr& work, std::function<void()> job);
+    /// Runs what is queued until work has ended.
+    void drive(const Work& work);
+    bool idle() const;
+    /// Waits until idle; false after `limit`.
+    bool drain(Milliseconds limit);
+    /// Waits until everything has run, and ends the thread. Later jobs are refused.
+    void close();
+
+  private:
+    void run_first(std::unique_lock<std::mutex>& lock);
+    void loop();
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<WorkPtr> works_;
+    bool busy_ = false, closing_ = false;
+    std::thread thread_;
+};
+
+/// A thread without signals, which are the application's.
+std::thread start_thread(const char* name, std::function<void()> body);
+
+}  // namespace tutti_torch

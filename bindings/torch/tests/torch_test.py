@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""torch_test.py: tutti_torch, which lies on PYTHONPATH, with 2 and 4 ranks. Skips (77) where this Python has no torch."""
+import sys
+import unittest
+
+try:
+    import torch
+    import torch.distributed
+except ImportError as error:
+    print(f"skipped: no torch: {error}")
+    sys.exit(77)
+if not torch.distributed.is_gloo_available():
+    print("skipped: this torch has no Gloo to compare with")
+    sys.exit(77)
+import spawn
+
+
+class Torch(unittest.TestCase):
+    def all_ok(self, ended):
+        for rank, (status, output) in enumerate(ended):
+            self.assertEqual(status, 0, f"rank {rank}:\n{output}")
+            self.assertIn(f"rank {rank} ok", output)
+
+    def test_collectives(self):
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                self.all_ok(spawn.run("collectives.py", ranks))
+
+    def test_ddp(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                ended = spawn.run("training.py", ranks, "ddp")
+                self.all_ok(ended)
+                if ranks == 2:  # a sum of two has no order
+                    self.assertIn("the same bits", ended[0][1])
+
+    def test_fsdp(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                ended = spawn.run("training.py", ranks, "fsdp")
+                if "skipped:" in ended[0][1]:
+                    print(ended[0][1])
+                    return
+                self.all_ok(ended)
+
+    def test_death(self):
+        for status, output in spawn.run("trouble.py", 3, "death")[:2]:
+            self.assertEqual(status, 0, output)
+            self.assertEqual(output.count("tutti: all_reduce: "), 3, output)
+            self.assertIn("rank 2", output)
+
+    def test_death_of_a_sender(self):
+        status, output = spawn.run("trouble.py", 2, "pair")[0]
+        self.assertEqual(status, 0, output)
+        self.assertIn("tutti: recv: ", output)
+
+    def test_time_out(self):
+        status, output = spawn.run("trouble.py", 2, "late")[0]
+        self.assertEqual(status, 0, output)
+        self.assertIn("rank 1", output)
+
+    def test_different_calls(self):
+        for status, output in spawn.run("trouble.py", 2, "differ"):
+            self.assertEqual(status, 0, output)
+            self.assertRegex(output, "tutti: all_reduce: .*5")
+
+    def test_quiet_end(self):
+        for status, output in spawn.run("trouble.py", 2, "quiet"):
+            self.assertEqual((status, output), (0, "ends\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

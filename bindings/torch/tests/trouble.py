@@ -1,0 +1,57 @@
+"""trouble.py KIND: a rank of a job in which something goes wrong. What the others see is printed, and checked by
+torch_test.py."""
+import datetime
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import tutti_torch  # noqa: F401  registers the backend
+
+KIND = sys.argv[1]
+dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=2 if KIND == "late" else 60))
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+
+
+def says(call):
+    started = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        print(f"{type(error).__name__} after {time.monotonic() - started:.1f} s: {error}", flush=True)
+    else:
+        print("no error", flush=True)
+
+
+dist.all_reduce(torch.ones(4))
+if KIND == "death":
+    if RANK == SIZE - 1:
+        time.sleep(0.3)
+        os._exit(9)
+    works = [dist.all_reduce(torch.ones(100000), async_op=True) for _ in range(2)]
+    says(works[0].wait)
+    assert works[0].is_completed() and not works[0].is_success() and works[0].exception() is not None
+    says(works[1].get_future().wait)
+    says(lambda: dist.all_reduce(torch.ones(1)))
+elif KIND == "pair":  # the peer of a receive dies
+    if RANK == SIZE - 1:
+        dist.send(torch.ones(1), 0)
+        time.sleep(0.3)
+        os._exit(9)
+    if RANK == 0:
+        tensor = torch.empty(1)
+        dist.recv(tensor, SIZE - 1)
+        says(lambda: dist.recv(tensor, SIZE - 1))
+elif KIND == "late":  # a rank that does not come
+    if RANK == SIZE - 1:
+        time.sleep(5)
+    else:
+        says(lambda: dist.all_reduce(torch.ones(4)))
+elif KIND == "differ":
+    says(lambda: dist.all_reduce(torch.ones(4 + RANK)))
+elif KIND == "quiet":  # no destroy_process_group, rank 0 ends first
+    if RANK:
+        time.sleep(0.3)
+    print("ends", flush=True)
