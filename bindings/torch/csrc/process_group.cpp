@@ -127,6 +127,7 @@ ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::Broad
 
 ProcessGroup::Result ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
     const at::Tensor tensor = only(tensors, "all_reduce");
+    check_arithmetic(tensor.scalar_type(), options.reduceOp, "all_reduce");
     return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout},
                    [=, op = options.reduceOp](Collectives& all) { all.all_reduce(tensor, op); });
 }
@@ -134,6 +135,8 @@ ProcessGroup::Result ProcessGroup::allreduce(Tensors& tensors, const c10d::Allre
 ProcessGroup::Result ProcessGroup::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
     check(tensors, "all_reduce_coalesced");
+    for (const at::Tensor& tensor : tensors)
+        check_arithmetic(tensor.scalar_type(), options.reduceOp, "all_reduce_coalesced");
     return enqueue({OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors, options.timeout},
                    [tensors, op = options.reduceOp](Collectives& all) {
                        for (const at::Tensor& tensor : tensors) all.all_reduce(tensor, op);
@@ -144,6 +147,7 @@ ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOp
     const at::Tensor tensor = only(tensors, "reduce");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "reduce to rank");
+    check_arithmetic(tensor.scalar_type(), options.reduceOp, "reduce");
     return enqueue({OpType::REDUCE, "tutti:reduce", tensors, tensors, options.timeout},
                    [=, op = options.reduceOp](Collectives& all) { all.reduce(tensor, op, root); });
 }
@@ -236,6 +240,7 @@ ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, cons
 ProcessGroup::Result ProcessGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
     const at::Tensor output = only(outputs, "reduce_scatter");
+    check_arithmetic(output.scalar_type(), options.reduceOp, "reduce_scatter");
     if (inputs.size() != 1) fail("tutti: reduce_scatter takes one list of inputs");
     const Tensors list = inputs.front();
     check_list(list, "reduce_scatter");
@@ -250,6 +255,7 @@ ProcessGroup::Result ProcessGroup::reduce_scatter(Tensors& outputs, Lists& input
 ProcessGroup::Result ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
     check_rows(input, output, "reduce_scatter_tensor");
+    check_arithmetic(output.scalar_type(), options.reduceOp, "reduce_scatter_tensor");
     return enqueue(
         {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", {input}, {output}, options.timeout},
         [output, input, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, {input}, op); });
@@ -296,7 +302,10 @@ ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outp
     const Tensors to = outputs, from = inputs;
     if (to.size() != from.size())
         fail(c10::str("tutti: reduce_scatter_tensor: ", to.size(), " outputs for ", from.size(), " inputs"));
-    for (std::size_t i = 0; i < to.size(); ++i) check_rows(from[i], to[i], "reduce_scatter_tensor");
+    for (std::size_t i = 0; i < to.size(); ++i) {
+        check_rows(from[i], to[i], "reduce_scatter_tensor");
+        check_arithmetic(to[i].scalar_type(), options.reduceOp, "reduce_scatter_tensor");
+    }
     return enqueue({OpType::COALESCED, "tutti:reduce_scatter", from, to, options.timeout},
                    [=, op = options.reduceOp](Collectives& all) {
                        for (std::size_t i = 0; i < to.size(); ++i) all.reduce_scatter(to[i], {from[i]}, op);

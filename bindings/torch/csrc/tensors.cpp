@@ -154,6 +154,31 @@ std::optional<Arithmetic> arithmetic(at::ScalarType type, const c10d::ReduceOp& 
     }
 }
 
+void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char* operation) {
+    const auto refuse = [&](const char* why) {
+        fail(c10::str("tutti: ", operation, ": ", why, ", and the tensors are ", type));
+    };
+    switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+        case c10d::ReduceOp::SUM:
+        case c10d::ReduceOp::PRODUCT:
+            return;
+        case c10d::ReduceOp::AVG:
+            if (type == at::kBool) refuse("the average is for numbers");
+            return;
+        case c10d::ReduceOp::MIN:
+        case c10d::ReduceOp::MAX:
+            if (at::isComplexType(type)) refuse("the least and the greatest are for numbers that have an order");
+            return;
+        case c10d::ReduceOp::BAND:
+        case c10d::ReduceOp::BOR:
+        case c10d::ReduceOp::BXOR:
+            if (!at::isIntegralType(type, true)) refuse("bitwise operations are for integers");
+            return;
+        default:
+            refuse("the operation is none of sum, avg, product, min, max, band, bor and bxor");
+    }
+}
+
 at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op) {
     const c10d::ReduceOp::RedOpType kind = op;
     at::Tensor all = rows[0].clone();
@@ -183,7 +208,7 @@ at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op) {
                 all.bitwise_xor_(row);
                 break;
             default:
-                fail("tutti: this reduction is not there: sum, avg, product, min, max, band, bor and bxor are");
+                break;  // check_arithmetic has refused it
         }
     }
     if (kind == c10d::ReduceOp::AVG)

