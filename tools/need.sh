@@ -51,6 +51,11 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     python3) command -v python3 >/dev/null ;;
     cmake) command -v cmake >/dev/null ;;
+    python3-torch) /usr/bin/python3 -c 'import torch' ;;
+    libtorch-dev) [[ -e /usr/include/torch/csrc ]] ;;
+    python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
+    python3-setuptools) /usr/bin/python3 -c 'import setuptools' ;;
+    pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
     catch2) pkg-config --exists catch2 || pkg-config --exists catch2-with-main ;;
     *)
         local library

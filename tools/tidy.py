@@ -80,7 +80,7 @@ def line_of(text, offset):
 def width(tree):
     for path, text in tree.items():
         for number, line in enumerate(text.splitlines(), 1):
-            if path.split("/")[0] in ("src", "include", "bench", "tools", "tests") and len(line) > WIDTH:
+            if path.split("/")[0] in ("src", "include", "bench", "tools", "tests", "bindings") and len(line) > WIDTH:
                 yield path, number, f"{len(line)} columns; at most {WIDTH}"
 
 
@@ -94,7 +94,7 @@ def unmerged(tree):
 def file_length(tree):
     for path, text in tree.items():
         lines = text.count("\n")
-        if path.split("/")[0] in ("src", "include", "bench", "tools", "tests") and lines > FILE_LINES:
+        if path.split("/")[0] in ("src", "include", "bench", "tools", "tests", "bindings") and lines > FILE_LINES:
             yield path, lines, f"{lines} lines; at most {FILE_LINES}"
 
 
@@ -291,7 +291,7 @@ def wrap(text):
 
 def read_tree(root):
     tree = {}
-    for top in ("src", "include", "bench", "tools", "tests", "examples", ".ci"):
+    for top in ("src", "include", "bench", "tools", "tests", "examples", "bindings", ".ci"):
         for path in sorted((root / top).rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts:
                 continue

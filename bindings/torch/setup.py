@@ -32,7 +32,8 @@ setuptools.setup(
     packages=["tutti_torch"],
     ext_modules=[cpp_extension.CppExtension(
         "tutti_torch._C",
-        sorted(os.path.join("csrc", name) for name in os.listdir(os.path.join(FOLDER, "csrc")) if name.endswith(".cpp")),
+        sorted(os.path.join("csrc", name) for name in os.listdir(os.path.join(FOLDER, "csrc"))
+               if name.endswith(".cpp")),
         extra_compile_args=[standard(), "-O2", "-g0", "-Wall", "-fvisibility=hidden", *pkg_config("--cflags")],
         extra_link_args=[*pkg_config("--libs"), *(f"-Wl,-rpath,{folder}" for folder in folders)])],
     cmdclass={"build_ext": cpp_extension.BuildExtension},

@@ -1,5 +1,5 @@
-"""A rank of a group: every collective over tutti, beside Gloo's in the same process, or beside what all ranks' inputs give
-where Gloo has not got it. Ends with "rank r ok"."""
+"""A rank of a group: every collective over tutti, beside Gloo's in the same process, or beside what all ranks' inputs
+give where Gloo has not got it. Ends with "rank r ok"."""
 import datetime
 
 import torch

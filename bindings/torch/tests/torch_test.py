@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""torch_test.py: tutti_torch, which lies on PYTHONPATH, with 2 and 4 ranks. Skips (77) where this Python has no torch."""
+"""torch_test.py: tutti_torch, which lies on PYTHONPATH, with 2 and 4 ranks. Skips (77) where this Python has no
+torch."""
 import sys
 import unittest
 
