@@ -346,6 +346,22 @@ typedef struct {
 TUTTI_API tuttiResult_t tuttiDpSampleCount(const tuttiDpSampler_t* sampler, size_t* count);
 TUTTI_API tuttiResult_t tuttiDpSample(const tuttiDpSampler_t* sampler, size_t* indices);
 
+/* The same for samples of different lengths (lengths[i] is that of sample i): so that what ranks do at the same time is
+ * about as long, and little is padded. The order, shuffled or not, is cut into windows of `window` samples, and each is
+ * sorted from long to short; the window with the longest sample comes first (of a shorter last one, this sample
+ * alone), so that too little memory shows at once. Take some tens of times ranks * batch; 1 sorts nothing. */
+TUTTI_API tuttiResult_t tuttiDpSampleByLength(const tuttiDpSampler_t* sampler, const size_t* lengths, size_t window,
+                                              size_t* indices);
+
+/* A stream whose length nobody knows: every rank reads all of it in blocks of ranks * batch samples, and takes `batch`
+ * of each. The block has blockLength samples. A shorter one is the last: with dropLast it is nobody's (*count is 0),
+ * else *count is `batch` and it is filled up from the first block, again and again: the caller keeps that, and says how
+ * many samples it had (firstLength; for the first block itself: blockLength). indices[i] < blockLength: that sample of
+ * the block; else sample indices[i] - blockLength of the first block. sampler's length, shuffle, seed and epoch have no
+ * meaning here. */
+TUTTI_API tuttiResult_t tuttiDpSampleStream(const tuttiDpSampler_t* sampler, size_t batch, size_t blockLength,
+                                            size_t firstLength, size_t* count, size_t* indices);
+
 #ifdef __cplusplus
 }
 #endif

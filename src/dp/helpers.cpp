@@ -1,4 +1,5 @@
 // What needs no Engine: grids of ranks, and which samples are whose.
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -30,12 +31,52 @@ std::vector<std::size_t> shuffled(std::size_t length, std::uint64_t seed) {
     return order;
 }
 
-std::size_t count_of(const tuttiDpSampler_t* sampler, const char* function) {
+void check_sampler(const tuttiDpSampler_t* sampler, const char* function) {
     if (sampler == nullptr) fail(tuttiInvalidArgument, "%s: sampler is NULL", function);
     if (sampler->ranks < 1 || sampler->rank < 0 || sampler->rank >= sampler->ranks)
         fail(tuttiInvalidArgument, "%s: rank %d of %d", function, sampler->rank, sampler->ranks);
+}
+
+std::size_t count_of(const tuttiDpSampler_t* sampler, const char* function) {
+    check_sampler(sampler, function);
     const auto ranks = static_cast<std::size_t>(sampler->ranks);
     return sampler->dropLast ? sampler->length / ranks : sampler->length / ranks + (sampler->length % ranks != 0);
+}
+
+/// All samples in the order of the epoch, the same on all ranks.
+std::vector<std::size_t> order_of(const tuttiDpSampler_t& sampler) {
+    if (sampler.shuffle) return shuffled(sampler.length, scrambled(sampler.seed) + sampler.epoch);
+    std::vector<std::size_t> order(sampler.length);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+}
+
+/// One to each rank in turn, from the start again where they do not come out even.
+void deal(const tuttiDpSampler_t& sampler, const std::vector<std::size_t>& order, std::size_t count,
+          std::size_t* indices) {
+    const auto ranks = static_cast<std::size_t>(sampler.ranks), rank = static_cast<std::size_t>(sampler.rank);
+    for (std::size_t i = 0; i < count; ++i) indices[i] = order[(i * ranks + rank) % order.size()];
+}
+
+/// Sorts windows of the order from long to short, and brings the one with the longest sample to the front.
+void group(std::vector<std::size_t>& order, const std::size_t* lengths, std::size_t window) {
+    using Place = std::vector<std::size_t>::iterator;
+    const auto longer = [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; };
+    Place first = order.begin();  // of the window with the longest
+    for (Place begin = order.begin(); begin != order.end();) {
+        const auto size = std::min<std::size_t>(window, static_cast<std::size_t>(order.end() - begin));
+        const Place end = begin + static_cast<std::ptrdiff_t>(size);
+        std::stable_sort(begin, end, longer);  // stable: the same order whatever the library
+        if (size == window && longer(*begin, *first)) first = begin;
+        begin = end;
+    }
+    // The last window may be shorter and stays where it is: its longest sample changes places with the first.
+    const Place longest = std::min_element(order.begin(), order.end(), longer);
+    if (longer(*longest, *first)) {
+        std::iter_swap(longest, order.begin());
+    } else if (first != order.begin()) {
+        std::swap_ranges(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(window), first);
+    }
 }
 
 }  // namespace
@@ -51,13 +92,41 @@ tuttiResult_t tuttiDpSample(const tuttiDpSampler_t* sampler, size_t* indices) {
     return guarded([&] {
         const std::size_t count = count_of(sampler, "tuttiDpSample");
         if (indices == nullptr && count > 0) fail(tuttiInvalidArgument, "tuttiDpSample: indices is NULL");
-        std::vector<std::size_t> order(sampler->length);
-        if (sampler->shuffle)
-            order = shuffled(sampler->length, scrambled(sampler->seed) + sampler->epoch);
-        else
-            std::iota(order.begin(), order.end(), std::size_t{0});
-        const auto ranks = static_cast<std::size_t>(sampler->ranks), rank = static_cast<std::size_t>(sampler->rank);
-        for (std::size_t i = 0; i < count; ++i) indices[i] = order[(i * ranks + rank) % sampler->length];
+        deal(*sampler, order_of(*sampler), count, indices);
+    });
+}
+
+tuttiResult_t tuttiDpSampleByLength(const tuttiDpSampler_t* sampler, const size_t* lengths, size_t window,
+                                    size_t* indices) {
+    return guarded([&] {
+        const std::size_t count = count_of(sampler, "tuttiDpSampleByLength");
+        if (window == 0) fail(tuttiInvalidArgument, "tuttiDpSampleByLength: a window of 0 samples");
+        if (count == 0) return;
+        if (lengths == nullptr || indices == nullptr)
+            fail(tuttiInvalidArgument, "tuttiDpSampleByLength: %s is NULL", lengths == nullptr ? "lengths" : "indices");
+        std::vector<std::size_t> order = order_of(*sampler);
+        group(order, lengths, window);
+        deal(*sampler, order, count, indices);
+    });
+}
+
+tuttiResult_t tuttiDpSampleStream(const tuttiDpSampler_t* sampler, size_t batch, size_t blockLength, size_t firstLength,
+                                  size_t* count, size_t* indices) {
+    return guarded([&] {
+        check_sampler(sampler, "tuttiDpSampleStream");
+        if (count == nullptr) fail(tuttiInvalidArgument, "tuttiDpSampleStream: count is NULL");
+        if (batch > 0 && indices == nullptr) fail(tuttiInvalidArgument, "tuttiDpSampleStream: indices is NULL");
+        const std::size_t block = batch * static_cast<std::size_t>(sampler->ranks);
+        if (blockLength > block)
+            fail(tuttiInvalidArgument, "tuttiDpSampleStream: a block of %zu samples; %d ranks take %zu each",
+                 blockLength, sampler->ranks, batch);
+        if (firstLength < blockLength || firstLength > block)
+            fail(tuttiInvalidArgument, "tuttiDpSampleStream: the first block had %zu samples, and this one %zu of %zu",
+                 firstLength, blockLength, block);
+        *count = blockLength == 0 || (blockLength < block && sampler->dropLast) ? 0 : batch;
+        const std::size_t mine = batch * static_cast<std::size_t>(sampler->rank);
+        for (std::size_t i = 0; i < *count; ++i)
+            indices[i] = mine + i < blockLength ? mine + i : blockLength + (mine + i - blockLength) % firstLength;
     });
 }
 

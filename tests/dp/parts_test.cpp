@@ -283,6 +283,56 @@ TEST_CASE("samplers deal out every sample, padded or cut, another way in every e
     REQUIRE(tuttiDpSample(&s, plain.data()) == tuttiInvalidArgument);
 }
 
+TEST_CASE("a sampler by length: every sample, ranks side by side, the longest first") {
+    std::vector<std::size_t> lengths(103);
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = i * 37 % 101;
+    const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
+    for (const std::size_t window : {1u, 12u, 40u, 103u, 1000u})
+        for (int shuffle : {0, 1}) {
+            std::vector<std::size_t> all(104);  // in the order in which the ranks take them
+            for (int r = 0; r < 4; ++r) {
+                const tuttiDpSampler_t s{lengths.size(), 4, r, shuffle, 0, 5, 2};
+                std::size_t mine[26];
+                REQUIRE(tuttiDpSampleByLength(&s, lengths.data(), window, mine) == tuttiSuccess);
+                for (std::size_t i = 0; i < 26; ++i) all[i * 4 + static_cast<std::size_t>(r)] = mine[i];
+            }
+            REQUIRE(std::set<std::size_t>(all.begin(), all.end()).size() == lengths.size());
+            REQUIRE(lengths[all[0]] == longest);
+            // The last window may have given its longest away.
+            const std::size_t whole = window > lengths.size() ? lengths.size() : lengths.size() / window * window;
+            for (std::size_t i = 1; i + 1 < whole; ++i)
+                if ((i + 1) % window != 0) REQUIRE(lengths[all[i]] >= lengths[all[i + 1]]);
+        }
+    const tuttiDpSampler_t s{3, 1, 0, 0, 0, 0, 0};
+    std::size_t one[3];
+    REQUIRE(tuttiDpSampleByLength(&s, lengths.data(), 0, one) == tuttiInvalidArgument);
+    REQUIRE(tuttiDpSampleByLength(&s, nullptr, 2, one) == tuttiInvalidArgument);
+}
+
+TEST_CASE("a sampler of a stream: blocks are shared, the last one is filled up or dropped") {
+    const auto part = [](int rank, int drop, std::size_t block, std::size_t first) {
+        const tuttiDpSampler_t s{0, 3, rank, 0, drop, 0, 0};
+        std::size_t count = 9;
+        std::vector<std::size_t> mine(2);
+        REQUIRE(tuttiDpSampleStream(&s, 2, block, first, &count, mine.data()) == tuttiSuccess);
+        mine.resize(count);
+        return mine;
+    };
+    using Part = std::vector<std::size_t>;
+    REQUIRE(part(1, 0, 6, 6) == Part{2, 3});
+    REQUIRE(part(2, 1, 6, 6) == Part{4, 5});
+    REQUIRE(part(1, 0, 3, 6) == Part{2, 3 + 0});  // one sample of the block, then the first of the first block
+    REQUIRE(part(2, 0, 3, 6) == Part{3 + 1, 3 + 2});
+    REQUIRE(part(2, 0, 1, 1) == Part{1 + 0, 1 + 0});  // a stream of one sample: again and again
+    REQUIRE(part(0, 1, 5, 6).empty());
+    REQUIRE(part(0, 0, 0, 6).empty());
+    const tuttiDpSampler_t s{0, 3, 0, 0, 0, 0, 0};
+    std::size_t count, mine[2];
+    REQUIRE(tuttiDpSampleStream(&s, 2, 7, 7, &count, mine) == tuttiInvalidArgument);
+    REQUIRE(tuttiDpSampleStream(&s, 2, 3, 2, &count, mine) == tuttiInvalidArgument);
+    REQUIRE(tuttiDpSampleStream(&s, 2, 3, 3, nullptr, mine) == tuttiInvalidArgument);
+}
+
 TEST_CASE("a mesh: the ranks of every line meet") {
     std::atomic<int> fine{0}, refused{0};
     tuttiUniqueId id;
