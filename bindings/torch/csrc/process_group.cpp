@@ -1,3 +1,5 @@
+#include <Python.h>  // before all others, says its manual
+
 #include "process_group.hpp"
 
 #include <set>
@@ -6,6 +8,21 @@ namespace tutti_torch {
 namespace {
 
 using c10d::OpType;
+
+/// Lets go of Python's lock, if this thread has it. A group may be destroyed by Python's destructor of something else
+/// (DDP's reducer), while its own thread wants the lock to free a tensor or to call back: they would wait for each
+/// other.
+class WithoutPython {
+  public:
+    WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+    ~WithoutPython() {
+        if (state_ != nullptr) PyEval_RestoreThread(state_);
+    }
+    WithoutPython(const WithoutPython&) = delete;
+
+  private:
+    PyThreadState* state_;
+};
 
 // All groups of the process, for close_all.
 std::mutex groups_mutex;
@@ -66,6 +83,7 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
 }
 
 ProcessGroup::~ProcessGroup() {
+    const WithoutPython unlocked;
     {
         const std::lock_guard<std::mutex> lock(groups_mutex);
         groups().erase(this);
@@ -74,6 +92,7 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::close(bool abandon) {
+    const WithoutPython unlocked;
     const std::lock_guard<std::mutex> lock(closing_);
     if (closed_) return;
     closed_ = true;

@@ -65,6 +65,9 @@ class Torch(unittest.TestCase):
             self.assertEqual(status, 0, output)
             self.assertRegex(output, "tutti: all_reduce: .*5")
 
+    def test_destroyed_by_python(self):
+        self.all_ok(spawn.run("destroyed.py", 2))
+
     def test_quiet_end(self):
         for status, output in spawn.run("trouble.py", 2, "quiet"):
             self.assertEqual((status, output), (0, "ends\n"))
