@@ -34,6 +34,9 @@ struct Config {
     std::string socket_ifname;
     int sockets;  // between two ranks
     bool encrypt;
+    std::string ib_hca;
+    int ib_gid_index;     // -1: chosen
+    bool ib;              // false: not used
     std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size

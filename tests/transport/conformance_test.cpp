@@ -3,6 +3,10 @@
 #include <cstring>
 #include <thread>
 
+#ifdef TUTTI_VERBS
+#include "fake_verbs.hpp"
+#include "transport/verbs/net.hpp"
+#endif
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
@@ -25,11 +29,16 @@ bool refers(const Transport& transport) {
     return !transport.needs_engine();
 }
 
-/// Those that this machine has, and letter boxes.
+/// Those that this machine has, letter boxes, and verbs over imagined adapters.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
     static const harness::NetUnderTest boxes[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling)};
     std::vector<const Transport*> here = {&boxes[0], &boxes[1]};
+#ifdef TUTTI_VERBS
+    static verbs::Net imagined(harness::fake_library, {});
+    static const harness::NetUnderTest verbs(imagined);
+    here.push_back(&verbs);
+#endif
     for (const Transport* t : transports()) {
         const auto fabrics = fabrics_here(t->name());
         if (refers(*t) || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);

@@ -14,6 +14,7 @@ enum class What : std::uint8_t {
     credit,   // no body
     board,    // body: Board
     offer,    // body: Offer, as long as it is
+    met,      // no body: what the other end has offered is understood, and may be used
     bye,      // no body: the rank has let go of this link, and sends nothing any more
 };
 
@@ -57,6 +58,7 @@ inline bool Header::fits() const {
         case What::offer:
             return bytes >= sizeof(Offer::net) && bytes <= sizeof(Offer);
         case What::credit:
+        case What::met:
         case What::bye:
             return bytes == 0;
     }

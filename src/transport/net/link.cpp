@@ -82,7 +82,7 @@ void Ends::meet() {
     if (net_->name() != offer_in_.net)
         return lose(
             text("it goes by %s, this rank by %s; %s", offer_in_.net, std::string(net_->name()).c_str(), choose_alike));
-    met_ = true;
+    met_ = met_due_ = true;
     carrier_->meet(std::span(offer_in_.bytes, offered_ - sizeof offer_in_.net));
 }
 
@@ -92,7 +92,7 @@ tcp::Stream* Ends::first_socket() const {
 
 Carrier* Ends::carrier_of(int lane) const {
     if (lost_) return nullptr;
-    if (net_ != nullptr) return met_ ? carrier_.get() : nullptr;
+    if (net_ != nullptr) return met_ && known_ ? carrier_.get() : nullptr;
     return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
 }
 
@@ -157,6 +157,10 @@ void Ends::send_rare() {
     };
     if (offer_due_ > 0 && socket != nullptr && socket->has_room())
         send(What::offer, &offer_, std::exchange(offer_due_, 0));
+    if (met_due_ && carrier_ && carrier_->trouble().empty() && socket != nullptr && socket->has_room()) {
+        send(What::met, nullptr, 0);
+        met_due_ = false;
+    }
     if (board_due_ && socket != nullptr && socket->has_room()) {
         send(What::board, &board_, sizeof board_);
         board_due_ = false;
@@ -248,7 +252,7 @@ void Ends::say_bye() {
         if (carrier->has_room()) carrier->queue(header(What::bye, 0), nullptr);
         carrier->send();
     };
-    if (met_) say(carrier_.get());
+    if (met_ && known_) say(carrier_.get());
     for (const auto& stream : streams_) say(stream.get());
 }
 
@@ -316,6 +320,9 @@ void Ends::finish(const Header& h) {
             return read_board();
         case What::offer:
             offered_ = h.bytes;
+            return;
+        case What::met:
+            known_ = true;
             return;
         case What::bye:
             bye_ = true;

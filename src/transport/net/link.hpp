@@ -96,10 +96,12 @@ class Ends : public Recipient {
     Net* net_ = nullptr;
     std::unique_ptr<NetCarrier> carrier_;  // of net_
     bool met_ = false;                     // carrier_ knows of its other end
+    bool known_ = false;                   // and its other end of it: now it may send
     bool at_carrier_ = false;              // what arrives now comes by carrier_
     Offer offer_{}, offer_in_{};
     std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
-    std::string addresses_;                    // of the last one that was there
+    bool met_due_ = false;
+    std::string addresses_;  // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;
     bool bye_ = false;  // the peer has gone in peace

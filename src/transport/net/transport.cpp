@@ -3,6 +3,9 @@
 #include "base/config.hpp"
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
+#ifdef TUTTI_VERBS
+#include "transport/verbs/net.hpp"
+#endif
 
 namespace tutti {
 namespace net {
@@ -81,7 +84,12 @@ class NetTransport : public Transport {
 }  // namespace
 
 std::span<Net* const> nets() {
-    return {};
+    static const std::vector<Net*> all = {
+#ifdef TUTTI_VERBS
+        &verbs::net_here(),
+#endif
+    };
+    return all;
 }
 
 }  // namespace net
