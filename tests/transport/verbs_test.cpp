@@ -214,7 +214,7 @@ TEST_CASE("what the adapters can't do any more is trouble in words") {
         fake_verbs().state = IBV_PORT_DOWN;
         send(8);
         REQUIRE(has(ends.end[0]->trouble(), "the peer's port has not answered"));
-        REQUIRE(has(ends.end[0]->trouble(), "fake1 port 1 is down now"));
+        REQUIRE(has(ends.end[0]->trouble(), "fake1 port 1 is down: "));
         REQUIRE(ends.reader[1]->seen.size() == 2);
     }
     SECTION("the peer has gone") {

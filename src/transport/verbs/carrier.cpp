@@ -20,13 +20,14 @@ constexpr std::uint32_t version = 1;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
 constexpr std::uint8_t retries = 7;                           // the most there are
+constexpr std::uint8_t longest_timeout = 17;  // 0.5 s, so 4 s in all: what is lost in a network is soon made up for
 constexpr milliseconds linger_at_most{50};
 
 /// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for patience.
 std::uint8_t timeout_for(milliseconds patience) {
     const double each_us = static_cast<double>(patience.count()) * 1000 / (retries + 1);
     std::uint8_t n = 10;
-    while (n < 22 && 4.096 * (1 << (n + 1)) <= each_us) ++n;
+    while (n < longest_timeout && 4.096 * (1 << (n + 1)) <= each_us) ++n;
     return n;
 }
 
@@ -276,9 +277,10 @@ bool Carrier::receive(net::Recipient& to) {
 bool Carrier::complete(const ibv_wc& completion, net::Recipient& to) {
     if (completion.status != IBV_WC_SUCCESS) {
         const ibv_port_attr now = port_.device->query(port_.number);
-        const std::string state =
-            now.state == IBV_PORT_ACTIVE ? "" : text(" (%s is %s now)", port_.text().c_str(), name_of(now.state));
-        return lose(explain(completion.status, port_.text()) + state);
+        const std::string port = port_.text();
+        const std::string first =
+            now.state == IBV_PORT_ACTIVE ? "" : text("%s is %s: ", port.c_str(), name_of(now.state));
+        return lose(first + explain(completion.status, port));
     }
     if ((completion.wr_id & is_receive) == 0) {
         requests_ -= static_cast<unsigned>(completion.wr_id);

@@ -25,9 +25,10 @@ std::string explain(ibv_wc_status status, const std::string& device) {
             return "the peer's adapter could not do what " + device + " asked for; see the kernel's log there";
         case IBV_WC_LOC_PROT_ERR:
         case IBV_WC_LOC_LEN_ERR:
-        case IBV_WC_LOC_QP_OP_ERR:
         case IBV_WC_LOC_ACCESS_ERR:
             return device + " could not read this rank's own memory; see the kernel's log here";
+        case IBV_WC_LOC_QP_OP_ERR:
+            return device + " could not send at all; see the kernel's log here";
         case IBV_WC_WR_FLUSH_ERR:
             return "the queue pair on " + device + " was stopped: an error on it came before";
         case IBV_WC_FATAL_ERR:
