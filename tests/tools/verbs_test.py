@@ -64,7 +64,8 @@ class Right(unittest.TestCase):
         said = self.right(2, adapters=ACROSS)
         self.assertGreater(self.packets() - before, 500)
         self.assertRegex(said, r"verbs: rxe0 port 1, address 1: 10\.77\.0\.1")
-        self.assertRegex(said, r"verbs: rxe1 port 1, address 1: 10\.77\.0\.2")
+        self.assertRegex(said, r"messages with rank 1 .*, by verbs, rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1 "
+                               r"\(10\.77\.0\.2\)")
 
     def test_wire_that_delays_reorders_and_loses(self):
         # rxe answers what overtakes by repeating all that follows: large messages would take long.

@@ -99,7 +99,6 @@ Ends& Engine::connect(Rank peer, Net* net) {
 void Engine::introduce(Ends& ends) {
     const NetCarrier* carrier = ends.introduce(patience_);
     if (carrier == nullptr) return;
-    log(Level::info, "rank %d: messages with rank %d: %s", session_->rank(), ends.peer(), ends.describe().c_str());
     if (carrier->fd() < 0) {
         blind_ = true;
         return look_later();  // the rank may be asleep

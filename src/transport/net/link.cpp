@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "base/result.hpp"
 
 namespace tutti::net {
@@ -84,6 +85,7 @@ void Ends::meet() {
             text("it goes by %s, this rank by %s; %s", offer_in_.net, std::string(net_->name()).c_str(), choose_alike));
     met_ = met_due_ = true;
     carrier_->meet(std::span(offer_in_.bytes, offered_ - sizeof offer_in_.net));
+    log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
 }
 
 tcp::Stream* Ends::first_socket() const {

@@ -112,8 +112,9 @@ Carrier::~Carrier() {
 /// What was sent is gone with the queue pair: waits a moment until it has arrived.
 void Carrier::linger() {
     class Nobody : public net::Recipient {
-        std::byte* begin(const net::Header&, const char*&) override { return nullptr; }
+        std::byte* begin(const net::Header& h, const char*&) override { return h.in_slot == 1 ? nullptr : nothing_; }
         void finish(const net::Header&) override {}
+        std::byte nothing_[inline_bytes];
     } nobody;
     const Deadline limit = Clock::now() + linger_at_most;
     while (requests_ > 0 && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
