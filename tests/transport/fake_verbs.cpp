@@ -17,6 +17,7 @@ namespace {
 // One lock for all adapters: also what happens between the threads of both ends.
 std::mutex mutex;
 std::uint32_t last_key = 100, last_pair = 10;
+int since_cut = 0;
 
 struct Queue : ibv_cq {
     std::deque<ibv_wc> completions;
@@ -88,7 +89,16 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (immediate && --fake_verbs().frames < 0) return IBV_WC_RETRY_EXC_ERR;
     const auto found = pairs.find(from.peer);
-    if (found == pairs.end() || found->second->now < IBV_QPS_RTR) return IBV_WC_RETRY_EXC_ERR;
+    if (from.now == IBV_QPS_ERR) return IBV_WC_RETRY_EXC_ERR;
+    if (immediate && fake_verbs().cuts > 0 && ++since_cut >= fake_verbs().cut_every) {
+        since_cut = 0;
+        --fake_verbs().cuts;
+        from.now = IBV_QPS_ERR;
+        if (found != pairs.end()) found->second->now = IBV_QPS_ERR;
+        return IBV_WC_RETRY_EXC_ERR;
+    }
+    if (found == pairs.end() || found->second->now < IBV_QPS_RTR || found->second->now == IBV_QPS_ERR)
+        return IBV_WC_RETRY_EXC_ERR;
     Pair& to = *found->second;
     if (!covers(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length)) return IBV_WC_REM_ACCESS_ERR;
     std::memcpy(reinterpret_cast<void*>(request.wr.rdma.remote_addr), reinterpret_cast<void*>(piece.addr),
@@ -108,7 +118,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
-    if (pair.now != IBV_QPS_RTS) return EINVAL;
+    if (pair.now != IBV_QPS_RTS && pair.now != IBV_QPS_ERR) return EINVAL;
     unsigned count = 0;
     for (; request != nullptr; request = request->next) {
         ++count;

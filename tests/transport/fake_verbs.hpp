@@ -15,6 +15,7 @@ struct FakeVerbs {
     int pairs = 1000;             // that an adapter has
     int registrations = 1000000;  // before the kernel refuses
     int frames = 1000000;         // writes with immediate before the network is cut
+    int cuts = 0, cut_every = 0;  // so many connections break, each after so many more of them
     bool misplace = false;        // the peer writes immediates of its own making
 };
 FakeVerbs& fake_verbs();

@@ -175,13 +175,13 @@ TEST_CASE("messages are written to their slots, with and without data in the req
     fake_verbs().infiniband = GENERATE(false, true);
     verbs::Net net(harness::fake_library, {});
     Ends ends(net);
-    std::uint32_t sent = 0;
+    std::uint32_t sent = 0, of_lane[3] = {};
     for (int round = 0; round < 300; ++round) {  // more than a ring has frames
         const int lane = round % 3;
         for (const std::size_t size : {std::size_t{8}, slot_bytes, std::size_t{0}, std::size_t{4097}}) {
             if (round >= 3 && size == slot_bytes) continue;
             const Wire wire = ends.mine[0]->wire(1, lane, nullptr);
-            std::byte* const body = wire.slots + sent % slot_depth * slot_stride;
+            std::byte* const body = wire.slots + of_lane[lane]++ % slot_depth * slot_stride;
             std::memset(body, static_cast<int>(sent * 7 + 1), size);
             REQUIRE(ends.end[0]->has_room());
             ends.end[0]->queue(message(size, ++sent, lane), body);
@@ -203,8 +203,9 @@ TEST_CASE("what the adapters can't do any more is trouble in words") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});
     Ends ends(net);
+    std::size_t sent = 0;
     const auto send = [&](std::size_t bytes) {
-        ends.end[0]->queue(message(bytes, 1), ends.mine[0]->wire(1, 0, nullptr).slots);
+        ends.end[0]->queue(message(bytes, 1), ends.mine[0]->wire(1, 0, nullptr).slots + sent++ * slot_stride);
         ends.move();
     };
     SECTION("the cable is out") {

@@ -174,7 +174,10 @@ bool Engine::move() {
         if (link != links_.end()) link->second->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
     }
     bool moved = false;
-    for (const auto& [peer, ends] : links_) moved |= ends->move();
+    for (const auto& [peer, ends] : links_) {
+        moved |= ends->move();
+        if (ends->on_detour()) introduce(*ends);
+    }
     return moved;
 }
 

@@ -36,10 +36,6 @@ std::uint64_t address_of(const T* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
-std::size_t slot_place(int lane, std::uint32_t message) {
-    return ArenaLayout{1}.slots_offset(0, lane) + message % slot_depth * slot_stride;
-}
-
 }  // namespace
 
 Carrier::Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& inbox, milliseconds patience)
@@ -211,9 +207,10 @@ void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
     frame.header = header;
     frame.place = 0;
     std::size_t bytes = sizeof frame - sizeof frame.body;
-    const std::uint32_t message = header.what == net::What::message ? next_[header.lane]++ : 0;
     if (header.in_slot == 1) {
-        frame.place = slot_place(header.lane, message);
+        const std::ptrdiff_t slot = body - mine_.wire(peer_, header.lane, nullptr).slots;
+        TUTTI_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < slot_depth * slot_stride);
+        frame.place = ArenaLayout{1}.slots_offset(0, header.lane) + static_cast<std::size_t>(slot);
     } else if (header.bytes > 0) {
         TUTTI_ASSERT(header.bytes <= sizeof frame.body);
         std::memcpy(frame.body, body, header.bytes);

@@ -97,9 +97,8 @@ class Carrier : public net::NetCarrier {
     bool met_ = false, bye_ = false;
     bool inlines_ = true;  // frames travel in work requests
     unsigned most_requests_ = 0, requests_ = 0;
-    std::uint32_t sent_ = 0, received_ = 0;             // frames
-    std::uint32_t unposted_ = 0;                        // receives that have completed
-    std::array<std::uint32_t, lanes_per_link> next_{};  // message of each lane
+    std::uint32_t sent_ = 0, received_ = 0;  // frames
+    std::uint32_t unposted_ = 0;             // receives that have completed
     std::array<ibv_wc, batch> batch_{};
     int here_ = 0, looked_at_ = 0;  // of batch_
     unsigned events_ = 0;           // of the channel, not acknowledged yet

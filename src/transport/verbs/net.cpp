@@ -44,6 +44,17 @@ std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const Arena& mi
                                      patience);
 }
 
+/// By the ports that are active now, in turn: it may be the peer's that has failed.
+std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                             std::chrono::milliseconds patience, unsigned attempt) {
+    std::vector<Port> active;
+    for (const Port& p : ports())
+        if (p.device->query(p.number).state == IBV_PORT_ACTIVE) active.push_back(p);
+    if (active.empty()) fail(tuttiSystemError, "no other port is active");
+    const std::size_t turn = static_cast<std::size_t>(self + peer) + attempt;
+    return std::make_unique<Carrier>(active[turn % active.size()], peer, mine, inbox, patience);
+}
+
 Net& net_here() {
     static Net* const net = new Net(load_library, {config().ib_hca, config().ib_gid_index, !config().ib});
     return *net;

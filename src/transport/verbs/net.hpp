@@ -20,6 +20,8 @@ class Net : public net::Net {
     Line cost() const override { return {4.0, 1.0 / 1e4}; }
     std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                           std::chrono::milliseconds patience) override;
+    std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                            std::chrono::milliseconds patience, unsigned attempt) override;
 
   private:
     const std::vector<Port>& ports();
