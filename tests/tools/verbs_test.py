@@ -103,31 +103,65 @@ class Wrong(unittest.TestCase):
         self.refused(run(command, environment), "rxe0 port 1 is not among TUTTI_IB_HCA")
 
 
-class WrongPort(unittest.TestCase):
-    """Last (in the alphabet): the cable's routes go with its ports."""
+SECOND_CABLE = """
+for d in rdma2 rdma3; do
+    [ $d = rdma3 ] || ip link add rdma2 mtu 4200 address 02:00:0a:4f:00:01 type veth peer name rdma3 mtu 4200 \
+        address 02:00:0a:4f:00:02
+    for w in rp_filter=0 accept_local=1 arp_ignore=1 arp_announce=2; do
+        echo ${w#*=} >/proc/sys/net/ipv4/conf/$d/${w%=*}
+    done
+done
+ip addr add 10.79.0.1/24 dev rdma2 && ip addr add 10.79.0.2/24 dev rdma3
+ip link set rdma2 up && ip link set rdma3 up
+ip rule add pref 12 iif rdma2 lookup local && ip rule add pref 13 iif rdma3 lookup local
+ip rule add pref 22 from 10.79.0.1 to 10.79.0.2 lookup 103 && ip rule add pref 23 from 10.79.0.2 to 10.79.0.1 lookup 104
+ip route add 10.79.0.2 dev rdma2 src 10.79.0.1 table 103 && ip route add 10.79.0.1 dev rdma3 src 10.79.0.2 table 104
+rdma link add rxe2 type rxe netdev rdma2 && rdma link add rxe3 type rxe netdev rdma3
+for d in rxe2 rxe3; do
+    p=/sys/class/infiniband/$d/ports/1
+    until grep -q ACTIVE $p/state && grep -qs ffff:0a4f $p/gids/*; do sleep 0.1; done
+done
+"""
 
-    def test_goes_down_in_mid_operation(self):
-        command, environment = ranks(2, "-b", "1M", "-e", "1M", "-n", "1000000", adapters=ACROSS,
-                                     TUTTI_TIMEOUT_MS="8000")
+
+class WrongPort(unittest.TestCase):
+    """Last (in the alphabet): a cable's routes go with its ports."""
+
+    def start(self, *perf, **options):
+        """all_reduce_perf of 2 ranks, and what it has said until data moves."""
+        command, environment = ranks(2, *perf, **options)
         job = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                start_new_session=True)
+        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
         said = ""
-        for line in job.stdout:  # until data moves
+        for line in job.stdout:
             said += line
             if "bytes: " in line:
                 break
         time.sleep(1)
+        return job, said
+
+    def test_another_takes_over(self):
+        shell(f"set -e; {SECOND_CABLE}")
+        job, said = self.start("-b", "1M", "-e", "1M", "-n", "200", adapters={0: "rxe0,rxe2", 1: "rxe1,rxe3"},
+                               TUTTI_TIMEOUT_MS="60000")
+        shell("ip link set rdma2 down")
+        said += job.communicate(timeout=120)[0]
+        self.assertEqual(job.returncode, 0, said)
+        self.assertIn("Out of bounds values : 0 OK", said)
+        self.assertRegex(said, r"rxe2 port 1 \(10\.79\.0\.1\) to rxe3 port 1 \(10\.79\.0\.2\): .*looking for another")
+        self.assertRegex(said, r"messages with rank 1 .*rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1")
+
+    def test_goes_down_in_mid_operation(self):
+        job, said = self.start("-b", "1M", "-e", "1M", "-n", "1000000", adapters=ACROSS, TUTTI_TIMEOUT_MS="8000")
         shell("ip link set rdma0 down")
         began = time.monotonic()
-        try:
-            said += job.communicate(timeout=60)[0]
-        finally:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
+        said += job.communicate(timeout=60)[0]
         self.assertNotEqual(job.returncode, 0, said)
         self.assertLess(time.monotonic() - began, 40, said)
         self.assertRegex(said, r"lost its connection with rank [01] .*verbs, rxe[01] port 1 \(10\.77\.0\.[12]\) to "
-                               r"rxe[01] port 1 \(10\.77\.0\.[12]\)\): rxe[01] port 1 is down")
+                               r"rxe[01] port 1 \(10\.77\.0\.[12]\)\): .*no other port is active")
+        self.assertIn("rxe0 port 1 is down", said)
 
         command, environment = ranks(2, "-b", "8", "-e", "8")
         done = run(command, environment)

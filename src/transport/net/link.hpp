@@ -45,6 +45,7 @@ class Ends : public Recipient {
     NetCarrier* introduce(std::chrono::milliseconds patience);
     /// A carrier has failed, and introduce() is to try another way.
     bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_; }
+    bool by_carrier() const { return met_ && known_; }
     /// As NetCarrier::arm().
     bool arm() { return !carrier_ || carrier_->arm(); }
 
