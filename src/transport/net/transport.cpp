@@ -95,11 +95,12 @@ std::span<Net* const> nets() {
 }  // namespace net
 
 std::span<const Transport* const> net_transports() {
-    static const std::vector<const Transport*> all = [] {
-        std::vector<const Transport*> made;
+    // For ever, like those that it lists.
+    static const std::vector<const Transport*>& all = *[] {
+        auto* const made = new std::vector<const Transport*>;
         for (std::size_t number = 0; number < net::nets().size(); ++number)
-            made.push_back(new net::NetTransport(static_cast<int>(number)));
-        made.push_back(new net::NetTransport(-1));
+            made->push_back(new net::NetTransport(static_cast<int>(number)));
+        made->push_back(new net::NetTransport(-1));
         return made;
     }();
     return all;
