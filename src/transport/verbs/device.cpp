@@ -77,7 +77,10 @@ void Device::watch() {
     const int fd = context_->async_fd;
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return;
     service_ = bootstrap::Service::get();
-    service_->run([&] { service_->watch(fd, EPOLLIN, std::make_shared<Events>(library_, context(), name_)); });
+    // Not waiting: the service thread may be waiting for whoever looks for adapters.
+    service_->post([service = service_.get(), fd, events = std::make_shared<Events>(library_, context(), name_)] {
+        service->watch(fd, EPOLLIN, events);
+    });
 }
 
 ibv_port_attr Device::query(int port) const {

@@ -7,10 +7,13 @@
 
 namespace tutti::verbs {
 
-/// Looked for once.
+/// Looked for once; and anew in a fork, where adapters that were open don't work, and must not be closed under the
+/// parent.
 const std::vector<Port>& Net::ports() {
     const std::lock_guard lock(mutex_);
-    if (ports_) return *ports_;
+    if (ports_ && process_ == process_id()) return *ports_;
+    if (ports_) new std::vector<Port>(std::move(*ports_));
+    process_ = process_id();
     std::vector<Port> found;
     try {
         if (wish_.none)

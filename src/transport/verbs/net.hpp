@@ -30,6 +30,7 @@ class Net : public net::Net {
     const Wish wish_;
     std::mutex mutex_;
     std::optional<std::vector<Port>> ports_;
+    std::uint64_t process_ = 0;  // that has found them
     std::string why_;
 };
 
