@@ -136,7 +136,7 @@ class WrongPort(unittest.TestCase):
         said = ""
         for line in job.stdout:
             said += line
-            if "bytes: " in line:
+            if re.search(r"all_reduce of \d{6,} bytes: ", line):
                 break
         time.sleep(1)
         return job, said
