@@ -28,11 +28,14 @@ constexpr Variable table[] = {
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
-    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs or tcp."},
+    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs, tcp or plugin."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",
      "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
+    {"TUTTI_NET_PLUGIN", "",
+     "A network plugin of NCCL's to reach other hosts by: a path, or x for libnccl-net-x.so, or several with commas; "
+     "none: none."},
     {"TUTTI_SOCKETS", "2", "How many TCP connections carry the data between two ranks, 1 to 16."},
     {"TUTTI_ENCRYPT", "0", "1: data that travels over TCP is encrypted; one rank that says so is enough."},
     {"TUTTI_IB_HCA", "",
@@ -51,6 +54,7 @@ constexpr Variable table[] = {
     {"NCCL_IB_HCA", "", "For want of TUTTI_IB_HCA."},
     {"NCCL_IB_GID_INDEX", "", "For want of TUTTI_IB_GID_INDEX."},
     {"NCCL_IB_DISABLE", "0", "1: InfiniBand and RoCE are not used."},
+    {"NCCL_NET_PLUGIN", "", "For want of TUTTI_NET_PLUGIN; one that does not serve is then a warning, not an error."},
     {"NCCL_ALGO", "", "For want of TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT; others have no counterpart here."},
     {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background where config.blocking does not say."},
@@ -72,6 +76,7 @@ constexpr Variable table[] = {
     {"OMPI_COMM_WORLD_LOCAL_RANK", "", "Open MPI's LOCAL_RANK."},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", "", "Open MPI's LOCAL_WORLD_SIZE."},
     {"PMIX_NAMESPACE", "", "Open MPI's, PRRTE's and Slurm's name of the job, the meeting place on one host."},
+    {"PMIX_RANK", "", "PMIx: this rank's number; with PMIX_NAMESPACE, there is a server that brings ranks together."},
     {"PMI_RANK", "", "MPICH's RANK."},
     {"PMI_SIZE", "", "MPICH's WORLD_SIZE."},
     {"MPI_LOCALRANKID", "", "MPICH's LOCAL_RANK."},
@@ -158,6 +163,8 @@ Config read() {
     if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // what only NCCL knows
     c.debug_file = read_text("TUTTI_DEBUG_FILE", "NCCL_DEBUG_FILE");
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
+    c.net_plugin = read_text("TUTTI_NET_PLUGIN", "NCCL_NET_PLUGIN");
+    c.net_plugin_demanded = environment("TUTTI_NET_PLUGIN").has_value();
     c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
     c.encrypt = read_int("TUTTI_ENCRYPT", 0, 1) == 1;
     c.ib_hca = read_text("TUTTI_IB_HCA", "NCCL_IB_HCA");

@@ -32,6 +32,8 @@ struct Config {
     std::string debug;
     std::string debug_file;
     std::string socket_ifname;
+    std::string net_plugin;    // as in NCCL_NET_PLUGIN; empty: none
+    bool net_plugin_demanded;  // no communicator without it
     int sockets;  // between two ranks
     bool encrypt;
     std::string ib_hca;

@@ -1,6 +1,8 @@
-// What torchrun, tutti-run, Open MPI, MPICH and Slurm tell a process by its environment, and where its ranks meet then.
+// What torchrun, tutti-run, Open MPI, MPICH, PRRTE and Slurm tell a process by its environment, and where its ranks
+// meet then.
 //
-// With TUTTI_SECRET, that secret lets ranks in. Without it they must all be on one host: then they meet on a Unix
+// With TUTTI_SECRET, that secret lets ranks in. Without it, where the launcher has a PMIx server, rank 0 makes an
+// identity, and the others get it from there. Without that they must all be on one host: then they meet on a Unix
 // socket whose name follows from the user and the job, and the kernel, which says whose process is at the other end,
 // lets them in.
 #include <netdb.h>
@@ -16,18 +18,22 @@
 #include <thread>
 
 #include "base/config.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/interfaces.hpp"
+#include "bootstrap/pmix.hpp"
 
 namespace tutti {
 namespace bootstrap {
 namespace {
 
+constexpr const char *open_mpi = "Open MPI", *slurm = "Slurm";
+
 struct Launcher {
     const char* name;
     const char* rank;
-    const char* ranks;
+    const char* ranks;  // nullptr: only its server says it
     const char* local_rank;
     const char* local_ranks;  // nullptr: it has none
 };
@@ -35,10 +41,11 @@ struct Launcher {
 // Whoever starts the program itself comes before whoever gave the machines: mpirun works inside of Slurm's jobs.
 constexpr Launcher launchers[] = {
     {"tutti-run or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+    {open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+    {"PMIx", "PMIX_RANK", nullptr, nullptr, nullptr},  // the server says the rest
+    {slurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
 
 int to_number(const char* name, const std::string& value, int low, int high) {
@@ -63,11 +70,17 @@ int required(const char* name, const char* because, int low, int high) {
     return *value;
 }
 
+/// A server of PMIx has started this process.
+bool has_pmix() {
+    return environment("PMIX_NAMESPACE") && environment("PMIX_RANK");
+}
+
 const Launcher* find_launcher() {
     for (const Launcher& l : launchers) {
         // A batch script has Slurm's variables too, but is not a rank: only srun makes steps.
-        if (l.local_ranks == nullptr && !environment("SLURM_STEP_ID")) continue;
-        if (environment(l.rank) || environment(l.ranks)) return &l;
+        if (l.name == slurm && !environment("SLURM_STEP_ID")) continue;
+        if (l.ranks == nullptr && (!has_pmix() || environment("PMIX_NAMESPACE")->starts_with("slurm."))) continue;
+        if (environment(l.rank) || (l.ranks != nullptr && environment(l.ranks))) return &l;
     }
     return nullptr;
 }
@@ -87,6 +100,53 @@ void read_numbers(const Launcher& l, Launch& out) {
     }
     const int local_limit = out.local_ranks > 0 ? out.local_ranks : out.ranks;
     out.local_rank = number(l.local_rank, 0, local_limit - 1).value_or(0);
+}
+
+void read_numbers(Pmix& pmix, Launch& out) {
+    const Pmix::Place place = pmix.place();
+    out.launcher = "PMIx";
+    out.rank = place.rank;
+    out.ranks = place.ranks;
+    out.local_rank = place.local_rank;
+    out.local_ranks = place.local_ranks;
+}
+
+/// The server, of launchers that have one. Not where torchrun or MPICH has been started by one that has: their ranks
+/// have other numbers.
+Pmix* pmix_for(const Launcher& l) {
+    if (!has_pmix() || (l.name != slurm && l.name != open_mpi && l.ranks != nullptr)) return nullptr;
+    std::string why;
+    Pmix* const pmix = Pmix::connect(why);
+    if (pmix == nullptr && l.ranks == nullptr)
+        fail(tuttiInvalidUsage, "PMIX_RANK is set, but the server that knows the other ranks can't be asked: %s",
+             why.c_str());
+    if (pmix == nullptr) log(Level::info, "%s has PMIx, which is not used: %s", l.name, why.c_str());
+    return pmix;
+}
+
+/// Communicators that were made of the environment, or tried to: all ranks make them in the same order, and each meets
+/// elsewhere.
+std::uint64_t next_call() {
+    static std::atomic<std::uint64_t> calls{0};
+    return calls++;
+}
+
+/// Rank 0's identity, by way of the server.
+Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
+    Bytes mine;
+    if (launch.rank == 0) {
+        const Identity made = create_identity(launch.local_ranks == launch.ranks ? Meeting::one_host : 0);
+        append(mine, made.bytes);
+    }
+    const std::chrono::milliseconds timeout(config().init_timeout_ms);
+    const Bytes theirs = pmix.from_first(text("tutti.%llu", static_cast<unsigned long long>(call)), mine, timeout);
+    log(Level::info, "rank %d of %d: the ranks meet by %s's PMIx", launch.rank, launch.ranks, launch.launcher.c_str());
+    tuttiUniqueId id;
+    if (theirs.size() != sizeof id.internal)
+        fail(tuttiSystemError, "rank %d: what rank 0 has left with PMIx has %zu bytes, %zu were expected", launch.rank,
+             theirs.size(), sizeof id.internal);
+    std::copy(theirs.begin(), theirs.end(), reinterpret_cast<std::byte*>(id.internal));
+    return Identity::from(id);
 }
 
 bool is_loopback_name(const std::string& host) {
@@ -189,10 +249,7 @@ Address tcp_meeting(Rank rank) {
     return address;
 }
 
-Meeting meeting_of(const Launcher& l, const Launch& launch) {
-    // A second communicator of the same job meets elsewhere; all ranks make them in the same order.
-    static std::atomic<std::uint64_t> calls{0};
-    const std::uint64_t call = calls++;
+Meeting meeting_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
     const auto secret = secret_of_job();
     const auto host = environment("MASTER_ADDR");
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
@@ -201,7 +258,7 @@ Meeting meeting_of(const Launcher& l, const Launch& launch) {
         fail(tuttiInvalidUsage,
              "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
              "set TUTTI_SECRET to the same 64 hexadecimal digits on all of them, for example to what `openssl rand "
-             "-hex 32` prints",
+             "-hex 32` prints; or start them by what has PMIx (srun --mpi=pmix), which needs none",
              l.local_ranks ? l.local_ranks : "SLURM_NNODES");
     if (!secret && launch.ranks > 1 && job.empty() && (!host || !environment("MASTER_PORT")))
         fail(tuttiInvalidUsage,
@@ -262,8 +319,16 @@ Launch Launch::from_environment() {
     Launch launch;
     launch.launcher = "none";
     if (const Launcher* l = find_launcher()) {
-        read_numbers(*l, launch);
-        launch.identity = meeting_of(*l, launch).identity();
+        const std::uint64_t call = next_call();
+        Pmix* const pmix = pmix_for(*l);
+        if (l->ranks == nullptr)
+            read_numbers(*pmix, launch);
+        else
+            read_numbers(*l, launch);
+        if (pmix != nullptr && launch.local_ranks == 0) launch.local_ranks = pmix->place().local_ranks;
+        launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
+                              ? meet_by(*pmix, launch, call)
+                              : meeting_of(*l, launch, call).identity();
         return launch;
     }
     launch.local_ranks = 1;

@@ -59,7 +59,7 @@ struct Launch {
     int ranks = 1;
     int local_rank = 0;
     int local_ranks = 0;   // 0: not said
-    std::string launcher;  // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "Slurm"
+    std::string launcher;  // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "PMIx", "Slurm"
     Identity identity;     // the same on all ranks
     static Launch from_environment();
 };

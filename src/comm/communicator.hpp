@@ -17,6 +17,7 @@
 #include "comm/choice.hpp"
 #include "comm/gpu_side.hpp"
 #include "comm/operation.hpp"
+#include "comm/options.hpp"
 #include "comm/turnstile.hpp"
 #include "comm/user_programs.hpp"
 #include "kernels/host/executor.hpp"
@@ -24,24 +25,6 @@
 #include "tuner/tuner.hpp"
 
 namespace tutti {
-
-/// tuttiConfig_t over the environment over the defaults.
-struct Options {
-    std::chrono::milliseconds timeout;
-    std::chrono::milliseconds init_timeout;
-    bool check;
-    std::string algorithm;
-    std::string transport;
-    std::string name;
-    int device = -1;  // the rank's GPU; -1: it is on the CPU
-    bool reproducible = false;
-    int lanes = 0;         // 0: as the tuner says
-    std::string programs;  // files of user algorithms, separated by ':'
-    bool blocking = true;  // functions that make or end communicators return when they have done so
-
-    /// config may be null. Throws tuttiInvalidArgument that names the field.
-    static Options from(const tuttiConfig_t* config);
-};
 
 class Communicator {
   public:

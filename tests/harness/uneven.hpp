@@ -259,7 +259,8 @@ inline size_t rows_in(Collective c, int n) {
     return c == Collective::all_to_all ? at(n) * at(n) : at(n);
 }
 
-/// Lengths of many kinds: none, some, one that is much longer than all others, all the same.
+/// Lengths of many kinds: none, some, one that is much longer than all others, all the same. Less of each under
+/// sanitizers.
 inline std::vector<Counts> many_counts(size_t rows, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<Counts> all{Counts(rows, 0), Counts(rows, 1), Counts(rows, 40000)};
@@ -276,6 +277,7 @@ inline std::vector<Counts> many_counts(size_t rows, unsigned seed) {
     Counts tiles(rows, 16384);  // whole tiles, where nothing short says where a row ends
     for (size_t& c : tiles) c *= random() % 4;
     all.push_back(tiles);
+    if (harness::sanitized) all = {all[1], all[4], all[6], all[8], all[9]};
     return all;
 }
 

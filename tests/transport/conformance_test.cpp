@@ -11,6 +11,8 @@
 #include "harness/harness.hpp"
 #include "links.hpp"
 #include "mailbox.hpp"
+#include "transport/net_plugins.hpp"
+#include "transport/plugin/plugin_net.hpp"
 #include "transport/regions.hpp"
 
 using namespace tutti;
@@ -29,11 +31,16 @@ bool refers(const Transport& transport) {
     return !transport.needs_engine();
 }
 
-/// Those that this machine has, letter boxes, and verbs over imagined adapters.
+/// Those that this machine has, letter boxes, network plugins of two versions of their interface, and verbs
+/// over imagined adapters.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
-    static const harness::NetUnderTest boxes[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling)};
-    std::vector<const Transport*> here = {&boxes[0], &boxes[1]};
+    static plugin::PluginNet v8(NET_PLUGIN_8, true), v11(NET_PLUGIN_11, true);
+    static const harness::NetUnderTest nets[] = {harness::NetUnderTest(blind), harness::NetUnderTest(telling),
+                                                 harness::NetUnderTest(v8), harness::NetUnderTest(v11)};
+    REQUIRE((v8.fabric() != 0 && v11.fabric() != 0));
+    std::vector<const Transport*> here;
+    for (const harness::NetUnderTest& net : nets) here.push_back(&net);
 #ifdef TUTTI_VERBS
     static verbs::Net imagined(harness::fake_library, {});
     static const harness::NetUnderTest over_them(imagined);

@@ -14,6 +14,9 @@ constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
 constexpr unsigned most_detours = 8;
+// A carrier that fails takes the sockets with it. What it says is to be told before the peer tells that they were
+// closed.
+constexpr std::chrono::milliseconds head_start{150};
 
 constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
 
@@ -229,7 +232,7 @@ bool Ends::move() {
             if (bye_)
                 part();
             else if (!known_ || !leave_carrier(attempt_ + 1, carrier_->trouble()))
-                lose(carrier_->trouble());
+                lose(carrier_->trouble(), head_start);
         }
     }
     for (auto& stream : streams_) {
@@ -264,9 +267,9 @@ void Ends::heard(int number, std::uint32_t events) {
     if (n < streams_.size() && streams_[n]) streams_[n]->heard(events);
 }
 
-void Ends::lose(const std::string& why) {
+void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (lost_) return;
-    lost_ = Clock::now();
+    lost_ = Clock::now() - ago;
     why_ = why;
     addresses_ = where();
     carrier_.reset();

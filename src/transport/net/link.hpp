@@ -63,7 +63,8 @@ class Ends : public Recipient {
     bool is_lost() const { return lost_.has_value(); }
     Deadline lost_at() const { return *lost_; }
     std::string what_is_lost() const;
-    void lose(const std::string& why);
+    /// ago: as if it had happened then.
+    void lose(const std::string& why, std::chrono::milliseconds ago = {});
     std::string describe() const;  // for error texts
 
   private:

@@ -3,6 +3,7 @@
 #include "base/config.hpp"
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
+#include "transport/plugin/plugin_net.hpp"
 #ifdef TUTTI_VERBS
 #include "transport/verbs/net.hpp"
 #endif
@@ -85,6 +86,7 @@ class NetTransport : public Transport {
 
 std::span<Net* const> nets() {
     static const std::vector<Net*> all = {
+        &plugin::plugin_net(),  // which somebody has asked for
 #ifdef TUTTI_VERBS
         &verbs::net_here(),
 #endif
@@ -95,15 +97,15 @@ std::span<Net* const> nets() {
 }  // namespace net
 
 std::span<const Transport* const> net_transports() {
-    // For ever, like those that it lists.
-    static const std::vector<const Transport*>& all = *[] {
-        auto* const made = new std::vector<const Transport*>;
+    // Never destroyed: communicators that are destroyed at the process' end may still use them.
+    static const auto* const all = [] {
+        auto* made = new std::vector<const Transport*>;
         for (std::size_t number = 0; number < net::nets().size(); ++number)
             made->push_back(new net::NetTransport(static_cast<int>(number)));
         made->push_back(new net::NetTransport(-1));
         return made;
     }();
-    return all;
+    return *all;
 }
 
 std::shared_ptr<Engine> open_engine(const bootstrap::Address& address) {

@@ -1,0 +1,190 @@
+#include "bootstrap/pmix.hpp"
+
+#include <dlfcn.h>
+#include <pmix.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "base/os.hpp"
+#include "base/result.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+/// The library's functions. Never unloaded: it has a thread.
+struct Library {
+    decltype(&PMIx_Init) init = nullptr;
+    decltype(&PMIx_Finalize) finalize = nullptr;
+    decltype(&PMIx_Put) put = nullptr;
+    decltype(&PMIx_Commit) commit = nullptr;
+    decltype(&PMIx_Fence_nb) fence = nullptr;
+    decltype(&PMIx_Get) get = nullptr;
+    decltype(&PMIx_Error_string) error_string = nullptr;
+    std::string why;  // it can't be used
+
+    Library() {
+        void* const library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) {
+            const char* const said = dlerror();
+            why = said == nullptr ? "libpmix.so.2 can't be loaded" : said;
+            return;
+        }
+        const auto find = [&](auto& function, const char* name) {
+            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+            if (function == nullptr) why = text("libpmix.so.2 has no %s", name);
+        };
+        find(init, "PMIx_Init");
+        find(finalize, "PMIx_Finalize");
+        find(put, "PMIx_Put");
+        find(commit, "PMIx_Commit");
+        find(fence, "PMIx_Fence_nb");
+        find(get, "PMIx_Get");
+        find(error_string, "PMIx_Error_string");
+    }
+};
+
+const Library& library() {
+    static const Library instance;
+    return instance;
+}
+
+/// What a fence's callback, in the library's thread, and who waits for it share. It outlives both.
+struct Fence {
+    std::mutex mutex;
+    std::condition_variable over;
+    std::optional<pmix_status_t> status;
+};
+
+void fence_over(pmix_status_t status, void* data) {
+    const std::unique_ptr<std::shared_ptr<Fence>> fence(static_cast<std::shared_ptr<Fence>*>(data));
+    const std::lock_guard lock((*fence)->mutex);
+    (*fence)->status = status;
+    (*fence)->over.notify_one();
+}
+
+pmix_info_t directive(const char* key, int seconds) {
+    pmix_info_t info{};
+    std::strncpy(info.key, key, PMIX_MAX_KEYLEN);
+    info.value.type = seconds < 0 ? PMIX_BOOL : PMIX_INT;
+    if (seconds < 0)
+        info.value.data.flag = true;
+    else
+        info.value.data.integer = seconds;
+    return info;
+}
+
+class Client : public Pmix {
+  public:
+    explicit Client(const pmix_proc_t& self) : self_(self) {}
+    ~Client() override {
+        if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a child that was forked
+    }
+
+    Place place() override {
+        Place p{};
+        p.rank = static_cast<Rank>(self_.rank);
+        p.ranks = static_cast<int>(number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE).value_or(0));
+        if (p.ranks <= p.rank) fail(tuttiSystemError, "PMIx says that this is rank %d of %d", p.rank, p.ranks);
+        p.local_ranks = static_cast<int>(number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE).value_or(0));
+        p.local_rank = static_cast<int>(number(self_.rank, PMIX_LOCAL_RANK).value_or(0));
+        return p;
+    }
+
+    Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) override {
+        if (self_.rank == 0) {
+            pmix_value_t value{};
+            value.type = PMIX_BYTE_OBJECT;
+            value.data.bo.bytes = const_cast<char*>(reinterpret_cast<const char*>(mine.data()));
+            value.data.bo.size = mine.size();
+            check("PMIx_Put", library().put(PMIX_GLOBAL, key.c_str(), &value));
+        }
+        check("PMIx_Commit", library().commit());
+        pass_fence(timeout);
+        if (self_.rank == 0) return Bytes(mine.begin(), mine.end());
+        const int seconds = 1 + static_cast<int>(timeout.count() / 1000);
+        const pmix_info_t in_time = directive(PMIX_TIMEOUT, seconds);
+        pmix_value_t* value = nullptr;
+        const pmix_proc_t first = peer(0);
+        check("PMIx_Get", library().get(&first, key.c_str(), &in_time, 1, &value));
+        if (value == nullptr || value->type != PMIX_BYTE_OBJECT)
+            fail(tuttiSystemError, "rank 0 has left something else with PMIx than rank %u expected", self_.rank);
+        const auto* const bytes = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
+        Bytes out(bytes, bytes + value->data.bo.size);
+        std::free(value->data.bo.bytes);
+        std::free(value);
+        return out;
+    }
+
+  private:
+    pmix_proc_t peer(pmix_rank_t rank) const {
+        pmix_proc_t p = self_;
+        p.rank = rank;
+        return p;
+    }
+
+    void check(const char* call, pmix_status_t status) const {
+        if (status != PMIX_SUCCESS)
+            fail(tuttiSystemError, "rank %u: %s failed: %s (%d)", self_.rank, call, library().error_string(status),
+                 status);
+    }
+
+    std::optional<std::uint32_t> number(pmix_rank_t of, const char* key) const {
+        const pmix_proc_t p = peer(of);
+        pmix_value_t* value = nullptr;
+        if (library().get(&p, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) return std::nullopt;
+        std::optional<std::uint32_t> out;
+        if (value->type == PMIX_UINT32) out = value->data.uint32;
+        if (value->type == PMIX_UINT16) out = value->data.uint16;
+        std::free(value);
+        return out;
+    }
+
+    /// All ranks of the job. Its own time-out is the server's to keep; this one is kept here.
+    void pass_fence(std::chrono::milliseconds timeout) {
+        const auto fence = std::make_shared<Fence>();
+        const pmix_info_t collect = directive(PMIX_COLLECT_DATA, -1);
+        auto* const data = new std::shared_ptr<Fence>(fence);
+        const pmix_status_t begun = library().fence(nullptr, 0, &collect, 1, fence_over, data);
+        if (begun != PMIX_SUCCESS) delete data;
+        if (begun != PMIX_OPERATION_SUCCEEDED) check("PMIx_Fence", begun);
+        if (begun != PMIX_SUCCESS) return;
+        std::unique_lock lock(fence->mutex);
+        if (!fence->over.wait_for(lock, timeout, [&] { return fence->status.has_value(); }))
+            fail(tuttiTimeout,
+                 "rank %u: not all ranks of the job came to PMIx's fence within %lld ms (TUTTI_INIT_TIMEOUT_MS)",
+                 self_.rank, static_cast<long long>(timeout.count()));
+        check("PMIx_Fence", *fence->status);
+    }
+
+    const pmix_proc_t self_;
+    const pid_t process_ = getpid();
+};
+
+}  // namespace
+
+Pmix* Pmix::connect(std::string& why) {
+    struct Connection {
+        std::unique_ptr<Pmix> client;
+        std::string why;
+        Connection() {
+            why = library().why;
+            if (!why.empty()) return;
+            pmix_proc_t self{};
+            const pmix_status_t status = library().init(&self, nullptr, 0);
+            if (status == PMIX_SUCCESS)
+                client = std::make_unique<Client>(self);
+            else
+                why = text("PMIx_Init failed: %s (%d)", library().error_string(status), status);
+        }
+    };
+    static const Connection connection;
+    why = connection.why;
+    return connection.client.get();
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,36 @@
+// PMIx: what Open MPI's mpirun, PRRTE's prterun and `srun --mpi=pmix` offer to the processes that they start. A server
+// on each host knows the job, and passes on what its ranks put there. libpmix.so.2 is loaded at run time, so that one
+// build serves where there is none.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "base/types.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace tutti::bootstrap {
+
+class Pmix {
+  public:
+    struct Place {
+        Rank rank;
+        int ranks;
+        int local_rank;
+        int local_ranks;  // 0: not said
+    };
+
+    /// The process' connection with its server, kept until it exits: a launcher takes a process that ends without a
+    /// goodbye for one that has failed, and one that has said it for gone. nullptr: there is none, and why.
+    static Pmix* connect(std::string& why);
+    virtual ~Pmix() = default;
+
+    /// Throws tuttiSystemError.
+    virtual Place place() = 0;
+
+    /// All ranks call it, with the same key, new each time; every one gets what rank 0 has as mine. Throws
+    /// tuttiTimeout, tuttiSystemError.
+    virtual Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) = 0;
+};
+
+}  // namespace tutti::bootstrap

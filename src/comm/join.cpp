@@ -1,0 +1,248 @@
+// How ranks become a communicator: what they tell each other, and what each concludes from that.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "bootstrap/identity.hpp"
+#include "comm/communicator.hpp"
+#include "topology/placement.hpp"
+
+namespace tutti {
+
+/// What a rank tells the others when it joins.
+struct Communicator::Hello {
+    Card card;
+    gpu::Card gpu;
+    std::uint64_t cores[16];         // the first 1024 that it may run on
+    std::uint64_t fences;            // 1: allow_fences()
+    std::uint64_t cache_bytes;       // largest_cache()
+    std::uint64_t core_cache_bytes;  // core_cache()
+    std::uint64_t tuning;            // what its tuner knows, as a hash
+    std::uint64_t programs;          // UserAlgorithms::hash()
+    std::int64_t place;              // Seat::place
+};
+
+namespace {
+
+/// The only transport that may be used has one.
+bool demands_engine(const Options& options) {
+    const Transport* only = find_transport(options.transport);
+    return only != nullptr && only->needs_engine();
+}
+
+/// Where other hosts' ranks can reach this one, if there may be some, or all are to be treated as such.
+std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
+    const bool demanded = demands_engine(options);
+    if (options.device >= 0 || !(demanded || (options.transport.empty() && !bootstrap::on_one_host(identity))))
+        return nullptr;
+    const bootstrap::Address here = bootstrap::data_interface(identity);
+    if (!here && demanded)
+        fail(tuttiSystemError, "transport %s was asked for, but no network interface is up", options.transport.c_str());
+    return here ? open_engine(here) : nullptr;
+}
+
+template <class Hello>
+Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
+                 const Options& options) {
+    Hello hello{};
+    hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
+    hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    if (engine != nullptr) {
+        hello.card.door = engine->address();
+        hello.card.fabrics = fabrics_here(options.transport);
+    }
+    hello.fences = allow_fences();
+    hello.cache_bytes = largest_cache();
+    hello.core_cache_bytes = core_cache();
+    hello.tuning = Tuning::of_this_machine()->hash();
+    hello.programs = own.hash();
+    hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (std::size_t core = 0; core < 1024 && core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &set)) hello.cores[core / 64] |= 1ull << core % 64;
+    return hello;
+}
+
+template <class Hello>
+Hello read_hello(const Session& session, Rank rank) {
+    const std::span<const std::byte> card = session.card(rank);
+    Hello hello;
+    if (card.size() != sizeof hello)
+        fail(tuttiInvalidUsage, "rank %d uses another version of Tutti than rank %d", rank, session.rank());
+    std::memcpy(&hello, card.data(), sizeof hello);
+    if (hello.card.version != TUTTI_VERSION_CODE)
+        fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.card.version,
+             session.rank(), TUTTI_VERSION_CODE);
+    return hello;
+}
+
+/// Programs only work with those of the other ranks.
+void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours, Rank our_rank) {
+    if (theirs == ours) return;
+    if (theirs == 0 || ours == 0)
+        fail(tuttiInvalidUsage,
+             "rank %d has loaded algorithms of its own and rank %d has not: all ranks must load the same files "
+             "(config.programs, TUTTI_PROGRAMS)",
+             theirs == 0 ? our_rank : their_rank, theirs == 0 ? their_rank : our_rank);
+    fail(tuttiInvalidUsage,
+         "rank %d has loaded other algorithms than rank %d: all ranks must load the same files in the same order "
+         "(config.programs, TUTTI_PROGRAMS)",
+         their_rank, our_rank);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks,
+                                                 const Options& options) {
+    if (ranks == 1) {  // nobody to meet
+        const int devices[] = {options.device};
+        return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
+    }
+    std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
+    std::shared_ptr<Arena> arena = Arena::make(ranks, true);
+    std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
+    std::shared_ptr<Engine> engine = make_engine(identity, options);
+    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get(), options);
+    std::shared_ptr<Session> session =
+        Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
+    session->offer(arena->key(), arena->fd());
+    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
+                                                        std::move(gpu), std::move(own), options));
+    comm->identity_ = identity;
+    comm->listen();
+    return comm;
+}
+
+std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options,
+                                                                    std::span<const int> devices) {
+    const std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
+    std::vector<std::shared_ptr<Arena>> arenas;
+    std::vector<std::shared_ptr<Engine>> engines;
+    std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; r < devices.size(); ++r) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
+    std::vector<std::vector<std::byte>> cards;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+        arenas.push_back(Arena::make(ranks, false));
+        const bool demanded = demands_engine(options) && devices.empty();
+        engines.push_back(demanded ? open_engine(bootstrap::Address::loopback()) : nullptr);
+        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own,
+                                              engines.back().get(), options);
+        const auto bytes = std::as_bytes(std::span(&hello, 1));
+        cards.emplace_back(bytes.begin(), bytes.end());
+    }
+    std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
+    std::vector<std::unique_ptr<Communicator>> comms;
+    const Identity identity = Identity::unopened();
+    for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
+        comms.emplace_back(
+            new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own, options));
+        comms.back()->identity_ = identity;
+        comms.back()->family_ = arenas;
+        comms.back()->listen();
+    }
+    return comms;
+}
+
+Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena,
+                           std::shared_ptr<Engine> engine, std::unique_ptr<GpuSide> gpu,
+                           std::shared_ptr<const UserAlgorithms> own, const Options& options)
+    : session_(std::move(session)),
+      arena_(std::move(arena)),
+      options_(options),
+      gpu_(std::move(gpu)),
+      own_(std::move(own)) {
+    neighbourhood_.session = session_;
+    neighbourhood_.arena = arena_;
+    std::map<std::uint64_t, std::bitset<1024>> cores;  // by host
+    std::size_t here = 0;
+    std::vector<gpu::Card> gpu_cards;
+    std::vector<std::uint64_t> processes;
+    std::vector<Hello> hellos;
+    std::vector<Seat> seats;
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Hello& hello = hellos.emplace_back(read_hello<Hello>(*session_, r));
+        compare_programs(hello.programs, r, own_->hash(), rank());
+        neighbourhood_.cards.push_back(hello.card);
+        seats.push_back({hello.card.host, static_cast<std::int32_t>(hello.place)});
+        gpu_cards.push_back(hello.gpu);
+        processes.push_back(hello.card.process);
+        all_fence_ = all_fence_ && hello.fences == 1;
+        here += hello.card.host == host_id();
+        for (std::size_t core = 0; core < 1024; ++core)
+            if (hello.cores[core / 64] >> core % 64 & 1) cores[hello.card.host].set(core);
+    }
+    crowded_ = here > cores[host_id()].count();
+    if (!options_.reproducible) order_ = ring_order(seats);
+    if (gpu_) {
+        gpu_->connect(rank(), gpu_cards, processes);
+    } else {
+        for (Rank r = 0; r < ranks(); ++r)
+            if (gpu_cards[static_cast<std::size_t>(r)].device >= 0)
+                tutti::fail(tuttiInvalidUsage,
+                            "rank %d is on a CPU and rank %d on a GPU: all ranks of a communicator must be on the same "
+                            "kind",
+                            rank(), r);
+    }
+    start_engine(std::move(engine));
+    std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
+    for (const auto& [host, its] : cores) all_cores += its.count();
+    make_tuner(hellos, static_cast<int>(all_cores));
+    static std::once_flag noted;
+    std::call_once(noted, [] {
+        for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
+    });
+    log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
+        options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+}
+
+/// Where no peer needs it, its port closes.
+void Communicator::start_engine(std::shared_ptr<Engine> engine) {
+    if (!engine) return;
+    const std::vector<Card>& cards = neighbourhood_.cards;
+    const Card& self = cards[static_cast<std::size_t>(rank())];
+    const bool needed = std::ranges::any_of(cards, [&](const Card& peer) {
+        return &peer != &self && choose_transport(self, peer, options_.transport).needs_engine();
+    });
+    if (!needed) return;
+    neighbourhood_.engine = std::move(engine);
+    neighbourhood_.engine->start(neighbourhood_, options_.timeout);
+}
+
+void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
+    const auto card = [&](Rank r) -> const Card& { return hellos[static_cast<std::size_t>(r)].card; };
+    const Transport* slowest = &local_transport();
+    std::vector<std::uint64_t> hosts;
+    for (Rank part = 0; part < ranks(); ++part)
+        hosts.push_back(card(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
+    for (Rank r = 1; r < ranks(); ++r) {
+        const Transport& t = choose_transport(card(0), card(r), options_.transport);
+        if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
+    }
+    Platform platform =
+        gpu_ ? gpu_platform(ranks(), gpu_->budget())
+             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
+    if (!gpu_) platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (options_.lanes > 0) platform.lanes = options_.lanes;
+    std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
+    const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
+    if (const auto other = std::ranges::find_if(hellos, knows_other); other != hellos.end()) {
+        log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used",
+            static_cast<int>(other - hellos.begin()));
+        tuning = nullptr;
+    }
+    tuner_ = std::make_unique<Tuner>(platform, Allowed::parse(options_.algorithm, own_.get()), options_.reproducible,
+                                     std::move(tuning), own_);
+}
+
+void Communicator::listen() {
+    session_->on_fault([this](const Fault& fault) { heard(fault); });
+}
+
+}  // namespace tutti

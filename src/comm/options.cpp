@@ -1,0 +1,67 @@
+#include "comm/options.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/config.hpp"
+#include "base/result.hpp"
+#include "gpu/gpus.hpp"
+#include "transport/fifo.hpp"
+
+namespace tutti {
+
+Options Options::from(const tuttiConfig_t* given) {
+    const Config& c = config();
+    Options options{std::chrono::milliseconds(c.timeout_ms),
+                    std::chrono::milliseconds(c.init_timeout_ms),
+                    c.check,
+                    c.algorithm,
+                    c.transport,
+                    "",
+                    -1,
+                    c.reproducible,
+                    c.lanes,
+                    c.programs,
+                    c.blocking};
+    if (given == nullptr) return options;
+    tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
+    if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
+        fail(tuttiInvalidArgument, "config was not initialized with TUTTI_CONFIG_INITIALIZER");
+    std::memcpy(&known, given, std::min(given->size, sizeof known));
+    const auto positive = [](const char* field, int value) {
+        if (value <= 0) fail(tuttiInvalidArgument, "config.%s is %d; a number above 0 was expected", field, value);
+        return std::chrono::milliseconds(value);
+    };
+    if (known.timeoutMs != TUTTI_UNDEF_INT) options.timeout = positive("timeoutMs", known.timeoutMs);
+    if (known.initTimeoutMs != TUTTI_UNDEF_INT) options.init_timeout = positive("initTimeoutMs", known.initTimeoutMs);
+    const auto set_flag = [](bool& to, const char* field, int value) {
+        if (value == TUTTI_UNDEF_INT) return;
+        if (value != 0 && value != 1) fail(tuttiInvalidArgument, "config.%s is %d; 0 or 1 was expected", field, value);
+        to = value == 1;
+    };
+    set_flag(options.check, "check", known.check);
+    set_flag(options.reproducible, "reproducible", known.reproducible);
+    set_flag(options.blocking, "blocking", known.blocking);
+    if (known.algorithm != nullptr) options.algorithm = known.algorithm;
+    if (known.transport != nullptr) options.transport = known.transport;
+    if (known.commName != nullptr) options.name = known.commName;
+    if (known.lanes != TUTTI_UNDEF_INT) {
+        if (known.lanes < 1 || known.lanes > collective_lanes)
+            fail(tuttiInvalidArgument, "config.lanes is %d; a number from 1 to %d was expected", known.lanes,
+                 collective_lanes);
+        options.lanes = known.lanes;
+    }
+    if (known.programs != nullptr) options.programs = known.programs;
+    if (known.device != TUTTI_UNDEF_INT) {
+        if (known.device < TUTTI_DEVICE_CURRENT)
+            fail(tuttiInvalidArgument, "config.device is %d; -2, -1 or the number of a CUDA device was expected",
+                 known.device);
+        const gpu::Gpus* gpus = known.device == TUTTI_DEVICE_CURRENT ? gpu::gpus() : nullptr;
+        options.device = known.device != TUTTI_DEVICE_CURRENT   ? known.device
+                         : gpus != nullptr && gpus->count() > 0 ? gpus->current()
+                                                                : TUTTI_DEVICE_CPU;
+    }
+    return options;
+}
+
+}  // namespace tutti

@@ -1,0 +1,216 @@
+#include "transport/plugin/carrier.hpp"
+
+#include <cstring>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti::plugin {
+namespace {
+
+// How long whoever goes waits for the other end, which may be busy with something else. After that it goes on aside.
+constexpr std::chrono::milliseconds farewell{50};
+
+// Whoever looks at its own connections looks at those that were left behind as well, now and then.
+constexpr unsigned looks_for_kept = 64;
+
+/// What Carrier::offer() gives.
+struct Invitation {
+    char magic[8];
+    Handle frames, bodies;
+    char device[64];  // its name, filled up with zeros
+};
+constexpr char magic[8] = {'t', 'u', 't', 't', 'i', ' ', 'n', '1'};
+static_assert(sizeof(Invitation) <= net::offer_bytes);
+
+/// The slots of one lane.
+struct Slots {
+    std::byte* base;
+    static constexpr std::size_t size = slot_depth * slot_stride;
+};
+
+Slots slots_of(const Arena& arena, Rank reader, int lane) {
+    return {arena.wire(reader, lane, nullptr).slots};
+}
+
+}  // namespace
+
+Carrier::Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
+                 const Arena& mine, const Arena& inbox)
+    : plugin_(*connector.plugin),
+      device_(device),
+      peer_(peer),
+      mine_(mine),
+      inbox_(inbox),
+      frames_(std::make_unique<Frames>(connector, std::move(lease))),
+      bodies_out_(connector, Requests::Way::out),
+      bodies_in_(connector, Requests::Way::in) {}
+
+Carrier::~Carrier() {
+    if (state_ == State::open) part();
+}
+
+/// Runs body, which says whether anything moved; what the plugin complains of is trouble.
+template <class Body>
+bool Carrier::attempt(Body&& body) {
+    if (!trouble().empty()) return false;
+    try {
+        return body();
+    } catch (const Error& error) {
+        return lose(error.what());
+    }
+}
+
+std::vector<std::byte> Carrier::offer() {
+    Invitation own{};
+    std::memcpy(own.magic, magic, sizeof magic);
+    own.frames = frames_->in().handle();
+    own.bodies = bodies_in_.handle();
+    device_.name.copy(own.device, sizeof own.device - 1);
+    std::vector<std::byte> bytes(sizeof own);
+    std::memcpy(bytes.data(), &own, sizeof own);
+    return bytes;
+}
+
+void Carrier::meet(std::span<const std::byte> offer) {
+    Invitation theirs{};
+    if (offer.size() == sizeof theirs) std::memcpy(&theirs, offer.data(), sizeof theirs);
+    if (std::memcmp(theirs.magic, magic, sizeof magic) != 0) {
+        lose("it has offered a connection that no version of the protocol has");
+        return;
+    }
+    frames_->out().handle() = theirs.frames;
+    bodies_out_.handle() = theirs.bodies;
+    theirs.device[sizeof theirs.device - 1] = 0;
+    for (const char* c = theirs.device; *c != 0; ++c) peer_device_ += *c < ' ' || *c == 127 ? '?' : *c;
+    state_ = State::connecting;
+}
+
+std::string Carrier::describe() const {
+    const char* const how = state_ == State::open    ? ""
+                            : state_ == State::alone ? ", not met yet"
+                                                     : ", not connected yet";
+    const std::string theirs = peer_device_.empty() ? "the peer's" : peer_device_;
+    return plugin_.name() + ", " + device_.name + " to " + theirs + how;
+}
+
+/// A step further. True once all connections stand.
+bool Carrier::connect() {
+    if (state_ != State::connecting) return false;
+    const bool frames = frames_->open(), out = bodies_out_.open(), in = bodies_in_.open();
+    if (!frames || !out || !in) return false;
+    state_ = State::open;
+    log(Level::info, "rank %d is reached by network plugin %s", peer_, describe().c_str());
+    return true;
+}
+
+bool Carrier::has_room() const {
+    if (frames_->is_ended()) return true;
+    return state_ == State::open && trouble().empty() && frames_->has_room() && bodies_out_.count() < Requests::most;
+}
+
+void Carrier::queue(const net::Header& header, const std::byte* body, bool copied) {
+    TUTTI_ASSERT(has_room() && !(copied && header.bytes > Frames::small));
+    if (frames_->is_ended()) return;  // nobody would read it
+    attempt([&] {
+        if (header.bytes > Frames::small) {
+            const Slots slots = slots_of(mine_, peer_, header.lane);
+            bodies_out_.add(const_cast<std::byte*>(body), header.bytes, bodies_out_.memory(slots.base, slots.size));
+        }
+        frames_->queue(header, body);
+        return true;
+    });
+}
+
+bool Carrier::is_empty() const {
+    return frames_->is_ended() || (frames_->is_empty() && bodies_out_.count() == 0);
+}
+
+bool Carrier::send_bodies() {
+    bool moved = bodies_out_.move();
+    for (std::size_t size; bodies_out_.take(size); moved = true) {
+    }
+    return moved;
+}
+
+bool Carrier::send() {
+    return attempt([&] {
+        if (state_ != State::open) return connect();
+        const bool moved = frames_->send();
+        return send_bodies() || moved;
+    });
+}
+
+bool Carrier::receive(net::Recipient& to) {
+    return attempt([&] {
+        if (state_ != State::open) return connect();
+        if (looks_++ % looks_for_kept == 0) Frames::tend_kept();
+        bool moved = bodies_in_.move();
+        moved |= take_bodies(to);
+        moved |= take_frames(to);
+        moved |= bodies_in_.move();
+        if (frames_->is_ended()) frames_->say_end();
+        return moved;
+    });
+}
+
+bool Carrier::take_bodies(net::Recipient& to) {
+    bool moved = false;
+    for (std::size_t size; !arriving_.empty() && bodies_in_.take(size); moved = true) {
+        const net::Header header = arriving_.front();
+        if (size != header.bytes) return lose(text("a message of %u bytes has arrived as %zu", header.bytes, size));
+        arriving_.pop_front();
+        busy_[header.lane] = false;
+        to.finish(header);
+    }
+    return moved;
+}
+
+bool Carrier::take_frames(net::Recipient& to) {
+    bool moved = false;
+    std::size_t size = 0;
+    for (const Frames::Frame* frame; (frame = frames_->next(size)) != nullptr; moved = true) {
+        const std::size_t along = frame->head.bytes <= Frames::small ? frame->head.bytes : 0;
+        if (size < sizeof frame->head || !frame->head.fits() || size != sizeof frame->head + along)
+            return lose("it has sent a frame that no version of the protocol has");
+        if (busy_[frame->head.lane]) break;
+        if (!digest(*frame, to)) return false;
+        frames_->done();
+    }
+    return moved;
+}
+
+/// A frame of a lane on which no body is under way.
+bool Carrier::digest(const Frames::Frame& frame, net::Recipient& to) {
+    const char* why = "";
+    std::byte* const place = to.begin(frame.head, why);
+    if (place == nullptr) return lose(why);
+    if (frame.head.bytes <= Frames::small) {
+        if (frame.head.bytes > 0) std::memcpy(place, frame.body, frame.head.bytes);
+        to.finish(frame.head);
+        return true;
+    }
+    const Slots slots = slots_of(inbox_, 0, frame.head.lane);
+    bodies_in_.add(place, frame.head.bytes, bodies_in_.memory(slots.base, slots.size));
+    busy_[frame.head.lane] = true;
+    arriving_.push_back(frame.head);
+    return true;
+}
+
+/// Sends what is left, and waits for a moment until nothing is under way. Bodies can't go on without the arenas.
+void Carrier::part() {
+    bool all = false;
+    attempt([&] {
+        for (const Deadline limit = Clock::now() + farewell; !all && Clock::now() < limit;) {
+            send_bodies();
+            all = frames_->part() && bodies_out_.count() == 0;
+            Frames::tend_kept();
+            if (!all) std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+        return all;
+    });
+    if (!all) Frames::keep(std::move(frames_));
+}
+
+}  // namespace tutti::plugin

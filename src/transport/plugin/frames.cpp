@@ -1,0 +1,113 @@
+#include "transport/plugin/frames.hpp"
+
+#include <cstring>
+#include <list>
+#include <mutex>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti::plugin {
+namespace {
+
+struct Kept {
+    std::mutex mutex;
+    std::list<std::unique_ptr<Frames>> parting;
+    std::list<std::unique_ptr<Frames>> hopeless;  // requests will never be done
+};
+
+Kept& kept() {
+    static Kept* const instance = new Kept;  // never closed at the process' end: that may be anywhere
+    return *instance;
+}
+
+}  // namespace
+
+Frames::Frames(const Connector& connector, std::shared_ptr<void> lease)
+    : lease_(std::move(lease)),
+      memory_(Mapping::anonymous(2 * most * sizeof(Frame))),
+      sent_(reinterpret_cast<Frame*>(memory_.base())),
+      arrived_(sent_ + most),
+      out_(connector, Requests::Way::out),
+      in_(connector, Requests::Way::in) {}
+
+bool Frames::open() {
+    if (open_) return true;
+    const bool one = out_.open(), other = in_.open();
+    open_ = one && other;
+    for (unsigned i = 0; open_ && i < most; ++i) expect(i);
+    return open_;
+}
+
+/// Place `number` takes another frame.
+void Frames::expect(unsigned number) {
+    in_.add(&arrived_[number], sizeof(Frame), in_.memory(arrived_, most * sizeof(Frame)));
+}
+
+void Frames::queue(const net::Header& header, const std::byte* body) {
+    Frame& frame = sent_[next_out_++ % most];
+    frame.head = header;
+    const std::size_t along = header.bytes <= small ? header.bytes : 0;
+    if (along > 0) std::memcpy(frame.body, body, along);
+    out_.add(&frame, sizeof frame.head + along, out_.memory(sent_, most * sizeof(Frame)));
+}
+
+bool Frames::send() {
+    bool moved = out_.move();
+    for (std::size_t size; out_.take(size); moved = true) {
+    }
+    return moved;
+}
+
+const Frames::Frame* Frames::next(std::size_t& size) {
+    in_.move();
+    while (here_ == 0 && in_.take(here_)) {
+        if (here_ > 1) break;
+        peer_ended_ |= here_ == 1;
+        here_ = 0;
+        ++next_in_;
+    }
+    size = here_;
+    return here_ == 0 ? nullptr : &arrived_[next_in_ % most];
+}
+
+void Frames::done() {
+    here_ = 0;
+    const unsigned number = next_in_++ % most;
+    if (!peer_ended_) expect(number);
+}
+
+void Frames::say_end() {
+    if (std::exchange(ended_, true)) return;
+    void* const memory = out_.memory(sent_, most * sizeof(Frame));
+    for (unsigned i = 0; i < most; ++i) out_.add(sent_, 1, memory);
+}
+
+bool Frames::part() {
+    say_end();
+    send();
+    for (std::size_t size; next(size) != nullptr;) done();
+    return out_.count() == 0 && in_.count() == 0;
+}
+
+void Frames::keep(std::unique_ptr<Frames> frames) {
+    const std::lock_guard lock(kept().mutex);
+    kept().parting.push_back(std::move(frames));
+}
+
+void Frames::tend_kept() {
+    const std::unique_lock lock(kept().mutex, std::try_to_lock);
+    if (!lock) return;
+    std::list<std::unique_ptr<Frames>>& parting = kept().parting;
+    for (auto i = parting.begin(); i != parting.end();) {
+        const auto here = i++;
+        try {
+            if ((*here)->part()) parting.erase(here);
+        } catch (const Error& error) {
+            log(Level::info, "a connection can't be closed in peace: %s", error.what());
+            kept().hopeless.splice(kept().hopeless.end(), parting, here);
+        }
+    }
+}
+
+}  // namespace tutti::plugin

@@ -1,0 +1,112 @@
+#include "transport/plugin/plugin_net.hpp"
+
+#include <algorithm>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "transport/plugin/carrier.hpp"
+
+namespace tutti::plugin {
+namespace {
+
+constexpr int connections_of_carrier = 4;
+
+/// FNV-1a: the same on every host.
+std::uint64_t hash(const std::string& text) {
+    std::uint64_t h = 14695981039346656037u;
+    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return h == 0 ? 1 : h;
+}
+
+}  // namespace
+
+/// Loads it and looks at its devices.
+void PluginNet::start() {
+    plugin_ = load(value_);
+    const int count = plugin_->devices();
+    int fastest = 0;
+    for (int number = 0; number < count; ++number) {
+        Device d = plugin_->device(number);
+        log(Level::info, "network plugin %s, device %d: %s, %d Mbit/s", plugin_->name().c_str(), number, d.name.c_str(),
+            d.speed);
+        if (!d.host_memory || d.most_bytes < slot_bytes || d.speed < fastest) continue;
+        if (d.speed > fastest) devices_.clear();
+        fastest = d.speed;
+        devices_.push_back(std::move(d));
+    }
+    if (devices_.empty())
+        fail(tuttiSystemError,
+             "network plugin %s (%s) has %d devices, and none that takes messages of %zu bytes from the host's memory",
+             plugin_->file().c_str(), plugin_->name().c_str(), count, slot_bytes);
+    open_ = std::make_shared<std::vector<std::atomic<int>>>(devices_.size());
+}
+
+std::uint64_t PluginNet::fabric() {
+    std::call_once(once_, [&] {
+        if (value_.empty() || value_ == "none") {
+            why_ = "no network plugin is named: TUTTI_NET_PLUGIN takes the file, or the name, of one";
+            return;
+        }
+        try {
+            start();
+        } catch (const Error& error) {
+            why_ = error.what();
+            if (!demanded_) log(Level::warn, "%s (from NCCL_NET_PLUGIN; going on without)", why_.c_str());
+        }
+    });
+    if (demanded_ && value_ != "none" && !why_.empty())
+        fail(tuttiSystemError, "%s (from TUTTI_NET_PLUGIN; none: no plugin)", why_.c_str());
+    return why_.empty() ? hash(plugin_->name()) : 0;
+}
+
+std::string PluginNet::absence() {
+    return why_;
+}
+
+Line PluginNet::cost() const {
+    return {10.0, 1.0 / 10e3};  // a guess, and not the device's speed: all ranks have to reckon with the same
+}
+
+/// Of the devices with room, the one with the fewest connections; the ranks of a process begin at different ones.
+std::size_t PluginNet::choose(Rank self) {
+    std::size_t best = devices_.size();
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+        const std::size_t d = (static_cast<std::size_t>(self) + i) % devices_.size();
+        const int most = devices_[d].most_connections;
+        if (most > 0 && (*open_)[d] + connections_of_carrier > most) continue;
+        if (best == devices_.size() || (*open_)[d] < (*open_)[best]) best = d;
+    }
+    return best;
+}
+
+/// Of the communicator whose rank has this arena.
+std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
+    std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<void>& known = contexts_[arena.key()];
+    std::shared_ptr<void> context = known.lock();
+    if (!context) known = context = plugin_->context();
+    return context;
+}
+
+std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                                 std::chrono::milliseconds) {
+    Frames::tend_kept();
+    const std::lock_guard lock(mutex_);
+    const std::size_t d = choose(self);
+    if (d == devices_.size())
+        fail(tuttiSystemError, "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
+             plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
+    (*open_)[d] += connections_of_carrier;
+    std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_carrier; });
+    const Connector connector{plugin_, context_of(mine), devices_[d].number};
+    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, mine, inbox);
+}
+
+net::Net& plugin_net() {
+    // Never destroyed: communicators that are destroyed at the process' end may still have connections.
+    static auto* const instance = new PluginNet(config().net_plugin, config().net_plugin_demanded);
+    return *instance;
+}
+
+}  // namespace tutti::plugin
