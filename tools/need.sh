@@ -5,6 +5,7 @@
 declare -A package_of=(
     [libsodium]=libsodium-dev
     [hwloc]=libhwloc-dev
+    [libibverbs]=libibverbs-dev
     [CLI11]=libcli11-dev
     [nlohmann_json]=nlohmann-json3-dev
     [fmt]=libfmt-dev
@@ -56,6 +57,10 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
     python3-setuptools) /usr/bin/python3 -c 'import setuptools' ;;
     pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
+    qemu-system-x86) command -v qemu-system-x86_64 >/dev/null ;;
+    iproute2) command -v ip >/dev/null && command -v rdma >/dev/null ;;
+    ibverbs-providers) compgen -G '/usr/lib*/*/libibverbs/librxe*.so' >/dev/null ||
+        compgen -G '/usr/lib*/libibverbs/librxe*.so' >/dev/null ;;
     catch2) pkg-config --exists catch2 || pkg-config --exists catch2-with-main ;;
     *)
         local library

@@ -28,7 +28,7 @@ constexpr Variable table[] = {
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
-    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, tcp or plugin."},
+    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs, tcp or plugin."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",
@@ -38,6 +38,11 @@ constexpr Variable table[] = {
      "none: none."},
     {"TUTTI_SOCKETS", "2", "How many TCP connections carry the data between two ranks, 1 to 16."},
     {"TUTTI_ENCRYPT", "0", "1: data that travels over TCP is encrypted; one rank that says so is enough."},
+    {"TUTTI_IB_HCA", "",
+     "InfiniBand and RoCE adapters to use: prefixes of names, each with an optional :port; ^ before the list excludes, "
+     "= demands exact names."},
+    {"TUTTI_IB_GID_INDEX", "-1",
+     "Which entry of a RoCE port's table of addresses to use; -1: as docs/cluster.md says."},
     {"TUTTI_HOSTID", "",
      "Any text: ranks with the same one are on one host, and share memory; unset: as the system says."},
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
@@ -46,6 +51,9 @@ constexpr Variable table[] = {
     {"NCCL_DEBUG", "", "For want of TUTTI_DEBUG: VERSION, WARN, INFO, ABORT or TRACE."},
     {"NCCL_DEBUG_FILE", "", "For want of TUTTI_DEBUG_FILE."},
     {"NCCL_SOCKET_IFNAME", "", "For want of TUTTI_SOCKET_IFNAME."},
+    {"NCCL_IB_HCA", "", "For want of TUTTI_IB_HCA."},
+    {"NCCL_IB_GID_INDEX", "", "For want of TUTTI_IB_GID_INDEX."},
+    {"NCCL_IB_DISABLE", "0", "1: InfiniBand and RoCE are not used."},
     {"NCCL_NET_PLUGIN", "", "For want of TUTTI_NET_PLUGIN; one that does not serve is then a warning, not an error."},
     {"NCCL_ALGO", "", "For want of TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT; others have no counterpart here."},
     {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
@@ -159,6 +167,12 @@ Config read() {
     c.net_plugin_demanded = environment("TUTTI_NET_PLUGIN").has_value();
     c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
     c.encrypt = read_int("TUTTI_ENCRYPT", 0, 1) == 1;
+    c.ib_hca = read_text("TUTTI_IB_HCA", "NCCL_IB_HCA");
+    c.ib_gid_index =
+        read_int(environment("TUTTI_IB_GID_INDEX") || !environment("NCCL_IB_GID_INDEX") ? "TUTTI_IB_GID_INDEX"
+                                                                                        : "NCCL_IB_GID_INDEX",
+                 -1, 255);
+    c.ib = read_int("NCCL_IB_DISABLE", 0, 1) == 0;
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);

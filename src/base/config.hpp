@@ -36,6 +36,9 @@ struct Config {
     bool net_plugin_demanded;  // no communicator without it
     int sockets;  // between two ranks
     bool encrypt;
+    std::string ib_hca;
+    int ib_gid_index;     // -1: chosen
+    bool ib;              // false: not used
     std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size

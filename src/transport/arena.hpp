@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/os.hpp"
 #include "transport/fifo.hpp"
@@ -53,6 +54,8 @@ class Arena {
     /// A peer's.
     static std::shared_ptr<Arena> map(int ranks, const Fd& fd);
 
+    /// All of it, for adapters that have to know memory before they use it.
+    std::span<std::byte> memory() const { return {mapping_.base(), mapping_.size()}; }
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
     Wire wire(Rank reader, int lane, Bell* bell_at_other_end) const;
     const Fd& fd() const { return fd_; }

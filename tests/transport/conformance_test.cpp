@@ -3,6 +3,10 @@
 #include <cstring>
 #include <thread>
 
+#ifdef TUTTI_VERBS
+#include "fake_verbs.hpp"
+#include "transport/verbs/net.hpp"
+#endif
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
@@ -27,7 +31,8 @@ bool refers(const Transport& transport) {
     return !transport.needs_engine();
 }
 
-/// Those that this machine has, letter boxes, and network plugins of two versions of their interface.
+/// Those that this machine has, letter boxes, network plugins of two versions of their interface, and verbs
+/// over imagined adapters.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
     static plugin::PluginNet v8(NET_PLUGIN_8, true), v11(NET_PLUGIN_11, true);
@@ -36,6 +41,11 @@ std::vector<const Transport*> transports_here() {
     REQUIRE((v8.fabric() != 0 && v11.fabric() != 0));
     std::vector<const Transport*> here;
     for (const harness::NetUnderTest& net : nets) here.push_back(&net);
+#ifdef TUTTI_VERBS
+    static verbs::Net imagined(harness::fake_library, {});
+    static const harness::NetUnderTest over_them(imagined);
+    here.push_back(&over_them);
+#endif
     for (const Transport* t : transports()) {
         const auto fabrics = fabrics_here(t->name());
         if (refers(*t) || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);
@@ -117,6 +127,59 @@ TEST_CASE("messages of all sizes arrive whole and in order, on all lanes, both w
         }));
     }
 }
+
+#ifdef TUTTI_VERBS
+TEST_CASE("messages arrive whole and in order although connections break, as long as there is another way") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    LinkedPair pair = join(transport);
+    harness::fake_verbs().cut_every = 25;
+    harness::fake_verbs().cuts = 5;
+    REQUIRE_NOTHROW(harness::run(8, [&](int k) {
+        const int lane = k % 2;
+        Link& link = *pair.link[k / 2 % 2];
+        if (k < 4) {
+            Sender sender(link.outlet(lane));
+            write_all(sender, 60, lane);
+            wait_until([&] { return sender.drained(); });
+        } else {
+            Receiver receiver(link.inlet(lane));
+            read_all(receiver, 60, lane);
+        }
+    }));
+    REQUIRE(harness::fake_verbs().cuts == 0);
+}
+
+TEST_CASE("a connection that breaks again and again is given up, and so is one without another port") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    REQUIRE(net.fabric() != 0);
+    const bool again = GENERATE(true, false);
+    LinkedPair pair = join(transport, {}, false);
+    harness::fake_verbs().cut_every = 3;
+    harness::fake_verbs().cuts = 100;
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    std::string why;
+    for (std::uint32_t m = 0; why.empty() && Clock::now() < limit;) {
+        if (sender.ready(false)) sender.commit(Kind::inlined, 8, m++);
+        if (!again && m == 3) harness::fake_verbs().state = IBV_PORT_DOWN;
+        if (receiver.ready()) receiver.release();
+        try {
+            for (const Neighbourhood& n : pair.at) n.engine->poll();
+        } catch (const Error& error) {
+            why = error.what();
+        }
+        std::this_thread::yield();
+    }
+    CAPTURE(why);
+    REQUIRE(why.find(again ? "(verbs, fake" : "then: no other port is active") != std::string::npos);
+    REQUIRE(harness::fake_verbs().cuts > 80);
+}
+#endif
 
 TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
     for (const Transport* transport : transports_here()) {

@@ -96,6 +96,12 @@ class Net {
     /// silent. Throws tuttiSystemError.
     virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                              std::chrono::milliseconds patience) = 0;
+    /// Another one after `attempt` of them have failed, by another port if there is one. Both ends begin anew, and what
+    /// the peer has not got is queued again. nullptr: there is no other way.
+    virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const Arena&, const Arena&, std::chrono::milliseconds,
+                                               [[maybe_unused]] unsigned attempt) {
+        return nullptr;
+    }
 };
 
 /// All of them, the most preferred first, whether this machine has them or not.

@@ -19,6 +19,7 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
+constexpr unsigned looks_per_socket = 16;      // where messages go by carriers beside them
 constexpr milliseconds look_delay{1};          // between looks at carriers that can't tell
 constexpr std::uint64_t carrier_number = 255;  // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
@@ -99,7 +100,6 @@ Ends& Engine::connect(Rank peer, Net* net) {
 void Engine::introduce(Ends& ends) {
     const NetCarrier* carrier = ends.introduce(patience_);
     if (carrier == nullptr) return;
-    log(Level::info, "rank %d: messages with rank %d: %s", session_->rank(), ends.peer(), ends.describe().c_str());
     if (carrier->fd() < 0) {
         blind_ = true;
         return look_later();  // the rank may be asleep
@@ -167,15 +167,18 @@ void Engine::unreachable(Rank peer, const std::string& why) {
 }
 
 /// Carries what can be carried without waiting.
-bool Engine::move() {
+bool Engine::move(bool sockets) {
     epoll_event events[32];
-    const int count = epoll_wait(epoll_.get(), events, 32, 0);
+    const int count = sockets ? epoll_wait(epoll_.get(), events, 32, 0) : 0;
     for (int i = 0; i < count; ++i) {
         const auto link = links_.find(static_cast<Rank>(events[i].data.u64 >> 8));
         if (link != links_.end()) link->second->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
     }
     bool moved = false;
-    for (const auto& [peer, ends] : links_) moved |= ends->move();
+    for (const auto& [peer, ends] : links_) {
+        moved |= ends->move();
+        if (ends->on_detour()) introduce(*ends);
+    }
     return moved;
 }
 
@@ -202,7 +205,8 @@ bool Engine::poll() {
     if (wanted_.load(std::memory_order_relaxed)) return false;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    const bool moved = move();
+    const bool by_carriers = std::ranges::all_of(links_, [](const auto& link) { return link.second->by_carrier(); });
+    const bool moved = move(!by_carriers || ++looks_ % looks_per_socket == 0);
     fruitless_ = moved ? 0 : fruitless_ + 1;
     if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
     check_lost();

@@ -42,7 +42,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void ready();
 
   private:
-    bool move();
+    bool move(bool sockets = true);
     bool arm();
     void introduce(Ends& ends);
     void look_later();
@@ -71,6 +71,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::map<Rank, std::unique_ptr<Ends>> links_;
     std::atomic<bool> blind_{false};  // some carriers can't tell when something arrives
     unsigned fruitless_ = 0;          // looks of the rank's thread, one after the other
+    unsigned looks_ = 0;              // all of them
 
     std::atomic<bool> awake_{false};    // the rank's thread looks
     std::atomic<bool> watched_{false};  // the service thread hears of sockets that are ready

@@ -2,6 +2,7 @@
 // nothing in a header is used before Header::fits() has looked at it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "transport/arena.hpp"
@@ -14,6 +15,7 @@ enum class What : std::uint8_t {
     credit,   // no body
     board,    // body: Board
     offer,    // body: Offer, as long as it is
+    met,      // no body: what the other end has offered is understood, and may be used
     bye,      // no body: the rank has let go of this link, and sends nothing any more
 };
 
@@ -41,7 +43,9 @@ struct Board {
 /// How an end of a carrier beside the sockets is reached.
 inline constexpr std::size_t offer_bytes = 1024;
 struct Offer {
-    char net[16];  // Net::name(), filled up with zeros
+    char net[16];                            // Net::name(), filled up with zeros
+    std::uint32_t attempt;                   // how many carriers have failed before
+    std::uint32_t received[lanes_per_link];  // messages of each lane, by all of them
     std::byte bytes[offer_bytes];
 };
 
@@ -55,8 +59,9 @@ inline bool Header::fits() const {
         case What::board:
             return bytes == sizeof(Board);
         case What::offer:
-            return bytes >= sizeof(Offer::net) && bytes <= sizeof(Offer);
+            return bytes >= offsetof(Offer, bytes) && bytes <= sizeof(Offer);
         case What::credit:
+        case What::met:
         case What::bye:
             return bytes == 0;
     }

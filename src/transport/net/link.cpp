@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "base/result.hpp"
 
 namespace tutti::net {
@@ -12,6 +13,7 @@ namespace {
 constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
+constexpr unsigned most_detours = 8;
 // A carrier that fails takes the sockets with it. What it says is to be told before the peer tells that they were
 // closed.
 constexpr std::chrono::milliseconds head_start{150};
@@ -66,16 +68,20 @@ void Ends::use(Net* net) {
 }
 
 NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
-    if (net_ == nullptr || carrier_ || lost_ || first_socket() == nullptr) return nullptr;
+    if (net_ == nullptr || carrier_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
     try {
-        carrier_ = net_->open(self_, peer_, *mine_, *inbox_, patience);
+        carrier_ = attempt_ == 0 ? net_->open(self_, peer_, *mine_, *inbox_, patience)
+                                 : net_->detour(self_, peer_, *mine_, *inbox_, patience, attempt_);
+        if (!carrier_) fail(tuttiRemoteError, "there is no other way");
         const std::vector<std::byte> bytes = carrier_->offer();
         TUTTI_ASSERT(bytes.size() <= offer_bytes);
         net_->name().copy(offer_.net, sizeof offer_.net - 1);
         std::ranges::copy(bytes, offer_.bytes);
-        offer_due_ = sizeof offer_.net + bytes.size();
+        offer_.attempt = attempt_;
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) offer_.received[lane] = lanes_[lane].received;
+        offer_due_ = offsetof(Offer, bytes) + bytes.size();
     } catch (const Error& error) {
-        lose(error.what());
+        lose(attempt_ == 0 ? error.what() : why_again_ + "; then: " + error.what());
     }
     return carrier_.get();
 }
@@ -86,8 +92,42 @@ void Ends::meet() {
     if (net_->name() != offer_in_.net)
         return lose(
             text("it goes by %s, this rank by %s; %s", offer_in_.net, std::string(net_->name()).c_str(), choose_alike));
-    met_ = true;
-    carrier_->meet(std::span(offer_in_.bytes, offered_ - sizeof offer_in_.net));
+    if (offer_in_.attempt != attempt_ || !resume())
+        return lose("what it says of its connections can't be: it does not keep to the protocol");
+    met_ = met_due_ = true;
+    carrier_->meet(std::span(offer_in_.bytes, std::exchange(offered_, 0) - offsetof(Offer, bytes)));
+    log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
+}
+
+/// What the peer has not got is sent again, and all credits. False if it can't have got what it says.
+bool Ends::resume() {
+    for (std::size_t number = 0; number < lanes_.size(); ++number) {
+        Lane& lane = lanes_[number];
+        const std::uint32_t got = offer_in_.received[number];
+        if (!lane.arrivals || attempt_ == 0) {
+            if (got != 0) return false;
+            continue;
+        }
+        const std::uint32_t before = lane.out.fifo->released.load(std::memory_order_relaxed);
+        if (got - before > lane.taken - before) return false;
+        lane.taken = got;
+        lane.told = lane.in.fifo->released.load(std::memory_order_acquire) - 1;
+        lane.settle = true;
+    }
+    return true;
+}
+
+/// The carrier is of no use any more; both ends try another one. False if they have tried often enough.
+bool Ends::leave_carrier(unsigned attempt, const std::string& why) {
+    if (attempt > most_detours || first_socket() == nullptr) return false;
+    log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
+    addresses_ = where();
+    why_again_ = why;
+    attempt_ = attempt;
+    carrier_.reset();
+    met_ = known_ = met_due_ = false;
+    offer_due_ = 0;
+    return true;
 }
 
 tcp::Stream* Ends::first_socket() const {
@@ -96,7 +136,7 @@ tcp::Stream* Ends::first_socket() const {
 
 Carrier* Ends::carrier_of(int lane) const {
     if (lost_) return nullptr;
-    if (net_ != nullptr) return met_ ? carrier_.get() : nullptr;
+    if (net_ != nullptr) return met_ && known_ ? carrier_.get() : nullptr;
     return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
 }
 
@@ -161,6 +201,10 @@ void Ends::send_rare() {
     };
     if (offer_due_ > 0 && socket != nullptr && socket->has_room())
         send(What::offer, &offer_, std::exchange(offer_due_, 0));
+    if (met_due_ && carrier_ && carrier_->trouble().empty() && socket != nullptr && socket->has_room()) {
+        send(What::met, nullptr, 0);
+        met_due_ = false;
+    }
     if (board_due_ && socket != nullptr && socket->has_room()) {
         send(What::board, &board_, sizeof board_);
         board_due_ = false;
@@ -171,6 +215,9 @@ bool Ends::move() {
     bool moved = false;
     for (const auto& stream : streams_)
         if (stream && !lost_) moved |= stream->receive(*this);
+    if (carrier_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
+        !leave_carrier(offer_in_.attempt, "the peer can't go on with it"))
+        lose("its connections fail again and again");
     if (carrier_ && offered_ > 0 && !met_ && !lost_) meet();
     if (carrier_ && met_ && !lost_) {
         at_carrier_ = true;
@@ -181,7 +228,12 @@ bool Ends::move() {
     for (const int lane : open_) moved |= send_lane(lane, lanes_[static_cast<std::size_t>(lane)]);
     if (carrier_ && met_ && !lost_) {
         moved |= carrier_->send();
-        if (!carrier_->trouble().empty()) bye_ ? part() : lose(carrier_->trouble(), head_start);
+        if (!carrier_->trouble().empty()) {
+            if (bye_)
+                part();
+            else if (!known_ || !leave_carrier(attempt_ + 1, carrier_->trouble()))
+                lose(carrier_->trouble(), head_start);
+        }
     }
     for (auto& stream : streams_) {
         if (!stream || lost_) continue;
@@ -252,7 +304,7 @@ void Ends::say_bye() {
         if (carrier->has_room()) carrier->queue(header(What::bye, 0), nullptr);
         carrier->send();
     };
-    if (met_) say(carrier_.get());
+    if (met_ && known_) say(carrier_.get());
     for (const auto& stream : streams_) say(stream.get());
 }
 
@@ -260,6 +312,7 @@ bool Ends::pending() const {
     if (lost_) return false;
     for (const auto& stream : streams_)
         if (stream && !stream->is_empty()) return true;
+    if (attempt_ > 0 && !met_ && !bye_) return true;  // on a detour
     if (carrier_ && met_ && !carrier_->is_empty()) return true;
     for (const int number : open_) {
         const Lane& lane = lanes_[static_cast<std::size_t>(number)];
@@ -313,6 +366,7 @@ void Ends::finish(const Header& h) {
         case What::message:
             if (h.in_slot == 1) lane.arrivals->cell().set_row(h.row);
             lane.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
+            ++lane.received;
             lane.arrivals->commit(h.in_slot == 1 ? Kind::slot : Kind::inlined, h.bytes, h.signature);
             if (h.lane != pair_lane) note_call(h.call);
             return;
@@ -320,6 +374,9 @@ void Ends::finish(const Header& h) {
             return read_board();
         case What::offer:
             offered_ = h.bytes;
+            return;
+        case What::met:
+            known_ = true;
             return;
         case What::bye:
             bye_ = true;

@@ -43,6 +43,9 @@ class Ends : public Recipient {
     void use(Net* net);
     /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
     NetCarrier* introduce(std::chrono::milliseconds patience);
+    /// A carrier has failed, and introduce() is to try another way.
+    bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_; }
+    bool by_carrier() const { return met_ && known_; }
     /// As NetCarrier::arm().
     bool arm() { return !carrier_ || carrier_->arm(); }
 
@@ -70,6 +73,7 @@ class Ends : public Recipient {
         std::optional<Sender> arrivals;  // writes to `in`
         std::uint32_t taken = 0;         // of `out`, to be sent
         std::uint32_t told = 0;          // credits that the peer has
+        std::uint32_t received = 0;      // messages
         bool settle = false;
     };
     std::byte* begin(const Header& header, const char*& why) override;
@@ -79,6 +83,8 @@ class Ends : public Recipient {
     tcp::Stream* first_socket() const;
     void send_rare();
     void meet();
+    bool resume();
+    bool leave_carrier(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
     bool send_lane(int number, Lane& lane);
@@ -97,10 +103,14 @@ class Ends : public Recipient {
     Net* net_ = nullptr;
     std::unique_ptr<NetCarrier> carrier_;  // of net_
     bool met_ = false;                     // carrier_ knows of its other end
+    bool known_ = false;                   // and its other end of it: now it may send
     bool at_carrier_ = false;              // what arrives now comes by carrier_
     Offer offer_{}, offer_in_{};
     std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
-    std::string addresses_;                    // of the last one that was there
+    bool met_due_ = false;
+    unsigned attempt_ = 0;   // carriers that have failed
+    std::string why_again_;  // the last of them
+    std::string addresses_;  // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;
     bool bye_ = false;  // the peer has gone in peace

@@ -4,6 +4,9 @@
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
 #include "transport/plugin/plugin_net.hpp"
+#ifdef TUTTI_VERBS
+#include "transport/verbs/net.hpp"
+#endif
 
 namespace tutti {
 namespace net {
@@ -82,7 +85,12 @@ class NetTransport : public Transport {
 }  // namespace
 
 std::span<Net* const> nets() {
-    static Net* const all[] = {&plugin::plugin_net()};
+    static const std::vector<Net*> all = {
+        &plugin::plugin_net(),  // which somebody has asked for
+#ifdef TUTTI_VERBS
+        &verbs::net_here(),
+#endif
+    };
     return all;
 }
 

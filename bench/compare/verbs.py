@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Tutti over soft-RoCE beside perftest, in the machine of tools/rdma-vm: 1 MiB one way (broadcast of 2 ranks) beside
+ib_write_bw, 8 B beside ib_write_lat, in turns; then broadcast and all-reduce of 8 B over TCP with 1 ms of delay among
+2, 4 and 8 ranks. Prints medians and ratios, writes JSON. An emulated machine's times tell nothing of adapters, only how
+much is added to what the stack itself takes."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LARGE, SMALL = 1 << 20, 8
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="Tutti's build directory (build)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (5)")
+    parser.add_argument("--out", type=pathlib.Path, help="where the JSON goes (BUILD/bench/compare/verbs.json)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def output_of(command, **environment):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+    if done.returncode != 0:
+        raise RuntimeError(f"{command}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def tutti(build, collective, ranks, size, iterations, transport):
+    """Microseconds of one call, out of place."""
+    text = output_of([build / "tools/tutti-run", "-n", str(ranks), build / f"bench/{collective}_perf", "-b", str(size),
+                      "-e", str(size), "-n", str(iterations), "-w", "5", "--transport", transport],
+                     TUTTI_TUNING="none", TUTTI_IB_HCA="rxe0")
+    row = re.search(rf"^ +{size} +\d+ +\w+ +\w+ +-?\d+ +([\d.e+]+)", text, re.MULTILINE)
+    if row is None or "Out of bounds values : 0 OK" not in text:
+        raise RuntimeError(text)
+    return float(row.group(1))
+
+
+def listens(port):
+    """Whether somebody does; asking by a connection would be taken for the client."""
+    with open("/proc/net/tcp") as sockets:
+        return f":{port:04X} 00000000:0000 0A" in sockets.read()
+
+
+def perftest(program, size, iterations, column, port=18515):
+    """A column of its only row."""
+    command = [program, "-d", "rxe0", "-x", "1", "-s", str(size), "-n", str(iterations), "-F", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while not listens(port) and time.monotonic() < end:
+            time.sleep(0.05)
+        text = output_of(command + ["127.0.0.1"])
+        server.wait(30)
+    finally:
+        server.kill()
+    return float(re.search(rf"^ +{size} .*", text, re.MULTILINE).group(0).split()[column])
+
+
+def inside(options):
+    times = {}
+    for _ in range(options.rounds):
+        for key, measure in {
+                # MB/s of 2^20 bytes: as microseconds for LARGE
+                "ib_write_bw": lambda: 1e6 / perftest("ib_write_bw", LARGE, 100, 3),
+                "broadcast": lambda: tutti(options.build, "broadcast", 2, LARGE, 50, "verbs"),
+                "ib_write_lat": lambda: perftest("ib_write_lat", SMALL, 1000, 4),
+                "all_reduce": lambda: tutti(options.build, "all_reduce", 2, SMALL, 500, "verbs")}.items():
+            times.setdefault(key, []).append(measure())
+    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"], check=True)
+    for collective in ("broadcast", "all_reduce"):
+        for ranks in (2, 4, 8):
+            times[f"{collective} of {ranks}, 1 ms"] = [tutti(options.build, collective, ranks, SMALL, 20, "tcp")]
+    print(json.dumps(times))
+
+
+def main():
+    options = arguments()
+    options.build = options.build.resolve()
+    if options.inside:
+        return inside(options)
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"something else is running here (load {load:.1f}): the figures will be rough", file=sys.stderr)
+    command = [ROOT / "tools/rdma-vm", "--mem", "3072", "--timeout", "1800", "--", sys.executable, __file__, "--inside",
+               "--build", options.build, "--rounds", str(options.rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"verbs.py: rdma-vm ended with {done.returncode} (perftest has to be installed here)")
+    times = json.loads(done.stdout)
+    median = {key: statistics.median(values) for key, values in times.items()}
+    ratios = {"bandwidth at 1 MiB, Tutti/ib_write_bw": median["ib_write_bw"] / median["broadcast"],
+              "time at 8 B, Tutti/ib_write_lat": median["all_reduce"] / median["ib_write_lat"]}
+    for key, us in median.items():
+        print(f"{key:>24} {us:>12,.1f} us")
+    for key, ratio in ratios.items():
+        print(f"{key}: {ratio:.2f}")
+    for collective in ("broadcast", "all_reduce"):
+        steps = [median[f"{collective} of {ranks}, 1 ms"] / 1000 for ranks in (2, 4, 8)]
+        print(f"{collective} with 1 ms of delay, 2, 4 and 8 ranks: " + ", ".join(f"{ms:.1f} ms" for ms in steps))
+    out = options.out or options.build / "bench" / "compare" / "verbs.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times,
+                               "ratios": ratios}, indent=1) + "\n")
+    print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    main()

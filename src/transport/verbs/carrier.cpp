@@ -1,0 +1,324 @@
+#include "transport/verbs/carrier.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/result.hpp"
+#include "transport/verbs/trouble.hpp"
+
+namespace tutti::verbs {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t version = 1;
+constexpr unsigned wanted_requests = 256;
+constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
+constexpr std::uint8_t retries = 7;                           // the most there are
+constexpr std::uint8_t longest_timeout = 17;  // 0.5 s, so 4 s in all: what is lost in a network is soon made up for
+constexpr milliseconds linger_at_most{50};
+
+/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for patience.
+std::uint8_t timeout_for(milliseconds patience) {
+    const double each_us = static_cast<double>(patience.count()) * 1000 / (retries + 1);
+    std::uint8_t n = 10;
+    while (n < longest_timeout && 4.096 * (1 << (n + 1)) <= each_us) ++n;
+    return n;
+}
+
+template <class T>
+std::uint64_t address_of(const T* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+}  // namespace
+
+Carrier::Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& inbox, milliseconds patience)
+    : port_(port),
+      library_(port.device->library()),
+      peer_(peer),
+      mine_(mine),
+      inbox_(inbox),
+      patience_(patience),
+      memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
+      ring_region_(port.device->enlist(memory_.base(), memory_.size())),
+      inbox_region_(port.device->enlist(inbox.memory().data(), inbox.memory().size())),
+      channel_(library_.create_comp_channel(port.device->context()), library_.destroy_comp_channel),
+      completions_(nullptr, library_.destroy_cq),
+      pair_(nullptr, library_.destroy_qp) {
+    for (int lane = 0; lane < lanes_per_link; ++lane) lanes_.emplace_back(nullptr, library_.dereg_mr);
+    if (!channel_ || fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
+        fail_errno("%s makes no channel for completions", port_.text().c_str());
+    make_queue_pair(port_.device->limits());
+    const ibv_port_attr attributes = port_.device->query(port_.number);
+    std::uint32_t sequence;
+    random_bytes(&sequence, sizeof sequence);
+    mine_offer_.version = version;
+    mine_offer_.queue_pair = pair_->qp_num;
+    mine_offer_.sequence = sequence & 0xffffff;
+    mine_offer_.lid = attributes.lid;
+    mine_offer_.infiniband = port_.gid.kind == Gid::Kind::infiniband;
+    mine_offer_.mtu = static_cast<std::uint8_t>(attributes.active_mtu);
+    mine_offer_.gid = port_.gid.bytes;
+    mine_offer_.ring = address_of(memory_.base());
+    mine_offer_.inbox = address_of(inbox_.memory().data());
+    mine_offer_.ring_key = ring_region_->rkey;
+    mine_offer_.inbox_key = inbox_region_->rkey;
+    (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
+}
+
+void Carrier::make_queue_pair(const ibv_device_attr& limits) {
+    most_requests_ = std::min(wanted_requests, static_cast<unsigned>(limits.max_qp_wr));
+    const int entries = static_cast<int>(most_requests_ + ring_frames);
+    completions_.reset(library_.create_cq(port_.device->context(), entries, nullptr, channel_.get(), 0));
+    if (!completions_)
+        fail_errno("%s makes no completion queue of %d entries (it has %d queues of at most %d)", port_.text().c_str(),
+                   entries, limits.max_cq, limits.max_cqe);
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = completions_.get();
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap = {most_requests_, ring_frames, 1, 1, sizeof(Frame)};
+    pair_.reset(library_.create_qp(port_.device->domain(), &wanted));
+    if (!pair_ && errno == EINVAL) {  // not every adapter takes so much data in a request
+        wanted.cap = {most_requests_, ring_frames, 1, 1, 0};
+        pair_.reset(library_.create_qp(port_.device->domain(), &wanted));
+    }
+    if (!pair_)
+        fail_errno("%s makes no queue pair (it has %d; `rdma resource` shows who holds them)", port_.text().c_str(),
+                   limits.max_qp);
+    inlines_ = wanted.cap.max_inline_data >= sizeof(Frame);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.port_num = port_.number;
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "prepared");
+    if (!post_receives(ring_frames)) fail(tuttiSystemError, "%s", trouble().c_str());
+}
+
+Carrier::~Carrier() {
+    if (met_ && !bye_ && trouble().empty()) linger();
+    if (events_ > 0) library_.ack_cq_events(completions_.get(), events_);
+}
+
+/// What was sent is gone with the queue pair: waits a moment until it has arrived.
+void Carrier::linger() {
+    class Nobody : public net::Recipient {
+        std::byte* begin(const net::Header& h, const char*&) override { return h.in_slot == 1 ? nullptr : nothing_; }
+        void finish(const net::Header&) override {}
+        std::byte nothing_[inline_bytes];
+    } nobody;
+    const Deadline limit = Clock::now() + linger_at_most;
+    while (requests_ > 0 && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
+}
+
+void Carrier::modify(ibv_qp_attr& attributes, int mask, const char* to) {
+    const int error = library_.modify_qp(pair_.get(), &attributes, mask);
+    if (error != 0)
+        fail(tuttiSystemError, "the queue pair on %s can't be %s: %s", port_.text().c_str(), to, std::strerror(error));
+}
+
+std::vector<std::byte> Carrier::offer() {
+    const auto bytes = std::as_bytes(std::span(&mine_offer_, 1));
+    return {bytes.begin(), bytes.end()};
+}
+
+void Carrier::meet(std::span<const std::byte> offer) {
+    if (offer.size() != sizeof peer_offer_) return void(lose("it has offered something that no version offers"));
+    std::memcpy(&peer_offer_, offer.data(), sizeof peer_offer_);
+    peer_offer_.port[sizeof peer_offer_.port - 1] = 0;
+    if (peer_offer_.version != version) return void(lose("it speaks another version: use the same Tutti on all ranks"));
+    if (peer_offer_.infiniband != mine_offer_.infiniband)
+        return void(lose("one of both is InfiniBand, the other RoCE; TUTTI_IB_HCA chooses adapters"));
+    try {
+        connect(peer_offer_);
+        met_ = true;
+    } catch (const Error& error) {
+        lose(error.what());
+    }
+}
+
+void Carrier::connect(const Offer& peer) {
+    const auto mtu = std::clamp<int>(std::min(peer.mtu, mine_offer_.mtu), IBV_MTU_256, IBV_MTU_4096);
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_RTR;
+    a.path_mtu = static_cast<ibv_mtu>(mtu);
+    a.dest_qp_num = peer.queue_pair;
+    a.rq_psn = peer.sequence;
+    a.max_dest_rd_atomic = 1;
+    a.min_rnr_timer = 12;
+    a.ah_attr.port_num = port_.number;
+    a.ah_attr.dlid = peer.lid;
+    // Within a subnet of InfiniBand the LID is the address; over RoCE, and to other subnets, the GID.
+    const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, port_.gid.bytes.begin());
+    a.ah_attr.is_global = mine_offer_.infiniband == 0 || !same_subnet;
+    a.ah_attr.grh.hop_limit = 64;
+    a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid.index);
+    std::memcpy(a.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+    modify(a,
+           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+               IBV_QP_MIN_RNR_TIMER,
+           text("connected with %s", peer_offer_.port).c_str());
+    a = {};
+    a.qp_state = IBV_QPS_RTS;
+    a.sq_psn = mine_offer_.sequence;
+    a.timeout = timeout_for(patience_);
+    a.retry_cnt = retries;
+    a.rnr_retry = retries - 1;  // 7 would be for ever
+    a.max_rd_atomic = 1;
+    modify(
+        a,
+        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+        "opened for sending");
+}
+
+bool Carrier::post_receives(unsigned count) {
+    std::array<ibv_recv_wr, ring_frames> requests;  // without memory: writes bring their own addresses
+    for (unsigned i = 0; i < count; ++i)
+        requests[i] = {is_receive, i + 1 < count ? &requests[i + 1] : nullptr, nullptr, 0};
+    ibv_recv_wr* bad = nullptr;
+    const int error = pair_->context->ops.post_recv(pair_.get(), requests.data(), &bad);
+    return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
+}
+
+Frame& Carrier::staging(std::uint32_t number) const {
+    return *reinterpret_cast<Frame*>(ring(number) + ring_frames * ring_stride);
+}
+
+/// The slots of a lane towards the peer, for the adapter; nullptr and trouble() if it can't have them.
+ibv_mr* Carrier::region_of(int lane) {
+    Owned<ibv_mr>& region = lanes_[static_cast<std::size_t>(lane)];
+    if (region) return region.get();
+    try {
+        region = port_.device->enlist(mine_.wire(peer_, lane, nullptr).slots, slot_depth * slot_stride);
+    } catch (const Error& error) {
+        lose(error.what());
+    }
+    return region.get();
+}
+
+void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
+    TUTTI_ASSERT(has_room() && header.fits());
+    Frame& frame = staging(sent_);
+    frame.header = header;
+    frame.place = 0;
+    std::size_t bytes = sizeof frame - sizeof frame.body;
+    if (header.in_slot == 1) {
+        const std::ptrdiff_t slot = body - mine_.wire(peer_, header.lane, nullptr).slots;
+        TUTTI_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < slot_depth * slot_stride);
+        frame.place = ArenaLayout{1}.slots_offset(0, header.lane) + static_cast<std::size_t>(slot);
+    } else if (header.bytes > 0) {
+        TUTTI_ASSERT(header.bytes <= sizeof frame.body);
+        std::memcpy(frame.body, body, header.bytes);
+        bytes += header.bytes;
+    }
+    post(frame, bytes, header.in_slot == 1 && header.bytes > 0 ? body : nullptr);
+}
+
+/// bytes: of the frame. body: what is written before it, of a slot; or nullptr.
+void Carrier::post(Frame& frame, std::size_t bytes, const std::byte* body) {
+    if (!trouble().empty()) return;
+    ibv_sge pieces[requests_per_frame]{};
+    ibv_send_wr requests[requests_per_frame]{};
+    unsigned count = 0;
+    const auto add = [&](ibv_wr_opcode opcode, ibv_sge piece, std::uint64_t to, std::uint32_t key) {
+        pieces[count] = piece;
+        ibv_send_wr& r = requests[count];
+        r.sg_list = &pieces[count];
+        r.num_sge = 1;
+        r.opcode = opcode;
+        r.wr.rdma = {to, key};
+        if (count > 0) requests[count - 1].next = &r;
+        ++count;
+    };
+    if (body != nullptr) {
+        const ibv_mr* const region = region_of(frame.header.lane);
+        if (region == nullptr) return;
+        add(IBV_WR_RDMA_WRITE, {address_of(body), frame.header.bytes, region->lkey}, peer_offer_.inbox + frame.place,
+            peer_offer_.inbox_key);
+    }
+    add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), ring_region_->lkey},
+        peer_offer_.ring + sent_ % ring_frames * ring_stride, peer_offer_.ring_key);
+    ibv_send_wr& last = requests[count - 1];
+    last.imm_data = htonl(sent_);
+    last.wr_id = count;
+    last.send_flags = inlines_ ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    const int error = pair_->context->ops.post_send(pair_.get(), requests, &bad);
+    if (error != 0) return void(lose(text("%s sends nothing: %s", port_.text().c_str(), std::strerror(error))));
+    requests_ += count;
+    ++sent_;
+}
+
+bool Carrier::poll() {
+    looked_at_ = 0;
+    here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
+    if (here_ >= 0) return here_ > 0;
+    here_ = 0;
+    return lose(port_.text() + " does not say what has completed");
+}
+
+bool Carrier::receive(net::Recipient& to) {
+    bool moved = false;
+    for (unsigned budget = ring_frames; budget > 0 && trouble().empty(); --budget) {
+        if (looked_at_ == here_ && !poll()) break;
+        moved = true;
+        if (!complete(batch_[static_cast<std::size_t>(looked_at_++)], to)) break;
+    }
+    return moved;
+}
+
+bool Carrier::complete(const ibv_wc& completion, net::Recipient& to) {
+    if (completion.status != IBV_WC_SUCCESS) {
+        const ibv_port_attr now = port_.device->query(port_.number);
+        const std::string port = port_.text();
+        const std::string first =
+            now.state == IBV_PORT_ACTIVE ? "" : text("%s is %s: ", port.c_str(), name_of(now.state));
+        return lose(first + explain(completion.status, port));
+    }
+    if ((completion.wr_id & is_receive) == 0) {
+        requests_ -= static_cast<unsigned>(completion.wr_id);
+        return true;
+    }
+    return arrived(ntohl(completion.imm_data), to);
+}
+
+/// Frame `number` lies in the ring, and what was written before it in its slot.
+bool Carrier::arrived(std::uint32_t number, net::Recipient& to) {
+    if (number != received_) return lose("its frames have come out of order: it does not keep to the protocol");
+    ++received_;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    Frame frame;  // a copy: what was looked at does not change
+    std::memcpy(&frame, ring(number), sizeof frame);
+    const net::Header& h = frame.header;
+    if (++unposted_ >= repost_at && !post_receives(std::exchange(unposted_, 0))) return false;
+    const char* why = "it has sent a frame that no version of the protocol has";
+    const bool small = h.in_slot == 1 || h.bytes <= sizeof frame.body;
+    if (h.what == net::What::bye) bye_ = true;
+    std::byte* const place = h.fits() && small ? to.begin(h, why) : nullptr;
+    if (place == nullptr) return lose(why);
+    if (h.in_slot == 0)
+        std::memcpy(place, frame.body, h.bytes);
+    else if (h.what == net::What::message && place != inbox_.memory().data() + frame.place)
+        return lose("it has written a message to where another one belongs: it does not keep to the protocol");
+    to.finish(h);
+    return true;
+}
+
+bool Carrier::arm() {
+    ibv_cq* queue = nullptr;
+    for (void* unused = nullptr; library_.get_cq_event(channel_.get(), &queue, &unused) == 0;) ++events_;
+    if (completions_->context->ops.req_notify_cq(completions_.get(), 0) != 0)
+        lose(port_.text() + " does not tell when something arrives");
+    return looked_at_ == here_ && !poll();
+}
+
+std::string Carrier::describe() const {
+    return std::string(mine_offer_.port) + " to " + (met_ ? peer_offer_.port : "its peer");
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,107 @@
+// One reliable connection between two adapters. The payload of a slot is written by the sender's adapter straight from
+// its slot to the reader's; the frame that tells of it follows as a write with immediate into a ring, with small
+// payloads in it: one work request, whose data travels in the request itself.
+//
+//     slot of `mine`  -- RDMA write ----------------->  the same slot of the peer's inbox
+//     header [+ up to 48 bytes]  -- write, immediate -->  ring[frame % ring_frames], and a completion
+//
+// Rings are never full: of each lane there are at most fifo_depth messages that the peer has not released, and at most
+// as many credits, each of which tells of a message that the peer has not written anew. So there is no flow control.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "transport/net/carrier.hpp"
+#include "transport/verbs/device.hpp"
+
+namespace tutti::verbs {
+
+/// What travels in rings.
+struct Frame {
+    net::Header header;
+    std::uint64_t place;  // of a body in a slot: where it was written, in bytes from the inbox's beginning
+    std::byte body[inline_bytes];
+};
+static_assert(sizeof(Frame) == 104);
+
+inline constexpr unsigned ring_frames = 512;
+inline constexpr std::size_t ring_stride = 128;
+static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * lanes_per_link * fifo_depth + 2 * 64);
+
+/// What one end tells the other.
+struct Offer {
+    std::uint32_t version;
+    std::uint32_t queue_pair, sequence;  // its number, and that of its first packet
+    std::uint16_t lid;                   // InfiniBand
+    std::uint8_t infiniband, mtu;
+    Gid::Bytes gid;
+    std::uint64_t ring, inbox;  // addresses
+    std::uint32_t ring_key, inbox_key;
+    char port[64];  // for error texts
+};
+static_assert(sizeof(Offer) == 120 && sizeof(Offer) <= net::offer_bytes);
+
+class Carrier : public net::NetCarrier {
+  public:
+    /// The arenas outlive it. Throws tuttiSystemError.
+    Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& inbox, std::chrono::milliseconds patience);
+    ~Carrier() override;
+
+    std::vector<std::byte> offer() override;
+    void meet(std::span<const std::byte> offer) override;
+    bool has_room() const override { return met_ && requests_ + requests_per_frame <= most_requests_; }
+    void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
+    bool is_empty() const override { return requests_ == 0; }
+    bool send() override { return false; }  // nothing waits here
+    bool receive(net::Recipient& to) override;
+    int fd() const override { return channel_->fd; }
+    bool arm() override;
+    std::string describe() const override;
+
+  private:
+    static constexpr unsigned requests_per_frame = 2;
+    static constexpr int batch = 16;
+    static constexpr unsigned repost_at = 64;
+
+    void make_queue_pair(const ibv_device_attr& limits);
+    void modify(ibv_qp_attr& attributes, int mask, const char* to);
+    void connect(const Offer& peer);
+    bool post_receives(unsigned count);
+    bool poll();
+    bool complete(const ibv_wc& completion, net::Recipient& to);
+    bool arrived(std::uint32_t number, net::Recipient& to);
+    void post(Frame& frame, std::size_t bytes, const std::byte* body);
+    ibv_mr* region_of(int lane);
+    void linger();
+    std::byte* ring(std::uint32_t number) const { return memory_.base() + number % ring_frames * ring_stride; }
+    Frame& staging(std::uint32_t number) const;
+
+    const Port port_;
+    const Library& library_;
+    const Rank peer_;
+    const Arena& mine_;
+    const Arena& inbox_;
+    const std::chrono::milliseconds patience_;
+
+    // In this order: what is below uses what is above.
+    Mapping memory_;  // the ring, and as many frames to be sent
+    Owned<ibv_mr> ring_region_, inbox_region_;
+    std::vector<Owned<ibv_mr>> lanes_;  // what slots of `mine` are sent from, by lane, as soon as they are
+    Owned<ibv_comp_channel> channel_;
+    Owned<ibv_cq> completions_;
+    Owned<ibv_qp> pair_;
+
+    Offer mine_offer_{}, peer_offer_{};
+    bool met_ = false, bye_ = false;
+    bool inlines_ = true;  // frames travel in work requests
+    unsigned most_requests_ = 0, requests_ = 0;
+    std::uint32_t sent_ = 0, received_ = 0;  // frames
+    std::uint32_t unposted_ = 0;             // receives that have completed
+    std::array<ibv_wc, batch> batch_{};
+    int here_ = 0, looked_at_ = 0;  // of batch_
+    unsigned events_ = 0;           // of the channel, not acknowledged yet
+};
+
+}  // namespace tutti::verbs

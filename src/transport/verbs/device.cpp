@@ -1,0 +1,144 @@
+#include "transport/verbs/device.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "transport/verbs/trouble.hpp"
+
+namespace tutti::verbs {
+namespace {
+
+/// A port that goes down may come up again before anybody gives up: it is told, and the completions decide.
+class Events : public bootstrap::Watcher {
+  public:
+    Events(const Library& library, ibv_context* context, std::string name)
+        : library_(library), context_(context), name_(std::move(name)) {}
+
+    void ready(std::uint32_t) override {
+        for (ibv_async_event event; library_.get_async_event(context_, &event) == 0;) {
+            const bool of_port = event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_PORT_ACTIVE;
+            if (of_port)
+                log(Level::warn, "%s port %d is %s", name_.c_str(), event.element.port_num,
+                    event.event_type == IBV_EVENT_PORT_ERR ? "down: what goes by it waits" : "active again");
+            else
+                log(Level::info, "%s: %s", name_.c_str(), library_.event_type_str(event.event_type));
+            library_.ack_async_event(&event);
+        }
+    }
+
+  private:
+    const Library& library_;
+    ibv_context* const context_;
+    const std::string name_;
+};
+
+std::vector<Gid> gids_of(const Device& device, int port, int length) {
+    std::vector<Gid> table;
+    for (int i = 0; i < length; ++i) {
+        ibv_gid_entry entry{};
+        const auto number = static_cast<std::uint32_t>(port), index = static_cast<std::uint32_t>(i);
+        if (device.library().query_gid_ex(device.context(), number, index, &entry, 0, sizeof entry) != 0) continue;
+        Gid gid;
+        gid.index = i;
+        gid.kind = entry.gid_type == IBV_GID_TYPE_IB        ? Gid::Kind::infiniband
+                   : entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? Gid::Kind::roce1
+                                                            : Gid::Kind::roce2;
+        std::memcpy(gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+        if (gid.bytes != Gid::Bytes{}) table.push_back(gid);
+    }
+    return table;
+}
+
+}  // namespace
+
+Device::Device(const Library& library, ibv_device* device)
+    : library_(library),
+      name_(library.get_device_name(device)),
+      context_(library.open_device(device), library.close_device),
+      domain_(nullptr, library.dealloc_pd) {
+    if (!context_)
+        fail_errno("%s can't be opened%s", name_.c_str(),
+                   errno == EACCES ? " (who may: the owner of /dev/infiniband/uverbs*)" : "");
+    domain_.reset(library_.alloc_pd(context()));
+    if (!domain_ || library_.query_device(context(), &limits_) != 0) fail_errno("%s can't be used", name_.c_str());
+    watch();
+}
+
+Device::~Device() {
+    if (service_) service_->run([&] { service_->unwatch(context_->async_fd); });
+}
+
+void Device::watch() {
+    const int fd = context_->async_fd;
+    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return;
+    service_ = bootstrap::Service::get();
+    // Not waiting: the service thread may be waiting for whoever looks for adapters.
+    service_->post([service = service_.get(), fd, events = std::make_shared<Events>(library_, context(), name_)] {
+        service->watch(fd, EPOLLIN, events);
+    });
+}
+
+ibv_port_attr Device::query(int port) const {
+    ibv_port_attr attributes{};
+    // The function fills the part that all versions of the library have.
+    auto* const common = reinterpret_cast<_compat_ibv_port_attr*>(&attributes);
+    if (library_.query_port(context(), static_cast<std::uint8_t>(port), common) != 0) attributes.state = IBV_PORT_NOP;
+    return attributes;
+}
+
+Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes) const {
+    errno = 0;
+    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+                         library_.dereg_mr);
+    if (!region) fail(tuttiSystemError, "%s", explain_registration(errno, bytes, name_).c_str());
+    return region;
+}
+
+std::string Port::text() const {
+    return device->name() + " port " + std::to_string(number);
+}
+
+std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why) {
+    const HcaList list(wish.adapters);
+    std::vector<Port> ports;
+    std::string seen;
+    int count = 0;
+    const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> devices(library.get_device_list(&count),
+                                                                       library.free_device_list);
+    for (int i = 0; devices && i < count; ++i) {
+        const auto device = std::make_shared<const Device>(library, devices.get()[i]);
+        for (int number = 1; number <= device->limits().phys_port_cnt; ++number) {
+            Port port{device, static_cast<std::uint8_t>(number), {}};
+            const auto skip = [&](const std::string& reason) {
+                seen += (seen.empty() ? "" : ", ") + port.text() + " is " + reason;
+            };
+            if (!list.allows(device->name(), number)) {
+                skip("not among TUTTI_IB_HCA");
+                continue;
+            }
+            const ibv_port_attr state = device->query(number);
+            const std::vector<Gid> gids = gids_of(*device, number, state.gid_tbl_len);
+            const Gid* const gid = choose_gid(gids, wish.gid_index);
+            if (state.state != IBV_PORT_ACTIVE) {
+                skip(name_of(state.state));
+            } else if (gid == nullptr) {
+                skip(wish.gid_index < 0
+                         ? "without an address"
+                         : "without an address of index " + std::to_string(wish.gid_index) + " (TUTTI_IB_GID_INDEX)");
+            } else if (port.gid = *gid; !ports.empty() && ports[0].gid.fabric() != gid->fabric()) {
+                skip("on another fabric than " + ports[0].text());
+            } else {
+                ports.push_back(port);
+            }
+        }
+    }
+    why = seen.empty() ? "no InfiniBand or RoCE adapter is here" : "no port can be used: " + seen;
+    return ports;
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,64 @@
+// Adapters that are open, and their ports. A process opens each once; all its ranks share them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/service.hpp"
+#include "transport/verbs/gid.hpp"
+#include "transport/verbs/library.hpp"
+
+namespace tutti::verbs {
+
+/// An object of the library's that is destroyed with its owner.
+template <class T>
+using Owned = std::unique_ptr<T, int (*)(T*)>;
+
+class Device {
+  public:
+    /// Throws tuttiSystemError.
+    Device(const Library& library, ibv_device* device);
+    ~Device();
+
+    const Library& library() const { return library_; }
+    const std::string& name() const { return name_; }
+    ibv_context* context() const { return context_.get(); }
+    ibv_pd* domain() const { return domain_.get(); }
+    const ibv_device_attr& limits() const { return limits_; }
+    ibv_port_attr query(int port) const;
+
+    /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
+    /// do.
+    Owned<ibv_mr> enlist(void* memory, std::size_t bytes) const;
+
+  private:
+    void watch();
+
+    const Library& library_;
+    const std::string name_;
+    Owned<ibv_context> context_;
+    Owned<ibv_pd> domain_;
+    ibv_device_attr limits_{};
+    std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
+};
+
+struct Port {
+    std::shared_ptr<const Device> device;
+    std::uint8_t number = 1;
+    Gid gid;
+    std::string text() const;  // "mlx5_0 port 1"
+};
+
+/// What the environment asks for.
+struct Wish {
+    std::string adapters;  // see HcaList
+    int gid_index = -1;
+    bool none = false;  // no adapter at all
+};
+
+/// The active ports, all on the fabric of the first. None: why says so for each that there is. Throws tuttiSystemError
+/// and tuttiInvalidUsage.
+std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why);
+
+}  // namespace tutti::verbs

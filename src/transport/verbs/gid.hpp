@@ -1,0 +1,52 @@
+// Which port of which adapter is used, and by which of its addresses: decided on tables, so that it can be tested
+// without any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::verbs {
+
+/// An entry of a port's table of addresses.
+struct Gid {
+    enum class Kind : std::uint8_t { infiniband, roce1, roce2 };  // roce1: within an Ethernet only; roce2: over UDP
+    using Bytes = std::array<std::uint8_t, 16>;
+
+    int index = 0;
+    Kind kind = Kind::infiniband;
+    Bytes bytes{};
+
+    bool is_ipv4() const;
+    bool is_link_local() const;
+    std::string text() const;  // "10.0.0.1", "fe80::1"
+    /// Equal on ports that are taken to reach each other, never 0: on InfiniBand the subnet; RoCE may be routed, so the
+    /// kind of address.
+    std::uint64_t fabric() const;
+};
+
+/// RoCE v2 before v1, IPv4 before IPv6, what is routed before what is local to the link, then the lowest index. wish:
+/// the index to take instead; -1: none. nullptr if there is none such.
+const Gid* choose_gid(std::span<const Gid> table, int wish);
+
+/// TUTTI_IB_HCA, in NCCL's syntax: prefixes of adapters' names, each with an optional :port, separated by commas; a
+/// leading ^ excludes them, a leading = demands exact names; empty: all.
+class HcaList {
+  public:
+    /// Throws tuttiInvalidUsage if a port is not a number.
+    explicit HcaList(std::string_view text);
+    bool allows(std::string_view device, int port) const;
+
+  private:
+    struct Entry {
+        std::string name;
+        int port = -1;  // any
+    };
+    std::vector<Entry> entries_;
+    bool excludes_ = false, exact_ = false;
+};
+
+}  // namespace tutti::verbs

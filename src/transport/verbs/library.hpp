@@ -1,0 +1,39 @@
+// libibverbs, opened at run time: one binary for machines with InfiniBand and without. Its headers are needed to build.
+// What is inline there (posting, polling) goes through the device's own table, in ibv_context.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace tutti::verbs {
+
+struct Library {
+    decltype(&::ibv_get_device_list) get_device_list;
+    decltype(&::ibv_free_device_list) free_device_list;
+    decltype(&::ibv_get_device_name) get_device_name;
+    decltype(&::ibv_open_device) open_device;
+    decltype(&::ibv_close_device) close_device;
+    decltype(&::ibv_query_device) query_device;
+    decltype(&::ibv_query_port) query_port;
+    decltype(&::_ibv_query_gid_ex) query_gid_ex;
+    decltype(&::ibv_get_async_event) get_async_event;
+    decltype(&::ibv_ack_async_event) ack_async_event;
+    decltype(&::ibv_event_type_str) event_type_str;
+    decltype(&::ibv_alloc_pd) alloc_pd;
+    decltype(&::ibv_dealloc_pd) dealloc_pd;
+    decltype(&::ibv_reg_mr) reg_mr;
+    decltype(&::ibv_dereg_mr) dereg_mr;
+    decltype(&::ibv_create_comp_channel) create_comp_channel;
+    decltype(&::ibv_destroy_comp_channel) destroy_comp_channel;
+    decltype(&::ibv_create_cq) create_cq;
+    decltype(&::ibv_destroy_cq) destroy_cq;
+    decltype(&::ibv_get_cq_event) get_cq_event;
+    decltype(&::ibv_ack_cq_events) ack_cq_events;
+    decltype(&::ibv_create_qp) create_qp;
+    decltype(&::ibv_modify_qp) modify_qp;
+    decltype(&::ibv_destroy_qp) destroy_qp;
+};
+
+/// This machine's. Throws tuttiSystemError that says what is missing.
+const Library& load_library();
+
+}  // namespace tutti::verbs

@@ -1,0 +1,40 @@
+// InfiniBand and RoCE as a network of the engine (net/carrier.hpp).
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "transport/net/carrier.hpp"
+#include "transport/verbs/device.hpp"
+
+namespace tutti::verbs {
+
+class Net : public net::Net {
+  public:
+    /// load: the library, or a throw.
+    Net(const Library& (*load)(), Wish wish) : load_(load), wish_(std::move(wish)) {}
+
+    std::string_view name() const override { return "verbs"; }
+    std::uint64_t fabric() override;
+    std::string absence() override;
+    Line cost() const override { return {4.0, 1.0 / 1e4}; }
+    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                          std::chrono::milliseconds patience) override;
+    std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+                                            std::chrono::milliseconds patience, unsigned attempt) override;
+
+  private:
+    const std::vector<Port>& ports();
+
+    const Library& (*load_)();
+    const Wish wish_;
+    std::mutex mutex_;
+    std::optional<std::vector<Port>> ports_;
+    std::uint64_t process_ = 0;  // that has found them
+    std::string why_;
+};
+
+/// This process'.
+Net& net_here();
+
+}  // namespace tutti::verbs

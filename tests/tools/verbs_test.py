@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""The transport verbs on a real kernel's RDMA stack: in the machine of tools/rdma-vm, whose soft-RoCE adapters rxe0 and
+rxe1 are the two ends of a cable. All of it in one machine, since starting one takes longer than most tests.
+
+  verbs_test.py RDMA_VM TUTTI_RUN PERF TEST_TRANSPORT     starts the machine and itself in there
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+ARGUMENTS = sys.argv[1:5]
+RDMA_VM, TUTTI_RUN, PERF, TRANSPORT = ARGUMENTS
+CONFORMANCE = ("messages of all sizes*,a writer gets*,memory passed by reference*,a sleeping rank*,one end may go*,"
+               "what arrives for a rank*")
+CANNOT, SKIP = 125, 77  # of rdma-vm; of a test
+ACROSS = {0: "rxe0", 1: "rxe1"}  # over the cable: each rank has an adapter of its own
+
+
+def ranks(count, *perf, adapters=None, **environment):
+    """all_reduce_perf among so many ranks, each with its adapters: the command and its environment."""
+    command = [TUTTI_RUN, "-n", str(count), PERF, "--transport", "verbs", *perf]
+    if adapters:
+        one = " ".join(f"[ $RANK = {rank} ] && export TUTTI_IB_HCA={name};" for rank, name in adapters.items())
+        command[3:4] = ["/bin/sh", "-c", f'{one} exec {PERF} "$@"', "sh"]
+    return command, dict(os.environ, TUTTI_DEBUG="INFO", **environment)
+
+
+def run(command, environment=None, timeout=120):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+    done.both = done.stdout + done.stderr
+    return done
+
+
+def shell(text):
+    subprocess.run(text, shell=True, check=True)
+
+
+class Right(unittest.TestCase):
+    SMALL = ["-b", "8", "-e", "1M", "-f", "32", "-n", "3", "-w", "1"]
+
+    def right(self, count, *perf, **options):
+        command, environment = ranks(count, *(perf or self.SMALL), **options)
+        done = run(command, environment)
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertIn("Out of bounds values : 0 OK", done.stdout)
+        self.assertRegex(done.both, "rank 0 reaches rank 1 by verbs")
+        return done.both
+
+    def test_conformance(self):
+        done = run([TRANSPORT, "-d", "yes", CONFORMANCE])
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertIn("All tests passed", done.both)
+
+    def test_two_and_four_ranks(self):
+        self.right(2)
+        self.right(4)
+
+    def test_over_the_cable(self):
+        before = self.packets()
+        said = self.right(2, adapters=ACROSS)
+        self.assertGreater(self.packets() - before, 500)
+        self.assertRegex(said, r"verbs: rxe0 port 1, address 1: 10\.77\.0\.1")
+        self.assertRegex(said, r"messages with rank 1 .*, by verbs, rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1 "
+                               r"\(10\.77\.0\.2\)")
+
+    def test_wire_that_delays_reorders_and_loses(self):
+        # rxe answers what overtakes by repeating all that follows: large messages would take long.
+        for trouble, largest in (("delay 1ms", "256K"), ("delay 1ms reorder 5%", "8K"), ("loss 0.5%", "256K")):
+            with self.subTest(trouble):
+                shell(f"tc qdisc add dev rdma0 root netem {trouble}")
+                try:
+                    self.right(2, "-b", "8", "-e", largest, "-f", "32", "-n", "2", "-w", "1", adapters=ACROSS,
+                               TUTTI_TIMEOUT_MS="20000")
+                finally:
+                    shell("tc qdisc del dev rdma0 root")
+
+    @staticmethod
+    def packets():
+        with open("/sys/class/net/rdma0/statistics/tx_packets") as counter:
+            return int(counter.read())
+
+
+class Wrong(unittest.TestCase):
+    def refused(self, done, *words):
+        self.assertNotEqual(done.returncode, 0, done.both)
+        for pattern in words:
+            self.assertRegex(done.both, pattern)
+
+    def test_locked_memory(self):
+        command, environment = ranks(2, "-b", "8", "-e", "8")
+        limited = ["sh", "-c", 'ulimit -l 64; exec setpriv --bounding-set -ipc_lock "$@"', "sh", *command]
+        self.refused(run(limited, environment), r"can't register \d+ bytes.*64 KiB \(`ulimit -l`\)")
+
+    def test_addresses_that_are_not_there(self):
+        command, environment = ranks(2, "-b", "8", "-e", "8", TUTTI_IB_GID_INDEX="7")
+        self.refused(run(command, environment),
+                     r"rxe0 port 1 is without an address of index 7 \(TUTTI_IB_GID_INDEX\)")
+        command, environment = ranks(2, "-b", "8", "-e", "8", TUTTI_IB_HCA="mlx5")
+        self.refused(run(command, environment), "rxe0 port 1 is not among TUTTI_IB_HCA")
+
+
+SECOND_CABLE = """
+for d in rdma2 rdma3; do
+    [ $d = rdma3 ] || ip link add rdma2 mtu 4200 address 02:00:0a:4f:00:01 type veth peer name rdma3 mtu 4200 \
+        address 02:00:0a:4f:00:02
+    for w in rp_filter=0 accept_local=1 arp_ignore=1 arp_announce=2; do
+        echo ${w#*=} >/proc/sys/net/ipv4/conf/$d/${w%=*}
+    done
+done
+ip addr add 10.79.0.1/24 dev rdma2 && ip addr add 10.79.0.2/24 dev rdma3
+ip link set rdma2 up && ip link set rdma3 up
+ip rule add pref 12 iif rdma2 lookup local && ip rule add pref 13 iif rdma3 lookup local
+ip rule add pref 22 from 10.79.0.1 to 10.79.0.2 lookup 103 && ip rule add pref 23 from 10.79.0.2 to 10.79.0.1 lookup 104
+ip route add 10.79.0.2 dev rdma2 src 10.79.0.1 table 103 && ip route add 10.79.0.1 dev rdma3 src 10.79.0.2 table 104
+rdma link add rxe2 type rxe netdev rdma2 && rdma link add rxe3 type rxe netdev rdma3
+for d in rxe2 rxe3; do
+    p=/sys/class/infiniband/$d/ports/1
+    until grep -q ACTIVE $p/state && grep -qs ffff:0a4f $p/gids/*; do sleep 0.1; done
+done
+"""
+
+
+class WrongPort(unittest.TestCase):
+    """Last (in the alphabet): a cable's routes go with its ports."""
+
+    def start(self, *perf, **options):
+        """all_reduce_perf of 2 ranks, and what it has said until data moves."""
+        command, environment = ranks(2, *perf, **options)
+        job = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True)
+        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
+        said = ""
+        for line in job.stdout:
+            said += line
+            if re.search(r"all_reduce of \d{6,} bytes: ", line):
+                break
+        time.sleep(1)
+        return job, said
+
+    def test_another_takes_over(self):
+        shell(f"set -e; {SECOND_CABLE}")
+        job, said = self.start("-b", "1M", "-e", "1M", "-n", "200", adapters={0: "rxe0,rxe2", 1: "rxe1,rxe3"},
+                               TUTTI_TIMEOUT_MS="60000")
+        shell("ip link set rdma2 down")
+        said += job.communicate(timeout=120)[0]
+        self.assertEqual(job.returncode, 0, said)
+        self.assertIn("Out of bounds values : 0 OK", said)
+        self.assertRegex(said, r"rxe2 port 1 \(10\.79\.0\.1\) to rxe3 port 1 \(10\.79\.0\.2\): .*looking for another")
+        self.assertRegex(said, r"messages with rank 1 .*rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1")
+
+    def test_goes_down_in_mid_operation(self):
+        job, said = self.start("-b", "1M", "-e", "1M", "-n", "1000000", adapters=ACROSS, TUTTI_TIMEOUT_MS="8000")
+        shell("ip link set rdma0 down")
+        began = time.monotonic()
+        said += job.communicate(timeout=60)[0]
+        self.assertNotEqual(job.returncode, 0, said)
+        self.assertLess(time.monotonic() - began, 40, said)
+        # Whichever comes first: rxe gives up, or the operation's time-out.
+        self.assertRegex(said, r"rank [01] .*rank [01] .*verbs, rxe[01] port 1 \(10\.77\.0\.[12]\) to "
+                               r"rxe[01] port 1 \(10\.77\.0\.[12]\)\)")
+        self.assertIn("rxe0 port 1 is down", said)
+
+        command, environment = ranks(2, "-b", "8", "-e", "8")
+        done = run(command, environment)
+        self.assertNotEqual(done.returncode, 0, done.both)
+        self.assertRegex(done.both, r"rxe0 port 1 is down")
+
+
+def in_machine():
+    prepared = subprocess.run([RDMA_VM, "--prepare"], capture_output=True, text=True)
+    if prepared.returncode == CANNOT:
+        print(f"skipped: {prepared.stderr.strip()}")
+        return SKIP
+    return subprocess.run([RDMA_VM, "--mem", "2048", "--timeout", "900", "--", sys.executable, *sys.argv]).returncode
+
+
+if __name__ == "__main__":
+    if "RDMA_VM" not in os.environ:
+        sys.exit(in_machine())
+    del sys.argv[1:5]
+    unittest.main(verbosity=2)

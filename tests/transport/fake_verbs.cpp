@@ -1,0 +1,304 @@
+#include "fake_verbs.hpp"
+
+#include <arpa/inet.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace tutti::harness {
+namespace {
+
+// One lock for all adapters: also what happens between the threads of both ends.
+std::mutex mutex;
+std::uint32_t last_key = 100, last_pair = 10;
+int since_cut = 0;
+
+struct Queue : ibv_cq {
+    std::deque<ibv_wc> completions;
+    bool armed = false;
+};
+struct Pair : ibv_qp {
+    ibv_qp_state now = IBV_QPS_RESET;
+    std::uint32_t peer = 0;
+    unsigned inline_bytes = 0, requests = 0, most_requests = 0;
+    std::deque<std::uint64_t> receives;
+};
+std::map<std::uint32_t, ibv_mr*> regions;
+std::map<std::uint32_t, Pair*> pairs;
+
+ibv_device devices[8];
+ibv_device* listed[9];
+
+Queue* queue_of(ibv_cq* cq) {
+    return static_cast<Queue*>(cq);
+}
+
+void put(ibv_cq* cq, const ibv_wc& completion) {
+    Queue* const queue = queue_of(cq);
+    queue->completions.push_back(completion);
+    if (!queue->armed) return;
+    queue->armed = false;
+    const std::uint64_t one = 1;
+    if (write(queue->channel->fd, &one, sizeof one) < 0) std::abort();
+}
+
+int poll_cq(ibv_cq* cq, int most, ibv_wc* out) {
+    const std::lock_guard lock(mutex);
+    int count = 0;
+    for (auto& here = queue_of(cq)->completions; count < most && !here.empty(); here.pop_front()) {
+        out[count] = here.front();
+        if (Pair* pair = pairs.contains(out[count].qp_num) ? pairs[out[count].qp_num] : nullptr;
+            pair != nullptr && out[count].opcode != IBV_WC_RECV_RDMA_WITH_IMM)
+            pair->requests -= static_cast<unsigned>(out[count].vendor_err);
+        ++count;
+    }
+    return count;
+}
+
+int req_notify_cq(ibv_cq* cq, int) {
+    const std::lock_guard lock(mutex);
+    queue_of(cq)->armed = true;
+    return 0;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr**) {
+    const std::lock_guard lock(mutex);
+    for (; request != nullptr; request = request->next) static_cast<Pair*>(qp)->receives.push_back(request->wr_id);
+    return 0;
+}
+
+bool covers(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
+    const auto found = regions.find(key);
+    if (found == regions.end()) return false;
+    const auto begin = reinterpret_cast<std::uintptr_t>(found->second->addr);
+    return address >= begin && address + bytes <= begin + found->second->length;
+}
+
+/// What a write comes to.
+ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
+    const ibv_sge& piece = request.sg_list[0];
+    if (request.send_flags & IBV_SEND_INLINE ? piece.length > from.inline_bytes
+                                             : !covers(piece.lkey, piece.addr, piece.length))
+        return IBV_WC_LOC_PROT_ERR;
+    const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    if (immediate && --fake_verbs().frames < 0) return IBV_WC_RETRY_EXC_ERR;
+    const auto found = pairs.find(from.peer);
+    if (from.now == IBV_QPS_ERR) return IBV_WC_RETRY_EXC_ERR;
+    if (immediate && fake_verbs().cuts > 0 && ++since_cut >= fake_verbs().cut_every) {
+        since_cut = 0;
+        --fake_verbs().cuts;
+        from.now = IBV_QPS_ERR;
+        if (found != pairs.end()) found->second->now = IBV_QPS_ERR;
+        return IBV_WC_RETRY_EXC_ERR;
+    }
+    if (found == pairs.end() || found->second->now < IBV_QPS_RTR || found->second->now == IBV_QPS_ERR)
+        return IBV_WC_RETRY_EXC_ERR;
+    Pair& to = *found->second;
+    if (!covers(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length)) return IBV_WC_REM_ACCESS_ERR;
+    std::memcpy(reinterpret_cast<void*>(request.wr.rdma.remote_addr), reinterpret_cast<void*>(piece.addr),
+                piece.length);
+    if (!immediate) return IBV_WC_SUCCESS;
+    if (to.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
+    ibv_wc completion{};
+    completion.wr_id = to.receives.front();
+    completion.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    completion.imm_data = fake_verbs().misplace ? htonl(77) : request.imm_data;
+    completion.qp_num = to.qp_num;
+    to.receives.pop_front();
+    put(to.recv_cq, completion);
+    return IBV_WC_SUCCESS;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
+    const std::lock_guard lock(mutex);
+    Pair& pair = *static_cast<Pair*>(qp);
+    if (pair.now != IBV_QPS_RTS && pair.now != IBV_QPS_ERR) return EINVAL;
+    unsigned count = 0;
+    for (; request != nullptr; request = request->next) {
+        ++count;
+        if (++pair.requests > pair.most_requests) return ENOMEM;
+        const ibv_wc_status status = carry_out(pair, *request);
+        if (status == IBV_WC_SUCCESS && !(request->send_flags & IBV_SEND_SIGNALED)) continue;
+        ibv_wc completion{};
+        completion.wr_id = request->wr_id;
+        completion.status = status;
+        completion.opcode = IBV_WC_RDMA_WRITE;
+        completion.qp_num = pair.qp_num;
+        completion.vendor_err = std::exchange(count, 0U);
+        put(pair.send_cq, completion);
+        if (status != IBV_WC_SUCCESS) break;
+    }
+    return 0;
+}
+
+ibv_device** get_device_list(int* count) {
+    *count = fake_verbs().adapters;
+    for (int i = 0; i < *count; ++i) {
+        std::strcpy(devices[i].name, i == 0 ? "fake0" : i == 1 ? "fake1" : "faker");
+        listed[i] = &devices[i];
+    }
+    return listed;
+}
+
+ibv_context* open_device(ibv_device* device) {
+    auto* const context = new ibv_context{};
+    context->device = device;
+    context->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    context->ops.poll_cq = poll_cq;
+    context->ops.req_notify_cq = req_notify_cq;
+    context->ops.post_send = post_send;
+    context->ops.post_recv = post_recv;
+    return context;
+}
+
+int close_device(ibv_context* context) {
+    close(context->async_fd);
+    delete context;
+    return 0;
+}
+
+int query_device(ibv_context*, ibv_device_attr* limits) {
+    *limits = {};
+    limits->phys_port_cnt = 1;
+    limits->max_qp = fake_verbs().pairs;
+    limits->max_qp_wr = 64;
+    limits->max_cq = 100;
+    limits->max_cqe = 10000;
+    return 0;
+}
+
+int query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* out) {
+    ibv_port_attr port{};
+    port.state = fake_verbs().state;
+    port.active_mtu = IBV_MTU_1024;
+    port.gid_tbl_len = 3;
+    port.lid = 5;
+    std::memcpy(static_cast<void*>(out), &port, offsetof(ibv_port_attr, link_layer));
+    return 0;
+}
+
+int query_gid_ex(ibv_context*, std::uint32_t, std::uint32_t index, ibv_gid_entry* entry, std::uint32_t, std::size_t) {
+    static constexpr std::uint8_t local[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+                                  ipv4[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
+    if (index == 2) return ENODATA;
+    std::memcpy(entry->gid.raw, index == 0 ? local : ipv4, 16);
+    entry->gid_type = fake_verbs().infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
+    return 0;
+}
+
+ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int) {
+    const std::lock_guard lock(mutex);
+    if (--fake_verbs().registrations < 0) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    const std::uint32_t key = ++last_key;
+    return regions[key] = new ibv_mr{domain->context, domain, memory, bytes, 0, key, key};
+}
+
+int dereg_mr(ibv_mr* region) {
+    const std::lock_guard lock(mutex);
+    regions.erase(region->lkey);
+    delete region;
+    return 0;
+}
+
+ibv_cq* create_cq(ibv_context* context, int, void*, ibv_comp_channel* channel, int) {
+    auto* const queue = new Queue;
+    queue->context = context;
+    queue->channel = channel;
+    return queue;
+}
+
+ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+    const std::lock_guard lock(mutex);
+    if (wanted->cap.max_inline_data > fake_verbs().inline_bytes || --fake_verbs().pairs < 0) {
+        errno = fake_verbs().pairs < 0 ? ENOMEM : EINVAL;
+        return nullptr;
+    }
+    auto* const pair = new Pair;
+    pair->context = domain->context;
+    pair->qp_num = ++last_pair;
+    pair->send_cq = wanted->send_cq;
+    pair->recv_cq = wanted->recv_cq;
+    pair->inline_bytes = wanted->cap.max_inline_data;
+    pair->most_requests = wanted->cap.max_send_wr;
+    return pairs[pair->qp_num] = pair;
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
+    const std::lock_guard lock(mutex);
+    Pair& pair = *static_cast<Pair*>(qp);
+    if (attributes->qp_state == IBV_QPS_RTR) pair.peer = attributes->dest_qp_num;
+    pair.now = attributes->qp_state;
+    return 0;
+}
+
+int destroy_qp(ibv_qp* qp) {
+    const std::lock_guard lock(mutex);
+    pairs.erase(qp->qp_num);
+    delete static_cast<Pair*>(qp);
+    return 0;
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+    return new ibv_comp_channel{context, eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC), 0};
+}
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq**, void**) {
+    std::uint64_t event;
+    return read(channel->fd, &event, sizeof event) < 0 ? -1 : 0;
+}
+
+verbs::Library make_library() {
+    verbs::Library l{};
+    l.get_device_list = get_device_list;
+    l.free_device_list = [](ibv_device**) {};
+    l.get_device_name = [](ibv_device* device) -> const char* { return device->name; };
+    l.open_device = open_device;
+    l.close_device = close_device;
+    l.query_device = query_device;
+    l.query_port = query_port;
+    l.query_gid_ex = query_gid_ex;
+    l.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+    l.ack_async_event = [](ibv_async_event*) {};
+    l.event_type_str = [](ibv_event_type) { return "an event"; };
+    l.alloc_pd = [](ibv_context* context) { return new ibv_pd{context, 0}; };
+    l.dealloc_pd = [](ibv_pd* domain) { return delete domain, 0; };
+    l.reg_mr = reg_mr;
+    l.dereg_mr = dereg_mr;
+    l.create_comp_channel = create_comp_channel;
+    l.destroy_comp_channel = [](ibv_comp_channel* channel) {
+        close(channel->fd);
+        delete channel;
+        return 0;
+    };
+    l.create_cq = create_cq;
+    l.destroy_cq = [](ibv_cq* queue) { return delete static_cast<Queue*>(queue), 0; };
+    l.get_cq_event = get_cq_event;
+    l.ack_cq_events = [](ibv_cq*, unsigned) {};
+    l.create_qp = create_qp;
+    l.modify_qp = modify_qp;
+    l.destroy_qp = destroy_qp;
+    return l;
+}
+
+}  // namespace
+
+FakeVerbs& fake_verbs() {
+    static FakeVerbs instance;
+    return instance;
+}
+
+const verbs::Library& fake_library() {
+    static const verbs::Library library = make_library();
+    return library;
+}
+
+}  // namespace tutti::harness

@@ -1,0 +1,31 @@
+// Adapters of this process' imagination: what libibverbs does with reliable connections, for writes with and without
+// immediate, with keys, ranges and states checked as hardware would; and its faults, on demand.
+#pragma once
+
+#include "transport/verbs/library.hpp"
+
+namespace tutti::harness {
+
+/// What the adapters do next; read under no lock, so set it before they are used.
+struct FakeVerbs {
+    int adapters = 2;
+    ibv_port_state state = IBV_PORT_ACTIVE;
+    bool infiniband = false;
+    unsigned inline_bytes = 256;  // that fit into a request; queue pairs with more are refused
+    int pairs = 1000;             // that an adapter has
+    int registrations = 1000000;  // before the kernel refuses
+    int frames = 1000000;         // writes with immediate before the network is cut
+    int cuts = 0, cut_every = 0;  // so many connections break, each after so many more of them
+    bool misplace = false;        // the peer writes immediates of its own making
+};
+FakeVerbs& fake_verbs();
+
+/// Forgets what a test has set.
+struct FakeVerbsReset {
+    FakeVerbsReset() { fake_verbs() = {}; }
+    ~FakeVerbsReset() { fake_verbs() = {}; }
+};
+
+const verbs::Library& fake_library();
+
+}  // namespace tutti::harness

@@ -1,0 +1,301 @@
+// InfiniBand without any: what is decided on tables, and two ends of a connection over imagined adapters. The same
+// carrier runs the conformance suite, over these adapters everywhere and over real ones where there are some.
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "base/result.hpp"
+#include "fake_verbs.hpp"
+#include "harness/catch.hpp"
+#include "transport/verbs/carrier.hpp"
+#include "transport/verbs/net.hpp"
+#include "transport/verbs/trouble.hpp"
+
+using namespace tutti;
+using harness::fake_verbs;
+using net::Header, net::What;
+
+namespace {
+
+verbs::Gid gid(int index, verbs::Gid::Kind kind, std::initializer_list<int> begin, std::initializer_list<int> end) {
+    verbs::Gid g{index, kind, {}};
+    std::copy(begin.begin(), begin.end(), g.bytes.begin());
+    std::copy(end.begin(), end.end(), g.bytes.end() - static_cast<std::ptrdiff_t>(end.size()));
+    return g;
+}
+
+verbs::Gid ipv4(int index, verbs::Gid::Kind kind, int first) {
+    return gid(index, kind, {}, {0xff, 0xff, first, first == 169 ? 254 : 1, 2, 3});
+}
+
+/// Takes messages into an inbox, as a link does.
+class Reader : public net::Recipient {
+  public:
+    explicit Reader(const Arena& inbox) : inbox_(inbox) {}
+    std::byte* begin(const Header& h, const char*& why) override {
+        if (refuses) return why = "refused", nullptr;
+        const Wire wire = inbox_.wire(0, h.lane, nullptr);
+        const std::uint32_t number = next_[h.lane];
+        return place = h.in_slot == 1 ? wire.slots + number % slot_depth * slot_stride
+                                      : wire.fifo->cells[number % fifo_depth].payload;
+    }
+    void finish(const Header& h) override {
+        if (h.what == What::message) ++next_[h.lane];
+        seen.push_back(h);
+    }
+    std::vector<Header> seen;
+    std::byte* place = nullptr;
+    bool refuses = false;
+
+  private:
+    const Arena& inbox_;
+    std::array<std::uint32_t, lanes_per_link> next_{};
+};
+
+/// Both ends of a connection between adapters of this process.
+struct Ends {
+    std::shared_ptr<Arena> mine[2], inbox[2];
+    std::unique_ptr<net::NetCarrier> end[2];
+    std::unique_ptr<Reader> reader[2];
+
+    explicit Ends(verbs::Net& net, bool meet = true) {
+        for (const int r : {0, 1}) {
+            mine[r] = Arena::make(2, false);
+            inbox[r] = Arena::make(1, false);
+            reader[r] = std::make_unique<Reader>(*inbox[r]);
+            end[r] = net.open(r, 1 - r, *mine[r], *inbox[r], std::chrono::milliseconds(1000));
+        }
+        if (!meet) return;
+        end[0]->meet(end[1]->offer());
+        end[1]->meet(end[0]->offer());
+    }
+    void move() {
+        for (const int r : {0, 1}) end[r]->receive(*reader[r]);
+    }
+};
+
+Header message(std::size_t bytes, std::uint32_t signature, int lane = 0) {
+    Header h{};
+    h.what = What::message;
+    h.lane = static_cast<std::uint8_t>(lane);
+    h.bytes = static_cast<std::uint32_t>(bytes);
+    h.in_slot = bytes > inline_bytes;
+    h.signature = signature;
+    return h;
+}
+
+bool has(const std::string& text, const std::string& part) {
+    CAPTURE(text, part);
+    CHECK(text.find(part) != std::string::npos);
+    return text.find(part) != std::string::npos;
+}
+
+template <class Body>
+std::string error_of(Body&& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("RoCE v2 over IPv4 is preferred to what is older, longer or local") {
+    using Kind = verbs::Gid::Kind;
+    const verbs::Gid local1 = gid(0, Kind::roce1, {0xfe, 0x80}, {1}), local2 = gid(1, Kind::roce2, {0xfe, 0x80}, {1}),
+                     v1 = ipv4(2, Kind::roce1, 10), v2 = ipv4(3, Kind::roce2, 10), again = ipv4(5, Kind::roce2, 11),
+                     v6 = gid(4, Kind::roce2, {0x20, 0x01}, {1}), zero_conf = ipv4(6, Kind::roce2, 169);
+    const std::vector<verbs::Gid> all{local1, local2, v1, zero_conf, again, v6, v2};
+    REQUIRE(verbs::choose_gid(all, -1)->index == 3);
+    REQUIRE(verbs::choose_gid(all, 4)->index == 4);
+    REQUIRE(verbs::choose_gid(all, 9) == nullptr);
+    REQUIRE(verbs::choose_gid({}, -1) == nullptr);
+    REQUIRE(verbs::choose_gid(std::vector{local1, v1, v6, local2}, -1)->index == 4);
+    REQUIRE(verbs::choose_gid(std::vector{local1, v1, local2}, -1)->index == 1);
+    REQUIRE(verbs::choose_gid(std::vector{zero_conf, v6}, -1)->index == 4);
+    REQUIRE(v2.text() == "10.1.2.3");
+    REQUIRE(local2.text() == "fe80::1");
+    const verbs::Gid port = gid(0, Kind::infiniband, {0xfe, 0x80}, {1}), alias = gid(1, Kind::infiniband, {0xfe}, {2});
+    REQUIRE(verbs::choose_gid(std::vector{alias, port}, -1)->index == 0);
+    REQUIRE(port.fabric() != alias.fabric());
+    REQUIRE(v2.fabric() == again.fabric());
+    REQUIRE(v2.fabric() != v1.fabric());
+    REQUIRE(v2.fabric() != v6.fabric());
+}
+
+TEST_CASE("adapters are chosen by name and port, or refused with the reason") {
+    struct Row {
+        const char* list;
+        const char* device;
+        int port;
+        bool allowed;
+    };
+    for (const Row& r :
+         {Row{"", "mlx5_0", 1, true}, Row{"mlx5", "mlx5_11", 2, true}, Row{"mlx5_1", "mlx5_11", 1, true},
+          Row{"=mlx5_1", "mlx5_11", 1, false}, Row{"=mlx5_1", "mlx5_1", 2, true}, Row{"mlx5_0:2", "mlx5_0", 1, false},
+          Row{"mlx5_0:2", "mlx5_0", 2, true}, Row{"^mlx5_0", "mlx5_0", 1, false}, Row{"^mlx5_0", "mlx5_1", 1, true},
+          Row{"^=mlx5_1", "mlx5_11", 1, true}, Row{"^=mlx5_1:1,rxe0", "mlx5_1", 1, false},
+          Row{"rxe0,,rxe1", "rxe1", 1, true}, Row{"rxe0,rxe1", "mlx5_0", 1, false}}) {
+        CAPTURE(r.list, r.device, r.port);
+        REQUIRE(verbs::HcaList(r.list).allows(r.device, r.port) == r.allowed);
+    }
+    for (const char* bad : {"mlx5_0:", "mlx5_0:x", "mlx5_0:1x", "mlx5_0:0", "a,b:-1"})
+        REQUIRE(has(error_of([&] { verbs::HcaList list(bad); }), "TUTTI_IB_HCA"));
+}
+
+TEST_CASE("no port to use is a reason that names each") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net good(harness::fake_library, {});
+    REQUIRE(good.fabric() == 1);
+    REQUIRE(good.absence().empty());
+    const auto absence = [](const verbs::Wish& wish) {
+        verbs::Net net(harness::fake_library, wish);
+        REQUIRE(net.fabric() == 0);
+        return net.absence();
+    };
+    REQUIRE(has(absence({"mlx5"}), "fake0 port 1 is not among TUTTI_IB_HCA"));
+    REQUIRE(has(absence({"", 2}), "fake1 port 1 is without an address of index 2 (TUTTI_IB_GID_INDEX)"));
+    REQUIRE(has(absence({"", -1, true}), "NCCL_IB_DISABLE"));
+    fake_verbs().state = IBV_PORT_DOWN;
+    REQUIRE(has(absence({}), "fake0 port 1 is down, fake1 port 1 is down"));
+    fake_verbs().state = IBV_PORT_INIT;
+    REQUIRE(has(absence({}), "subnet manager"));
+    fake_verbs().adapters = 0;
+    REQUIRE(has(absence({}), "no InfiniBand or RoCE adapter"));
+    verbs::Net broken([]() -> const verbs::Library& { fail(tuttiSystemError, "no library"); }, {});
+    REQUIRE(broken.fabric() == 0);
+    REQUIRE(broken.absence() == "no library");
+}
+
+TEST_CASE("messages are written to their slots, with and without data in the requests") {
+    const harness::FakeVerbsReset reset;
+    fake_verbs().inline_bytes = GENERATE(256U, 0U);
+    fake_verbs().infiniband = GENERATE(false, true);
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    std::uint32_t sent = 0, of_lane[3] = {};
+    for (int round = 0; round < 300; ++round) {  // more than a ring has frames
+        const int lane = round % 3;
+        for (const std::size_t size : {std::size_t{8}, slot_bytes, std::size_t{0}, std::size_t{4097}}) {
+            if (round >= 3 && size == slot_bytes) continue;
+            const Wire wire = ends.mine[0]->wire(1, lane, nullptr);
+            std::byte* const body = wire.slots + of_lane[lane]++ % slot_depth * slot_stride;
+            std::memset(body, static_cast<int>(sent * 7 + 1), size);
+            REQUIRE(ends.end[0]->has_room());
+            ends.end[0]->queue(message(size, ++sent, lane), body);
+            ends.move();
+            REQUIRE(ends.end[1]->trouble().empty());
+            REQUIRE(ends.reader[1]->seen.size() == sent);
+            REQUIRE(ends.reader[1]->seen.back().signature == sent);
+            REQUIRE(std::memcmp(ends.reader[1]->place, body, size) == 0);
+        }
+    }
+    while (!ends.end[0]->is_empty()) ends.move();
+    REQUIRE(ends.end[0]->trouble().empty());
+    REQUIRE(ends.end[0]->describe() ==
+            "fake1 port 1 (" + std::string(fake_verbs().infiniband ? "fe80::1" : "10.1.2.3") + ") to fake1 port 1 (" +
+                (fake_verbs().infiniband ? "fe80::1" : "10.1.2.3") + ")");
+}
+
+TEST_CASE("what the adapters can't do any more is trouble in words") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    std::size_t sent = 0;
+    const auto send = [&](std::size_t bytes) {
+        ends.end[0]->queue(message(bytes, 1), ends.mine[0]->wire(1, 0, nullptr).slots + sent++ * slot_stride);
+        ends.move();
+    };
+    SECTION("the cable is out") {
+        fake_verbs().frames = 2;
+        send(8), send(100);
+        REQUIRE(ends.end[0]->trouble().empty());
+        fake_verbs().state = IBV_PORT_DOWN;
+        send(8);
+        REQUIRE(has(ends.end[0]->trouble(), "the peer's port has not answered"));
+        REQUIRE(has(ends.end[0]->trouble(), "fake1 port 1 is down: "));
+        REQUIRE(ends.reader[1]->seen.size() == 2);
+    }
+    SECTION("the peer has gone") {
+        ends.end[1].reset();
+        ends.end[0]->queue(message(8, 1), ends.mine[0]->wire(1, 0, nullptr).slots);
+        ends.end[0]->receive(*ends.reader[0]);
+        REQUIRE(has(ends.end[0]->trouble(), "has not answered"));
+    }
+    SECTION("no more memory may be locked") {
+        fake_verbs().registrations = 0;
+        rlimit before{}, little{65536, 65536};
+        getrlimit(RLIMIT_MEMLOCK, &before);
+        little.rlim_max = before.rlim_max;
+        setrlimit(RLIMIT_MEMLOCK, &little);
+        send(100);
+        setrlimit(RLIMIT_MEMLOCK, &before);
+        REQUIRE(has(ends.end[0]->trouble(), "may lock 64 KiB (`ulimit -l`)"));
+    }
+    SECTION("frames come in another order") {
+        fake_verbs().misplace = true;
+        send(8);
+        REQUIRE(has(ends.end[1]->trouble(), "out of order"));
+    }
+    SECTION("the recipient refuses") {
+        ends.reader[1]->refuses = true;
+        send(8);
+        REQUIRE(ends.end[1]->trouble() == "refused");
+    }
+    SECTION("a message is written to another slot than it belongs to") {
+        ends.reader[1]->finish(message(100, 0));  // the reader expects the next one
+        send(100);
+        REQUIRE(has(ends.end[1]->trouble(), "where another one belongs"));
+    }
+}
+
+TEST_CASE("an offer is looked at before it is believed") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net, false);
+    std::vector<std::byte> offer = ends.end[1]->offer();
+    REQUIRE_FALSE(ends.end[0]->has_room());
+    SECTION("too short") {
+        offer.pop_back();
+        ends.end[0]->meet(offer);
+        REQUIRE(has(ends.end[0]->trouble(), "no version offers"));
+    }
+    SECTION("of another version") {
+        offer[0] ^= std::byte{4};
+        ends.end[0]->meet(offer);
+        REQUIRE(has(ends.end[0]->trouble(), "another version"));
+    }
+    SECTION("of another kind of network") {
+        offer[offsetof(verbs::Offer, infiniband)] = std::byte{1};
+        ends.end[0]->meet(offer);
+        REQUIRE(has(ends.end[0]->trouble(), "InfiniBand, the other RoCE"));
+    }
+    SECTION("with numbers that are nobody's") {
+        offer[offsetof(verbs::Offer, ring_key)] ^= std::byte{64};
+        ends.end[0]->meet(offer);
+        ends.end[1]->meet(ends.end[0]->offer());
+        ends.end[0]->queue(message(8, 1), ends.mine[0]->wire(1, 0, nullptr).slots);
+        ends.move();
+        REQUIRE(has(ends.end[0]->trouble(), "refuses a write"));
+    }
+    REQUIRE_FALSE(ends.end[0]->trouble().empty());
+}
+
+TEST_CASE("an adapter without queue pairs left says who may hold them") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    REQUIRE(net.fabric() != 0);
+    fake_verbs().pairs = 1;
+    REQUIRE(has(error_of([&] { Ends ends(net); }), "makes no queue pair (it has 1000; `rdma resource` shows"));
+}
+
+TEST_CASE("every completion status has words of its own or its number") {
+    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+        const std::string words = verbs::explain(static_cast<ibv_wc_status>(status), "mlx5_0 port 1");
+        REQUIRE(words.size() > 30);
+    }
+    REQUIRE(has(verbs::explain(IBV_WC_RETRY_EXC_ERR, "mlx5_0 port 1"), "4791"));
+    REQUIRE(has(verbs::explain_registration(EINVAL, 4096, "mlx5_0"), "mlx5_0 can't register 4096 bytes: Invalid"));
+}
