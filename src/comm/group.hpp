@@ -52,7 +52,7 @@ class Group {
     void refuse(const Error& error);
 
   private:
-    static thread_local constinit int depth_ __attribute__((tls_model("initial-exec")));  // asked at every call
+    static thread_local constinit int depth_;
     std::vector<Issued> calls_;
     std::vector<std::function<void()>> joins_;
     std::optional<Error> refused_;
