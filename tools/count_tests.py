@@ -7,8 +7,8 @@
 
 A Catch2 program (version 2 or 3) counts its test cases; any other program is one. A program that fails without saying
 how many cases failed (a crash, a time-out, a sanitizer's report) counts as one failed case. A Catch2 test case that
-can't run here prints a line "skipped: <reason>" and returns: it counts as skipped, not as passed. Exit code 77 skips a
-whole program.
+can't run here prints a line "skipped: <reason>" and returns: it counts as skipped, not as passed. Any other program
+prints a line for each part that can't run. Exit code 77 skips a whole program.
 """
 import json
 import pathlib
@@ -38,13 +38,16 @@ def count(test):
     result = test["result"]
     if result == "SKIP":
         return 0, 0, 1
-    passed, failed, skipped = catch2_cases(output) or (0, 0, 0)
+    cases = catch2_cases(output)
+    passed, failed, skipped = cases or (0, 0, 0)
     good = result in ("OK", "EXPECTEDFAIL")
     said = len(set(re.findall(r"^skipped: .*$", output, re.MULTILINE)))
-    said = min(said, passed)
-    passed, skipped = passed - said, skipped + said
+    if cases:
+        said = min(said, passed)
+        passed -= said
     if good and passed + failed + skipped == 0:
         passed = 1
+    skipped += said
     if not good:
         failed = max(failed, 1)
     return passed, failed, skipped
@@ -85,6 +88,7 @@ def self_test():
     case("OK", "test cases: 4 | 3 passed | 1 failed as expected\n", (4, 0, 0))
     case("OK", "test cases: 3 | 2 passed | 1 skipped\n", (2, 0, 1))
     case("OK", "skipped: no netns\nAll tests passed (12 assertions in 4 test cases)\n", (3, 0, 1))
+    case("OK", "skipped: prterun\nskipped: srun\n", (1, 0, 2))
     case("FAIL", "All tests passed (12 assertions in 4 test cases)\n", (4, 1, 0))  # a sanitizer's report at exit
     case("OK", "No tests ran\n", (1, 0, 0))
 
