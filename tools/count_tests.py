@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What Meson's tests did, in numbers of test cases.
 
-  count_tests.py targets BUILD SUITE   the programs of a suite, as Ninja targets
+  count_tests.py targets BUILD SUITE   the programs of a suite, and what they need, as Ninja targets
   count_tests.py count LOG             "<passed> <failed> <skipped>" from a testlog.json, a line per skip to stderr
   count_tests.py --self-test
 
@@ -64,12 +64,12 @@ def skip_reasons(test):
 def targets(build, suite):
     build = pathlib.Path(build).resolve()
     tests = json.loads((build / "meson-info/intro-tests.json").read_text())
-    names = set()
+    files = {t["id"]: t["filename"] for t in json.loads((build / "meson-info/intro-targets.json").read_text())}
+    paths = set()
     for test in tests:
-        program = pathlib.Path(test["cmd"][0])
-        if any(s.split(":")[-1] == suite for s in test["suite"]) and build in program.parents:
-            names.add(str(program.relative_to(build)))
-    return sorted(names)
+        if any(s.split(":")[-1] == suite for s in test["suite"]):
+            paths.update(map(pathlib.Path, [test["cmd"][0]] + [f for t in test["depends"] for f in files[t]]))
+    return sorted(str(path.relative_to(build)) for path in paths if build in path.parents)
 
 
 def self_test():
