@@ -69,7 +69,7 @@ class NetTransport : public Transport {
         if (self.fabrics[n] == 0) return net()->absence();
         return peer.fabrics[n] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
     }
-    Line cost() const override { return number_ < 0 ? Line{12.0, 1.0 / 2.5e3} : net()->cost(); }
+    Line cost() const override { return number_ < 0 ? Line{9.0, 1.0 / 4e3} : net()->cost(); }
     Sees sees() const override { return Sees::nothing; }
     bool needs_engine() const override { return true; }
 
