@@ -180,6 +180,7 @@ std::size_t size_of_text(const std::string& text) {
 std::string reason(const Candidate& best, const Candidate& next) {
     if (best.correction != 1 && best.price.time > next.price.time)
         return "measured to be faster, though computed slower";
+    if (best.price.time > next.price.time) return "about as fast, and its busiest rank has less to do, or waits less";
     const double chain = next.price.chain - best.price.chain, work = next.price.work - best.price.work;
     const double tiles = (next.price.time - next.price.chain) - (best.price.time - best.price.chain);
     if (tiles > chain && best.tiles > 1)

@@ -12,6 +12,7 @@ namespace {
 constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
 constexpr int most_peers = 31;       // of a rank; more connections cost too much memory
 constexpr std::size_t smallest_tile = 16 * 1024;
+constexpr double about_equal = 1.05;  // times that the model can't tell apart
 
 std::size_t line_up(std::size_t bytes) {
     return (bytes + 63) / 64 * 64;
@@ -199,7 +200,27 @@ std::vector<Candidate> Tuner::candidates(const Question& q) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return a.time < b.time;
     });
+    prefer_balanced(all);
     return all;
+}
+
+/// Where ranks outnumber cores, the model takes it that the cores share all work evenly; they do so the better, the
+/// less the busiest rank has to do. Where bytes matter, that decides among those that are about equal; of these, fewer
+/// waits.
+void Tuner::prefer_balanced(std::vector<Candidate>& sorted) const {
+    if (platform_.ranks <= platform_.rates.cores || sorted.empty() || sorted.front().chunk_bytes < smallest_tile)
+        return;
+    const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
+        return c.refusal.empty() && c.correction == 1 && c.time <= about_equal * sorted.front().time;
+    });
+    const auto busiest = [](const Candidate& c) { return c.price.busiest * c.tiles; };
+    const auto waits = [](const Candidate& c) { return c.price.waits * c.tiles; };
+    auto best = sorted.begin();
+    for (auto c = sorted.begin(); c != close; ++c)
+        if (busiest(*c) * about_equal < busiest(*best) ||
+            (busiest(*c) < busiest(*best) * about_equal && waits(*c) < waits(*best)))
+            best = c;
+    std::rotate(sorted.begin(), best, best + 1);
 }
 
 const Candidate& Tuner::choose(const Question& q) {
