@@ -20,6 +20,10 @@ def run(*arguments, command=None, timeout=60, **environment):
     return done
 
 
+# What the program gathers beside it connects no rank with another place of another host, either.
+HIERARCHY = "all_reduce:hierarchy;all_gather:halving_doubling"
+
+
 def shell(script):
     return ["sh", "-c", script]
 
@@ -47,12 +51,12 @@ class Together(unittest.TestCase):
         self.assertRegex(done.both, r"connection 1 of 2 with rank 2: 10\.77\.0\.1:\d+ to 10\.77\.0\.2:\d+")
 
     def test_hierarchy_follows_the_hosts(self):
-        done = run("--hosts", "2", "--ranks", "2", TUTTI_DEBUG="INFO", TUTTI_ALGO="hierarchy", TUTTI_VERIFY="1")
+        done = run("--hosts", "2", "--ranks", "2", TUTTI_DEBUG="INFO", TUTTI_ALGO=HIERARCHY, TUTTI_VERIFY="1")
         self.right(done)
         self.assertNotRegex(done.both, "rank 0 reaches rank 3")  # which is another place of another host
 
     def test_hierarchy_follows_the_hosts_however_ranks_are_dealt(self):
-        done = run("--hosts", "2", "--ranks", "2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_ALGO="hierarchy",
+        done = run("--hosts", "2", "--ranks", "2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_ALGO=HIERARCHY,
                    TUTTI_VERIFY="1")
         self.right(done)
         self.assertRegex(done.both, "rank 0 reaches rank 2 by shm")
