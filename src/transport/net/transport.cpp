@@ -52,40 +52,38 @@ namespace {
 
 class NetTransport : public Transport {
   public:
-    /// number: of nets(); -1: sockets alone.
-    explicit NetTransport(int number) : number_(number) {}
+    /// net: number `number` of nets(); nullptr: sockets alone.
+    explicit NetTransport(Net* net, std::size_t number = 0) : net_(net), number_(number) {}
 
-    std::string_view name() const override { return number_ < 0 ? "tcp" : net()->name(); }
+    std::string_view name() const override { return net_ == nullptr ? "tcp" : net_->name(); }
     bool reaches(const Card& self, const Card& peer) const override {
         if (!self.door || !peer.door) return false;
-        if (number_ < 0) return true;
-        const auto n = static_cast<std::size_t>(number_);
-        return self.fabrics[n] != 0 && self.fabrics[n] == peer.fabrics[n];
+        if (net_ == nullptr) return true;
+        return self.fabrics[number_] != 0 && self.fabrics[number_] == peer.fabrics[number_];
     }
     std::string why_not(const Card& self, const Card& peer) const override {
         if (!self.door || !peer.door) return "there is no network interface that is up";
-        const auto n = static_cast<std::size_t>(number_);
         if (config().encrypt) return "it can't encrypt what it carries, and TUTTI_ENCRYPT asks for it";
-        if (self.fabrics[n] == 0) return net()->absence();
-        return peer.fabrics[n] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
+        if (self.fabrics[number_] == 0) return net_->absence();
+        return peer.fabrics[number_] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
     }
-    Line cost() const override { return number_ < 0 ? Line{9.0, 1.0 / 4e3} : net()->cost(); }
+    Line cost() const override { return net_ == nullptr ? Line{9.0, 1.0 / 4e3} : net_->cost(); }
     Sees sees() const override { return Sees::nothing; }
     bool needs_engine() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
-        return make_link(std::dynamic_pointer_cast<Engine>(from.engine), peer, net());
+        return make_link(std::dynamic_pointer_cast<Engine>(from.engine), peer, net_);
     }
 
   private:
-    Net* net() const { return number_ < 0 ? nullptr : nets()[static_cast<std::size_t>(number_)]; }
-    const int number_;
+    Net* const net_;
+    const std::size_t number_;
 };
 
 }  // namespace
 
 std::span<Net* const> nets() {
-    static const std::vector<Net*> all = {
+    static Net* const all[] = {
         &plugin::plugin_net(),  // which somebody has asked for
 #ifdef TUTTI_VERBS
         &verbs::net_here(),
@@ -100,9 +98,8 @@ std::span<const Transport* const> net_transports() {
     // Never destroyed: communicators that are destroyed at the process' end may still use them.
     static const auto* const all = [] {
         auto* made = new std::vector<const Transport*>;
-        for (std::size_t number = 0; number < net::nets().size(); ++number)
-            made->push_back(new net::NetTransport(static_cast<int>(number)));
-        made->push_back(new net::NetTransport(-1));
+        for (net::Net* net : net::nets()) made->push_back(new net::NetTransport(net, made->size()));
+        made->push_back(new net::NetTransport(nullptr));
         return made;
     }();
     return *all;
