@@ -238,9 +238,14 @@ bool Engine::rest(bool asleep) {
     if (asleep || pending) {
         watch_in_background();
         if (blind_) look_later();
-    } else if (owes)
-        settle_later();
+    } else if (owes) {
+        later(settling_, settle_delay, &Engine::settle_now);
+    }
     return moved;
+}
+
+void Engine::look_later() {
+    later(looking_, look_delay, &Engine::look_now);
 }
 
 void Engine::watch_in_background() {
@@ -250,44 +255,38 @@ void Engine::watch_in_background() {
     });
 }
 
-void Engine::settle_later() {
-    if (settling_.exchange(true)) return;
-    service_->post([weak = weak_from_this()] {
+/// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
+/// itself.
+void Engine::later(std::atomic<bool>& asked, milliseconds delay, void (Engine::*work)()) {
+    if (asked.exchange(true)) return;
+    service_->post([weak = weak_from_this(), &asked, delay, work] {  // asked is the engine's, and used while it lives
         const auto self = weak.lock();
         if (!self) return;
-        self->service_->after(settle_delay, [weak] {
+        self->service_->after(delay, [weak, &asked, work] {
             const auto engine = weak.lock();
             if (!engine) return;
-            engine->settling_.store(false);
-            if (engine->awake_.load()) return;  // it settles when it has looked often enough, or asks again
-            const auto lock = engine->lock_in_background();
-            engine->settle();
-            engine->move();
+            asked.store(false);
+            if (!engine->awake_.load()) ((*engine).*work)();
         });
     });
 }
 
-/// At carriers that can't tell when they have something to do.
-void Engine::look_later() {
-    if (looking_.exchange(true)) return;
-    service_->post([weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (!self) return;
-        self->service_->after(look_delay, [weak] {
-            const auto engine = weak.lock();
-            if (!engine) return;
-            engine->looking_.store(false);
-            if (engine->awake_.load()) return;  // it looks itself, or asks again
-            bool moved, pending;
-            {
-                const auto lock = engine->lock_in_background();
-                moved = engine->move();
-                pending = std::ranges::any_of(engine->links_, [](const auto& link) { return link.second->pending(); });
-            }
-            if (moved) ring_bell(engine->page_->bell);
-            if (pending || engine->asleep_.load(std::memory_order_relaxed)) engine->look_later();
-        });
-    });
+void Engine::settle_now() {
+    const auto lock = lock_in_background();
+    settle();
+    move();
+}
+
+/// At carriers that can't tell when they have something to do; again and again while the rank sleeps.
+void Engine::look_now() {
+    bool moved, pending;
+    {
+        const auto lock = lock_in_background();
+        moved = move();
+        pending = std::ranges::any_of(links_, [](const auto& link) { return link.second->pending(); });
+    }
+    if (moved) ring_bell(page_->bell);
+    if (pending || asleep_.load(std::memory_order_relaxed)) look_later();
 }
 
 void Engine::ready() {

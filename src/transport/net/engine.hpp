@@ -45,11 +45,13 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool move(bool sockets = true);
     bool arm();
     void introduce(Ends& ends);
-    void look_later();
     void check_lost();
     void settle();
     void watch_in_background();
-    void settle_later();
+    void later(std::atomic<bool>& asked, std::chrono::milliseconds delay, void (Engine::*work)());
+    void settle_now();
+    void look_now();
+    void look_later();
     Ends& ends_with(Rank peer);
     std::unique_lock<std::mutex> lock_in_background();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
