@@ -6,6 +6,7 @@ declare -A package_of=(
     [libsodium]=libsodium-dev
     [hwloc]=libhwloc-dev
     [libibverbs]=libibverbs-dev
+    [pmix]=libpmix-dev
     [CLI11]=libcli11-dev
     [nlohmann_json]=nlohmann-json3-dev
     [fmt]=libfmt-dev
