@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/config.hpp"
 #include "base/result.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/interfaces.hpp"
@@ -108,7 +109,7 @@ bool on_one_host(const Identity& identity) {
 Address data_interface(const Identity& identity) {
     const Meeting m = Meeting::of(identity);
     Address here;
-    if (m.has(Meeting::one_host))
+    if (m.has(Meeting::one_host) && config().socket_ifname.empty())
         here = Address::loopback();
     else  // on the host of the meeting place its address serves as well: see Membership::open_listeners
         here = m.tcp && m.host == host_id() ? m.tcp : meeting_interface();

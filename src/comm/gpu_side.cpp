@@ -61,7 +61,7 @@ std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair) {
                                           lanes, control_);
 }
 
-gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool written) const {
+gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name) const {
     gpu::Buffer b;
     if (pointer == nullptr) return b;
     const gpu::Pointee p = gpus_.pointee(pointer);
@@ -75,7 +75,6 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
     if (p.kind == Memory::device && p.base != nullptr && at + bytes > p.base + p.size)
         fail(tuttiInvalidArgument, "%s %p needs %zu bytes, its allocation ends after %zu", name, pointer, bytes,
              static_cast<std::size_t>(p.base + p.size - at));
-    static_cast<void>(written);
     b.at = const_cast<std::byte*>(at);
     b.shareable = p.kind == Memory::device || budget_.by_reference;  // in one process an address is one everywhere
     return b;
@@ -93,8 +92,8 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     const std::size_t element = size_of(o.type), row = o.count * element;
     gpu::Job job;
     job.plan = program.plan(cut.tile * element);
-    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", false);
-    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", true);
+    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff");
+    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff");
     job.count = o.count;
     job.block = cut.block;
     job.tile = cut.tile;

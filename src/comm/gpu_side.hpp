@@ -47,7 +47,7 @@ class GpuSide {
 
   private:
     static constexpr std::uint32_t remembered = 64;
-    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool written) const;
+    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name) const;
 
     gpu::Gpus& gpus_;
     const int device_;

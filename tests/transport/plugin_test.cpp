@@ -178,7 +178,7 @@ TEST_CASE("what is no plugin, or of another version, is refused by its name") {
     REQUIRE(hoped.fabric() == 0);
     REQUIRE(has(hoped.absence(), "no-such-plugin"));
     for (int again = 0; again < 2; ++again)
-        REQUIRE(has(complaint([&] { demanded.fabric(); }), "from TUTTI_NET_PLUGIN"));
+        REQUIRE(has(complaint([&] { demanded.fabric(); }), "the network plugin that TUTTI_NET_PLUGIN names"));
 }
 
 TEST_CASE("a plugin that does not start, or has no device, says so") {

@@ -52,11 +52,14 @@ std::uint64_t PluginNet::fabric() {
             start();
         } catch (const Error& error) {
             why_ = error.what();
-            if (!demanded_) log(Level::warn, "%s (from NCCL_NET_PLUGIN; going on without)", why_.c_str());
+            if (!demanded_)
+                log(Level::warn, "the network plugin that NCCL_NET_PLUGIN names is not used: %s", why_.c_str());
         }
     });
     if (demanded_ && value_ != "none" && !why_.empty())
-        fail(tuttiSystemError, "%s (from TUTTI_NET_PLUGIN; none: no plugin)", why_.c_str());
+        fail(tuttiSystemError,
+             "the network plugin that TUTTI_NET_PLUGIN names can't be used: %s (TUTTI_NET_PLUGIN=none goes without)",
+             why_.c_str());
     return why_.empty() ? hash(plugin_->name()) : 0;
 }
 
