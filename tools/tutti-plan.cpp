@@ -182,9 +182,11 @@ std::string reason(const Candidate& best, const Candidate& next) {
         return "measured to be faster, though computed slower";
     if (best.price.time > next.price.time) return "about as fast, and its busiest rank has less to do, or waits less";
     const double chain = next.price.chain - best.price.chain, work = next.price.work - best.price.work;
+    const double lost = next.price.lost - best.price.lost;
     const double tiles = (next.price.time - next.price.chain) - (best.price.time - best.price.chain);
     if (tiles > chain && best.tiles > 1)
         return text("its tiles follow each other faster: %.3g us less after the first", tiles);
+    if (lost > std::max(chain, work)) return text("the cores lose %.3g us less by waits and switches", lost);
     if (chain >= work) return text("the chain of its first tile is %.3g us shorter", chain);
     return text("it is %.3g us less work for the cores", work);
 }
@@ -208,15 +210,16 @@ int explain(const Arguments& args) {
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 bytes, args.ranks, cores, args.transport.c_str(),
                 tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
-    std::printf("%-17s %10s %8s %6s %6s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
-                "chain", "busiest", "all work", "waits", "correction");
+    std::printf("%-17s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
+                "chain", "busiest", "all work", "lost", "waits", "correction");
     for (const Candidate& c : all) {
         if (!c.refusal.empty())
             std::printf("%-17s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
         else
-            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %7lld %10.3g%s\n", c.algorithm->name.data(),
-                        c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain, c.price.busiest, c.price.work,
-                        c.price.waits, c.correction, c.closed_form ? "  (closed form)" : "");
+            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %10.4g %7lld %10.3g%s\n",
+                        c.algorithm->name.data(), c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain,
+                        c.price.busiest, c.price.work, c.price.lost, c.price.waits, c.correction,
+                        c.closed_form ? "  (closed form)" : "");
     }
     if (!all.empty() && all.front().refusal.empty()) {
         std::printf("\n%s is chosen", all.front().algorithm->name.data());
@@ -227,7 +230,9 @@ int explain(const Arguments& args) {
     std::printf(
         "chain: one tile from its first step to its last; busiest: the work of the busiest rank for a tile; all work: "
         "of all\n"
-        "ranks, which the cores share; waits: how often ranks have nothing to do. docs/tuning.md has the formula.\n");
+        "ranks, which the cores share; lost: what each core loses by waits and switches; waits: how often ranks have "
+        "nothing to "
+        "do.\ndocs/tuning.md has the formula.\n");
     return 0;
 }
 

@@ -16,55 +16,90 @@ using std::chrono::milliseconds;
 /// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a yield helps only
 /// where the scheduler then runs another rank, which it does not when every rank has a session of its own (some
 /// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
-/// some 30 us until it runs.
+/// some 30 us until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for
+/// less than two switches take: to look on then spares the switch to a rank that could not go on either.
 class Patience {
   public:
-    /// trust: how long to go on with yields that do not switch; learned from wait to wait.
-    Patience(bool crowded, microseconds& trust) : trust_(trust) {
+    /// bell: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
+    /// wait.
+    Patience(bool crowded, Bell& bell, microseconds& trust) : bell_(bell), trust_(trust), crowded_(crowded) {
         const int chosen = config().spin_us;
         spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 20);
         yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
     }
     void reset() {
         if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
-        futile_ = started_ = false;
+        futile_ = started_ = looked_on_ = false;
         looks_ = yields_ = 0;
+        if (wager_ != nullptr) wager_->won();
+        wager_ = nullptr;
     }
 
-    /// False when it is time to sleep.
-    bool stay_awake() {
+    /// False when it is time to sleep. execution: what waits, if it is one.
+    bool stay_awake(HostExecution* execution) {
         if (spin_.count() != 0 && yields_ == 0 && ++looks_ % looks_per_clock != 0) {
             cpu_relax();
             return true;
         }
+        auto now = Clock::now();
         if (!started_) {
             started_ = true;
-            start_ = Clock::now();
+            start_ = now;
+            yielding_ = {};
         }
-        if (yields_ == 0 && Clock::now() - start_ < spin_) return true;
+        if (yields_ == 0 && now - start_ < spin_) return true;
+        if (crowded_ && execution != nullptr && look_on(*execution, now)) {
+            cpu_relax();
+            return true;
+        }
         sched_yield();
+        const auto back = Clock::now();
+        looked_on_ = false;
+        yielding_ += back - now;
         if (++yields_ % 8 != 0) return true;
-        const auto waited = Clock::now() - start_;
-        futile_ = waited - spin_ < yields_ * switch_time;
-        if (futile_ && waited - spin_ > trust_) {
+        futile_ = yielding_ < yields_ * switch_time;
+        if (futile_ && yielding_ > trust_) {
             trust_ = std::max(trust_ / 2, shortest_trust);
             futile_ = false;
             return false;
         }
-        return waited < yield_until_;
+        return back - start_ < yield_until_;
     }
     std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
+    /// Whether to wait for ranks on other cores a moment longer.
+    bool look_on(HostExecution& execution, Deadline now) {
+        const std::int32_t core = sched_getcpu() + 1;
+        if (bell_.core.load(std::memory_order_relaxed) != core) bell_.core.store(core, std::memory_order_relaxed);
+        if (!execution.waits_for_other_cores(core)) {
+            wager_ = nullptr;
+        } else if (wager_ == nullptr) {
+            if (looked_on_ || !execution.wager().worth_it()) return false;
+            wager_ = &execution.wager();
+            looked_on_ = true;
+            looking_since_ = now;
+        } else if (now - looking_since_ > two_switches) {
+            wager_->lost();
+            wager_ = nullptr;
+        }
+        return wager_ != nullptr;
+    }
+
     static constexpr unsigned looks_per_clock = 64;              // reading the clock takes half as long as a message
     static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
+    static constexpr std::chrono::nanoseconds two_switches{2000};
     static constexpr microseconds shortest_trust{2}, longest_trust{50};
 
+    Bell& bell_;
     microseconds& trust_;
-    std::chrono::nanoseconds spin_{}, yield_until_{};
+    const bool crowded_;
+    std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
     unsigned looks_ = 0, yields_ = 0;
     bool futile_ = false, started_ = false;
-    Deadline start_{};
+    bool looked_on_ = false;  // since the last switch
+    Wager* wager_ = nullptr;  // looking on
+    Deadline start_{}, looking_since_{};
 };
 
 [[noreturn]] void throw_fault(const Communicator& comm) {
@@ -144,7 +179,7 @@ void run_one(Communicator& comm, const Operation& operation) {
     if (comm.failed()) throw_fault(comm);
     try {
         HostExecution& execution = comm.begin(operation);
-        Patience patience(comm.crowded(), comm.trust_in_yields());
+        Patience patience(comm.crowded(), comm.bell(), comm.trust_in_yields());
         for (;;) {
             bool moved = execution.progress();
             if (execution.finished()) break;
@@ -154,7 +189,7 @@ void run_one(Communicator& comm, const Operation& operation) {
                 patience.reset();
                 continue;
             }
-            if (patience.stay_awake()) continue;
+            if (patience.stay_awake(&execution)) continue;
             bool news = false;
             sleep_on(
                 comm.bell(), comm.all_fence(), milliseconds(20),
@@ -169,6 +204,7 @@ void run_one(Communicator& comm, const Operation& operation) {
             }
             if (execution.finished()) break;
         }
+        patience.reset();
         comm.rest(false);
     } catch (const Error& error) {
         comm.fail(error);
@@ -205,14 +241,15 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         return moved;
     };
     const auto progress = [](Work& w) { return w.progress(); };
-    microseconds trust = work.empty() ? microseconds(50) : work.front()->comm().trust_in_yields();
-    Patience patience(crowded || work.size() > 1, trust);
+    if (work.empty()) return first;
+    microseconds trust = work.front()->comm().trust_in_yields();
+    Patience patience(crowded || work.size() > 1, work.front()->comm().bell(), trust);
     while (!work.empty()) {
         if (look(progress)) {
             patience.reset();
             continue;
         }
-        if (patience.stay_awake()) continue;
+        if (patience.stay_awake(nullptr)) continue;
         // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
         // sleep.
         bool news = false;

@@ -104,20 +104,17 @@ Rehearsal Rehearsal::of(std::vector<Program> programs) {
 
 void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates) {
     const int cores = std::min(ranks, rates.cores);
-    double next = price.work;
-    if (!rates.lanes_share_core) next /= lanes;
-    if (ranks > cores) {
-        next += rates.switching * price.waits / lanes;
-        price.work += rates.switching * (price.waits + ranks);
-    }
+    const double work = price.work / cores;
     const double of_a_rank = rates.lanes_share_core ? price.busiest : price.busiest / lanes;
-    price.time = std::max(price.chain, price.work / cores) +
-                 (tiles - 1.0) * std::max({of_a_rank, price.chain / lanes, next / cores});
+    const double of_cores = (rates.lanes_share_core ? work : work / lanes) + price.lost / lanes;
+    price.time =
+        std::max(price.chain, work + price.lost) + (tiles - 1.0) * std::max({of_a_rank, price.chain / lanes, of_cores});
 }
 
 Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
             const std::function<Line(Rank, Rank)>& line) {
     Price p = Clock(rehearsal, pieces, rates, line).run();
+    p.lost = rehearsal.lost;
     add_tiles(p, pieces.tiles, pieces.lanes, static_cast<int>(rehearsal.programs.size()), rates);
     return p;
 }

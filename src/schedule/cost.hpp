@@ -21,6 +21,7 @@ struct Rates {
     double load = 1 / 60e3, store = 1 / 60e3;  // of a byte of a source, of a sink, in the caches
     double memory = 1 / 40e3;                  // on top, of a byte of a buffer that is not in the caches
     double switching = 0.9;                    // to let another rank run, where ranks outnumber cores
+    double cold = 0.3;                         // more for the first step after that
     int cores = 1 << 30;                       // that the ranks share
     bool lanes_share_core = true;              // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
@@ -33,6 +34,7 @@ struct Rehearsal {
     std::vector<Turn> order;
     int most_peers = 0;  // to whom a rank is connected
     bool pull_safe = false, push_safe = false;
+    double lost = 0;  // where ranks outnumber cores: lost_by_sharing() of crowd.hpp
 
     /// Programs that verify() has proven, or would.
     static Rehearsal of(std::vector<Program> programs);
@@ -55,7 +57,8 @@ struct Price {
     double time = 0;      // of all tiles
     double chain = 0;     // of one tile from its first step to its last, had each rank a core
     double busiest = 0;   // one tile's work of the rank that has most
-    double work = 0;      // one tile's work of all ranks, switching included
+    double work = 0;      // one tile's work of all ranks
+    double lost = 0;      // in which a core waits or switches, in one tile, where ranks outnumber cores
     long long waits = 0;  // how often a rank has nothing to do until a message comes, in one tile, of all ranks
 };
 

@@ -128,6 +128,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 struct alignas(64) Bell {
     std::atomic<std::uint32_t> word;
     std::atomic<std::uint32_t> sleeping;
+    std::atomic<std::int32_t> core;  // 1 + the one that it last waited on, where ranks outnumber cores; 0: unknown
 };
 
 /// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache

@@ -5,6 +5,7 @@
 
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
+#include "schedule/crowd.hpp"
 
 namespace tutti {
 namespace {
@@ -86,6 +87,9 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
         if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, node));
+        if (s.refusal.empty() && whole && platform_.crowded())
+            s.rehearsal.lost = lost_by_sharing(s.rehearsal, platform_.rates,
+                                               [&](Rank from, Rank to) { return platform_.line_between(from, to); });
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
         s.rehearsal.pull_safe = a->pull_safe;
         s.rehearsal.push_safe = a->push_safe;
@@ -143,6 +147,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
         c.price.chain = c.price.busiest + s.form.rounds * platform_.line.alpha_us;
         c.price.work = c.price.busiest * platform_.ranks;
         c.price.waits = static_cast<long long>(s.form.rounds) * platform_.ranks;
+        if (platform_.crowded()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
         add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
     } else {
         const std::size_t under_way =  // one message to each peer
@@ -205,11 +210,11 @@ std::vector<Candidate> Tuner::candidates(const Question& q) {
 }
 
 /// Where ranks outnumber cores, the model takes it that the cores share all work evenly; they do so the better, the
-/// less the busiest rank has to do. Where bytes matter, that decides among those that are about equal; of these, fewer
-/// waits.
+/// less the busiest rank has to do. Where bytes matter, that decides among those that are about equal, and then, or
+/// where they don't, fewer waits.
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted) const {
-    if (platform_.ranks <= platform_.rates.cores || sorted.empty() || sorted.front().chunk_bytes < smallest_tile)
-        return;
+    if (!platform_.crowded() || sorted.empty()) return;
+    const bool bytes_matter = sorted.front().chunk_bytes >= smallest_tile;
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
         return c.refusal.empty() && c.correction == 1 && c.time <= about_equal * sorted.front().time;
     });
@@ -217,8 +222,8 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted) const {
     const auto waits = [](const Candidate& c) { return c.price.waits * c.tiles; };
     auto best = sorted.begin();
     for (auto c = sorted.begin(); c != close; ++c)
-        if (busiest(*c) * about_equal < busiest(*best) ||
-            (busiest(*c) < busiest(*best) * about_equal && waits(*c) < waits(*best)))
+        if ((bytes_matter && busiest(*c) * about_equal < busiest(*best)) ||
+            ((!bytes_matter || busiest(*c) < busiest(*best) * about_equal) && waits(*c) < waits(*best)))
             best = c;
     std::rotate(sorted.begin(), best, best + 1);
 }

@@ -33,6 +33,7 @@ struct Platform {
     int most_lanes = 1;
     std::size_t most_tile = 0;  // bytes
 
+    bool crowded() const { return ranks > rates.cores; }
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;
         return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)] ? near : line;

@@ -4,6 +4,7 @@
 
 #include "algorithms/prove.hpp"
 #include "harness/catch.hpp"
+#include "schedule/crowd.hpp"
 
 using namespace tutti;
 
@@ -11,7 +12,7 @@ namespace {
 
 Rates nothing() {
     Rates r;
-    r.step = r.message = r.load = r.store = r.memory = r.switching = 0;
+    r.step = r.message = r.load = r.store = r.memory = r.switching = r.cold = 0;
     return r;
 }
 
@@ -64,23 +65,48 @@ TEST_CASE("where only stored bytes take time, the work is the sinks'") {
 
 TEST_CASE("further tiles follow as fast as the busiest rank, the chain over the lanes, and the cores allow") {
     Rates rates = nothing();
-    Price p{0, 10, 3, 12, 0};
-    add_tiles(p, 5, 1, 4, rates);
-    CHECK(p.time == 10 + 4 * 10);
-    p = {0, 10, 3, 12, 0};
-    add_tiles(p, 5, 2, 4, rates);
-    CHECK(p.time == 10 + 4 * 5);
-    p = {0, 10, 3, 12, 0};
-    add_tiles(p, 5, 8, 4, rates);
-    CHECK(p.time == 10 + 4 * 3);
+    const Price tile{.chain = 10, .busiest = 3, .work = 12};
+    const auto time = [&](std::uint32_t tiles, int lanes, double lost = 0) {
+        Price p = tile;
+        p.lost = lost;
+        add_tiles(p, tiles, lanes, 4, rates);
+        return p.time;
+    };
+    CHECK(time(5, 1) == 10 + 4 * 10);
+    CHECK(time(5, 2) == 10 + 4 * 5);
+    CHECK(time(5, 8) == 10 + 4 * 3);
     rates.cores = 1;
-    p = {0, 10, 3, 12, 0};
-    add_tiles(p, 5, 8, 4, rates);
-    CHECK(p.time == 12 + 4 * 12);
-    rates.switching = 1;  // 4 ranks on one core: each is switched to once, and after each of its waits
-    p = {0, 10, 3, 12, 8};
-    add_tiles(p, 5, 8, 4, rates);
-    CHECK(p.time == (12 + 8 + 4) + 4 * (12 + 1));
+    CHECK(time(5, 8) == 12 + 4 * 12);
+    CHECK(time(5, 8, 16) == (12 + 16) + 4 * (12 + 2));  // while one lane waits, another one goes on
+}
+
+TEST_CASE("ranks that share cores lose time by waiting and switching") {
+    Rates rates = nothing();
+    rates.switching = 1;
+    const auto lost = [&](const char* algorithm, int ranks, int cores, double alpha = 0) {
+        rates.cores = cores;
+        return lost_by_sharing(Rehearsal::of(all_programs(*find_algorithm(algorithm), Collective::all_reduce, ranks)),
+                               rates, [&](Rank, Rank) {
+                                   return Line{alpha, 0};
+                               });
+    };
+    const auto about = [](double expected) { return Catch::Matchers::WithinRel(expected, 0.3); };
+    // All wait for all: the last of a core finds everything there, and goes on with the next one.
+    CHECK_THAT(lost("flat", 2, 1), about(1));
+    CHECK_THAT(lost("flat", 4, 1), about(3));
+    CHECK_THAT(lost("flat", 4, 2), about(1));
+    CHECK_THAT(lost("flat", 8, 2), about(3));
+    // All wait for the server, and it for them: a round over everybody.
+    CHECK_THAT(lost("server", 2, 1), about(2));
+    CHECK_THAT(lost("server", 4, 1), about(4));
+    // The same on all ranks, and more where messages take long.
+    for_all_rehearsals([&](const Algorithm&, Collective c, const Rehearsal& r) {
+        const double quick = lost_by_sharing(r, rates, still);
+        CHECK(lost_by_sharing(r, rates, still) == quick);
+        if (c != Collective::all_reduce) return;  // from one to all, tile follows tile
+        const auto slow = [](Rank, Rank) { return Line{1000, 0}; };
+        CHECK(lost_by_sharing(r, rates, slow) > std::max(quick, 100.0));
+    });
 }
 
 TEST_CASE("references save the copies of large messages only") {

@@ -116,6 +116,12 @@ HostExecution::Blocked HostExecution::blocked_on() const {
     return {};
 }
 
+bool HostExecution::waits_for_other_cores(std::int32_t core) const {
+    for (int lane = 0; lane < job_.lanes; ++lane)
+        if (!lanes_[static_cast<std::size_t>(lane)]->waits_for_other_cores(core)) return false;
+    return true;
+}
+
 std::string call_text(const Call& call) {
     static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
     if (call.signature == 0) return "nothing yet";

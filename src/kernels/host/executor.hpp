@@ -66,6 +66,18 @@ struct Job {
     Call call{};                   // for the signature and for error texts
 };
 
+/// Whether it pays to look on for a moment instead of giving the core away: learned from how it went so far.
+class Wager {
+  public:
+    bool worth_it() { return score_ >= 0 || ++score_ == 0; }
+    void won() { score_ = score_ < most ? score_ + 1 : most; }
+    void lost() { score_ = score_ < odds ? -pause : score_ - odds; }
+
+  private:
+    static constexpr int odds = 2, most = 16, pause = 64;  // a loss costs more than a gain brings; then try again
+    int score_ = most;
+};
+
 class HostLane;
 
 /// A bound program with the connections of all its lanes; runs one job at a time, again and again.
@@ -98,12 +110,17 @@ class HostExecution {
     };
     Blocked blocked_on() const;
 
+    /// Whether all that it waits for comes from ranks which last ran on other cores than this one (as in Bell::core).
+    bool waits_for_other_cores(std::int32_t core) const;
+    Wager& wager() { return wager_; }  // about such waits
+
   private:
     BoundProgram bound_;
     Job job_;
     std::vector<std::unique_ptr<HostLane>> lanes_;
     std::vector<std::byte> scratch_;
     int running_ = 0;  // lanes that have not finished
+    Wager wager_;
 };
 
 /// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)".

@@ -69,6 +69,26 @@ HostExecution::Blocked HostLane::blocked_on() const {
     return {c.peer, source, number_, cursor_};
 }
 
+bool HostLane::waits_for_other_cores(std::int32_t core) const {
+    const auto elsewhere = [&](const Connection& c) {
+        const std::int32_t its = c.sender->bell().core.load(std::memory_order_relaxed);
+        return its != 0 && its != core;
+    };
+    if (finished_) return true;
+    if (cursor_.tile == tiles_)
+        return std::all_of(to_.begin(), to_.end(),
+                           [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
+    const Step& step = step_list_[cursor_.step];
+    for (std::uint32_t i = cursor_.operand; i < step.sources + step.sinks; ++i) {
+        const Operand& o = operand_list_[step.first + i];
+        if (o.place != Place::peer) continue;
+        const bool source = i < step.sources;
+        const Connection& c = (source ? from_ : to_)[static_cast<std::size_t>(o.index)];
+        if (!(source ? c.receiver->ready() : c.sender->ready(needs_slots_)) && !elsewhere(c)) return false;
+    }
+    return true;
+}
+
 std::size_t HostLane::length(std::uint32_t column) const {
     const std::size_t begin = column * job_->block + tile_offset_;
     const std::size_t end =

@@ -18,6 +18,7 @@ class HostLane {
     bool finished() const { return finished_; }
     bool mappable() const { return mappable_; }
     HostExecution::Blocked blocked_on() const;
+    bool waits_for_other_cores(std::int32_t core) const;
 
     // The interpreter's side.
     std::uint32_t tiles() const { return tiles_; }

@@ -1,0 +1,161 @@
+#include "schedule/crowd.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tutti {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+constexpr std::uint32_t tiles = 12;  // the first and the last one are not like the others
+
+class Cores {
+  public:
+    Cores(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line, bool looks_on)
+        : r_(r),
+          rates_(rates),
+          looks_on_(looks_on),
+          switching_(std::max(rates.switching, 0.01)),
+          ranks_(r.programs.size()),
+          cores_(static_cast<std::size_t>(rates.cores)) {
+        for (const PairOfRanks& c : r.matching.connections)
+            alpha_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
+        arrives_.assign(tiles * r.matching.messages.size(), never);
+        for (std::uint32_t c = 0; c < cores_.size(); ++c) {
+            cores_[c].first = c;
+            cores_[c].seats = static_cast<std::uint32_t>((ranks_.size() - c + cores_.size() - 1) / cores_.size());
+        }
+        for (std::uint32_t p = 0; p < ranks_.size(); ++p) settle(p);
+    }
+
+    double run() {
+        while (finished_ < ranks_.size()) step();
+        return (done_[tiles - 2] - done_[0] - work_ / static_cast<double>(cores_.size())) / (tiles - 2);
+    }
+
+  private:
+    struct Player {
+        std::uint32_t tile = 0, step = 0;
+        double free = 0;   // since when it could go on
+        double ready = 0;  // when its next step's messages are all there; never: not all are sent
+    };
+    struct Core {
+        std::uint32_t first, seats;  // ranks first, first + cores, ... share it
+        std::uint32_t seat = 0;      // of the one that runs
+        double now = 0;
+        double looks_until = 0;
+        bool cold = true;  // another rank ran before
+    };
+
+    double& arrival(std::uint32_t tile, std::uint32_t message) {
+        return arrives_[tile * r_.matching.messages.size() + message];
+    }
+    double arrival(std::uint32_t tile, std::uint32_t message) const {
+        return arrives_[tile * r_.matching.messages.size() + message];
+    }
+
+    /// Passes over what is not there, and looks when player p can go on.
+    void settle(std::uint32_t p) {
+        Player& player = ranks_[p];
+        const Program& program = r_.programs[p];
+        while (player.tile < tiles && player.step == program.steps.size()) {
+            done_[player.tile] = std::max(done_[player.tile], player.free);
+            player.step = 0;
+            ++player.tile;
+        }
+        player.ready = player.tile == tiles ? never : player.free;
+        if (player.tile == tiles) {
+            ++finished_;
+            return;
+        }
+        const Step& s = program.steps[player.step];
+        for (std::uint32_t i = s.first; i < s.first + s.sources; ++i)
+            if (const std::uint32_t part = r_.matching.part_of[p][i]; part != Matching::none)
+                player.ready = std::max(player.ready, arrival(player.tile, r_.matching.parts[part].message));
+    }
+
+    /// The core that is furthest behind goes on: its rank takes a step, looks on for a moment, or makes way for the
+    /// next one.
+    void step() {
+        Core& core = *std::ranges::min_element(cores_, {}, &Core::now);
+        const std::uint32_t p = core.first + core.seat * static_cast<std::uint32_t>(cores_.size());
+        if (ranks_[p].ready <= core.now) {
+            core.now = play(p, core.now + (core.cold ? rates_.cold : 0));
+            core.cold = false;
+            core.looks_until = core.now + (looks_on_ && waits_for_other_cores(p) ? 2 * switching_ : 0);
+        } else if (core.now < core.looks_until) {
+            core.now += switching_ / 8;
+        } else {
+            core.now += switching_ * shake();
+            core.seat = (core.seat + 1) % core.seats;
+            core.cold = true;
+            core.looks_until = 0;
+        }
+    }
+
+    /// No two switches take the same time, and programs that fit together by luck alone shall not look good. Always the
+    /// same numbers, by an LCG (D. Knuth: MMIX), for all ranks are to decide alike.
+    double shake() {
+        random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+        return 0.5 + static_cast<double>(random_ >> 40) / static_cast<double>(1 << 24);
+    }
+
+    bool waits_for_other_cores(std::uint32_t p) const {
+        const Player& player = ranks_[p];
+        if (player.tile == tiles) return false;
+        const Step& s = r_.programs[p].steps[player.step];
+        for (std::uint32_t i = s.first; i < s.first + s.sources; ++i) {
+            const std::uint32_t part = r_.matching.part_of[p][i];
+            if (part == Matching::none) continue;
+            const std::uint32_t m = r_.matching.parts[part].message;
+            const std::uint32_t from = r_.matching.connections[r_.matching.messages[m].connection].from;
+            if (arrival(player.tile, m) == never && from % cores_.size() == p % cores_.size()) return false;
+        }
+        return true;
+    }
+
+    /// Player p's next step; when it ends.
+    double play(std::uint32_t p, double start) {
+        Player& player = ranks_[p];
+        const Step& s = r_.programs[p].steps[player.step];
+        const std::vector<std::uint32_t>& part_of = r_.matching.part_of[p];
+        double work = rates_.step;
+        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i)
+            if (part_of[i] != Matching::none && r_.matching.parts[part_of[i]].last) work += rates_.message;
+        const std::uint32_t tile = player.tile;
+        if (tile > 0 && tile < tiles - 1) work_ += work;
+        player.free = start + work;
+        ++player.step;
+        for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i) {
+            if (part_of[i] == Matching::none || !r_.matching.parts[part_of[i]].last) continue;
+            const std::uint32_t m = r_.matching.parts[part_of[i]].message;
+            const std::uint32_t c = r_.matching.messages[m].connection, to = r_.matching.connections[c].to;
+            arrival(tile, m) = player.free + alpha_[c];
+            if (to != p && ranks_[to].ready == never && ranks_[to].tile == tile) settle(to);
+        }
+        settle(p);
+        return player.free;
+    }
+
+    const Rehearsal& r_;
+    const Rates& rates_;
+    const bool looks_on_;
+    const double switching_;
+    std::vector<double> alpha_;    // by connection
+    std::vector<double> arrives_;  // by tile and message
+    std::vector<Player> ranks_;
+    std::vector<Core> cores_;
+    std::uint64_t random_ = 1;
+    double done_[tiles] = {};   // when the last rank had finished
+    double work_ = 0;           // of the tiles in between
+    std::size_t finished_ = 0;  // ranks
+};
+
+}  // namespace
+
+double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line) {
+    const double looking_on = Cores(rehearsal, rates, line, true).run();
+    return std::max(0.0, std::min(looking_on, Cores(rehearsal, rates, line, false).run()));
+}
+
+}  // namespace tutti
