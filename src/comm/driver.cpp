@@ -22,7 +22,8 @@ class Patience {
   public:
     /// bell: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
     /// wait.
-    Patience(bool crowded, Bell& bell, microseconds& trust) : bell_(bell), trust_(trust), crowded_(crowded) {
+    Patience(bool crowded, Bell& bell, microseconds& trust)
+        : bell_(bell), trust_(trust), looks_on_(crowded && config().spin_us < 0) {
         const int chosen = config().spin_us;
         spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 20);
         yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
@@ -48,7 +49,7 @@ class Patience {
             yielding_ = {};
         }
         if (yields_ == 0 && now - start_ < spin_) return true;
-        if (crowded_ && execution != nullptr && look_on(*execution, now)) {
+        if (looks_on_ && execution != nullptr && look_on(*execution, now)) {
             cpu_relax();
             return true;
         }
@@ -93,7 +94,7 @@ class Patience {
 
     Bell& bell_;
     microseconds& trust_;
-    const bool crowded_;
+    const bool looks_on_;
     std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
     unsigned looks_ = 0, yields_ = 0;
     bool futile_ = false, started_ = false;
