@@ -32,7 +32,7 @@ constexpr Variable table[] = {
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",
-     "Interfaces to meet on: a list of prefixes; ^ before it excludes, = demands exact names."},
+     "Interfaces to meet on and to send data over: a list of prefixes; ^ before it excludes, = demands exact names."},
     {"TUTTI_NET_PLUGIN", "",
      "A network plugin of NCCL's to reach other hosts by: a path, or x for libnccl-net-x.so, or several with commas; "
      "none: none."},

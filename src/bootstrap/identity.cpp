@@ -106,15 +106,15 @@ bool on_one_host(const Identity& identity) {
     return Meeting::of(identity).has(Meeting::one_host);
 }
 
-Address data_interface(const Identity& identity) {
+std::vector<Address> data_interfaces(const Identity& identity) {
     const Meeting m = Meeting::of(identity);
-    Address here;
-    if (m.has(Meeting::one_host) && config().socket_ifname.empty())
-        here = Address::loopback();
-    else  // on the host of the meeting place its address serves as well: see Membership::open_listeners
-        here = m.tcp && m.host == host_id() ? m.tcp : meeting_interface();
+    if (!config().socket_ifname.empty()) return rails_here();
+    if (m.has(Meeting::one_host)) return {Address::loopback()};
+    if (!m.tcp || m.host != host_id()) return rails_here();
+    Address here =
+        m.tcp;  // on the host of the meeting place its address serves as well: see Membership::open_listeners
     here.port = 0;
-    return here;
+    return {here};
 }
 
 }  // namespace bootstrap

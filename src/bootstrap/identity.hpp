@@ -31,9 +31,10 @@ struct Meeting {
     static Meeting of(const Identity& identity);
 };
 
-/// Where a rank of the job listens for data connections: port 0 of the interface that it meets on, or of the loopback
-/// where all ranks are known to be on one host. None where there is no network. Throws what choose_interface() does.
-Address data_interface(const Identity& identity);
+/// Where a rank of the job listens for data connections: port 0 of the interfaces that TUTTI_SOCKET_IFNAME names, or of
+/// the one that it meets on, or of the loopback where all ranks are known to be on one host. None where there is no
+/// network. Throws what choose_interface() does.
+std::vector<Address> data_interfaces(const Identity& identity);
 
 /// Whether all ranks are known to be on one host before they meet.
 bool on_one_host(const Identity& identity);

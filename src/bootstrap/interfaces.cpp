@@ -66,7 +66,10 @@ std::vector<Interface> interfaces() {
     return all;
 }
 
-Address choose_interface(const std::vector<Interface>& candidates, const std::string& wish_text) {
+namespace {
+
+/// The best first.
+std::vector<Interface> fitting(const std::vector<Interface>& candidates, const std::string& wish_text) {
     const Wish wish(wish_text);
     std::vector<Interface> good;
     std::string names;
@@ -75,19 +78,41 @@ Address choose_interface(const std::vector<Interface>& candidates, const std::st
         if (names.find(i.name) == std::string::npos) names += (names.empty() ? "" : ", ") + i.name;
         if (wish_text.empty() || wish.allows(i.name)) good.push_back(i);
     }
-    if (names.empty()) return {};
-    if (good.empty())
+    if (good.empty() && !names.empty())
         fail(tuttiInvalidUsage, "TUTTI_SOCKET_IFNAME is '%s', but the interfaces of this host that are up are %s",
              wish_text.c_str(), names.c_str());
     const bool listed = !wish_text.empty() && !wish.exclude;
     std::ranges::stable_sort(good, {}, [&](const Interface& i) {
         return std::tuple(listed ? wish.place(i.name) : 0, listed ? 0 : distance(i), awkwardness(i.address));
     });
-    return good.front().address;
+    return good;
+}
+
+}  // namespace
+
+Address choose_interface(const std::vector<Interface>& candidates, const std::string& wish) {
+    const std::vector<Interface> good = fitting(candidates, wish);
+    return good.empty() ? Address{} : good.front().address;
+}
+
+std::vector<Address> choose_rails(const std::vector<Interface>& candidates, const std::string& wish) {
+    std::vector<Address> rails;
+    std::vector<std::string> names;
+    for (const Interface& i : fitting(candidates, wish)) {
+        if (std::ranges::find(names, i.name) != names.end()) continue;
+        if (!rails.empty() && (wish.empty() || Wish(wish).exclude)) break;
+        names.push_back(i.name);
+        rails.push_back(i.address);
+    }
+    return rails;
 }
 
 Address meeting_interface() {
     return choose_interface(interfaces(), config().socket_ifname);
+}
+
+std::vector<Address> rails_here() {
+    return choose_rails(interfaces(), config().socket_ifname);
 }
 
 }  // namespace tutti::bootstrap

@@ -1,4 +1,4 @@
-// Which network interface ranks meet on: TUTTI_SOCKET_IFNAME, in NCCL's syntax.
+// Which network interfaces ranks meet on and send data over: TUTTI_SOCKET_IFNAME, in NCCL's syntax.
 #pragma once
 
 #include <string>
@@ -23,7 +23,12 @@ std::vector<Interface> interfaces();
 /// tuttiInvalidUsage if there are some, but none as wished.
 Address choose_interface(const std::vector<Interface>& candidates, const std::string& wish);
 
+/// All interfaces that a wish which is a list of names or prefixes names, the first one first, each with one address;
+/// else what choose_interface() does. Data goes over all of them side by side.
+std::vector<Address> choose_rails(const std::vector<Interface>& candidates, const std::string& wish);
+
 /// The same for this machine and its environment.
 Address meeting_interface();
+std::vector<Address> rails_here();
 
 }  // namespace tutti::bootstrap

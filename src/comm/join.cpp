@@ -40,10 +40,10 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
     const bool demanded = demands_engine(options);
     if (options.device >= 0 || !(demanded || (options.transport.empty() && !bootstrap::on_one_host(identity))))
         return nullptr;
-    const bootstrap::Address here = bootstrap::data_interface(identity);
-    if (!here && demanded)
+    const std::vector<bootstrap::Address> here = bootstrap::data_interfaces(identity);
+    if (here.empty() && demanded)
         fail(tuttiSystemError, "transport %s was asked for, but no network interface is up", options.transport.c_str());
-    return here ? open_engine(here) : nullptr;
+    return here.empty() ? nullptr : open_engine(here);
 }
 
 template <class Hello>
@@ -53,7 +53,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
     if (engine != nullptr) {
-        hello.card.door = engine->address();
+        hello.card.doors = engine->doors();
         hello.card.fabrics = fabrics_here(options.transport);
     }
     hello.fences = allow_fences();
@@ -131,7 +131,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
         const bool demanded = demands_engine(options) && devices.empty();
-        engines.push_back(demanded ? open_engine(bootstrap::Address::loopback()) : nullptr);
+        engines.push_back(demanded ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
         const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own,
                                               engines.back().get(), options);
         const auto bytes = std::as_bytes(std::span(&hello, 1));

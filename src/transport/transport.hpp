@@ -26,15 +26,20 @@ namespace tutti {
 /// How many networks beside TCP there may be.
 inline constexpr std::size_t most_nets = 4;
 
+/// How many interfaces a rank listens on.
+inline constexpr std::size_t most_rails = 4;
+
 /// What every rank tells all others before they connect.
 struct Card {
     std::uint64_t host;       // host_id()
     std::uint64_t process;    // process_id()
     std::uint64_t arena_key;  // of its arena, to be found in the process or fetched through the session
     std::int32_t pid;
-    std::int32_t version;                               // TUTTI_VERSION_CODE
-    bootstrap::Address door = {};                       // where its data connections come in; none: nowhere
-    std::array<std::uint64_t, most_nets> fabrics = {};  // fabrics_here(); for ranks with a door
+    std::int32_t version;                                   // TUTTI_VERSION_CODE
+    std::array<bootstrap::Address, most_rails> doors = {};  // where its data connections come in, the last ones none
+    std::array<std::uint64_t, most_nets> fabrics = {};      // fabrics_here(); for ranks with a door
+
+    bool has_door() const { return static_cast<bool>(doors.front()); }
 };
 
 struct Neighbourhood;
@@ -46,7 +51,7 @@ class Engine {
     virtual ~Engine() = default;
 
     /// For this rank's card. It listens from the beginning, and lets in from start() on.
-    virtual bootstrap::Address address() const = 0;
+    virtual std::array<bootstrap::Address, most_rails> doors() const = 0;
     /// timeout: of operations; peers that are silent for a good part of it are given up.
     virtual void start(const Neighbourhood& from, std::chrono::milliseconds timeout) = 0;
 
@@ -62,8 +67,8 @@ class Engine {
     virtual bool rest(bool asleep) = 0;
 };
 
-/// address: a port 0. Throws tuttiSystemError.
-std::shared_ptr<Engine> open_engine(const bootstrap::Address& address);
+/// addresses: at least one, of port 0; of more than most_rails the first ones. Throws tuttiSystemError.
+std::shared_ptr<Engine> open_engine(std::span<const bootstrap::Address> addresses);
 
 /// Of each network beside TCP, the fabric that this machine is on (net::Net::fabric()); 0: none, or not wanted. only:
 /// the name of the only transport that may be used, or empty.

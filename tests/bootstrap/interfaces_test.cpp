@@ -52,6 +52,20 @@ TEST_CASE("the interface to meet on is chosen as NCCL chooses") {
     CHECK(chosen("^=eth1") == "10.1.0.1:0");
 }
 
+TEST_CASE("all interfaces that are named are rails, each once; else the best one alone") {
+    const auto rails = [](const std::string& wish) {
+        std::string all;
+        for (const Address& a : bootstrap::choose_rails(machine, wish)) all += a.text() + " ";
+        return all;
+    };
+    CHECK(rails("") == "10.0.0.1:0 ");
+    CHECK(rails("^eth") == "10.1.0.1:0 ");
+    CHECK(rails("eth") == "10.0.0.1:0 ");
+    CHECK(rails("ib,eth") == "10.1.0.1:0 10.0.0.1:0 ");
+    CHECK(rails("=eth1,ib0,lo") == "10.0.0.1:0 10.1.0.1:0 127.0.0.1:0 ");
+    CHECK_THROWS_AS(rails("wlan"), Error);
+}
+
 TEST_CASE("an interface that is not there is named together with those that are") {
     for (const char* wish : {"wlan", "=eth", "eth0"}) {
         try {

@@ -71,6 +71,12 @@ class Together(unittest.TestCase):
         self.right(done)
         self.assertRegex(done.both, r"connection 1 of 1 with rank 1: \[fd77::1\]:\d+ to \[fd77::2\]:\d+")
 
+    def test_several_networks_side_by_side(self):
+        done = run("--rails", "2", TUTTI_DEBUG="INFO", TUTTI_SOCKET_IFNAME="eth", TUTTI_SOCKETS="1")
+        self.right(done)
+        self.assertRegex(done.both, r"connection 1 of 2 with rank 1: 10\.77\.0\.1:\d+ to 10\.77\.0\.2:\d+")
+        self.assertRegex(done.both, r"connection 2 of 2 with rank 1: 10\.77\.1\.1:\d+ to 10\.77\.1\.2:\d+")
+
     def test_narrow_link(self):
         self.right(run("--rate", "200mbit"))
 

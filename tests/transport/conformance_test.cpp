@@ -372,7 +372,7 @@ TEST_CASE("transports are chosen by reach, or refused by name") {
     REQUIRE(choose_transport(self, neighbour, "").name() == "shm");
     REQUIRE(choose_transport(self, same, "shm").name() == "shm");
     Card near = self, far = stranger;
-    near.door = far.door = bootstrap::Address::loopback();
+    near.doors[0] = far.doors[0] = bootstrap::Address::loopback();
     REQUIRE(choose_transport(near, far, "").name() == "tcp");
     REQUIRE(choose_transport(near, near, "tcp").name() == "tcp");
     REQUIRE_THROWS_AS(choose_transport(near, stranger, ""), Error);

@@ -86,12 +86,12 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
         n.session = std::make_shared<MapSession>(r, offers);
         n.arena = pair.arenas[r];
         n.session->offer(n.arena->key(), n.arena->fd());
-        if (has_engine) n.engine = open_engine(bootstrap::Address::loopback());
+        if (has_engine) n.engine = open_engine({{bootstrap::Address::loopback()}});
     }
     for (Neighbourhood& n : pair.at)
         for (Rank r = 0; r < 2; ++r)
             n.cards.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
-                               has_engine ? pair.at[r].engine->address() : bootstrap::Address{},
+                               has_engine ? pair.at[r].engine->doors() : decltype(Card::doors){},
                                fabrics_here(transport.name())});
     if (has_engine) {
         for (Neighbourhood& n : pair.at) n.engine->start(n, std::chrono::seconds(20));

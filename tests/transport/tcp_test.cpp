@@ -242,11 +242,11 @@ TEST_CASE("a door that nobody opens is named, and the interface that was tried")
     Neighbourhood n;
     n.session = std::make_shared<harness::MapSession>(0, std::make_shared<harness::MapSession::Offers>());
     n.arena = Arena::make(2, false);
-    n.engine = open_engine(bootstrap::Address::loopback());
+    n.engine = open_engine({{bootstrap::Address::loopback()}});
     bootstrap::Address closed = bootstrap::Address::loopback();
     closed.port = 1;
-    for (const bootstrap::Address& door : {n.engine->address(), closed})
-        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, door});
+    for (const bootstrap::Address& door : {n.engine->doors().front(), closed})
+        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {door}});
     n.engine->start(n, std::chrono::seconds(5));
     const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::string what;

@@ -28,13 +28,19 @@ constexpr milliseconds grace{300};
 constexpr milliseconds least_patience{1000}, most_patience{15000};
 constexpr int rounds_in_background = 64;
 
-/// "eth0, 10.0.0.1:4242"
-std::string interface_of(const Address& address) {
-    Address plain = address;
-    plain.port = 0;
-    for (const Interface& i : interfaces())
-        if (i.address == plain) return i.name + ", " + address.text();
-    return address.text();
+/// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
+std::string interfaces_of(std::span<const Address> addresses) {
+    std::string names;
+    for (const Address& address : addresses) {
+        if (!address) continue;
+        Address plain = address;
+        plain.port = 0;
+        if (!names.empty()) names += "; ";
+        for (const Interface& i : interfaces())
+            if (i.address == plain) names += i.name + ", ";
+        names += address.text();
+    }
+    return names;
 }
 
 class Watch : public Watcher {
@@ -50,8 +56,11 @@ class Watch : public Watcher {
 
 }  // namespace
 
-Engine::Engine(const Address& address) : listening_(listen_at(address)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    address_ = bound_address(listening_);
+Engine::Engine(std::span<const Address> addresses) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    for (const Address& a : addresses) {
+        listening_.push_back(listen_at(a));
+        doors_[listening_.size() - 1] = bound_address(listening_.back());
+    }
     if (!epoll_) fail_errno("epoll_create failed%s", errno == EMFILE ? " (see `ulimit -n`)" : "");
 }
 
@@ -68,7 +77,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     session_ = from.session;
     arena_ = from.arena;
     page_ = &arena_->page();
-    for (const Card& card : from.cards) doors_.push_back(card.door);
+    for (const Card& card : from.cards) doors_of_.push_back(card.doors);
     patience_ = std::clamp(timeout / 2, least_patience, most_patience);
     service_ = Service::get();
     const Secret secret = session_->secret("tutti data");
@@ -76,7 +85,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     service_->run([&] {
         if (!service_->watch(epoll_.get(), 0, std::make_shared<Watch>(weak_from_this())))
             fail_errno("watching sockets failed");
-        reception_->listen(std::move(listening_), address_);
+        for (std::size_t i = 0; i < listening_.size(); ++i) reception_->listen(std::move(listening_[i]), doors_[i]);
     });
 }
 
@@ -88,7 +97,8 @@ Ends& Engine::ends_with(Rank peer) {
 
 Ends& Engine::connect(Rank peer, Net* net) {
     if (session_->rank() < peer)
-        service_->post([r = reception_, peer, door = doors_[static_cast<std::size_t>(peer)]] { r->dial(peer, door); });
+        service_->post(
+            [r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)]] { r->dial(peer, doors); });
     std::lock_guard lock(mutex_);
     Ends& ends = ends_with(peer);
     ends.use(net);
@@ -161,7 +171,7 @@ void Engine::unreachable(Rank peer, const std::string& why) {
         const auto lock = lock_in_background();
         const auto link = links_.find(peer);
         if (link == links_.end()) return;
-        link->second->lose(why + " (from " + interface_of(address_) + "; TUTTI_SOCKET_IFNAME chooses another one)");
+        link->second->lose(why + " (from " + interfaces_of(doors_) + "; TUTTI_SOCKET_IFNAME chooses others)");
     }
     ring_bell(page_->bell);
 }

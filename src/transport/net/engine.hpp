@@ -20,11 +20,11 @@ class Reception;
 
 class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine> {
   public:
-    /// Listens at address, a port 0. Throws tuttiSystemError.
-    explicit Engine(const bootstrap::Address& address);
+    /// Listens at these addresses, of port 0. Throws tuttiSystemError.
+    explicit Engine(std::span<const bootstrap::Address> addresses);
     ~Engine() override;
 
-    bootstrap::Address address() const override { return address_; }
+    std::array<bootstrap::Address, most_rails> doors() const override { return doors_; }
     void start(const Neighbourhood& from, std::chrono::milliseconds timeout) override;
     bool poll() override;
     bool pending() override;
@@ -56,8 +56,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::unique_lock<std::mutex> lock_in_background();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 
-    bootstrap::Address address_;
-    Fd listening_;
+    std::array<bootstrap::Address, most_rails> doors_{};
+    std::vector<Fd> listening_;
     std::shared_ptr<bootstrap::Service> service_;
     std::shared_ptr<Reception> reception_;
     Fd epoll_;
@@ -66,7 +66,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::shared_ptr<Session> session_;
     RankPage* page_ = nullptr;
     std::shared_ptr<Arena> arena_;
-    std::vector<bootstrap::Address> doors_;  // of all ranks
+    std::vector<std::array<bootstrap::Address, most_rails>> doors_of_;  // of all ranks
     std::chrono::milliseconds patience_{};
 
     std::mutex mutex_;

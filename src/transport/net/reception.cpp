@@ -1,5 +1,6 @@
 #include "transport/net/reception.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -27,15 +28,21 @@ Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, 
     : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret) {}
 
 void Reception::listen(Fd fd, const Address& address) {
-    listener_ = Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_));
+    listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
-void Reception::dial(Rank peer, const Address& door) {
+/// As many connections to each of the peer's interfaces; the network says which of this host's they leave by.
+void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors) {
     if (closed_) return;
     wanted_.insert(peer);
-    const auto count = static_cast<std::uint8_t>(config().sockets);
+    const auto rails = static_cast<int>(std::ranges::count_if(doors, [](const Address& a) { return bool(a); }));
+    const auto count = static_cast<std::uint8_t>((config().sockets + rails - 1) / rails * rails);
     for (std::uint8_t number = 0; number < count; ++number)
-        dial({nullptr, peer, door, {self_, number, count, Cipher::available(), config().encrypt}, 1});
+        dial({nullptr,
+              peer,
+              doors[static_cast<std::size_t>(number % rails)],
+              {self_, number, count, Cipher::available(), config().encrypt},
+              1});
 }
 
 void Reception::dial(Call call) {
@@ -121,8 +128,8 @@ void Reception::forget(Rank peer) {
 
 void Reception::close() {
     closed_ = true;
-    if (listener_) listener_->close();
-    listener_.reset();
+    for (const auto& listener : listeners_) listener->close();
+    listeners_.clear();
     for (auto& [key, call] : calls_) call.connection->close();
     for (auto& [key, guest] : guests_) guest->close();
     calls_.clear();

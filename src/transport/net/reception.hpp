@@ -8,6 +8,7 @@
 
 #include "bootstrap/connection.hpp"
 #include "transport/tcp/cipher.hpp"
+#include "transport/transport.hpp"
 
 namespace tutti::net {
 
@@ -20,7 +21,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
 
     void listen(Fd fd, const bootstrap::Address& address);
     /// Makes all connections with peer; the engine hears of each one, or that it can't be reached.
-    void dial(Rank peer, const bootstrap::Address& door);
+    void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& doors);
     /// The link is gone before its connections stood.
     void forget(Rank peer);
     void close();
@@ -46,7 +47,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     const Rank self_;
     const int ranks_;
     const bootstrap::Secret secret_;
-    std::shared_ptr<bootstrap::Listener> listener_;
+    std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;
     std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> guests_;
     std::set<Rank> wanted_;  // peers that are being dialled

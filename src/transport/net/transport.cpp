@@ -57,12 +57,12 @@ class NetTransport : public Transport {
 
     std::string_view name() const override { return net_ == nullptr ? "tcp" : net_->name(); }
     bool reaches(const Card& self, const Card& peer) const override {
-        if (!self.door || !peer.door) return false;
+        if (!self.has_door() || !peer.has_door()) return false;
         if (net_ == nullptr) return true;
         return self.fabrics[number_] != 0 && self.fabrics[number_] == peer.fabrics[number_];
     }
     std::string why_not(const Card& self, const Card& peer) const override {
-        if (!self.door || !peer.door) return "there is no network interface that is up";
+        if (!self.has_door() || !peer.has_door()) return "there is no network interface that is up";
         if (config().encrypt) return "it can't encrypt what it carries, and TUTTI_ENCRYPT asks for it";
         if (self.fabrics[number_] == 0) return net_->absence();
         return peer.fabrics[number_] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
@@ -105,8 +105,8 @@ std::span<const Transport* const> net_transports() {
     return *all;
 }
 
-std::shared_ptr<Engine> open_engine(const bootstrap::Address& address) {
-    return std::make_shared<net::Engine>(address);
+std::shared_ptr<Engine> open_engine(std::span<const bootstrap::Address> addresses) {
+    return std::make_shared<net::Engine>(addresses.first(std::min(addresses.size(), most_rails)));
 }
 
 std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only) {
