@@ -45,9 +45,10 @@ def ratio(other, own):
 
 def floor(machine, ranks, size):
     """Microseconds to read every input once and to write every output once, at the speed at which both cores together
-    copied that size in the same run; None for sizes that were not copied."""
+    copied that size in the same run; at least those of a bare meeting of so many processes."""
     rate = machine["memcpy_by_size_gbs"].get(str(size))
-    return None if rate is None else 2 * ranks * size / rate / 1e3
+    copy = 0 if rate is None else 2 * ranks * size / rate / 1e3
+    return max(copy, machine["meeting_us"].get(str(ranks), 0))
 
 
 def table(results, machine):
@@ -105,9 +106,15 @@ def targets(results, machine, init_ms):
     over = [ratio(t(2, size, "Tutti mapped"), floor(machine, 2, size)) for size in sizes if size >= 1 << 20]
     known = [value for value in over if value is not None]
     rows.append(below("2 processes, mapped, from 1 MiB: times the floor", max(known, default=None), 1.3, "x"))
+
+    def reach(ranks, size, bound):
+        """What no library could exceed: the best peer's time over the floor."""
+        best = ratio(results.best_peer(ranks, size), floor(machine, ranks, size))
+        return "" if best is None or best >= bound else f"; the floor itself: {best:.2f}"
     for ranks in (4, 8):
         rows += [at_least(f"{ranks} processes, private, 8 B", gain(ranks, 8, "Tutti private"), 1.4),
-                 at_least(f"{ranks} processes, private, 1 KiB", gain(ranks, 1 << 10, "Tutti private"), 2.5),
+                 at_least(f"{ranks} processes, private, 1 KiB{reach(ranks, 1 << 10, 2.5)}",
+                          gain(ranks, 1 << 10, "Tutti private"), 2.5),
                  at_least(f"{ranks} processes, private, from 32 KiB", gains(ranks, "Tutti private", 32 << 10), 1.5),
                  at_least(f"{ranks} processes, mapped, from 1 MiB", gains(ranks, "Tutti mapped", 1 << 20), 3)]
     rows.append(below("8 processes: from the first call to the first finished all-reduce", init_ms, 20, "ms"))
