@@ -39,7 +39,25 @@ std::vector<int> cores_of_caller() {
     return cores;
 }
 
+std::string line_of(const std::string& path) {
+    std::string text = read_file(path);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
 }  // namespace
+
+bool cores_are_alike(const std::string& system) {
+    try {
+        if (line_of(system + "/node/online") != "0" || line_of(system + "/cpu/smt/active") != "0") return false;
+        const std::string cache = system + "/cpu/cpu0/cache/index";
+        int last = 0;
+        while (access((cache + std::to_string(last + 1)).c_str(), F_OK) == 0) ++last;
+        return line_of(cache + std::to_string(last) + "/shared_cpu_list") == line_of(system + "/cpu/online");
+    } catch (const Error&) {
+        return false;
+    }
+}
 
 Seat seat_of_caller(const std::string& gpu_address) {
     Seat seat{host_id(), -1};
@@ -47,7 +65,9 @@ Seat seat_of_caller(const std::string& gpu_address) {
     const bool anywhere = static_cast<long>(cores.size()) >= sysconf(_SC_NPROCESSORS_ONLN);
     if (gpu_address.empty() && anywhere) return seat;
     try {
-        if (gpu_address.empty()) {
+        if (gpu_address.empty() && cores_are_alike("/sys/devices/system")) {
+            if (!cores.empty()) seat.place = cores.front();
+        } else if (gpu_address.empty()) {
             static const Part machine = discover("", Detail::cores);
             seat.place = place_of(machine, cores);
         } else {

@@ -21,6 +21,11 @@ struct Seat {
 /// that may run on all cores of the machine is anywhere.
 Seat seat_of_caller(const std::string& gpu_address);
 
+/// Whether no core is nearer to one than to another: one memory, one thread on each, a last cache that all share. Then
+/// their numbers serve as places, and hwloc, which takes 5 ms to look (most of it for its plugins), is not asked.
+/// system: where the kernel says so, "/sys/devices/system".
+bool cores_are_alike(const std::string& system);
+
 /// The number of a part in the machine's depth-first order: near parts have near numbers. The first of the cores (by
 /// number) that is there; the GPU at a PCI address. -1: none is.
 int place_of(const Part& machine, std::span<const int> cores);

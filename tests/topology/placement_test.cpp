@@ -1,6 +1,11 @@
 // Where ranks sit on machines that are not here, and the rings that follow from it.
 #include "topology/placement.hpp"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "harness/catch.hpp"
 
 using namespace tutti;
@@ -57,6 +62,31 @@ TEST_CASE("GPUs of one package are neighbours") {
     for (const Seat& seat : seats) CHECK(seat.place >= 0);
     CHECK(ring_order(seats) == std::vector<Rank>{0, 2, 4, 6, 1, 3, 5, 7});
     CHECK(place_of(machine, "0000:ff:00.0") == -1);
+}
+
+TEST_CASE("cores are alike where they have one memory and one last cache") {
+    namespace fs = std::filesystem;
+    const fs::path root = fs::temp_directory_path() / ("tutti-cores-" + std::to_string(getpid()));
+    const auto write = [&](const char* name, const char* text) {
+        fs::create_directories((root / name).parent_path());
+        std::ofstream(root / name) << text << '\n';
+    };
+    CHECK(!cores_are_alike(root));  // nothing is known
+    write("node/online", "0");
+    write("cpu/smt/active", "0");
+    write("cpu/online", "0-7");
+    write("cpu/cpu0/cache/index0/shared_cpu_list", "0");
+    write("cpu/cpu0/cache/index1/shared_cpu_list", "0-7");
+    CHECK(cores_are_alike(root));
+    write("cpu/cpu0/cache/index1/shared_cpu_list", "0-3");
+    CHECK(!cores_are_alike(root));
+    write("cpu/cpu0/cache/index1/shared_cpu_list", "0-7");
+    write("cpu/smt/active", "1");
+    CHECK(!cores_are_alike(root));
+    write("cpu/smt/active", "0");
+    write("node/online", "0-1");
+    CHECK(!cores_are_alike(root));
+    fs::remove_all(root);
 }
 
 TEST_CASE("the caller's seat is on this host") {
