@@ -83,6 +83,23 @@ Hello read_hello(const Session& session, Rank rank) {
     return hello;
 }
 
+/// By part, the number of its core among all that are used; empty unless each rank is bound to a single one.
+template <class Hello>
+std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank> order) {
+    std::map<std::pair<std::uint64_t, std::size_t>, int> numbers;  // by host and core
+    std::vector<int> core_of;
+    for (std::size_t part = 0; part < hellos.size(); ++part) {
+        const Hello& h = hellos[order.empty() ? part : static_cast<std::size_t>(order[part])];
+        std::vector<std::size_t> cores;
+        for (std::size_t core = 0; core < 1024; ++core)
+            if (h.cores[core / 64] >> core % 64 & 1) cores.push_back(core);
+        if (cores.size() != 1) return {};
+        const std::pair key(h.card.host, cores.front());
+        core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
+    }
+    return core_of;
+}
+
 /// Programs only work with those of the other ranks.
 void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours, Rank our_rank) {
     if (theirs == ours) return;
@@ -230,6 +247,7 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
              : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!gpu_) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.lanes > 0) platform.lanes = options_.lanes;
+    platform.core_of = cores_of(hellos, order_);
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
     const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
     if (const auto other = std::ranges::find_if(hellos, knows_other); other != hellos.end()) {

@@ -11,37 +11,41 @@ constexpr std::uint32_t tiles = 12;  // the first and the last one are not like 
 
 class Cores {
   public:
-    Cores(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line, bool looks_on)
+    Cores(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
+          std::span<const int> core_of, bool looks_on)
         : r_(r),
           rates_(rates),
           looks_on_(looks_on),
           switching_(std::max(rates.switching, 0.01)),
-          ranks_(r.programs.size()),
-          cores_(static_cast<std::size_t>(rates.cores)) {
+          ranks_(r.programs.size()) {
         for (const PairOfRanks& c : r.matching.connections)
             alpha_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
         arrives_.assign(tiles * r.matching.messages.size(), never);
-        for (std::uint32_t c = 0; c < cores_.size(); ++c) {
-            cores_[c].first = c;
-            cores_[c].seats = static_cast<std::uint32_t>((ranks_.size() - c + cores_.size() - 1) / cores_.size());
+        for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
+            const auto core =
+                core_of.empty() ? p % static_cast<std::uint32_t>(rates.cores) : static_cast<std::uint32_t>(core_of[p]);
+            ranks_[p].core = core;
+            if (cores_.size() <= core) cores_.resize(core + 1);
+            cores_[core].seats.push_back(p);
         }
+        std::erase_if(cores_, [](const Core& c) { return c.seats.empty(); });
         for (std::uint32_t p = 0; p < ranks_.size(); ++p) settle(p);
     }
 
     double run() {
         while (finished_ < ranks_.size()) step();
-        return (done_[tiles - 2] - done_[0] - work_ / static_cast<double>(cores_.size())) / (tiles - 2);
+        return (done_[tiles - 2] - done_[0] - work_ / rates_.cores) / (tiles - 2);
     }
 
   private:
     struct Player {
-        std::uint32_t tile = 0, step = 0;
+        std::uint32_t core = 0, tile = 0, step = 0;
         double free = 0;   // since when it could go on
         double ready = 0;  // when its next step's messages are all there; never: not all are sent
     };
     struct Core {
-        std::uint32_t first, seats;  // ranks first, first + cores, ... share it
-        std::uint32_t seat = 0;      // of the one that runs
+        std::vector<std::uint32_t> seats;  // the ranks that share it
+        std::size_t seat = 0;              // of the one that runs
         double now = 0;
         double looks_until = 0;
         bool cold = true;  // another rank ran before
@@ -78,7 +82,7 @@ class Cores {
     /// next one.
     void step() {
         Core& core = *std::ranges::min_element(cores_, {}, &Core::now);
-        const std::uint32_t p = core.first + core.seat * static_cast<std::uint32_t>(cores_.size());
+        const std::uint32_t p = core.seats[core.seat];
         if (ranks_[p].ready <= core.now) {
             core.now = play(p, core.now + (core.cold ? rates_.cold : 0));
             core.cold = false;
@@ -87,7 +91,7 @@ class Cores {
             core.now += switching_ / 8;
         } else {
             core.now += switching_ * shake();
-            core.seat = (core.seat + 1) % core.seats;
+            core.seat = (core.seat + 1) % core.seats.size();
             core.cold = true;
             core.looks_until = 0;
         }
@@ -109,7 +113,7 @@ class Cores {
             if (part == Matching::none) continue;
             const std::uint32_t m = r_.matching.parts[part].message;
             const std::uint32_t from = r_.matching.connections[r_.matching.messages[m].connection].from;
-            if (arrival(player.tile, m) == never && from % cores_.size() == p % cores_.size()) return false;
+            if (arrival(player.tile, m) == never && ranks_[from].core == player.core) return false;
         }
         return true;
     }
@@ -153,9 +157,10 @@ class Cores {
 
 }  // namespace
 
-double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line) {
-    const double looking_on = Cores(rehearsal, rates, line, true).run();
-    return std::max(0.0, std::min(looking_on, Cores(rehearsal, rates, line, false).run()));
+double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
+                       std::span<const int> core_of) {
+    const double looking_on = Cores(rehearsal, rates, line, core_of, true).run();
+    return std::max(0.0, std::min(looking_on, Cores(rehearsal, rates, line, core_of, false).run()));
 }
 
 }  // namespace tutti

@@ -5,12 +5,14 @@
 
 namespace tutti {
 
-/// Plays one tile after the other through, without data, on rates.cores cores to which the ranks are dealt in turn, and
-/// gives a tile's part of it, in microseconds, beyond work / cores: the time in which a core has nothing to do, or
-/// switches. A rank that can't go on makes way for the next one, whether that can or not (sched_yield goes round), or
-/// looks on for a moment if only ranks on other cores keep it waiting; ranks learn which is better (comm/driver.cpp).
-/// Tiles stand for operations, too: a rank that has finished one begins the next, so ranks that wait only for what
-/// others do at once, as in `flat`, need fewer switches than those who wait for a server.
-double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line);
+/// Plays one tile after the other through, without data, on rates.cores cores, and gives a tile's part of it, in
+/// microseconds, beyond work / cores: the time in which a core has nothing to do, or switches. A rank that can't go on
+/// makes way for the next one, whether that can or not (sched_yield goes round), or looks on for a moment if only ranks
+/// on other cores keep it waiting; ranks learn which is better (comm/driver.cpp). Tiles stand for operations, too: a
+/// rank that has finished one begins the next, so ranks that wait only for what others do at once, as in `flat`, need
+/// fewer switches than those who wait for a server. core_of: of each rank, from 0; empty: they are dealt to the cores
+/// in turn.
+double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
+                       std::span<const int> core_of = {});
 
 }  // namespace tutti

@@ -88,8 +88,9 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
         if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, node));
         if (s.refusal.empty() && whole && platform_.crowded())
-            s.rehearsal.lost = lost_by_sharing(s.rehearsal, platform_.rates,
-                                               [&](Rank from, Rank to) { return platform_.line_between(from, to); });
+            s.rehearsal.lost = lost_by_sharing(
+                s.rehearsal, platform_.rates, [&](Rank from, Rank to) { return platform_.line_between(from, to); },
+                platform_.core_of);
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
         s.rehearsal.pull_safe = a->pull_safe;
         s.rehearsal.push_safe = a->push_safe;

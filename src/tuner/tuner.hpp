@@ -24,6 +24,7 @@ struct Platform {
     Line line{0.1, 0};                   // of the slowest transport among them
     Line near{0.1, 0};                   // between ranks of one host, where there are several
     std::vector<int> host_of;            // by part; empty: there is one host
+    std::vector<int> core_of;            // by part, where each is bound to one core; empty: unknown
     int node_ranks = 0;                  // see Request
     std::string transport = "shm";       // its name, for what was measured
     bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
