@@ -64,7 +64,7 @@ void JsonReport::config(const Options& o, int version, const std::vector<Device>
                                      {"pid", d.pid},
                                      {"hostname", d.host},
                                      {"device", d.core},
-                                     {"device_hex", o.devices > 0 ? "cuda" : "cpu"},
+                                     {"device_hex", o.on_gpu(d.rank) ? "cuda" : "cpu"},
                                      {"device_info", d.info}});
     document_["config"] = config;
     document_["results"] = Json::array();

@@ -102,7 +102,7 @@ void add_own_options(CLI::App& app, Options& o, Texts& t) {
     app.add_flag("--reproducible", o.reproducible, "sums in rank order: the same bits whatever else is chosen");
     app.add_flag("--checksum", o.checksum, "print one checksum of all results on random data");
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
-    app.add_option("--device", t.device, "cpu, cuda (cpu)");
+    app.add_option("--device", t.device, "cpu, cuda, mixed: rank 0 on the CPU and the others on GPUs (cpu)");
     app.add_option("--memory", t.memory, "private: malloc (default); mapped: tuttiMemAlloc; registered");
     app.add_option("--vs", o.rival, "race another library: nccl, or nccl=/path/libnccl.so.2; both take turns");
     app.add_flag("--error", o.error, "append each row's largest error against fp64, on random data");
@@ -143,7 +143,7 @@ void interpret(Options& o, const Texts& t) {
     if (t.graphs < 0) throw Invalid("--cudagraph", "a number of replays, or 0, was expected");
     if (t.graphs != 0 && t.device != "cuda") throw Invalid("--cudagraph", "CPU ranks have no CUDA graphs");
     o.graphs = t.graphs;
-    if (t.device == "cuda" && t.memory == "mapped") throw Invalid("--memory", "peers can map all GPU memory");
+    if (t.device != "cpu" && t.memory == "mapped") throw Invalid("--memory", "peers can map all GPU memory");
     if (!o.rival.empty() && o.rival != "nccl" && !o.rival.starts_with("nccl="))
         throw Invalid("--vs", "'" + o.rival + "' was given; nccl or nccl=/path/libnccl.so.2 was expected");
     if (!o.rival.empty() && (o.per_iteration || o.error || o.checksum))
@@ -157,8 +157,9 @@ void interpret(Options& o, const Texts& t) {
     o.registered = t.memory == "registered" || in_range("--local_register", t.registration, 2, "") != 0;
     if (o.blocking && o.null_stream)
         o.notes.push_back("-z 1 adds a barrier only: on the null stream every operation has finished when it returns");
-    if (t.device != "cpu" && t.device != "cuda")
-        throw Invalid("--device", "unknown device '" + t.device + "'; known: cpu cuda");
+    if (t.device != "cpu" && t.device != "cuda" && t.device != "mixed")
+        throw Invalid("--device", "unknown device '" + t.device + "'; known: cpu cuda mixed");
+    o.mixed = t.device == "mixed";
 }
 
 }  // namespace
@@ -185,11 +186,12 @@ Options parse(const char* program, int argc, char** argv) {
         if (is_rank_zero()) std::fprintf(stderr, "%s: %s\n%s", program, error.what(), app.help().c_str());
         std::exit(exit_usage);
     }
-    if (texts.device == "cuda") {
+    if (texts.device != "cpu") {
         std::string why;
         options.devices = cuda::devices(why);
         if (options.devices == 0) {
-            if (is_rank_zero()) std::fprintf(stderr, "%s: --device cuda: %s\n", program, why.c_str());
+            if (is_rank_zero())
+                std::fprintf(stderr, "%s: --device %s: %s\n", program, texts.device.c_str(), why.c_str());
             std::exit(exit_no_device);
         }
     }

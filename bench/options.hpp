@@ -52,8 +52,10 @@ struct Options {
     double min_bandwidth = -1;
     bool mapped = false;
     bool registered = false;
-    int devices = 0;  // CUDA devices to use in turn; 0: CPU ranks
-    int graphs = 0;   // replays of a graph of all iterations; 0: no graph
+    int devices = 0;     // CUDA devices to use in turn; 0: CPU ranks
+    bool mixed = false;  // rank 0 is on the CPU all the same
+    bool on_gpu(int rank) const { return devices > 0 && !(mixed && rank == 0); }
+    int graphs = 0;  // replays of a graph of all iterations; 0: no graph
     bool error = false;
     std::string algorithm;
     std::string transport;

@@ -62,7 +62,7 @@ void Report::header(const std::vector<Device>& devices, const Library* rival, co
     std::printf("#\n# Using devices\n");
     for (const Device& d : devices)
         std::printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.rank, 0, d.pid, d.host.c_str(),
-                    d.core, o.devices > 0 ? "cuda" : "cpu", d.info.c_str());
+                    d.core, o.on_gpu(d.rank) ? "cuda" : "cpu", d.info.c_str());
     if (rival)
         std::printf("# Race against %s %d.%d.%d, %s\n", rival->name.c_str(), rival->version / 10000,
                     rival->version / 100 % 100, rival->version % 100, rival->path.c_str());

@@ -82,7 +82,7 @@ void World::make_communicators() {
 }
 
 int World::device_of(int rank) const {
-    if (options_.devices == 0) return -1;
+    if (!options_.on_gpu(rank)) return -1;
     const char* local = std::getenv("LOCAL_RANK");
     const int process_here = local != nullptr ? std::atoi(local) : process_;
     return (process_here * local_ranks_ + rank - first_rank(0)) % options_.devices;
@@ -92,10 +92,11 @@ tuttiConfig_t World::config(int rank) const {
     tuttiConfig_t configuration = TUTTI_CONFIG_INITIALIZER;
     if (options_.timeout_seconds > 0) configuration.timeoutMs = options_.timeout_seconds * 1000;
     if (!options_.algorithm.empty()) configuration.algorithm = options_.algorithm.c_str();
-    if (!options_.transport.empty()) configuration.transport = options_.transport.c_str();
+    const bool joins_gpus = options_.transport == "p2p";  // of CPU ranks it knows nothing
+    if (!options_.transport.empty() && !(joins_gpus && rank < 0)) configuration.transport = options_.transport.c_str();
     configuration.commName = "perf";
     if (options_.reproducible) configuration.reproducible = 1;
-    if (rank >= 0 && options_.devices > 0) configuration.device = device_of(rank);
+    if (rank >= 0 && options_.on_gpu(rank)) configuration.device = device_of(rank);
     return configuration;
 }
 

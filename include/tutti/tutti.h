@@ -143,11 +143,11 @@ typedef struct {
     const char* algorithm; /* algorithms to choose from: "ring,tree", or "^ring" for all others, or by collective:
                               "all_reduce:direct;*:^flat"; names: `tutti-plan list`. A list of which none is capable of
                               a collective does not hold for it */
-    const char* transport; /* name of the only transport to use: "local", "shm" */
+    const char* transport; /* name of the only transport to use: "local", "shm", "tcp", ...; on GPUs "p2p", too */
     const char* commName;  /* for messages; copied */
     int device;           /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU; TUTTI_DEVICE_CURRENT:
-                             the calling thread's, or the CPU where no GPU is usable. All ranks of a communicator are on
-                             GPUs, or none */
+                             the calling thread's, or the CPU where no GPU is usable. Ranks of one communicator may be
+                             on both: a rank's buffers and streams are of the kind of its own device */
     int reproducible;     /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
                              lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
                              rounding. 0 (default): the same bits from run to run */
@@ -181,8 +181,8 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, t
                                                 const tuttiConfig_t* config);
 
 /* Makes a communicator whose `nranks` ranks all live in this process. comms: array of nranks handles, written on
- * success. devices: NULL for CPU ranks, else nranks numbers of CUDA devices, one for each rank; ranks may share a
- * device. */
+ * success. devices: NULL for CPU ranks, else nranks numbers of CUDA devices, one for each rank (or TUTTI_DEVICE_CPU);
+ * ranks may share a device. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* devices);
 
 /* Joins the communicator that a launcher describes: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and

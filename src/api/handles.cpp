@@ -54,7 +54,7 @@ tuttiComm_t new_handle() {
 bool give(tuttiComm& handle, CommunicatorPtr comm) {
     std::lock_guard lock(handle.mutex);
     handle.turnstile = comm->turnstile();
-    handle.checks = comm->options().check;
+    handle.checks = comm->options().check || comm->through_host();
     handle.on_gpu = comm->gpu() != nullptr;
     handle.comm = std::move(comm);
     std::uint32_t expected = tuttiComm::making;

@@ -32,7 +32,7 @@ struct tuttiComm {
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
     std::optional<tutti::Identity> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
-    bool checks = false;                           // Options::check
+    bool checks = false;                           // Options::check, or of issue()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
 };

@@ -22,7 +22,7 @@ class Council {
   public:
     /// Called in the order of the API's calls, which all ranks agree on.
     explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)) {
-        if (comm_->gpu() == nullptr && !revoked) return;
+        if (!comm_->on_gpus() && !revoked) return;
         identity_ = comm_->next_meeting(all_but({}, comm_->ranks()));
     }
 

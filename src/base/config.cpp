@@ -28,7 +28,7 @@ constexpr Variable table[] = {
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
-    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs, tcp or plugin."},
+    {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs, tcp or plugin; p2p among ranks on GPUs."},
     {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",

@@ -1,6 +1,7 @@
 #include "comm/choice.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/result.hpp"
 #include "gpu/arena.hpp"
@@ -32,6 +33,10 @@ constexpr std::size_t gpu_line_share = 4 * 1024;   // bytes worth a lane more
 constexpr std::size_t gpu_share = 16 * 1024;
 constexpr std::size_t gpu_reference_tile = 4 * 1024 * 1024;
 static_assert(gpu_line_limit <= gpu::line_bytes);
+constexpr int host_lanes = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
+static_assert(host_lanes <= collective_lanes);
+constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
+static_assert(gpu::slot_bytes <= slot_bytes);
 
 }  // namespace
 
@@ -91,14 +96,54 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
     return p;
 }
 
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight) {
+GpuBudget budget_of(const gpu::Places& places) {
+    GpuBudget budget{gpu::collective_lanes, !places.through_host(), places.through_host()};
+    std::map<gpu::Uuid, int> sharing;
+    for (Rank r = 0; r < places.ranks(); ++r)
+        if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
+    // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
+    for (Rank r = 0; r < places.ranks(); ++r) {
+        budget.by_reference = budget.by_reference && places.card(r).process == places.card(0).process;
+        if (!places.on_gpu(r)) continue;
+        const gpu::Card& card = places.gpu(r);
+        const int lanes = card.blocks / sharing[card.uuid];
+        if (lanes < 1)
+            fail(tuttiInvalidUsage,
+                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all",
+                 sharing[card.uuid], r, card.blocks);
+        budget.lanes = std::min(budget.lanes, lanes);
+    }
+    if (budget.through_host) budget.lanes = std::min(budget.lanes, host_lanes);
+    return budget;
+}
+
+Platform through_host(Platform p, const GpuBudget& budget) {
+    p.rates.references = p.sees_regions = false;
+    p.transport = "gpu through " + p.transport;
+    for (Line* line : {&p.line, &p.near})
+        *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte};
+    p.most_lanes = std::min(p.most_lanes, budget.lanes);
+    p.lanes = std::min(p.lanes, p.most_lanes);
+    p.most_tile = std::min(p.most_tile, gpu::slot_bytes);
+    return p;
+}
+
+Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+                     const GpuBudget& budget) {
+    flight.lanes = std::min(flight.lanes, budget.lanes);
+    Cut c = cut(count, element, columns, message_chunks, flight, gpu::slot_bytes);
+    c.in_lines = c.tile * element * static_cast<std::size_t>(message_chunks) <= gpu_line_limit && c.tiles == 1;
+    return c;
+}
+
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight, std::size_t slot) {
     Cut c{};
     const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
     const auto parts = static_cast<std::size_t>(columns);
-    const std::size_t room = slot_bytes / static_cast<std::size_t>(message_chunks) / 64 * line;  // see next_part
+    const std::size_t room = slot / static_cast<std::size_t>(message_chunks) / 64 * line;  // see next_part
     if (room == 0)
         fail(tuttiInvalidUsage, "the algorithm packs %d chunks into a message, but only %zu fit: choose another one",
-             message_chunks, slot_bytes / 64);
+             message_chunks, slot / 64);
     if (count == 0) return {.block = 0, .tile = 0, .tiles = 1, .lanes = 1, .by_reference = false, .streaming = false};
     c.block = parts == 1 ? count : ((count + parts - 1) / parts + line - 1) / line * line;
     c.tile = std::min({c.block, flight.tile / element, room});

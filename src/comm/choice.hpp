@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "gpu/places.hpp"
 #include "transport/transport.hpp"
 #include "tuner/tuner.hpp"
 
@@ -33,8 +34,9 @@ Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line ne
 inline constexpr Flight pair_flight{64 * 1024, 1};
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
-/// tile. Throws tuttiInvalidUsage where a message of so many chunks has no room in a slot.
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight);
+/// tile. slot: how long a message may be. Throws tuttiInvalidUsage where one of so many chunks has no room in it.
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+        std::size_t slot = slot_bytes);
 
 /// The same for uneven calls, whose rows are one column each. Tile and lanes follow from what all ranks know; how many
 /// tiles there are may be another number on each rank. longest: of this rank's rows.
@@ -44,10 +46,19 @@ Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int
 struct GpuBudget {
     int lanes = 1;              // blocks of a rank that surely run beside those of all others
     bool by_reference = false;  // every rank can reach every other one's buffers
+    bool through_host = false;  // gpu::Places::through_host()
 };
+
+/// Throws tuttiInvalidUsage where more ranks share a GPU than it runs blocks.
+GpuBudget budget_of(const gpu::Places& places);
 
 /// Guesses, until a GPU has measured them.
 Platform gpu_platform(int ranks, const GpuBudget& budget);
+
+/// Where some messages go through host memory: as between CPU ranks, by the host's lanes, in tiles that fit everywhere.
+Platform through_host(Platform hosts, const GpuBudget& budget);
+Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+                     const GpuBudget& budget);
 
 /// sends_slices: all ranks' programs do (gpu::sends_slices), so that no message needs a slot if none has to.
 Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int message_chunks, bool sends_slices,

@@ -7,6 +7,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "bootstrap/identity.hpp"
+#include "comm/pieces.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/verify.hpp"
 #include "transport/faulty.hpp"
@@ -44,7 +45,11 @@ constexpr std::size_t size_class(Collective c, std::size_t bytes) {
 
 Communicator::~Communicator() {
     session_->leave();
+    if (gpu_ && engine() != nullptr) engine()->on_loss(nullptr);
+    if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
+    plans_.clear();
+    gpu_.reset();
 }
 
 Identity Communicator::next_meeting(const std::vector<Rank>& members) {
@@ -65,15 +70,21 @@ std::size_t Communicator::memory() const {
     return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
 }
 
+const Transport& Communicator::transport_to(Rank peer) const {
+    const bool p2p = on_gpus() && options_.transport == "p2p";  // then only told_by() wants another one
+    const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
+    return choose_transport(card(rank()), card(peer), p2p ? "" : options_.transport);
+}
+
 Connection Communicator::connection(Rank rank, int lane) {
     Peer& peer = peers_[rank];
     if (!peer.link) {
-        const Card& self = neighbourhood_.cards[static_cast<std::size_t>(this->rank())];
-        const Transport& transport =
-            choose_transport(self, neighbourhood_.cards[static_cast<std::size_t>(rank)], options_.transport);
+        const Transport& transport = transport_to(rank);
         peer.link = transport.connect(neighbourhood_, rank, Clock::now() + options_.init_timeout);
         peer.transport = transport.name();
-        if (!config().fault.empty())
+        const bool of_gpu = places_.on_gpu(this->rank()) || places_.on_gpu(rank);
+        if (of_gpu) peer.link = without_references(std::move(peer.link));
+        if (!config().fault.empty() && !gpu_)  // a kernel sees the FIFOs as they are
             peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
                                static_cast<std::uint64_t>(this->rank() * 4096 + rank));
         if (RankPage* const page = peer.link->page()) {
@@ -82,7 +93,9 @@ Connection Communicator::connection(Rank rank, int lane) {
         }
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
-        log(Level::info, "rank %d reaches rank %d by %s", this->rank(), rank, peer.transport.c_str());
+        const char* const obstacle = of_gpu ? places_.obstacle(this->rank(), rank) : nullptr;
+        const std::string why = obstacle != nullptr ? text(", through host memory: %s", obstacle) : "";
+        log(Level::info, "rank %d reaches rank %d by %s%s", this->rank(), rank, peer.transport.c_str(), why.c_str());
     }
     const auto l = static_cast<std::size_t>(lane);
     if (!peer.senders[l]) {
@@ -110,7 +123,11 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     BoundProgram bound = BoundProgram::bind(make_program(algorithm, request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
-    if (gpu_) return {collective, root, &algorithm, nullptr, gpu_->upload(std::move(bound), pair)};
+    if (gpu_)
+        return {collective, root, &algorithm, nullptr, gpu_->upload(std::move(bound), pair, [&](Rank peer, int lane) {
+                    const Connection c = connection(peer, lane);
+                    return GpuSide::Wires{c.link->outlet(lane), c.link->inlet(lane)};
+                })};
     auto execution =
         std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
                                         [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
@@ -182,8 +199,10 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
     const auto [plan, flight] = plan_for(o);
     const Program& program = plan->program();
     const std::size_t element = size_of(o.type);
-    const Cut c = gpu_     ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
-                                          sends_slices(*plan, o.premultiply || o.average), gpu_->budget())
+    const Cut c = through_host()
+                      ? cut_through_host(o.count, element, program.columns, program.message_chunks, flight, budget_)
+                  : gpu_   ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
+                                          sends_slices(*plan, o.premultiply || o.average), budget_)
                   : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
                            : cut(o.count, element, program.columns, program.message_chunks, flight);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
@@ -213,7 +232,7 @@ Call Communicator::describe(const Operation& o) {
     std::uint32_t hash = shape_.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
-        hash += call.sequence * 0x9e3779b1u;
+        if (!on_gpus()) hash += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
     }
     call.signature = hash == 0 ? 1 : hash;
     if (queue_of(o) == 0) {
@@ -225,9 +244,24 @@ Call Communicator::describe(const Operation& o) {
 
 gpu::Job Communicator::gpu_job(const Operation& o) {
     const Shape& shape = shape_of(o);
-    Call call = describe(o);
-    call.signature = shape.hash == 0 ? 1 : shape.hash;  // a graph repeats it: no number in there
+    const Call call = describe(o);
+    for (const Rank peer : shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
+        if (const auto found = peers_.find(peer); found != peers_.end())
+            for (const auto& sender : found->second.senders)
+                if (sender) sender->begin(call);
     return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout);
+}
+
+void Communicator::check_host_memory(const Operation& o) const {
+    const gpu::Gpus* const gpus = gpu::gpus();
+    if (gpus == nullptr) return;
+    for (const void* pointer : {o.input, static_cast<const void*>(o.output)}) {
+        if (pointer == nullptr) continue;
+        const gpu::Pointee p = gpus->pointee(pointer);
+        if (p.kind == gpu::Pointee::Kind::device)
+            tutti::fail(tuttiInvalidArgument, "%s %p is memory of GPU %d, and rank %d is on a CPU: pass host memory",
+                        pointer == o.input ? "sendbuff" : "recvbuff", pointer, p.device, rank());
+    }
 }
 
 /// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
@@ -249,7 +283,13 @@ bool Communicator::peers_can_map(const Operation& o, std::size_t input_rows, std
            find_region(o.output, row * output_rows) != nullptr;
 }
 
-HostExecution& Communicator::begin(const Operation& o) {
+HostExecution& Communicator::begin(const Operation& operation) {
+    if (through_host()) [[unlikely]]
+        return start(as_bytes(operation));
+    return start(operation);
+}
+
+HostExecution& Communicator::start(const Operation& o) {
     if (queue_of(o) == 0) learn();
     const Shape& shape = shape_of(o);
     Plan& plan = *shape.plan;
@@ -267,7 +307,7 @@ HostExecution& Communicator::begin(const Operation& o) {
     job.lanes = std::min(c.lanes, plan.execution->lanes());
     job.by_reference = c.by_reference;
     job.streaming = c.streaming;
-    if (c.by_reference && o.rows == nullptr && tells_all(o.collective)) {
+    if (c.by_reference && o.rows == nullptr && tells_all(o.collective) && !through_host()) {
         const Program& p = plan.program();
         job.mappable =
             peers_can_map(o, static_cast<std::size_t>(p.input_rows), static_cast<std::size_t>(p.output_rows));

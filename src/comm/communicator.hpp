@@ -57,6 +57,15 @@ class Communicator {
     /// The rank's GPU; nullptr on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
 
+    /// Whether ranks are on GPUs: this one or others.
+    bool on_gpus() const { return places_.any_on_gpu(); }
+
+    /// Some are, and not all reach each other by p2p: then those on CPUs, too, run what kernels can take part in.
+    bool through_host() const { return places_.through_host(); }
+
+    /// On a CPU: throws tuttiInvalidArgument for memory of a GPU.
+    void check_host_memory(const Operation& operation) const;
+
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation);
 
@@ -96,6 +105,9 @@ class Communicator {
     /// Before the caller sleeps, or goes; true if anything moved at once.
     bool rest(bool asleep) { return neighbourhood_.engine && neighbourhood_.engine->rest(asleep); }
 
+    /// Of its networks; nullptr: there are none.
+    Engine* engine() const { return neighbourhood_.engine.get(); }
+
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const;
 
@@ -134,16 +146,19 @@ class Communicator {
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
                  std::unique_ptr<GpuSide> gpu, std::shared_ptr<const UserAlgorithms> own, const Options& options);
     void listen();
+    void meet_gpus();
     void start_engine(std::shared_ptr<Engine> engine);
     void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Candidate& candidate_for(const Operation& operation);
     const Shape& shape_of(const Operation& operation);
     Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
+    HostExecution& start(const Operation& operation);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
     bool sends_slices(Plan& plan, bool altered);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
+    const Transport& transport_to(Rank peer) const;
     Call describe(const Operation& operation);
     std::size_t bytes_of(const Operation& operation) const;
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
@@ -157,6 +172,8 @@ class Communicator {
     std::unique_ptr<GpuSide> gpu_;
     std::shared_ptr<const UserAlgorithms> own_;
     Neighbourhood neighbourhood_;
+    gpu::Places places_;
+    GpuBudget budget_;
     std::vector<Rank> order_;  // see ring_order
     bool crowded_ = false;
     std::chrono::microseconds trust_in_yields_{50};

@@ -132,6 +132,7 @@ void Communicator::throw_verdict() {
 std::string Communicator::told_by(Rank peer) {
     if (peer < 0) return "";
     try {
+        if (session_->has_left(peer)) return ", which has destroyed its communicator";
         RankPage* const page = connection(peer, 0).link->page();
         if (page == nullptr) return "";
         const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
@@ -145,6 +146,7 @@ std::string Communicator::told_by(Rank peer) {
 
 void Communicator::leave() {
     arena_->page().leaving.store(1, std::memory_order_release);
+    if (gpu_) gpu_->finish();
     const Deadline limit = Clock::now() + options_.timeout;
     const auto drive = [&] {
         try {

@@ -8,15 +8,6 @@
 namespace tutti {
 namespace {
 
-/// Bytes are bytes: what is only moved goes through one kernel, whatever its type, so that fewer launches wait for each
-/// other.
-Operation as_bytes(Operation o) {
-    if (reduces(o.collective)) return o;
-    o.count *= size_of(o.type);
-    o.type = DataType::uint8;
-    return o;
-}
-
 struct Ready {
     Communicator* comm;
     void* stream;
@@ -74,8 +65,9 @@ void launch(std::span<Ready* const> jobs) {
         gpus.mark(device, event, other);
         gpus.follow(device, event, stream);
     }
-    for (const Ready* r : jobs) r->comm->gpu()->before_launch(stream);
+    for (const Ready* r : jobs) r->comm->gpu()->before_launch(stream, r->comm->engine());
     gpus.launch(device, jobs.front()->operation.type, lanes, static_cast<unsigned>(jobs.size()), launch, stream);
+    for (const Ready* r : jobs) r->comm->gpu()->leave_engine(r->comm->engine(), stream);
     if (!others.empty()) gpus.mark(device, event, stream);
     for (void* other : others) gpus.follow(device, event, other);
     for (const Ready* r : jobs) r->comm->gpu()->after_launch(r->stream);

@@ -26,39 +26,31 @@ GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device)
 }
 
 GpuSide::~GpuSide() {
-    if (last_ != nullptr) {
-        gpus_.await(device_, last_);
-        gpus_.drop(device_, last_);
-    }
+    finish();
+    if (last_ != nullptr) gpus_.drop(device_, last_);
     gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
 }
 
-void GpuSide::connect(Rank self, const std::vector<gpu::Card>& cards, const std::vector<std::uint64_t>& processes) {
-    for (Rank r = 0; r < static_cast<int>(cards.size()); ++r)
-        if (cards[static_cast<std::size_t>(r)].device < 0)
-            fail(tuttiInvalidUsage,
-                 "rank %d is on a GPU and rank %d on a CPU: all ranks of a communicator must be on the same kind", self,
-                 r);
-    ends_ = std::make_unique<gpu::Ends>(arena_, self, cards, processes);
-    // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
-    budget_ = {gpu::collective_lanes, true};
-    for (std::size_t r = 0; r < cards.size(); ++r) {
-        const auto sharing =
-            std::count_if(cards.begin(), cards.end(), [&](const gpu::Card& c) { return c.uuid == cards[r].uuid; });
-        const int lanes = cards[r].blocks / static_cast<int>(sharing);
-        if (lanes < 1)
-            fail(tuttiInvalidUsage,
-                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all",
-                 static_cast<int>(sharing), static_cast<int>(r), cards[r].blocks);
-        budget_.lanes = std::min(budget_.lanes, lanes);
-        budget_.by_reference = budget_.by_reference && processes[r] == processes[0];
-    }
+void GpuSide::finish() noexcept {
+    if (last_ != nullptr) gpus_.await(device_, last_);
 }
 
-std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair) {
-    const int lanes = pair ? std::min(gpu::pair_lanes, budget_.lanes) : budget_.lanes;
-    return std::make_unique<gpu::Program>(gpus_, device_, std::move(bound), *ends_, pair ? gpu::collective_lanes : 0,
-                                          lanes, control_);
+void GpuSide::connect(Rank self, const gpu::Places& places, const GpuBudget& budget) {
+    budget_ = budget;
+    ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
+}
+
+std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
+    const int first = pair ? gpu::collective_lanes : 0;
+    const int lanes = !pair ? budget_.lanes : budget_.through_host ? 1 : std::min(gpu::pair_lanes, budget_.lanes);
+    for (const std::vector<Rank>& peers : {bound.to, bound.from})
+        for (const Rank peer : peers)
+            for (int lane = first; lane < first + lanes; ++lane) {
+                if (ends_->attached(peer, lane)) continue;
+                const Wires wires = connect(peer, pair ? pair_lane : lane);
+                ends_->attach(peer, lane, wires.out, wires.in);
+            }
+    return std::make_unique<gpu::Program>(gpus_, device_, std::move(bound), *ends_, first, lanes, control_);
 }
 
 gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name) const {
@@ -68,7 +60,8 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
     const auto* const at = static_cast<const std::byte*>(pointer);
     using Memory = gpu::Pointee::Kind;
     if (p.kind == Memory::host)
-        fail(tuttiInvalidArgument, "%s %p is host memory, which GPU %d can't use: pass device memory, or pinned", name,
+        fail(tuttiInvalidArgument,
+             "%s %p is host memory, which GPU %d, where this rank is, can't use: pass device memory, or pinned", name,
              pointer, device_);
     if (p.kind == Memory::device && p.device != device_)
         fail(tuttiInvalidArgument, "%s %p is on GPU %d, the communicator on GPU %d", name, pointer, p.device, device_);
@@ -114,8 +107,15 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     return job;
 }
 
-void GpuSide::before_launch(void* stream) {
+void GpuSide::before_launch(void* stream, Engine* engine) {
     if (launched_ && stream != last_stream_ && !gpus_.capturing(stream)) gpus_.follow(device_, last_, stream);
+    const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
+    if (engine != nullptr) gpus_.call(device_, begin, engine, stream);
+}
+
+void GpuSide::leave_engine(Engine* engine, void* stream) {
+    const auto end = [](void* its) { static_cast<Engine*>(its)->serve(false); };
+    if (engine != nullptr) gpus_.call(device_, end, engine, stream);
 }
 
 void GpuSide::after_launch(void* stream) {

@@ -2,8 +2,8 @@
 // programs, the word by which the host stops its kernels and they tell why they gave up.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <vector>
 
 #include "comm/choice.hpp"
 #include "comm/operation.hpp"
@@ -20,26 +20,35 @@ class GpuSide {
     GpuSide(const GpuSide&) = delete;
 
     gpu::Card card() const { return arena_->card(); }
-    void connect(Rank self, const std::vector<gpu::Card>& cards, const std::vector<std::uint64_t>& processes);
+    void connect(Rank self, const gpu::Places& places, const GpuBudget& budget);
 
     gpu::Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
     const GpuBudget& budget() const { return budget_; }
     std::size_t memory() const { return arena_->bytes(); }
 
-    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
+    /// Gives the wires of the host's lane with a peer that is not reached by p2p.
+    struct Wires {
+        Wire out, in;
+    };
+    using Connect = std::function<Wires(Rank peer, int lane)>;
+    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair, const Connect& connect);
 
     /// Throws if a buffer or the stream is not of this device.
     gpu::Job job(const Operation& operation, const Cut& cut, const Call& call, gpu::Program& program,
                  std::chrono::milliseconds timeout);
     void check_stream(void* stream) const;
 
-    /// Operations of a communicator run in the order of their calls, also on different streams.
-    void before_launch(void* stream);
+    /// Operations of a communicator run in the order of their calls, also on different streams. engine: of its
+    /// networks, served while kernels run; nullptr: it has none, or nothing to do.
+    void before_launch(void* stream, Engine* engine = nullptr);
     void after_launch(void* stream);
+    void leave_engine(Engine* engine, void* stream);
 
     /// Every kernel under way ends.
     void abort();
+    /// Waits until they have.
+    void finish() noexcept;
 
     /// Why a kernel has given up; nullptr: none has.
     const gpu::Verdict* verdict() const;

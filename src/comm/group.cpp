@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/gpu_launch.hpp"
+#include "comm/pieces.hpp"
 
 namespace tutti {
 namespace {
@@ -120,10 +121,31 @@ void run_concurrently(const std::vector<std::function<void()>>& joins) {
         if (failure) std::rethrow_exception(failure);
 }
 
+/// What ranks on CPUs call together with kernels: as these run it.
+void match_kernels(std::vector<Issued>& calls) {
+    std::vector<Issued> matched;
+    for (Issued& call : calls) {
+        if (!call.comm->through_host() || call.comm->gpu() != nullptr) {
+            matched.push_back(std::move(call));
+            continue;
+        }
+        call.comm->check_host_memory(call.operation);
+        const std::vector<Operation> pieces = call.operation.rows == nullptr
+                                                  ? std::vector{call.operation}
+                                                  : pieces_of(call.operation, call.comm->rank(), call.comm->ranks());
+        for (const Operation& piece : pieces) {
+            matched.push_back(call);
+            matched.back().operation = piece;
+        }
+    }
+    calls = std::move(matched);
+}
+
 }  // namespace
 
 void issue(std::vector<Issued> calls) {
     copy_to_self(calls);
+    match_kernels(calls);
     const auto on_gpus = std::stable_partition(calls.begin(), calls.end(),
                                                [](const Issued& call) { return call.comm->gpu() == nullptr; });
     if (on_gpus != calls.end()) {

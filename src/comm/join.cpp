@@ -38,8 +38,7 @@ bool demands_engine(const Options& options) {
 /// Where other hosts' ranks can reach this one, if there may be some, or all are to be treated as such.
 std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
     const bool demanded = demands_engine(options);
-    if (options.device >= 0 || !(demanded || (options.transport.empty() && !bootstrap::on_one_host(identity))))
-        return nullptr;
+    if (!demanded && !(options.transport.empty() && !bootstrap::on_one_host(identity))) return nullptr;
     const std::vector<bootstrap::Address> here = bootstrap::data_interfaces(identity);
     if (here.empty() && demanded)
         fail(tuttiSystemError, "transport %s was asked for, but no network interface is up", options.transport.c_str());
@@ -143,12 +142,12 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::shared_ptr<Arena>> arenas;
     std::vector<std::shared_ptr<Engine>> engines;
     std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
-    for (std::size_t r = 0; r < devices.size(); ++r) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
+    for (std::size_t r = 0; r < devices.size(); ++r)
+        if (devices[r] != TUTTI_DEVICE_CPU) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
     std::vector<std::vector<std::byte>> cards;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
-        const bool demanded = demands_engine(options) && devices.empty();
-        engines.push_back(demanded ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
+        engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
         const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own,
                                               engines.back().get(), options);
         const auto bytes = std::as_bytes(std::span(&hello, 1));
@@ -180,7 +179,6 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::map<std::uint64_t, std::bitset<1024>> cores;  // by host
     std::size_t here = 0;
     std::vector<gpu::Card> gpu_cards;
-    std::vector<std::uint64_t> processes;
     std::vector<Hello> hellos;
     std::vector<Seat> seats;
     for (Rank r = 0; r < ranks(); ++r) {
@@ -189,7 +187,6 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         neighbourhood_.cards.push_back(hello.card);
         seats.push_back({hello.card.host, static_cast<std::int32_t>(hello.place)});
         gpu_cards.push_back(hello.gpu);
-        processes.push_back(hello.card.process);
         all_fence_ = all_fence_ && hello.fences == 1;
         here += hello.card.host == host_id();
         for (std::size_t core = 0; core < 1024; ++core)
@@ -197,16 +194,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     }
     crowded_ = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
-    if (gpu_) {
-        gpu_->connect(rank(), gpu_cards, processes);
-    } else {
-        for (Rank r = 0; r < ranks(); ++r)
-            if (gpu_cards[static_cast<std::size_t>(r)].device >= 0)
-                tutti::fail(tuttiInvalidUsage,
-                            "rank %d is on a CPU and rank %d on a GPU: all ranks of a communicator must be on the same "
-                            "kind",
-                            rank(), r);
-    }
+    places_ = gpu::Places(neighbourhood_.cards, std::move(gpu_cards), options_.transport);
+    if (on_gpus()) meet_gpus();
     start_engine(std::move(engine));
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
@@ -219,17 +208,32 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
+/// All conclude alike, also those on CPUs.
+void Communicator::meet_gpus() {
+    if (options_.transport == "p2p" && through_host())
+        for (Rank r = 0; r < ranks(); ++r)
+            for (Rank k = 0; k < r; ++k)
+                if (const char* obstacle = places_.obstacle(k, r))
+                    tutti::fail(tuttiInvalidUsage,
+                                "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
+                                obstacle);
+    budget_ = budget_of(places_);
+    if (gpu_) gpu_->connect(rank(), places_, budget_);
+    if (!through_host()) return;
+    options_.check = false;  // kernels do not exchange calls first
+    all_fence_ = false;      // and do not ring
+}
+
 /// Where no peer needs it, its port closes.
 void Communicator::start_engine(std::shared_ptr<Engine> engine) {
     if (!engine) return;
-    const std::vector<Card>& cards = neighbourhood_.cards;
-    const Card& self = cards[static_cast<std::size_t>(rank())];
-    const bool needed = std::ranges::any_of(cards, [&](const Card& peer) {
-        return &peer != &self && choose_transport(self, peer, options_.transport).needs_engine();
-    });
+    bool needed = false;
+    for (Rank r = 0; r < ranks() && !needed; ++r)
+        needed = r != rank() && !(on_gpus() && places_.p2p(rank(), r)) && transport_to(r).needs_engine();
     if (!needed) return;
     neighbourhood_.engine = std::move(engine);
     neighbourhood_.engine->start(neighbourhood_, options_.timeout);
+    if (gpu_) neighbourhood_.engine->on_loss([this](const Error& error) { fail(error); });
 }
 
 void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
@@ -238,14 +242,16 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
     std::vector<std::uint64_t> hosts;
     for (Rank part = 0; part < ranks(); ++part)
         hosts.push_back(card(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
-    for (Rank r = 1; r < ranks(); ++r) {
+    const bool p2p = on_gpus() && !through_host();
+    for (Rank r = 1; r < ranks() && !p2p; ++r) {
         const Transport& t = choose_transport(card(0), card(r), options_.transport);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
     Platform platform =
-        gpu_ ? gpu_platform(ranks(), gpu_->budget())
-             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
-    if (!gpu_) platform = spread(std::move(platform), hosts, shm_transport().cost());
+        p2p ? gpu_platform(ranks(), budget_)
+            : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
+    if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
     if (options_.lanes > 0) platform.lanes = options_.lanes;
     platform.core_of = cores_of(hellos, order_);
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();

@@ -19,6 +19,13 @@ struct Side {
 
 }  // namespace
 
+Operation as_bytes(Operation o) {
+    if (reduces(o.collective)) return o;
+    o.count *= size_of(o.type);
+    o.type = DataType::uint8;
+    return o;
+}
+
 std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks) {
     const std::size_t element = size_of(uneven.type);
     const auto* input = static_cast<const std::byte*>(uneven.input);

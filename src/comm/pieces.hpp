@@ -1,4 +1,4 @@
-// Uneven calls made of even ones, for executors that know no rows: on GPUs.
+// Calls as kernels run them, and all ranks of a communicator where some are on GPUs.
 #pragma once
 
 #include <vector>
@@ -6,6 +6,10 @@
 #include "comm/operation.hpp"
 
 namespace tutti {
+
+/// Bytes are bytes: what is only moved goes through one kernel, whatever its type, so that fewer launches wait for each
+/// other.
+Operation as_bytes(Operation operation);
 
 /// What rank `self` of `ranks` calls in place of an uneven operation: sends and receives that go side by side, peers in
 /// ascending order, so that any number of them may be under way at once without a deadlock; of sums, a reduction to

@@ -24,8 +24,8 @@ Registry& registry() {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(Gpus& gpus, int device, int ranks) {
-    std::shared_ptr<Arena> arena(new Arena(gpus, device, ranks));
-    arena->memory_ = gpus.allocate(device, Layout{ranks}.size());
+    std::shared_ptr<Arena> arena(new Arena(gpus, device, Places::seats(ranks)));
+    arena->memory_ = gpus.allocate(device, arena->bytes());
     random_bytes(&arena->key_, sizeof arena->key_);
     const std::lock_guard lock(registry().mutex);
     registry().arenas[arena->key_] = arena;
@@ -48,57 +48,92 @@ std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
 
 Card Arena::card() const {
     const DeviceInfo info = gpus_.info(device_);
-    Card card{device_, info.blocks, info.uuid, key_, {}};
+    Card card;
+    card.device = device_;
+    card.blocks = info.blocks;
+    card.uuid = info.uuid;
+    card.arena_key = key_;
+    std::size_t reached = 0;
+    for (int d = 0; d < gpus_.count() && reached < card.reach.size(); ++d)
+        if (gpus_.reaches(device_, d)) card.reach[reached++] = short_of(gpus_.uuid(d));
     try {
         card.arena = gpus_.share(device_, memory_);
-    } catch (const Error& error) {  // ranks of this process do not need it; others will say so
+        card.shareable = 1;
+    } catch (const Error& error) {  // then messages with ranks of other processes go through host memory
         log(Level::info, "GPU %d: its memory can't be shared with other processes: %s", device_, error.what());
     }
     return card;
 }
 
-Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const std::vector<Card>& cards,
-           const std::vector<std::uint64_t>& processes)
-    : mine_(std::move(mine)), theirs_(cards.size()), opened_(cards.size()) {
+Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
+    : mine_(std::move(mine)),
+      theirs_(static_cast<std::size_t>(places.ranks())),
+      opened_(static_cast<std::size_t>(places.ranks())) {
     Gpus& gpus = mine_->gpus();
-    const int device = mine_->device(), ranks = static_cast<int>(cards.size());
-    const Layout layout{ranks};
-    std::vector<End> ends(cards.size() * lanes_per_peer * 2);
-    memory_ = Memory(gpus, device, ends.size() * sizeof(End));
+    const int device = mine_->device();
+    memory_ = Memory(gpus, device, theirs_.size() * lanes_per_peer * 2 * sizeof(End));
     regions_ = Memory(gpus, device, max_regions * sizeof(std::byte*));
-    const auto* const regions = reinterpret_cast<const std::byte* const*>(regions_.at());
-    for (Rank peer = 0; peer < ranks; ++peer) {
-        if (peer == self) continue;
+    for (Rank peer = 0; peer < places.ranks(); ++peer) {
+        if (peer == self || !places.p2p(self, peer)) continue;
         const auto p = static_cast<std::size_t>(peer);
-        const Card& card = cards[p];
-        std::byte* remote = nullptr;
-        if (processes[p] == process_id()) {
-            theirs_[p] = Arena::find(card.arena_key);
+        const bool here = places.card(self).process == places.card(peer).process;
+        if (here) {
+            theirs_[p] = Arena::find(places.gpu(peer).arena_key);
             if (!theirs_[p]) fail(tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", self, peer);
-            if (!gpus.reaches(device, card.device))
-                fail(tuttiInvalidUsage, "rank %d on GPU %d can't use the memory of rank %d on GPU %d: no peer access",
-                     self, device, peer, card.device);
-            remote = theirs_[p]->memory();
+            gpus.enable(device, places.gpu(peer).device);
         } else {
-            remote = opened_[p] = gpus.open(device, card.arena);
+            opened_[p] = gpus.open(device, places.gpu(peer).arena);
         }
-        for (int lane = 0; lane < lanes_per_peer; ++lane) {
-            const std::size_t number = (p * lanes_per_peer + static_cast<std::size_t>(lane)) * 2;
-            const auto end_in = [&](std::byte* arena, Rank sender) {
-                End end;
-                end.peer = peer;
-                end.fifo = reinterpret_cast<Fifo*>(arena + layout.fifo(sender, lane));
-                end.slots = arena + layout.slots(sender, lane);
-                end.slot_stride = gpu::slot_bytes;
-                if (Layout::has_lines(lane)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, lane));
-                if (theirs_[p]) end.regions = regions;
-                return end;
-            };
-            ends[number] = end_in(remote, self);
-            ends[number + 1] = end_in(mine_->memory(), peer);
-        }
+        join(peer, here ? theirs_[p]->memory() : opened_[p], places.seat(self), places.seat(peer), here);
+        log(Level::info, "rank %d on GPU %d reaches rank %d on GPU %d by p2p (%s)", self, device, peer,
+            places.gpu(peer).device, here ? "of one process" : "CUDA IPC");
     }
-    gpus.upload(device, memory_.at(), ends.data(), ends.size() * sizeof(End));
+}
+
+/// All lanes with a peer whose arena is at `remote`.
+void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool by_reference) {
+    const Layout layout{Places::seats(static_cast<int>(theirs_.size()))};
+    const auto* const regions = reinterpret_cast<const std::byte* const*>(regions_.at());
+    std::vector<End> ends;
+    for (int lane = 0; lane < lanes_per_peer; ++lane) {
+        const auto add = [&](std::byte* arena, int sender) {
+            End end;
+            end.peer = peer;
+            end.fifo = reinterpret_cast<Fifo*>(arena + layout.fifo(sender, lane));
+            end.slots = arena + layout.slots(sender, lane);
+            end.slot_stride = gpu::slot_bytes;
+            if (Layout::has_lines(lane)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, lane));
+            if (by_reference) end.regions = regions;
+            ends.push_back(end);
+        };
+        add(remote, seat);
+        add(mine_->memory(), peers_seat);
+    }
+    mine_->gpus().upload(mine_->device(), reinterpret_cast<std::byte*>(to(peer, 0)), ends.data(),
+                         ends.size() * sizeof(End));
+}
+
+bool Ends::attached(Rank peer, int lane) const {
+    const auto p = static_cast<std::size_t>(peer);
+    return theirs_[p] || opened_[p] != nullptr || attached_.contains({peer, lane});
+}
+
+void Ends::attach(Rank peer, int lane, const Wire& out, const Wire& in) {
+    const End ends[] = {in_host_memory(peer, out), in_host_memory(peer, in)};
+    mine_->gpus().upload(mine_->device(), reinterpret_cast<std::byte*>(to(peer, lane)), ends, sizeof ends);
+    attached_.insert({peer, lane});
+}
+
+End Ends::in_host_memory(Rank peer, const Wire& wire) {
+    TUTTI_ASSERT(!wire.cells.empty());
+    const Pinned& cells = pinned_.emplace_back(mine_->gpus(), wire.cells);
+    End end;
+    end.peer = peer;
+    end.fifo = reinterpret_cast<Fifo*>(cells.seen(mine_->device(), reinterpret_cast<std::byte*>(wire.fifo)));
+    const Pinned& slots = pinned_.emplace_back(mine_->gpus(), std::span(wire.slots, slot_depth * tutti::slot_stride));
+    end.slots = slots.seen(mine_->device(), wire.slots);
+    end.slot_stride = tutti::slot_stride;
+    return end;
 }
 
 Ends::~Ends() {

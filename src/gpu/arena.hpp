@@ -1,13 +1,16 @@
 // The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and lane. Peers write into it,
 // over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections, which
-// only this rank's kernels use.
+// only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory.
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "bootstrap/session.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/pinned.hpp"
+#include "gpu/places.hpp"
 
 namespace tutti::gpu {
 
@@ -17,35 +20,24 @@ inline constexpr int lanes_per_peer = collective_lanes + pair_lanes;
 inline constexpr int line_lanes = 4;  // the first of the collective lanes, and all pair lanes, can carry lines
 inline constexpr std::size_t slot_bytes = 32 * 1024;
 
-/// What every rank tells all others about its GPU before they connect.
-struct Card {
-    std::int32_t device = -1;  // in its process; -1: a CPU rank
-    std::int32_t blocks = 0;   // DeviceInfo::blocks
-    Uuid uuid{};
-    std::uint64_t arena_key = 0;
-    Handle arena{};
-};
-
-/// Where things lie in the arena of one rank of `ranks`.
+/// Where things lie in the arena of one rank, by the seats of those who write there (Places::seat).
 struct Layout {
-    int ranks;
+    int seats;
     static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
 
     static bool has_lines(int lane) { return lane < line_lanes || lane >= gpu::collective_lanes; }
-    std::size_t fifo(Rank sender, int lane) const { return number(sender, lane) * sizeof(Fifo); }
-    std::size_t slots(Rank sender, int lane) const { return fifos() + number(sender, lane) * slot_depth * slot_bytes; }
-    std::size_t lines(Rank sender, int lane) const {
+    std::size_t fifo(int sender, int lane) const { return number(sender, lane) * sizeof(Fifo); }
+    std::size_t slots(int sender, int lane) const { return fifos() + number(sender, lane) * slot_depth * slot_bytes; }
+    std::size_t lines(int sender, int lane) const {
         const int with_lines = lane < line_lanes ? lane : line_lanes + lane - gpu::collective_lanes;
-        return slots(ranks, 0) +
+        return slots(seats, 0) +
                static_cast<std::size_t>(sender * (line_lanes + pair_lanes) + with_lines) * lines_bytes;
     }
-    std::size_t size() const { return lines(ranks, 0); }
+    std::size_t size() const { return lines(seats, 0); }
 
   private:
-    static std::size_t number(Rank sender, int lane) {
-        return static_cast<std::size_t>(sender * lanes_per_peer + lane);
-    }
-    std::size_t fifos() const { return (number(ranks, 0) * sizeof(Fifo) + 255) / 256 * 256; }
+    static std::size_t number(int sender, int lane) { return static_cast<std::size_t>(sender * lanes_per_peer + lane); }
+    std::size_t fifos() const { return (number(seats, 0) * sizeof(Fifo) + 255) / 256 * 256; }
 };
 
 class Arena {
@@ -61,13 +53,13 @@ class Arena {
     Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
     std::byte* memory() const { return memory_; }
-    std::size_t bytes() const { return Layout{ranks_}.size(); }
+    std::size_t bytes() const { return Layout{seats_}.size(); }
 
   private:
-    Arena(Gpus& gpus, int device, int ranks) : gpus_(gpus), device_(device), ranks_(ranks) {}
+    Arena(Gpus& gpus, int device, int seats) : gpus_(gpus), device_(device), seats_(seats) {}
 
     Gpus& gpus_;
-    const int device_, ranks_;
+    const int device_, seats_;
     std::uint64_t key_ = 0;
     std::byte* memory_ = nullptr;
 };
@@ -97,26 +89,32 @@ class Memory {
 /// The ends of a rank's connections, in its device memory.
 class Ends {
   public:
-    /// cards: of all ranks, all on GPUs. processes: their process_id(). Throws tuttiInvalidUsage that names a peer
-    /// which this GPU can't reach.
-    Ends(std::shared_ptr<Arena> mine, Rank self, const std::vector<Card>& cards,
-         const std::vector<std::uint64_t>& processes);
+    /// Those by p2p; the others are to be attached.
+    Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places);
     ~Ends();
     Ends(const Ends&) = delete;
 
     End* to(Rank peer, int lane) const { return end(peer, lane, 0); }
     End* from(Rank peer, int lane) const { return end(peer, lane, 1); }
-    bool by_reference(Rank peer) const { return theirs_[static_cast<std::size_t>(peer)] != nullptr; }
+
+    /// The lane's FIFOs and slots lie in host memory, which outlives this.
+    void attach(Rank peer, int lane, const Wire& out, const Wire& in);
+    bool attached(Rank peer, int lane) const;
 
   private:
     End* end(Rank peer, int lane, int direction) const {
         const auto number = (static_cast<std::size_t>(peer) * lanes_per_peer + static_cast<std::size_t>(lane)) * 2;
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
+    void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool by_reference);
+    End in_host_memory(Rank peer, const Wire& wire);
+
     std::shared_ptr<Arena> mine_;
     std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process
     std::vector<std::byte*> opened_;              // of others
     Memory memory_, regions_;
+    std::vector<Pinned> pinned_;
+    std::set<std::pair<Rank, int>> attached_;
 };
 
 }  // namespace tutti::gpu

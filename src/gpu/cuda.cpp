@@ -82,7 +82,7 @@ class Cuda : public Gpus {
         check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
         DeviceInfo info;
         info.name = properties.name;
-        std::memcpy(info.uuid.data(), properties.uuid.bytes, info.uuid.size());
+        info.uuid = uuid(device);
         info.address = text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
         info.memory = properties.totalGlobalMem;
         info.multiprocessors = properties.multiProcessorCount;
@@ -100,19 +100,28 @@ class Cuda : public Gpus {
         return info;
     }
 
-    bool reaches(int device, int peer) override {
+    Uuid uuid(int device) const override {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+        Uuid uuid;
+        static_assert(sizeof uuid == sizeof properties.uuid.bytes);
+        std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
+        return uuid;
+    }
+    bool reaches(int device, int peer) const override {
         if (device == peer) return true;
         int can = 0;
         check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
-        if (can == 0) return false;
+        return can != 0;
+    }
+    void enable(int device, int peer) override {
+        if (device == peer) return;
         const OnDevice on(device);
         const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
-        if (result == cudaErrorPeerAccessAlreadyEnabled) {
+        if (result == cudaErrorPeerAccessAlreadyEnabled)
             cudaGetLastError();
-            return true;
-        }
-        check(result, "cudaDeviceEnablePeerAccess");
-        return true;
+        else
+            check(result, "cudaDeviceEnablePeerAccess");
     }
 
     std::byte* allocate(int device, std::size_t bytes) override {
@@ -148,6 +157,21 @@ class Cuda : public Gpus {
     void free_pinned(std::byte* memory) noexcept override {
         const NotCaptured capture;
         cudaFreeHost(memory);
+    }
+    void pin(std::byte* memory, std::size_t bytes) override {
+        const NotCaptured capture;
+        check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister");
+    }
+    void unpin(std::byte* memory) noexcept override {
+        const NotCaptured capture;
+        cudaHostUnregister(memory);
+    }
+    std::byte* seen(int device, std::byte* pinned) const override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        void* there = nullptr;
+        check(cudaHostGetDevicePointer(&there, pinned, 0), "cudaHostGetDevicePointer");
+        return static_cast<std::byte*>(there);
     }
     void upload(int device, std::byte* to, const void* from, std::size_t bytes) override {
         if (bytes == 0) return;
@@ -227,6 +251,11 @@ class Cuda : public Gpus {
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "cudaMemcpyAsync");
+    }
+
+    void call(int device, void (*work)(void*), void* argument, void* stream) override {
+        const OnDevice on(device);
+        check(cudaLaunchHostFunc(stream_of(stream), work, argument), "cudaLaunchHostFunc");
     }
 
     int device_of(void* stream) const override {

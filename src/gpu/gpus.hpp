@@ -47,13 +47,21 @@ class Gpus {
     virtual DeviceInfo info(int device) const = 0;
     virtual unsigned threads() const = 0;  // of a block
 
-    /// Whether kernels on `device` can use memory of `peer`, made possible if it needs to be.
-    virtual bool reaches(int device, int peer) = 0;
+    virtual Uuid uuid(int device) const = 0;
+    /// Whether kernels on `device` can use memory of `peer`, once that is enabled.
+    virtual bool reaches(int device, int peer) const = 0;
+    virtual void enable(int device, int peer) = 0;
 
     virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed, shareable
     virtual void free(int device, std::byte* memory) noexcept = 0;
     virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; kernels of all devices see it there, too
     virtual void free_pinned(std::byte* memory) noexcept = 0;
+    /// Makes whole pages of host memory something that kernels of all devices can use, until unpin(); no part of them
+    /// may be that already.
+    virtual void pin(std::byte* memory, std::size_t bytes) = 0;
+    virtual void unpin(std::byte* memory) noexcept = 0;
+    virtual std::byte* seen(int device, std::byte* pinned) const = 0;  // where kernels see the first byte
+
     virtual void upload(int device, std::byte* to, const void* from, std::size_t bytes) = 0;  // done on return
 
     virtual Pointee pointee(const void* pointer) const = 0;
@@ -65,6 +73,10 @@ class Gpus {
     virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
+
+    /// work(argument) is called when the stream comes there, at every replay of a graph, too. It must not use the
+    /// runtime, nor wait.
+    virtual void call(int device, void (*work)(void*), void* argument, void* stream) = 0;
 
     /// The device of a stream; throws for what is none.
     virtual int device_of(void* stream) const = 0;

@@ -29,6 +29,15 @@ struct RankPage {
 inline constexpr std::size_t page_bytes = 4096;
 static_assert(sizeof(RankPage) <= page_bytes);
 
+constexpr std::size_t whole_pages(std::size_t bytes) {
+    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+/// Every lane has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
+/// pages. They begin at different places of a page, so that lanes do not compete for the same cache sets.
+inline constexpr std::size_t slots_stagger = 256, slots_staggers = 16;
+inline constexpr std::size_t lane_slots_bytes = whole_pages(slot_depth * slot_stride + slots_stagger * slots_staggers);
+
 /// Where things lie in the arena of one rank of `ranks`.
 struct ArenaLayout {
     int ranks;
@@ -37,12 +46,13 @@ struct ArenaLayout {
                (static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane)) * sizeof(Fifo);
     }
     std::size_t slots_offset(Rank peer, int lane) const {
-        const std::size_t fifos = static_cast<std::size_t>(ranks) * lanes_per_link;
-        const std::size_t base = (page_bytes + fifos * sizeof(Fifo) + page_bytes - 1) / page_bytes * page_bytes;
         const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
-        return base + number * slot_depth * slot_stride;
+        return slots_begin() + number * lane_slots_bytes + number % slots_staggers * slots_stagger;
     }
-    std::size_t size() const { return (slots_offset(ranks, 0) + page_bytes - 1) / page_bytes * page_bytes; }
+    std::size_t slots_begin() const { return whole_pages(fifo_offset(ranks, 0)); }
+    std::size_t size() const {
+        return slots_begin() + static_cast<std::size_t>(ranks) * lanes_per_link * lane_slots_bytes;
+    }
 };
 
 /// An arena in this process' view: its owner's, or a peer's that was mapped.

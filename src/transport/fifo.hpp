@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "base/os.hpp"
@@ -144,8 +145,9 @@ inline void ring_bell(Bell& bell) {
 /// Where one direction of a link lies, as this process sees it.
 struct Wire {
     Fifo* fifo = nullptr;
-    std::byte* slots = nullptr;  // slot_depth * slot_stride
-    Bell* bell = nullptr;        // of the rank at the other end
+    std::byte* slots = nullptr;       // slot_depth * slot_stride; no other lane has a part of their pages
+    Bell* bell = nullptr;             // of the rank at the other end
+    std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
 };
 
 /// The writer's end. One thread at a time.
@@ -187,8 +189,11 @@ class Sender {
         return static_cast<std::int32_t>(released_ - last_reference_) >= 0;
     }
 
-    /// True when the reader has finished with everything.
-    bool drained() const { return wire_.fifo->released.load(std::memory_order_acquire) == next_; }
+    /// True when the reader has finished with everything, whoever wrote it: the rank's host, or its kernels.
+    bool drained() const {
+        const std::uint32_t released = wire_.fifo->released.load(std::memory_order_acquire);
+        return wire_.fifo->cells[released % fifo_depth].turn.load(std::memory_order_acquire) != released + 1;
+    }
 
     void begin(const Call& call) { wire_.fifo->call.set(call); }
     Bell& bell() { return *wire_.bell; }

@@ -5,6 +5,30 @@
 
 namespace tutti {
 
+namespace {
+
+class CopyingLink : public Link {
+  public:
+    explicit CopyingLink(std::unique_ptr<Link> link) : link_(std::move(link)) {}
+    Wire outlet(int lane) override { return link_->outlet(lane); }
+    Wire inlet(int lane) override { return link_->inlet(lane); }
+    bool refer(const void*, std::size_t, Reference&) override { return false; }
+    std::byte* see(Reference, std::size_t) override {
+        fail(tuttiInternalError, "a message by reference where one rank is on a GPU");
+    }
+    RankPage* page() override { return link_->page(); }
+    std::string describe() override { return link_->describe(); }
+
+  private:
+    const std::unique_ptr<Link> link_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> without_references(std::unique_ptr<Link> link) {
+    return std::make_unique<CopyingLink>(std::move(link));
+}
+
 std::span<const Transport* const> transports() {
     static const std::vector<const Transport*> all = [] {
         std::vector<const Transport*> made = {&local_transport(), &shm_transport()};

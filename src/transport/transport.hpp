@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/os.hpp"
+#include "base/result.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/session.hpp"
 #include "transport/arena.hpp"
@@ -65,6 +67,12 @@ class Engine {
     /// The caller stops to poll: what it has sent goes out, and, if it will sleep, whatever arrives rings its bell.
     /// True if anything has moved at once.
     virtual bool rest(bool asleep) = 0;
+
+    /// From any thread, in pairs: kernels use the FIFOs of its links from now on, or do so no longer. They can't ring,
+    /// and their rank's thread does not wait here, so while any do the engine looks by itself.
+    virtual void serve(bool begins) = 0;
+    /// listener is called on the service thread, once, with what poll() would throw then; nullptr: no longer.
+    virtual void on_loss(std::function<void(const Error&)> listener) = 0;
 };
 
 /// addresses: at least one, of port 0; of more than most_rails the first ones. Throws tuttiSystemError.
@@ -104,6 +112,9 @@ class Link {
     /// Who and where the peer is, for error texts; empty if it is on this host.
     virtual std::string describe() { return {}; }
 };
+
+/// The same link to a rank whose buffers and this one's are of different kinds: neither sees the other's.
+std::unique_ptr<Link> without_references(std::unique_ptr<Link> link);
 
 /// What of a peer's memory a rank can reach.
 enum class Sees { nothing, regions, everything };  // regions: what find_region() knows

@@ -8,16 +8,6 @@ using namespace tutti;
 
 namespace {
 
-/// The error that comes to pass on a communicator within some seconds.
-tuttiResult_t await_error(tuttiComm_t comm) {
-    tuttiResult_t result = tuttiSuccess;
-    for (int looks = 0; looks < 5000 && result == tuttiSuccess; ++looks) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        if (tuttiCommGetAsyncError(comm, &result) != tuttiSuccess) break;
-    }
-    return result;
-}
-
 tuttiConfig_t with_timeout(int ms) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = ms;
@@ -69,23 +59,6 @@ TEST_CASE("GPUs: more ranks than a device has blocks for") {
     const int devices[] = {0, 0, 0};
     CHECK(tuttiCommInitAll(comms, 3, devices) == tuttiInvalidUsage);
     CHECK(text_of_error().find("3 ranks share the GPU of rank 0, which runs 2 blocks") != std::string::npos);
-    gpu::use_gpus(nullptr);
-}
-
-TEST_CASE("GPUs: ranks on a GPU and on a CPU do not mix") {
-    harness::EmulatedGpus gpus(1);
-    gpu::use_gpus(&gpus);
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
-    harness::run(2, [&](int rank) {
-        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        if (rank == 1) config.device = 0;
-        tuttiComm_t comm;
-        harness::check(tuttiCommInitRankConfig(&comm, 2, id, rank, &config) == tuttiInvalidUsage, "it was allowed");
-        harness::check(text_of_error().find("rank 0 is on a CPU and rank 1 on a GPU") != std::string::npos ||
-                           text_of_error().find("rank 1 is on a GPU and rank 0 on a CPU") != std::string::npos,
-                       text_of_error());
-    });
     gpu::use_gpus(nullptr);
 }
 

@@ -1,11 +1,13 @@
-// Ranks on GPUs in processes of their own: memory by handles, messages through slots and lines. The test program starts
-// itself again with the name of the hidden test below; where the ranks meet comes by the launchers' variables.
+// Ranks on GPUs in processes of their own: memory by handles, messages through slots and lines, or through host memory.
+// The test program starts itself again with the name of the hidden test below; where the ranks meet comes by the
+// launchers' variables.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "base/result.hpp"
 #include "gpu/gpus.hpp"
@@ -22,8 +24,10 @@ constexpr const char* hidden_name = "a GPU rank in a process of its own";
 
 class Processes {
   public:
-    /// task: what the hidden test does.
-    Processes(int ranks, const std::string& task) {
+    /// task: what the hidden test does. where: "one GPU"; "GPUs": one each, without peer access; "CPU": rank 1 is on
+    /// one.
+    Processes(int ranks, const std::string& task, const std::string& where = "one GPU",
+              const std::string& transport = "") {
         const std::string port = text("%d", 20000 + getpid() % 20000);
         for (int rank = 0; rank < ranks; ++rank) {
             std::vector<std::string> variables{text("RANK=%d", rank),
@@ -32,7 +36,9 @@ class Processes {
                                                text("LOCAL_WORLD_SIZE=%d", ranks),
                                                "MASTER_ADDR=127.0.0.1",
                                                "MASTER_PORT=" + port,
-                                               "TASK=" + task};
+                                               "TASK=" + task,
+                                               "WHERE=" + where};
+            if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
             std::vector<char*> environment;
             for (std::string& v : variables) environment.push_back(v.data());
             for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
@@ -55,41 +61,55 @@ class Processes {
     std::vector<pid_t> pids_;
 };
 
-tuttiComm_t join(int& rank, int& ranks) {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.device = 0;
-    tuttiComm_t comm;
-    harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
-    tuttiCommUserRank(comm, &rank);
-    tuttiCommCount(comm, &ranks);
-    return comm;
-}
-
-void run_collectives(harness::EmulatedGpus& gpus, void* stream) {
+/// What the hidden test is, and works with.
+struct Self {
+    std::string where = std::getenv("WHERE");
+    int number = std::atoi(std::getenv("RANK"));
+    bool on_cpu = where == "CPU" && number == 1;
+    int device = where == "one GPU" ? 0 : number;
+    harness::EmulatedGpus gpus{where == "one GPU" ? 1 : 4, 8, 2, false};
+    void* stream = on_cpu ? nullptr : gpus.make_stream(device);
+    tuttiComm_t comm = nullptr;
     int rank = 0, ranks = 0;
-    tuttiComm_t comm = join(rank, ranks);
+
+    Self() {
+        gpu::use_gpus(&gpus);
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
+        harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
+        tuttiCommUserRank(comm, &rank);
+        tuttiCommCount(comm, &ranks);
+    }
+    ~Self() {
+        tuttiCommDestroy(comm);
+        if (!on_cpu) gpus.destroy_stream(stream);
+        gpu::use_gpus(nullptr);
+    }
+    Self(const Self&) = delete;
+};
+
+void run_collectives(Self& self) {
     for (Case::What what : {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::all_gather,
                             Case::What::broadcast, Case::What::reduce})
         for (std::size_t count : {1, 1001, 70'003}) {
             Case c{what, count, tuttiFloat32, tuttiSum, 1};
-            c.gpus = &gpus;
-            harness::run_case(c, comm, rank, ranks, stream);
+            c.gpus = self.on_cpu ? nullptr : &self.gpus;
+            c.device = self.device;
+            harness::run_case(c, self.comm, self.rank, self.ranks, self.stream);
         }
-    tuttiCommDestroy(comm);
 }
 
 /// All-reduces for ever, until the library says that rank 1 has died, which it does after a while.
-void outlive_rank_1(harness::EmulatedGpus& gpus, void* stream) {
-    int rank = 0, ranks = 0;
-    tuttiComm_t comm = join(rank, ranks);
-    std::byte* const data = gpus.allocate(0, 4096);
+void outlive_rank_1(Self& self) {
+    std::vector<std::byte> host(4096);
+    std::byte* const data = self.on_cpu ? host.data() : self.gpus.allocate(self.device, 4096);
     for (int calls = 0;; ++calls) {
-        if (rank == 1 && calls == 20) raise(SIGKILL);
-        tuttiResult_t result = tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, comm, stream);
-        gpus.synchronize_stream(stream);
-        if (result == tuttiSuccess) tuttiCommGetAsyncError(comm, &result);
+        if (self.rank == 1 && calls == 20) raise(SIGKILL);
+        tuttiResult_t result = tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream);
+        if (!self.on_cpu) self.gpus.synchronize_stream(self.stream);
+        if (result == tuttiSuccess) tuttiCommGetAsyncError(self.comm, &result);
         if (result == tuttiSuccess) continue;
-        const std::string said = tuttiGetLastError(comm);
+        const std::string said = tuttiGetLastError(self.comm);
         _exit(result == tuttiRemoteError && said.find("rank 1 (pid ") != std::string::npos &&
                       said.find("died") != std::string::npos
                   ? 42
@@ -97,26 +117,15 @@ void outlive_rank_1(harness::EmulatedGpus& gpus, void* stream) {
     }
 }
 
-}  // namespace
-
-TEST_CASE(hidden_name, "[.]") {
-    harness::EmulatedGpus gpus(1, 8, 2);
-    gpu::use_gpus(&gpus);
-    void* const stream = gpus.make_stream(0);
-    const std::string task = std::getenv("TASK");
-    if (task == "collectives") run_collectives(gpus, stream);
-    if (task == "outlive") outlive_rank_1(gpus, stream);
-    gpus.destroy_stream(stream);
-    gpu::use_gpus(nullptr);
-}
-
-TEST_CASE("GPUs: collectives between processes") {
-    Processes ranks(3, "collectives");
+void check_collectives(const char* where, const char* transport = "") {
+    CAPTURE(where, transport);
+    Processes ranks(3, "collectives", where, transport);
     for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
 }
 
-TEST_CASE("GPUs: survivors of a killed rank name it") {
-    Processes ranks(3, "outlive");
+void check_outliving(const char* where, const char* transport = "") {
+    CAPTURE(where, transport);
+    Processes ranks(3, "outlive", where, transport);
     CHECK(WTERMSIG(ranks.wait(1)) == SIGKILL);
     int named = 0;
     for (std::size_t r : {0u, 2u}) {
@@ -124,4 +133,33 @@ TEST_CASE("GPUs: survivors of a killed rank name it") {
         if (WIFEXITED(status) && WEXITSTATUS(status) == 42) ++named;
     }
     CHECK(named == 2);
+}
+
+}  // namespace
+
+TEST_CASE(hidden_name, "[.]") {
+    Self self;
+    const std::string task = std::getenv("TASK");
+    if (task == "collectives") run_collectives(self);
+    if (task == "outlive") outlive_rank_1(self);
+}
+
+TEST_CASE("GPUs: collectives between processes") {
+    check_collectives("one GPU");
+}
+
+TEST_CASE("GPUs: survivors of a killed rank name it") {
+    check_outliving("one GPU");
+}
+
+TEST_CASE("GPUs through host memory: collectives between processes, by shared memory and TCP") {
+    check_collectives("GPUs");
+    check_collectives("CPU");
+    check_collectives("CPU", "tcp");
+}
+
+TEST_CASE("GPUs through host memory: survivors of a killed rank name it") {
+    check_outliving("GPUs");
+    check_outliving("CPU");
+    check_outliving("GPUs", "tcp");
 }

@@ -105,8 +105,8 @@ bool EmulatedGpus::emulates(tuttiDataType_t type) {
 #endif
 }
 
-EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads)
-    : devices_(devices), blocks_(blocks), threads_(threads) {
+EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads, bool peer_access)
+    : devices_(devices), blocks_(blocks), threads_(threads), peer_access_(peer_access) {
     streams_[nullptr] = {0, std::make_unique<Stream>()};
 }
 
@@ -140,6 +140,34 @@ Stream& EmulatedGpus::stream_of(void* stream) const {
     return *found->second.second;
 }
 
+void EmulatedGpus::enqueue(void* stream, Work work) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto graph = captured_.find(stream); graph != captured_.end())
+            return graph->second.push_back(std::move(work));
+    }
+    stream_of(stream).enqueue(std::move(work));
+}
+
+void EmulatedGpus::begin_capture(void* stream) {
+    const std::lock_guard lock(mutex_);
+    captured_[stream];
+}
+
+EmulatedGpus::Graph EmulatedGpus::end_capture(void* stream) {
+    const std::lock_guard lock(mutex_);
+    return std::move(captured_.extract(stream).mapped());
+}
+
+void EmulatedGpus::replay(const Graph& graph, void* stream) {
+    for (const Work& work : graph) enqueue(stream, work);
+}
+
+bool EmulatedGpus::capturing(void* stream) const {
+    const std::lock_guard lock(mutex_);
+    return captured_.contains(stream);
+}
+
 DeviceInfo EmulatedGpus::info(int device) const {
     DeviceInfo info;
     info.name = "emulated";
@@ -148,8 +176,37 @@ DeviceInfo EmulatedGpus::info(int device) const {
     return info;
 }
 
-bool EmulatedGpus::reaches(int, int) {
-    return true;
+void EmulatedGpus::enable(int device, int peer) {
+    if (!reaches(device, peer)) fail(tuttiUnhandledCudaError, "there is no peer access");
+}
+
+void EmulatedGpus::pin(std::byte* memory, std::size_t bytes) {
+    if (reinterpret_cast<std::uintptr_t>(memory) % 4096 != 0 || bytes % 4096 != 0)
+        fail(tuttiUnhandledCudaError, "these are no whole pages");
+    const std::lock_guard lock(mutex_);
+    const auto after = pinned_.lower_bound(memory);
+    const bool overlaps = (after != pinned_.end() && after->first < memory + bytes) ||
+                          (after != pinned_.begin() && std::prev(after)->first + std::prev(after)->second > memory);
+    if (overlaps) fail(tuttiUnhandledCudaError, "a part of it is pinned already");
+    pinned_[memory] = bytes;
+}
+
+void EmulatedGpus::unpin(std::byte* memory) noexcept {
+    const std::lock_guard lock(mutex_);
+    pinned_.erase(memory);
+}
+
+std::byte* EmulatedGpus::seen(int, std::byte* pinned) const {
+    const std::lock_guard lock(mutex_);
+    if (!pinned_.contains(pinned)) fail(tuttiUnhandledCudaError, "%p is not pinned", static_cast<void*>(pinned));
+    return pinned;
+}
+
+std::size_t EmulatedGpus::pinned() const {
+    const std::lock_guard lock(mutex_);
+    std::size_t sum = 0;
+    for (const auto& [begin, bytes] : pinned_) sum += bytes;
+    return sum;
 }
 
 std::byte* EmulatedGpus::allocate(int device, std::size_t bytes) {
@@ -220,15 +277,22 @@ void EmulatedGpus::launch(int, DataType type, unsigned lanes, unsigned jobs, con
         ++launches_;
     }
     auto copy = std::make_shared<Launch>(launch);
-    stream_of(stream).enqueue([this, type, lanes, jobs, copy]() -> std::optional<Error> {
+    enqueue(stream, [this, type, lanes, jobs, copy]() -> std::optional<Error> {
         run_blocks(type, *copy, lanes, jobs, threads_);
         return std::nullopt;
     });
 }
 
 void EmulatedGpus::copy(int, void* to, const void* from, std::size_t bytes, void* stream) {
-    stream_of(stream).enqueue([=]() -> std::optional<Error> {
+    enqueue(stream, [=]() -> std::optional<Error> {
         std::memmove(to, from, bytes);
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::call(int, void (*work)(void*), void* argument, void* stream) {
+    enqueue(stream, [=]() -> std::optional<Error> {
+        work(argument);
         return std::nullopt;
     });
 }
@@ -243,14 +307,14 @@ void EmulatedGpus::mark(int, void*& event, void* stream) {
     auto reached = std::make_shared<Mark>();
     if (event == nullptr) event = new Event;
     *static_cast<Event*>(event) = reached;
-    stream_of(stream).enqueue([reached]() -> std::optional<Error> {
+    enqueue(stream, [reached]() -> std::optional<Error> {
         reached->reach();
         return std::nullopt;
     });
 }
 
 void EmulatedGpus::follow(int, void* event, void* stream) {
-    stream_of(stream).enqueue([reached = *static_cast<Event*>(event)]() -> std::optional<Error> {
+    enqueue(stream, [reached = *static_cast<Event*>(event)]() -> std::optional<Error> {
         reached->wait();
         return std::nullopt;
     });

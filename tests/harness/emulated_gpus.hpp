@@ -2,9 +2,12 @@
 // (see kernels/cuda/simt.hpp). Memory of a device is a memfd, so that processes can share it; streams are workers.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "comm/stream.hpp"
 #include "gpu/gpus.hpp"
@@ -14,8 +17,9 @@ namespace tutti::harness {
 
 class EmulatedGpus : public gpu::Gpus {
   public:
-    /// blocks: how many run at the same time on a device; threads: in a block.
-    explicit EmulatedGpus(int devices = 2, int blocks = 16, unsigned threads = 3);
+    /// blocks: how many run at the same time on a device; threads: in a block. peer_access: kernels of a device can use
+    /// the memory of others.
+    explicit EmulatedGpus(int devices = 2, int blocks = 16, unsigned threads = 3, bool peer_access = true);
     ~EmulatedGpus() override;
 
     /// Under sanitizers only some types are: the others would take minutes to compile.
@@ -25,15 +29,27 @@ class EmulatedGpus : public gpu::Gpus {
     void destroy_stream(void* stream);  // waits for what was enqueued
     void synchronize_stream(void* stream);
 
+    /// What is enqueued on a stream while it is captured, to be replayed on it, or on another one.
+    using Work = std::function<std::optional<Error>()>;
+    using Graph = std::vector<Work>;
+    void begin_capture(void* stream);
+    Graph end_capture(void* stream);
+    void replay(const Graph& graph, void* stream);
+
     int count() const override { return devices_; }
     int current() const override { return 0; }
     gpu::DeviceInfo info(int device) const override;
     unsigned threads() const override { return threads_; }
-    bool reaches(int device, int peer) override;
+    gpu::Uuid uuid(int device) const override { return info(device).uuid; }
+    bool reaches(int device, int peer) const override { return device == peer || peer_access_; }
+    void enable(int device, int peer) override;
     std::byte* allocate(int device, std::size_t bytes) override;
     void free(int device, std::byte* memory) noexcept override;
     std::byte* allocate_pinned(std::size_t bytes) override;
     void free_pinned(std::byte* memory) noexcept override;
+    void pin(std::byte* memory, std::size_t bytes) override;
+    void unpin(std::byte* memory) noexcept override;
+    std::byte* seen(int device, std::byte* pinned) const override;
     void upload(int device, std::byte* to, const void* from, std::size_t bytes) override;
     gpu::Pointee pointee(const void* pointer) const override;
     gpu::Handle share(int device, const std::byte* allocation) override;
@@ -42,14 +58,16 @@ class EmulatedGpus : public gpu::Gpus {
     void launch(int device, DataType type, unsigned lanes, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
+    void call(int device, void (*work)(void*), void* argument, void* stream) override;
     int device_of(void* stream) const override;
-    bool capturing(void*) const override { return false; }
+    bool capturing(void* stream) const override;
     void mark(int device, void*& event, void* stream) override;
     void follow(int device, void* event, void* stream) override;
     void await(int device, void* event) noexcept override;
     void drop(int device, void* event) noexcept override;
 
-    int launches() const;  // so far
+    int launches() const;        // so far
+    std::size_t pinned() const;  // bytes of host memory, now
 
   private:
     struct Allocation {
@@ -59,9 +77,13 @@ class EmulatedGpus : public gpu::Gpus {
         std::uint64_t id;
     };
     Stream& stream_of(void* stream) const;
+    void enqueue(void* stream, Work work);
 
     const int devices_, blocks_;
     const unsigned threads_;
+    const bool peer_access_;
+    std::map<std::byte*, std::size_t> pinned_;
+    std::map<void*, Graph> captured_;  // by stream
     mutable std::mutex mutex_;
     std::map<const std::byte*, Allocation> allocations_;
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;

@@ -81,7 +81,7 @@ class Machine {
         each(0, step.sources + step.sinks, [&](std::uint32_t n) {
             const Operand& o = operands_[step.first + n];
             if (o.place != Place::peer || !good) return;
-            good = n < step.sources ? arrived(s_.from[o.index]) : writable(s_.to[o.index]);
+            good = n < step.sources ? arrived(s_.from[o.index]) : writable(s_.to[o.index], step, o.more);
         });
         return !sync_or(!good);
     }
@@ -253,8 +253,9 @@ class Machine {
         if (in_lines(end) || end.under_way != 0) return true;
         return await(end, end.fifo->cells[end.next % fifo_depth].turn, end.next + 1, 1, true).outcome == Outcome::met;
     }
-    TUTTI_DEVICE bool writable(End& end) {
-        const std::uint32_t depth = in_lines(end) ? line_depth : slot_depth;
+    TUTTI_DEVICE bool writable(End& end, const Step& step, bool more) {
+        const bool in_cell = more ? job_.in_cells != 0 : length(step.column) * element <= inline_bytes;
+        const std::uint32_t depth = in_lines(end) ? line_depth : in_cell ? fifo_depth : slot_depth;
         // An empty message has no lines to wait for, so its reader may give the credit back before it is sent.
         const auto under_way = static_cast<std::int32_t>(end.next - end.released);
         if (under_way < static_cast<std::int32_t>(depth) || end.under_way != 0) return true;

@@ -114,5 +114,8 @@ struct Launch {
 
 static_assert(std::is_trivially_copyable_v<Job> && std::is_trivially_copyable_v<End>);
 static_assert(sizeof(Launch) <= 4096, "the arguments of a kernel");
+static_assert(std::is_standard_layout_v<Fifo> && offsetof(Fifo, landings) == fifo_depth * sizeof(Cell) &&
+                  offsetof(Fifo, released) == 2 * fifo_depth * sizeof(Cell),
+              "kernels and hosts use the same FIFOs, whichever compiler made them");
 
 }  // namespace tutti::gpu

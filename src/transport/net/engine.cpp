@@ -1,8 +1,10 @@
 #include "transport/net/engine.hpp"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -19,9 +21,11 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
-constexpr unsigned looks_per_socket = 16;      // where messages go by carriers beside them
-constexpr milliseconds look_delay{1};          // between looks at carriers that can't tell
-constexpr std::uint64_t carrier_number = 255;  // in epoll's data, where sockets have theirs
+constexpr unsigned looks_per_socket = 16;               // where messages go by carriers beside them
+constexpr milliseconds look_delay{1};                   // between looks at carriers that can't tell
+constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
+constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
+constexpr std::uint64_t carrier_number = 255;           // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
 constexpr milliseconds grace{300};
 // How long a peer may be silent that has something to acknowledge: half of what an operation may wait, within these.
@@ -112,7 +116,7 @@ void Engine::introduce(Ends& ends) {
     if (carrier == nullptr) return;
     if (carrier->fd() < 0) {
         blind_ = true;
-        return look_later();  // the rank may be asleep
+        return look_later(look_delay);  // the rank may be asleep
     }
     epoll_event event{};
     event.events = EPOLLIN;
@@ -247,15 +251,38 @@ bool Engine::rest(bool asleep) {
     awake_.store(false, std::memory_order_seq_cst);
     if (asleep || pending) {
         watch_in_background();
-        if (blind_) look_later();
+        if (blind_) look_later(look_delay);
     } else if (owes) {
         later(settling_, settle_delay, &Engine::settle_now);
     }
     return moved;
 }
 
-void Engine::look_later() {
-    later(looking_, look_delay, &Engine::look_now);
+void Engine::look_later(std::chrono::microseconds delay) {
+    later(looking_, delay, &Engine::look_now);
+}
+
+void Engine::serve(bool begins) {
+    if (!begins)
+        kernels_.fetch_sub(1);
+    else if (kernels_.fetch_add(1) == 0)
+        look_later({});
+}
+
+void Engine::on_loss(std::function<void(const Error&)> listener) {
+    service_->run([&] { loss_ = std::move(listener); });
+}
+
+/// What check_lost() throws, told once.
+void Engine::report_loss() {
+    if (!loss_) return;
+    try {
+        const auto lock = lock_in_background();
+        check_lost();
+        return;
+    } catch (const Error& error) {
+        std::exchange(loss_, nullptr)(error);
+    }
 }
 
 void Engine::watch_in_background() {
@@ -267,7 +294,7 @@ void Engine::watch_in_background() {
 
 /// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
 /// itself.
-void Engine::later(std::atomic<bool>& asked, milliseconds delay, void (Engine::*work)()) {
+void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)()) {
     if (asked.exchange(true)) return;
     service_->post([weak = weak_from_this(), &asked, delay, work] {  // asked is the engine's, and used while it lives
         const auto self = weak.lock();
@@ -287,16 +314,36 @@ void Engine::settle_now() {
     move();
 }
 
-/// At carriers that can't tell when they have something to do; again and again while the rank sleeps.
+/// At carriers that can't tell when they have something to do, again and again while the rank sleeps; at all links,
+/// while kernels use them.
 void Engine::look_now() {
-    bool moved, pending;
-    {
-        const auto lock = lock_in_background();
-        moved = move();
-        pending = std::ranges::any_of(links_, [](const auto& link) { return link.second->pending(); });
+    const bool kernels = kernels_.load() > 0;
+    Seen seen = look();
+    for (int i = 1; kernels && !seen.moved && i < rounds_in_background; ++i) {
+        sched_yield();
+        seen = look();
     }
-    if (moved) ring_bell(page_->bell);
-    if (pending || asleep_.load(std::memory_order_relaxed)) look_later();
+    if (seen.moved) ring_bell(page_->bell);
+    report_loss();
+    if (kernels)
+        look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
+    else if (seen.pending || asleep_.load(std::memory_order_relaxed))
+        look_later(look_delay);
+    else if (seen.owes)
+        later(settling_, settle_delay, &Engine::settle_now);
+}
+
+Engine::Seen Engine::look() {
+    const auto lock = lock_in_background();
+    Seen seen;
+    seen.moved = move();
+    seen.fruitless = fruitless_ = seen.moved ? 0 : fruitless_ + 1;
+    if (fruitless_ % patient_looks == patient_looks - 1) settle();
+    for (const auto& [peer, ends] : links_) {
+        seen.pending |= ends->pending();
+        seen.owes |= ends->owes();
+    }
+    return seen;
 }
 
 void Engine::ready() {

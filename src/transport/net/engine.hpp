@@ -29,6 +29,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool poll() override;
     bool pending() override;
     bool rest(bool asleep) override;
+    void serve(bool begins) override;
+    void on_loss(std::function<void(const Error&)> listener) override;
 
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
     /// messages go by; nullptr: TCP.
@@ -42,16 +44,22 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void ready();
 
   private:
+    struct Seen {
+        bool moved = false, pending = false, owes = false;
+        unsigned fruitless = 0;  // looks, up to this one
+    };
+    Seen look();
     bool move(bool sockets = true);
     bool arm();
     void introduce(Ends& ends);
     void check_lost();
     void settle();
     void watch_in_background();
-    void later(std::atomic<bool>& asked, std::chrono::milliseconds delay, void (Engine::*work)());
+    void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)());
     void settle_now();
     void look_now();
-    void look_later();
+    void look_later(std::chrono::microseconds delay);
+    void report_loss();
     Ends& ends_with(Rank peer);
     std::unique_lock<std::mutex> lock_in_background();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
@@ -78,9 +86,11 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::atomic<bool> awake_{false};    // the rank's thread looks
     std::atomic<bool> watched_{false};  // the service thread hears of sockets that are ready
     std::atomic<bool> settling_{false};
-    std::atomic<bool> asleep_{false};   // the rank's thread sleeps
-    std::atomic<bool> looking_{false};  // the service thread will look at what is blind
-    std::atomic<bool> wanted_{false};   // the service thread waits for the lock
+    std::atomic<bool> asleep_{false};         // the rank's thread sleeps
+    std::atomic<bool> looking_{false};        // the service thread will look at what is blind
+    std::atomic<bool> wanted_{false};         // the service thread waits for the lock
+    std::atomic<int> kernels_{0};             // that use the links' FIFOs
+    std::function<void(const Error&)> loss_;  // the service thread's
 };
 
 /// The rank's link with peer. net: what its messages go by; nullptr: TCP.

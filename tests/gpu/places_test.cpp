@@ -1,0 +1,99 @@
+// Who reaches whom by p2p: a pure function of the cards, the same seen from both ends.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "comm/choice.hpp"
+#include "gpu/arena.hpp"
+#include "gpu/places.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using gpu::Places;
+
+namespace {
+
+struct Somebody {
+    std::uint64_t host, process;
+    int device;                     // also what tells it from others on its host; -1: a CPU
+    std::vector<int> reached = {};  // beside its own
+    bool shareable = true;
+};
+
+gpu::Uuid uuid_of(std::uint64_t host, int device) {
+    gpu::Uuid uuid{};
+    uuid[0] = static_cast<std::uint8_t>(device + 1), uuid[8] = static_cast<std::uint8_t>(host);
+    return uuid;
+}
+
+Places places_of(const std::vector<Somebody>& ranks, std::string_view only = "") {
+    std::vector<Card> cards;
+    std::vector<gpu::Card> gpus;
+    for (const Somebody& r : ranks) {
+        cards.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .version = 0});
+        gpu::Card& card = gpus.emplace_back();
+        if (r.device < 0) continue;
+        card.device = 0;  // in its process
+        card.blocks = 16;
+        card.shareable = r.shareable;
+        card.uuid = uuid_of(r.host, r.device);
+        card.reach[0] = gpu::short_of(card.uuid);
+        for (std::size_t i = 0; i < r.reached.size(); ++i)
+            card.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
+    }
+    return Places(cards, gpus, only);
+}
+
+std::string why_not(const Places& places, Rank a, Rank b) {
+    const char *there = places.obstacle(a, b), *back = places.obstacle(b, a);
+    REQUIRE((there == nullptr) == (back == nullptr));
+    if (there == nullptr) return "";
+    CHECK(std::string(there) == back);
+    return there;
+}
+
+}  // namespace
+
+TEST_CASE("GPUs, their places: why two ranks are not joined by p2p, or that they are") {
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 1, 0}}), 0, 1).empty());
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 2, 0}}), 0, 1).empty());
+    CHECK(why_not(places_of({{1, 1, 0, {1}}, {1, 2, 1, {0}}}), 0, 1).empty());
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 1, -1}}), 0, 1) == "one of them is on a CPU");
+    CHECK(why_not(places_of({{1, 1, 0}, {2, 1, 0}}), 0, 1) == "they are on different hosts");
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 2, 1}}), 0, 1) == "the GPUs have no peer access");
+    CHECK(why_not(places_of({{1, 1, 0, {1}}, {1, 2, 1}}), 0, 1) == "the GPUs have no peer access");
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 2, 0, {}, false}}), 0, 1) ==
+          "GPU memory can't be shared between the processes");
+    CHECK(why_not(places_of({{1, 1, 0, {}, false}, {1, 1, 0, {}, false}}), 0, 1).empty());
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 1, 0}}, "shm"), 0, 1) == "that transport is the only one allowed");
+    CHECK(why_not(places_of({{1, 1, 0}, {1, 1, 0}}, "p2p"), 0, 1).empty());
+}
+
+TEST_CASE("GPUs, their places: one pair that p2p does not join changes how all are cut") {
+    CHECK_FALSE(places_of({{1, 1, -1}, {2, 2, -1}}).through_host());  // no GPU at all
+    CHECK_FALSE(places_of({{1, 1, 0}, {1, 2, 0}, {1, 3, 0}}).through_host());
+    CHECK(places_of({{1, 1, 0, {1, 2}}, {1, 2, 1, {0}}, {1, 3, 2, {0}}}).through_host());
+    const Places mixed = places_of({{1, 1, 0}, {1, 2, 0}, {1, 3, -1}});
+    const GpuBudget budget = budget_of(mixed);
+    CHECK(budget.through_host);
+    CHECK_FALSE(budget.by_reference);
+    CHECK(budget.lanes == 4);  // of the 8 blocks that each of two has
+    const Cut c = cut_through_host(10'000'000, 4, 3, 1, {1 << 20, 100}, budget);
+    CHECK(c.lanes == 4);
+    CHECK(c.tile * 4 <= gpu::slot_bytes);
+    CHECK_FALSE(c.in_lines);
+    CHECK(cut_through_host(100, 4, 1, 1, {1 << 20, 100}, budget).in_lines);
+}
+
+TEST_CASE("GPUs, their places: ranks for whom there is no room in an arena go through the host") {
+    std::vector<Somebody> ranks;
+    for (int r = 0; r < gpu::most_seats + 2; ++r) ranks.push_back({1, static_cast<std::uint64_t>(r), 0});
+    ranks[0].device = -1;
+    const Places places = places_of(ranks);
+    CHECK(places.seat(0) == -1);
+    for (Rank r = 1; r <= gpu::most_seats; ++r) CHECK(places.seat(r) == r - 1);
+    CHECK(places.p2p(1, gpu::most_seats));
+    CHECK(why_not(places, 1, gpu::most_seats + 1) == "too many ranks are on the GPUs of that host");
+    CHECK_THROWS_AS(budget_of(places), Error);  // 33 ranks, and a GPU with 16 blocks
+}
