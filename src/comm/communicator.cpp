@@ -111,6 +111,18 @@ Program Communicator::make_program(const Algorithm& algorithm, const Request& re
     return reordered(algorithm.make, request, ours ? order_ : std::span<const Rank>());
 }
 
+std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair) {
+    try {
+        return gpu_->upload(std::move(bound), pair, [this](Rank peer, int lane) {
+            const Connection c = connection(peer, lane);
+            return GpuSide::Wires{c.link->outlet(lane), c.link->inlet(lane)};
+        });
+    } catch (const Error& error) {
+        if (through_host()) fail(error);  // the others may have begun
+        throw;
+    }
+}
+
 Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm) {
     const int node = tuner_->platform().node_ranks;
     Request request{collective, rank(), ranks(), root, node};
@@ -123,11 +135,7 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     BoundProgram bound = BoundProgram::bind(make_program(algorithm, request), algorithm.pull_safe, algorithm.push_safe);
     const bool pair = collective == Collective::send || collective == Collective::recv;
-    if (gpu_)
-        return {collective, root, &algorithm, nullptr, gpu_->upload(std::move(bound), pair, [&](Rank peer, int lane) {
-                    const Connection c = connection(peer, lane);
-                    return GpuSide::Wires{c.link->outlet(lane), c.link->inlet(lane)};
-                })};
+    if (gpu_) return {collective, root, &algorithm, nullptr, upload(std::move(bound), pair)};
     auto execution =
         std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
                                         [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });

@@ -156,6 +156,7 @@ class Communicator {
     HostExecution& start(const Operation& operation);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
     bool sends_slices(Plan& plan, bool altered);
+    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
     const Transport& transport_to(Rank peer) const;

@@ -234,6 +234,21 @@ TEST_CASE("GPUs through host memory: what one rank does wrong, ranks of both kin
     }
 }
 
+TEST_CASE("GPUs through host memory: what a GPU has no room for is an error of all ranks") {
+    if (harness::sanitized) return;  // so many ranks take long to join there
+    std::vector<int> devices(66, TUTTI_DEVICE_CPU);
+    devices[0] = 0;
+    const tuttiConfig_t config = only(nullptr, "flat");
+    GpuWorld world(devices, false, &config);
+    auto* const data = reinterpret_cast<float*>(world.gpus().allocate(0, 4));
+    float host = 1;
+    CHECK(tuttiReduce(data, data, 1, tuttiFloat32, tuttiSum, 0, world.comm(0), world.stream(0)) == tuttiInvalidUsage);
+    CHECK(harness::mentions(nullptr, {"rank 0 to 65 others, and a GPU's block can hold 64 connections"}));
+    CHECK(await_error(world.comm(5)) == tuttiInvalidUsage);
+    CHECK(tuttiReduce(&host, nullptr, 1, tuttiFloat32, tuttiSum, 0, world.comm(5), nullptr) == tuttiInvalidUsage);
+    world.gpus().free(0, reinterpret_cast<std::byte*>(data));
+}
+
 TEST_CASE("GPUs through host memory: who waits for a rank that has left is told so") {
     tuttiConfig_t config = only(nullptr);
     config.timeoutMs = 300;
