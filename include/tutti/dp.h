@@ -195,7 +195,11 @@ typedef struct {
     tuttiDpHook_t hook;               /* instead of a built-in compression */
     void* hookUser;
     int trace;            /* 1: keep a time line for tuttiDpWriteTrace */
-    tuttiStream_t stream; /* communicators on GPUs: the cudaStream_t for reductions */
+    tuttiStream_t stream; /* ranks on GPUs: the cudaStream_t for all that the layer does; see (6) */
+    int offload; /* ranks on GPUs, with an optimizer. 1: its states, with the masters, and in tuttiDpZero3 the owned
+                    values are in pinned memory of the host, which makes the updates: owned gradients come there in
+                    Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
+                    Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -205,7 +209,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
-            NULL, TUTTI_UNDEF_INT, NULL                                                                             \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT                                                            \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -279,6 +283,8 @@ typedef struct {
     size_t gradients;
     size_t states;    /* of the optimizer, with fp32 masters */
     size_t transient; /* the most that was borrowed at once: buckets under way, gathered units */
+    size_t host; /* config.offload: in the host's memory; the states and tuttiDpZero3's values are counted above, too,
+                    what comes and goes is not. Else 0 */
 } tuttiDpMemory_t;
 TUTTI_API tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory);
 

@@ -78,6 +78,9 @@ void check_mode(const Options& o, int ranks) {
     if (!(o.top_k > 0 && o.top_k <= 1))
         fail(tuttiInvalidArgument, "%s: config.topK is %g; a part was expected, more than 0 and at most 1", function,
              o.top_k);
+    if (o.offload && o.optimizer.kind == tuttiDpNoOptimizer)
+        fail(tuttiInvalidArgument, "%s: config.offload needs an optimizer of the layer's: there are no states else",
+             function);
     if (!(o.clip_norm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", function, o.clip_norm);
 }
 
@@ -135,6 +138,7 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.hook_user = c.hookUser;
     o.trace = flag("trace", c.trace, false);
     o.stream = c.stream;
+    o.offload = flag("offload", c.offload, false);
     check_mode(o, ranks);
     check_optimizer(o);
     return o;
@@ -185,9 +189,10 @@ std::string describe(const Parameter& p) {
 std::string Options::describe() const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
-        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, ",
+        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
+        "%d, ",
         mode, first_bucket_bytes, bucket_bytes, rebuild, sum, micro_batches, zero_unused, broadcast, server, servers,
-        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm);
+        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm, offload);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
