@@ -292,8 +292,9 @@ TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 
 /* --------------------------------------------------------------------------------------------------- collectives */
 
-/* op becomes "multiply each rank's input by *scalar, then sum". scalar points to one element of `type`; every rank may
- * have another one. Destroy it with the same comm; operations that were issued keep their scalar. */
+/* op becomes "multiply each rank's input by *scalar, rounded to `type`, then sum". scalar points to one element of
+ * `type`; every rank may have another one. Destroy it with the same comm; operations that were issued keep their
+ * scalar. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t type,
                                                   tuttiScalarResidence_t residence, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
