@@ -23,7 +23,7 @@ class GpuPlace : public Place {
   public:
     GpuPlace(int device, tuttiStream_t stream) : gpus_(door()), device_(device), stream_(stream) {
         if (gpus_.device_of(stream) != device)
-            fail(tuttiInvalidArgument, "tuttiDpCreate: config.stream is of device %d, the rank's device is %d",
+            fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d",
                  gpus_.device_of(stream), device);
     }
     ~GpuPlace() override {

@@ -11,6 +11,7 @@ Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t c
     try {
         join(comm);
         agree_on_registration();
+        size_buckets(options_, parameters_);
         trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
         compression_ = Compression::make(options_);
         const std::size_t count = parameters_.size();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "dp/on_ranks.hpp"
 #include "dp/training.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -12,6 +13,7 @@
 using namespace tutti;
 using harness::check;
 using harness::must_succeed;
+using harness::says;
 using harness::Setup;
 using harness::Trained;
 
@@ -46,10 +48,6 @@ struct Gpus {
     GpuWorld world;
     Setup setup;
 };
-
-bool says(const char* word) {
-    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
-}
 
 }  // namespace
 

@@ -207,6 +207,27 @@ TEST_CASE("layouts: every element has a place of its own, in a bucket of its typ
         }
 }
 
+TEST_CASE("buckets whose size nobody gave are a sixteenth of all gradients, within bounds") {
+    constexpr std::size_t mib = std::size_t{1} << 20;
+    const auto sized = [](std::size_t elements, std::size_t bucket, std::size_t first) {
+        std::vector<dp::Parameter> parameters(2);
+        for (dp::Parameter& p : parameters) {
+            p.count = elements / 2;
+            p.main_type = DataType::float32;
+        }
+        dp::Options options{};
+        options.bucket_bytes = bucket;
+        options.first_bucket_bytes = first;
+        dp::size_buckets(options, parameters);
+        return std::pair(options.bucket_bytes, options.first_bucket_bytes);
+    };
+    REQUIRE(sized(16 * mib, 0, 0) == std::pair(4 * mib, mib));
+    REQUIRE(sized(1000, 0, 0) == std::pair(mib, mib));
+    REQUIRE(sized(1024 * mib, 0, 0) == std::pair(25 * mib, mib));
+    REQUIRE(sized(1024 * mib, 4096, 0) == std::pair(std::size_t{4096}, std::size_t{4096}));
+    REQUIRE(sized(1024 * mib, 0, 256) == std::pair(25 * mib, std::size_t{256}));
+}
+
 TEST_CASE("compression comes near the uncompressed result, as near as its kind allows") {
     Setup setup;
     setup.ranks = 3;
