@@ -93,7 +93,8 @@ void Engine::place_values() {
         const Parameter& q = parameters_[p];
         std::byte* at = values_->base() + places[by_bucket ? layout_.bucket[p] : p];
         if (by_bucket) at += layout_.offset[p] * size_of(q.type);
-        values_at_[p] = q.data == nullptr ? at : static_cast<std::byte*>(q.data);
+        if (q.data != nullptr || options_.mode == tuttiDpZero3) at = static_cast<std::byte*>(q.data);
+        values_at_[p] = at;
     }
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         Bucket& b = *buckets_[i];

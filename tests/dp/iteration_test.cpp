@@ -1,6 +1,7 @@
 // What an iteration does beside arithmetic: order, buckets that are rebuilt, checks, units, statistics.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -167,6 +168,18 @@ TEST_CASE("equality of parameters, and who had the first NaN") {
         must_succeed(tuttiDpFindNan(dp, &rank, &parameter), "find");
         check(rank == 1 && parameter == 1, "rank 1's b");
     });
+}
+
+TEST_CASE("ZeRO-3: parameters of the layer's that nobody gave values are zero, however large") {
+    on_ranks(2, {{"a", nullptr, nullptr, 300000, tuttiFloat32, tuttiDpSameType, 0, 0}}, plain_sgd(tuttiDpZero3),
+             [](int, tuttiDp_t dp, tuttiComm_t) {
+                 must_succeed(tuttiDpGather(dp, 0), "gather");
+                 void* at = nullptr;
+                 must_succeed(tuttiDpData(dp, 0, &at), "data");
+                 const auto* values = static_cast<float*>(at);
+                 check(std::all_of(values, values + 300000, [](float v) { return v == 0; }), "zero");
+                 must_succeed(tuttiDpRelease(dp, 0), "release");
+             });
 }
 
 TEST_CASE("units of ZeRO-3 are where they should be") {
