@@ -349,9 +349,8 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
  * same numbers. Ranks that do not get tuttiInvalidUsage with both ranks and both counts; "#1a2b" in a text stands for
  * an array of counts. What a rank has for itself is checked before anything is issued.
  *
- * In place: a rank's own row of the larger buffer is the smaller one. GPU communicators refuse these calls
- * (tuttiInvalidUsage). A config.algorithm that can't do them is passed over: where ranks do not know all counts, one
- * whose messages pack rows of others can't. */
+ * In place: a rank's own row of the larger buffer is the smaller one. A config.algorithm that can't do them is passed
+ * over: where ranks do not know all counts, one whose messages pack rows of others can't. */
 
 /* recvbuff[rdispls[q] + i] on rank r = sendbuff[sdispls[r] + i] of rank q, 0 <= i < sendcounts[r] of rank q, which is
  * recvcounts[q] of rank r. There is no in place. */

@@ -70,15 +70,9 @@ void Engine::reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t
         must(tuttiReduce(flight.grad, own, b.count, type, op, options_.server, comm_, stream));
     } else if (owners_ == ranks_) {
         must(tuttiReduceScatter(flight.grad, own, b.shard, type, op, comm_, stream));
-    } else if (!on_gpu_) {
+    } else {
         must(tuttiReduceScatterv(flight.grad, b.own_count > 0 ? own : nullptr, counts_of(b, owners_, ranks_).data(),
                                  type, op, comm_, stream));
-    } else {  // which have no uneven collectives
-        in_group([&] {
-            for (int owner = 0; owner < owners_; ++owner)
-                must(tuttiReduce(flight.grad + static_cast<std::size_t>(owner) * b.shard * size_of(b.type), own,
-                                 b.shard, type, op, owner, comm_, stream));
-        });
     }
 }
 
@@ -144,29 +138,22 @@ void Engine::spread(Bucket& b, std::byte* into) {
     if (options_.replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
     const tuttiStream_t stream = place_->stream();
-    const auto shard_of = [&](int owner) {
-        return into + static_cast<std::size_t>(owner) * b.shard * size_of(b.data_type);
-    };
     const std::byte* own = b.own_data;
-    if (own != nullptr && own == b.host_data) {
-        place_->copy(shard_of(owner_), own, b.own_count * size_of(b.data_type));
-        own = shard_of(owner_);
+    if (own != nullptr && own == b.host_data) {  // offloaded
+        std::byte* const here = into + b.own_begin * size_of(b.data_type);
+        place_->copy(here, own, b.own_count * size_of(b.data_type));
+        own = here;
     }
     if (options_.mode == tuttiDpServer) {
         must(tuttiBroadcast(own, into, b.count, type, options_.server, comm_, stream));
     } else if (owners_ == ranks_) {
         must(tuttiAllGather(own, into, b.shard, type, comm_, stream));
-    } else if (!on_gpu_) {
+    } else {
         const std::vector<std::size_t> counts = counts_of(b, owners_, ranks_);
         std::vector<std::size_t> places(counts.size(), 0);
         for (std::size_t r = 1; r < places.size(); ++r) places[r] = places[r - 1] + counts[r - 1];
         must(tuttiAllGatherv(b.own_count > 0 ? own : nullptr, b.own_count, into, counts.data(), places.data(), type,
                              comm_, stream));
-    } else {
-        in_group([&] {
-            for (int owner = 0; owner < owners_; ++owner)
-                must(tuttiBroadcast(own, shard_of(owner), b.shard, type, owner, comm_, stream));
-        });
     }
 }
 
