@@ -32,8 +32,8 @@
  *  (6) GPUs. Where the ranks of comm are on GPUs, values and gradients are in their memory, and so is what is handed
  *      out. All work is enqueued on config.stream by the calling thread, and most calls return before it is done. Use
  *      that stream for your kernels, too, or order the two by events: config.stream has to wait for yours before
- *      GradReady, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and Step.
- *      What reads results waits for the GPU: ClipNorm, Step with config.clipNorm or config.offload, CheckEqual,
+ *      GradReady, FindNan, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and
+ *      Step. What reads results waits for the GPU: ClipNorm, Step with config.clipNorm or config.offload, CheckEqual,
  *      FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a later call; a
  *      Step behind it may have spoilt the parameters: load a checkpoint. Only for ranks on CPUs, and refused on GPUs:
  *      staleness, compression, hooks, Move; updates of your own (tuttiDpCallback) need config.offload there.

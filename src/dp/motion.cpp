@@ -121,9 +121,19 @@ void Engine::bring_gradients() {
 }
 
 void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long long step) {
-    for (const Piece& piece : b.mine) {
+    const auto group_of = [&](const Piece& piece) { return parameters_[piece.parameter].group; };
+    // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
+    const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback;
+    for (std::size_t i = 0, next; i < b.mine.size(); i = next) {
+        next = i + 1;
+        Piece piece = b.mine[i];
         if (skipped_[piece.parameter]) continue;
-        const tuttiDpGroup_t& group = options_.groups[static_cast<std::size_t>(parameters_[piece.parameter].group)];
+        for (; side_by_side && next < b.mine.size(); ++next) {
+            const Piece& neighbour = b.mine[next];
+            if (skipped_[neighbour.parameter] || group_of(neighbour) != group_of(piece)) break;
+            piece.count = neighbour.at + neighbour.count - piece.at;
+        }
+        const tuttiDpGroup_t& group = options_.groups[static_cast<std::size_t>(group_of(piece))];
         const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay, step};
         std::byte* const at = value_of(b, piece);
         std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;

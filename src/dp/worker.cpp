@@ -35,6 +35,7 @@ Worker::~Worker() {
 std::uint64_t Worker::enqueue(std::function<void()> job) {
     std::uint64_t number;
     if (runs_ == Runs::at_once) {
+        std::lock_guard turn(turn_);
         run(job);
         std::lock_guard lock(mutex_);
         return ended_ = ++issued_;

@@ -22,7 +22,7 @@ class Worker {
     Worker(Runs runs, std::function<void(const Error&)> on_failure);
     ~Worker();  // waits for what was enqueued
 
-    /// Returns the job's number, 1 for the first. At once: when it has ended; one thread at a time.
+    /// Returns the job's number, 1 for the first. At once: when it has ended.
     std::uint64_t enqueue(std::function<void()> job);
 
     /// Waits until that many jobs have ended. Throws the first failure, if there was one.
@@ -40,6 +40,7 @@ class Worker {
     void keep_failure(const Error& error);
 
     const Runs runs_;
+    std::mutex turn_;  // at once: jobs of several threads do not overlap
     std::function<void(const Error&)> on_failure_;
     mutable std::mutex mutex_;
     std::condition_variable arrived_, done_;
