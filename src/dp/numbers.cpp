@@ -149,6 +149,7 @@ double squares(const T* values, std::size_t count) {
 }  // namespace
 
 void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
+    if (count == 0) return;
     if (to_type == from_type) {
         std::memmove(to, from, count * size_of(to_type));
         return;
