@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -22,7 +24,7 @@
 namespace {
 
 struct Options {
-    std::string mode = "bucketed", label, text = TRAIN_TEXT, curve, trace, save, load;
+    std::string mode = "bucketed", text = TRAIN_TEXT, curve, trace, save, load;
     int steps = 300, batch = 96, parts = 4, staleness = 2;
     double rate = 0.003;
     bool quiet = false, elastic = false;
@@ -63,6 +65,56 @@ class Samples {
     std::size_t at_ = 0;
 };
 
+/// --mode dataparallel: as many devices as options.parts says, in this process (parts of its CPU), as PyTorch's
+/// DataParallel. Device 0 has the values and the gradients.
+class Devices {
+  public:
+    Devices(int count, const Shape& shape, const Text& text) : comms_(static_cast<std::size_t>(count)), text_(text) {
+        shape_ = shape;
+        tuttiUniqueId id;
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.reproducible = 1;
+        must(tuttiGetUniqueId(&id));
+        must(tuttiGroupStart());
+        for (int d = 0; d < count; ++d)
+            must(tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(d)], count, id, d, &config));
+        must(tuttiGroupEnd());
+    }
+    ~Devices() {
+        for (tuttiComm_t comm : comms_) tuttiCommDestroy(comm);
+    }
+    Devices(const Devices&) = delete;
+
+    /// The mean loss of these samples. Gradients: those of the devices' mean losses, added up.
+    double pass(const std::vector<tuttiDpParameter_t>& parameters, const std::vector<std::size_t>& samples) {
+        std::vector<double> losses(samples.size());  // of each sample that of its device
+        const tuttiDpBatch_t batch{samples.size(), samples.data(), sizeof samples[0], losses.data(), sizeof losses[0]};
+        must(tuttiDpDataParallel(comms_.data(), static_cast<int>(comms_.size()), nullptr, parameters.data(),
+                                 parameters.size(), &batch, work, this));
+        double sum = 0;
+        for (const double loss : losses) sum += loss;
+        return sum / static_cast<double>(losses.size());
+    }
+
+  private:
+    static tuttiResult_t work(void* user, const tuttiDpReplica_t* replica) {
+        const auto& self = *static_cast<Devices*>(user);
+        Owner owner;
+        owner.values = [&](std::size_t w) { return static_cast<const float*>(replica->values[w]); };
+        owner.gradient = [&](std::size_t w) { return static_cast<float*>(replica->gradients[w]); };
+        owner.ready = [](std::size_t) {};
+        owner.enter = owner.leave = [](int) {};
+        const auto* samples = static_cast<const std::size_t*>(replica->input);
+        const double loss = ::pass(self.shape_, self.text_, std::vector(samples, samples + replica->samples), owner);
+        std::fill_n(static_cast<double*>(replica->output), replica->samples, loss);
+        return tuttiSuccess;
+    }
+
+    std::vector<tuttiComm_t> comms_;
+    Shape shape_{};
+    const Text& text_;
+};
+
 /// A rank with its network.
 class Trainer {
   public:
@@ -86,12 +138,14 @@ class Trainer {
         serves_only_ = options.mode == "ps-cpu" && rank_ == 0;
         if (options.mode == "ps-cpu") config.dedicated = 1;
         if (options.mode == "async") config.staleness = options.staleness;
-        parts_ = options.mode == "single" ? options.parts : 1;
-        if (options.mode == "single") config.microBatches = parts_;
+        const bool one_rank = options.mode == "single" || options.mode == "dataparallel";
+        parts_ = one_rank ? options.parts : 1;
+        if (one_rank) config.microBatches = parts_;
+        if (options.mode == "dataparallel") devices_ = std::make_unique<Devices>(parts_, shape_, text);
         sharded_ = config.mode == tuttiDpZero3;
         workers_ = ranks_ - (options.mode == "ps-cpu" ? 1 : 0);
         must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, comm));
-        const int deal = options.mode == "single" ? parts_ : workers_;
+        const int deal = one_rank ? parts_ : workers_;
         if (deal < 1 || options.batch % deal != 0)
             throw std::runtime_error("a batch of " + std::to_string(options.batch) + " can't be dealt to " +
                                      std::to_string(deal) + " workers");
@@ -103,8 +157,8 @@ class Trainer {
     /// One step; the mean loss of this rank's share.
     double step() {
         must(tuttiDpBegin(dp_));
-        double loss = 0;
-        for (int p = 0; p < parts_ && !serves_only_; ++p) {
+        double loss = devices_ ? pass_on_devices() : 0;
+        for (int p = 0; p < parts_ && !serves_only_ && !devices_; ++p) {
             must(tuttiDpNoSync(dp_, p + 1 < parts_));
             loss += pass(shape_, text_, samples_[static_cast<std::size_t>(p)].next(share_), owner(true)) / parts_;
         }
@@ -145,6 +199,20 @@ class Trainer {
         for (int p = 0; p < parts_; ++p) samples_.emplace_back(text_.samples(), deal, rank_ - (ranks_ - workers_) + p);
     }
 
+    double pass_on_devices() {
+        std::vector<std::size_t> batch;
+        for (Samples& of_device : samples_)
+            for (const std::size_t sample : of_device.next(share_)) batch.push_back(sample);
+        const Owner here = owner(true);
+        std::vector<tuttiDpParameter_t> parameters;
+        for (std::size_t w = 0; w < weights_.size(); ++w)
+            parameters.push_back({weights_[w].name, const_cast<float*>(here.values(w)), here.gradient(w),
+                                  weights_[w].count, tuttiFloat32, tuttiDpSameType, 0, 0});
+        const double loss = devices_->pass(parameters, batch);
+        for (std::size_t w = 0; w < weights_.size(); ++w) here.ready(w);
+        return loss;
+    }
+
     Owner owner(bool learns) {
         Owner o;
         o.values = [this](std::size_t w) {
@@ -177,6 +245,7 @@ class Trainer {
     tuttiDp_t dp_ = nullptr;
     int rank_ = 0, ranks_ = 1, workers_ = 1, parts_ = 1;
     bool serves_only_ = false, sharded_ = false;
+    std::unique_ptr<Devices> devices_;
     std::size_t share_ = 0;
     std::vector<Samples> samples_;
 };
@@ -192,7 +261,8 @@ void say_progress(const Options& o, int step, double loss, double ms) {
 std::string bound_of(const Options& o, int workers) {
     if (o.mode == "single") return "the reference";
     if (o.mode == "async") return "bound 0.2: gradients are up to " + std::to_string(o.staleness) + " steps old";
-    return "bound 0: the bits of --mode single --parts " + std::to_string(workers) + "; to other parts 0.01";
+    const int parts = o.mode == "dataparallel" ? o.parts : workers;
+    return "bound 0: the bits of --mode single --parts " + std::to_string(parts) + "; to other parts 0.01";
 }
 
 void write_curve(const std::string& path, const std::string& mode, const std::vector<double>& losses) {
@@ -267,43 +337,18 @@ void train(const Options& o, tuttiComm_t& comm) {
     if (rank != 0) return;
     for (double& loss : losses) loss /= trainer.workers();
     say_statistics(trainer.dp(), o);
-    std::printf("mode %s, %d ranks: final loss %.9g after %d steps, %.2f ms a step (%s)\n", o.label.c_str(), ranks,
+    std::printf("mode %s, %d ranks: final loss %.9g after %d steps, %.2f ms a step (%s)\n", o.mode.c_str(), ranks,
                 final_loss, o.steps, passed.count() / std::max(1, o.steps), bound_of(o, trainer.workers()).c_str());
-    if (!o.curve.empty()) write_curve(o.curve, o.label, losses);
+    if (!o.curve.empty()) write_curve(o.curve, o.mode, losses);
     if (!o.trace.empty()) must(tuttiDpWriteTrace(trainer.dp(), o.trace.c_str()));
 }
 
-tuttiComm_t joined(const tuttiUniqueId* id, int ranks, int rank) {
+tuttiComm_t joined() {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.reproducible = 1;
     tuttiComm_t comm = nullptr;
-    must(id == nullptr ? tuttiCommInitEnv(&comm, &config) : tuttiCommInitRankConfig(&comm, ranks, *id, rank, &config));
+    must(tuttiCommInitEnv(&comm, &config));
     return comm;
-}
-
-/// One process, `devices` devices (threads here), as PyTorch's DataParallel: in every step the batch is scattered, the
-/// network replicated, the gradients gathered on the first device, which updates. All of it waits for all of it.
-void train_data_parallel(Options o) {
-    tuttiUniqueId id;
-    must(tuttiGetUniqueId(&id));
-    std::vector<std::thread> devices;
-    std::string failure;
-    for (int d = 0; d < o.parts; ++d)
-        devices.emplace_back([&, d] {
-            try {
-                tuttiComm_t comm = joined(&id, o.parts, d);
-                Options mine = o;
-                mine.label = "dataparallel";
-                mine.mode = "ps";  // a server that is a worker, too: reduce to it, update, broadcast
-                if (d > 0) mine.curve.clear();
-                train(mine, comm);
-                must(tuttiCommDestroy(comm));
-            } catch (const std::exception& error) {
-                failure = error.what();
-            }
-        });
-    for (std::thread& device : devices) device.join();
-    if (!failure.empty()) throw std::runtime_error(failure);
 }
 
 }  // namespace
@@ -329,20 +374,18 @@ int main(int count, char** words) {
     app.add_flag("--elastic", o.elastic, "naive, bucketed: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
-    o.label = o.mode;
     try {
-        const tuttiComm_t comm = joined(nullptr, 0, 0);
+        const tuttiComm_t comm = joined();
         int rank = 0, ranks = 1;
         must(tuttiCommUserRank(comm, &rank));
         must(tuttiCommCount(comm, &ranks));
         const bool one_process = o.mode == "single" || o.mode == "dataparallel";
         tuttiComm_t team = nullptr;  // without the processes that one_process leaves idle
         must(tuttiCommSplit(comm, one_process && rank > 0 ? TUTTI_SPLIT_NOCOLOR : 0, rank, &team, nullptr));
-        if (team != nullptr && o.mode == "dataparallel")
-            train_data_parallel(o);
-        else if (team != nullptr)
+        if (team != nullptr) {
             train(o, team);
-        if (team != nullptr) must(tuttiCommDestroy(team));
+            must(tuttiCommDestroy(team));
+        }
         must(o.elastic ? tuttiCommAbort(comm) : tuttiCommDestroy(comm));  // where a rank has died it has failed
     } catch (const std::exception& error) {
         std::fprintf(stderr, "train_chars: %s\n", error.what());

@@ -19,8 +19,8 @@
  *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save, Load and Move are collective:
  *      all ranks call them in the same order. The others concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
- *  (3) The layer works on a communicator of its own, split from yours, and in a thread of its own: yours stays free for
- *      other calls meanwhile. On GPUs it uses yours.
+ *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
+ *      free for other calls meanwhile.
  *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect, but for one case: a Synchronize
  *      that misses gradients, and anything that fails while data moves, ends the layer's communicator, so that no other
  *      rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call returns the first
@@ -29,10 +29,14 @@
  *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
  *      ranks, and the same as one rank that adds the gradients of n parts in rank order. Without, they give the same
  *      bits from run to run. Compression and staleness change results, as said there.
- *  (6) GPUs. tuttiDpNaive and tuttiDpBucketed work on gradients in GPU memory of the caller's: each bucket is one group
- *      of all-reduces on config.stream, to be ordered with your kernels by events: the stream must have seen the
- *      gradient before GradReady, and yours must wait for it after Synchronize, which only enqueues. All other modes,
- *      optimizers, compression and checks are for CPU ranks in this version, and say so.
+ *  (6) GPUs. Where the ranks of comm are on GPUs, values and gradients are in their memory, and so is what is handed
+ *      out. All work is enqueued on config.stream by the calling thread, and most calls return before it is done. Use
+ *      that stream for your kernels, too, or order the two by events: config.stream has to wait for yours before
+ *      GradReady, FindNan, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and
+ *      Step. What reads results waits for the GPU: ClipNorm, Step with config.clipNorm or config.offload, CheckEqual,
+ *      FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a later call; a
+ *      Step behind it may have spoilt the parameters: load a checkpoint. Only for ranks on CPUs, and refused on GPUs:
+ *      staleness, compression, hooks, Move; updates of your own (tuttiDpCallback) need config.offload there.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -160,7 +164,7 @@ typedef struct {
     unsigned int magic;      /* set by the initializer */
     unsigned int version;    /* set by the initializer */
     tuttiDpMode_t mode;      /* default tuttiDpBucketed */
-    size_t bucketBytes;      /* default 25 MiB */
+    size_t bucketBytes;      /* default a sixteenth of all gradients, at least 1 MiB, at most 25 MiB */
     size_t firstBucketBytes; /* of the first bucket, whose reduction begins the sooner; default 1 MiB */
     int rebuild; /* 1: after the first iteration, buckets are made anew in the order in which gradients became ready on
                     rank 0. Gradients in the layer's memory move then: ask for them again. Default: 1 if all gradients
@@ -195,7 +199,11 @@ typedef struct {
     tuttiDpHook_t hook;               /* instead of a built-in compression */
     void* hookUser;
     int trace;            /* 1: keep a time line for tuttiDpWriteTrace */
-    tuttiStream_t stream; /* communicators on GPUs: the cudaStream_t for reductions */
+    tuttiStream_t stream; /* ranks on GPUs: the cudaStream_t for all that the layer does; see (6) */
+    int offload; /* ranks on GPUs, with an optimizer. 1: its states, with the masters, and in tuttiDpZero3 the owned
+                    values are in pinned memory of the host, which makes the updates: owned gradients come there in
+                    Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
+                    Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -205,7 +213,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
-            NULL, TUTTI_UNDEF_INT, NULL                                                                             \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT                                                            \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -279,6 +287,8 @@ typedef struct {
     size_t gradients;
     size_t states;    /* of the optimizer, with fp32 masters */
     size_t transient; /* the most that was borrowed at once: buckets under way, gathered units */
+    size_t host; /* config.offload: in the host's memory; the states and tuttiDpZero3's values are counted above, too,
+                    what comes and goes is not. Else 0 */
 } tuttiDpMemory_t;
 TUTTI_API tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory);
 
@@ -326,6 +336,43 @@ TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
  * steps gives all its parameters and states, so a step that had ended on some ranks only counts: go on after
  * tuttiDpGetStatistics' `steps`. The mean is over the new number of ranks. tuttiDpNaive and tuttiDpBucketed. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
+
+/* ------------------------------------------------------------------------------------- one process, many devices */
+
+/* What a device works on: its replica of the parameters, and its share of a batch. */
+typedef struct {
+    int device;
+    size_t firstSample, samples;
+    const void* input;      /* of these samples */
+    void* output;           /* to be written */
+    void* const* values;    /* by parameter */
+    void* const* gradients; /* zeroed, to be added to; NULL where the parameter's grad is */
+    tuttiStream_t stream;   /* on GPUs: what is above is there when this stream has come to it, and is taken from there
+                               when it has done what is enqueued by the time that the function returns */
+} tuttiDpReplica_t;
+
+/* Runs once for each device, side by side on threads. */
+typedef tuttiResult_t (*tuttiDpWork_t)(void* user, const tuttiDpReplica_t* replica);
+
+/* Samples in memory of device 0. */
+typedef struct {
+    size_t samples;
+    const void* input; /* samples * inputBytes */
+    size_t inputBytes;
+    void* output; /* samples * outputBytes; outputBytes 0: none */
+    size_t outputBytes;
+} tuttiDpBatch_t;
+
+/* The old way, as PyTorch's DataParallel, for completeness and comparison: the batch is scattered from device 0, the
+ * parameters are replicated, work runs on every device, outputs are gathered, and gradients are added up on device 0;
+ * all that in every call, and all of it waits for all of it. comms[d] is rank d of `devices` ranks in this process
+ * (tuttiCommInitAll); streams[d] its stream (GPUs), NULL: the null streams. Values and gradients of parameters are in
+ * memory of device 0; grad gets the sum over the batch, in the order of devices; NULL: nobody asks for it. The first
+ * devices have one sample more where they can't have equally many. If work fails, nothing is written but parts of
+ * output and gradients, and the first device that did is named. Returns when all is done. */
+TUTTI_API tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
+                                            const tuttiDpParameter_t* parameters, size_t count,
+                                            const tuttiDpBatch_t* batch, tuttiDpWork_t work, void* user);
 
 /* ---------------------------------------------------------------------------------------------------------- helpers */
 

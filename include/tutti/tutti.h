@@ -292,8 +292,9 @@ TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 
 /* --------------------------------------------------------------------------------------------------- collectives */
 
-/* op becomes "multiply each rank's input by *scalar, then sum". scalar points to one element of `type`; every rank may
- * have another one. Destroy it with the same comm; operations that were issued keep their scalar. */
+/* op becomes "multiply each rank's input by *scalar, rounded to `type`, then sum". scalar points to one element of
+ * `type`; every rank may have another one. Destroy it with the same comm; operations that were issued keep their
+ * scalar. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t type,
                                                   tuttiScalarResidence_t residence, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
@@ -348,9 +349,8 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
  * same numbers. Ranks that do not get tuttiInvalidUsage with both ranks and both counts; "#1a2b" in a text stands for
  * an array of counts. What a rank has for itself is checked before anything is issued.
  *
- * In place: a rank's own row of the larger buffer is the smaller one. GPU communicators refuse these calls
- * (tuttiInvalidUsage). A config.algorithm that can't do them is passed over: where ranks do not know all counts, one
- * whose messages pack rows of others can't. */
+ * In place: a rank's own row of the larger buffer is the smaller one. A config.algorithm that can't do them is passed
+ * over: where ranks do not know all counts, one whose messages pack rows of others can't. */
 
 /* recvbuff[rdispls[q] + i] on rank r = sendbuff[sdispls[r] + i] of rank q, 0 <= i < sendcounts[r] of rank q, which is
  * recvcounts[q] of rank r. There is no in place. */

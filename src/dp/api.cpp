@@ -2,6 +2,7 @@
 #include <mutex>
 #include <vector>
 
+#include "dp/data_parallel.hpp"
 #include "dp/handles.hpp"
 #include "tutti/dp.h"
 
@@ -51,7 +52,8 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
         int ranks = 0;
         must(tuttiCommCount(comm, &ranks));
         const Options options = read_options(config, parameters, count, ranks);
-        *dp = keep_handle(std::make_unique<Engine>(read_parameters(parameters, count, options), options, comm));
+        *dp = keep_handle(
+            std::make_unique<Engine>(read_parameters("tuttiDpCreate", parameters, count, options), options, comm));
     });
 }
 
@@ -191,6 +193,29 @@ tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {
 
 tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
     return guarded([&] { engine(dp, "tuttiDpMove").move(comm); });
+}
+
+tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
+                                  const tuttiDpParameter_t* parameters, size_t count, const tuttiDpBatch_t* batch,
+                                  tuttiDpWork_t work, void* user) {
+    return guarded([&] {
+        constexpr const char* function = "tuttiDpDataParallel";
+        place(comms, function, "comms");
+        const tuttiDpBatch_t& b = place(batch, function, "batch");
+        if (devices < 1) fail(tuttiInvalidArgument, "%s: devices is %d; 1 or more was expected", function, devices);
+        if (count > 0) place(parameters, function, "parameters");
+        if (work == nullptr) fail(tuttiInvalidArgument, "%s: work is NULL", function);
+        if ((b.input == nullptr && b.samples * b.inputBytes > 0) ||
+            (b.output == nullptr && b.samples * b.outputBytes > 0))
+            fail(tuttiInvalidArgument, "%s: the batch's %s is NULL", function, b.input == nullptr ? "input" : "output");
+        const std::vector<Parameter> all =
+            read_parameters(function, parameters, count, read_options(nullptr, parameters, count, devices));
+        for (const Parameter& p : all)
+            if (p.data == nullptr) fail(tuttiInvalidArgument, "%s: '%s' has no values", function, p.name.c_str());
+        const std::vector<tuttiStream_t> null_streams(static_cast<std::size_t>(devices), nullptr);
+        const std::span used(streams != nullptr ? streams : null_streams.data(), null_streams.size());
+        data_parallel({comms, used.size()}, used, all, b, work, user);
+    });
 }
 
 }  // extern "C"

@@ -13,6 +13,19 @@ inline void must(tuttiResult_t result) {
     if (result != tuttiSuccess) throw Error(result, last_error());
 }
 
+/// The calls of body are issued together.
+template <class Body>
+void in_group(Body body) {
+    must(tuttiGroupStart());
+    try {
+        body();
+    } catch (...) {
+        tuttiGroupEnd();
+        throw;
+    }
+    must(tuttiGroupEnd());
+}
+
 /// What every rank has to say, by rank. T is plain data.
 template <class T>
 std::vector<T> exchange(tuttiComm_t comm, int ranks, const T& mine) {

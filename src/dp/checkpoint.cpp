@@ -125,7 +125,6 @@ void place(const Record& record, const char* numbers, const std::vector<Piece>& 
 }  // namespace
 
 void Engine::save(const std::string& path) {
-    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpSave: not on GPUs");
     if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpSave: in the middle of an iteration");
     wait();
     Manifest m;
@@ -133,7 +132,7 @@ void Engine::save(const std::string& path) {
     m.step = steps_;
     m.states = states_of(options_.optimizer.kind);
     random_bytes(&m.number, sizeof m.number);
-    must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, comm_, nullptr));
+    must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, council_, nullptr));
     for (const Parameter& p : parameters_) m.parameters.push_back(shape(p));
     std::string content;
     for (const auto& b : buckets_) {
@@ -151,20 +150,26 @@ void Engine::save(const std::string& path) {
             append(content, &record, sizeof record);
             const std::size_t at = piece.at * size_of(type), bytes = piece.count * size_of(type);
             std::vector<std::byte> values(bytes);
-            if (b->states.master.empty())
-                convert(type, values.data(), b->data_type, value_of(*b, piece), piece.count);
-            else
-                std::memcpy(values.data(), b->states.master.data() + at, bytes);
+            if (b->states.master != nullptr) {
+                states_place_->copy_now(values.data(), b->states.master + at, bytes);
+            } else {
+                std::vector<std::byte> here(piece.count * size_of(b->data_type));
+                place_->copy_now(here.data(), value_of(*b, piece), here.size());
+                convert(type, values.data(), b->data_type, here.data(), piece.count);
+            }
             append(content, values.data(), bytes);
-            for (int k = 0; k < m.states; ++k) append(content, b->states.state[k].data() + at, bytes);
+            for (int k = 0; k < m.states; ++k) {
+                states_place_->copy_now(values.data(), b->states.state[k] + at, bytes);
+                append(content, values.data(), bytes);
+            }
         }
     }
     const std::string part = part_path(path, m, rank_);
     try {
-        all_or_none(comm_, ranks_, [&] { replace_file(part, content); });
-        m.parts = exchange(comm_, ranks_, Manifest::Part{content.size(), hash(content)});
+        all_or_none(council_, ranks_, [&] { replace_file(part, content); });
+        m.parts = exchange(council_, ranks_, Manifest::Part{content.size(), hash(content)});
         Manifest old;
-        all_or_none(comm_, ranks_, [&] {
+        all_or_none(council_, ranks_, [&] {
             if (rank_ != 0) return;
             if (file_exists(path)) guarded([&] { old = read_manifest(path); });
             replace_file(path, write_manifest(m));
@@ -225,22 +230,27 @@ void Engine::restore(const std::string& path, Manifest& m, std::vector<Restored>
 }
 
 void Engine::load(const std::string& path) {
-    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpLoad: not on GPUs");
     if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpLoad: in the middle of an iteration");
     forget_gathered("tuttiDpLoad");
     wait();
     Manifest m;
     std::vector<Restored> restored;
-    all_or_none(comm_, ranks_, [&] { restore(path, m, restored); });
+    all_or_none(council_, ranks_, [&] { restore(path, m, restored); });
     for (const auto& b : buckets_) {
         Restored& r = restored[b->index];
         const DataType type = state_type(b->data_type);
+        std::vector<std::byte> here(b->own_count * size_of(b->data_type));
+        convert(b->data_type, here.data(), type, r.values.data(), b->own_count);
+        if (b->host_data != nullptr) states_place_->copy(b->host_data, here.data(), here.size());
         for (const Piece& piece : b->mine)
-            convert(b->data_type, value_of(*b, piece), type, r.values.data() + piece.at * size_of(type), piece.count);
-        if (!b->states.master.empty()) b->states.master = std::move(r.values);
-        for (int k = 0; k < m.states; ++k) b->states.state[k] = std::move(r.state[k]);
+            place_->copy(value_of(*b, piece), here.data() + piece.at * size_of(b->data_type),
+                         piece.count * size_of(b->data_type));
+        if (b->states.master != nullptr) states_place_->copy(b->states.master, r.values.data(), r.values.size());
+        for (int k = 0; k < m.states; ++k)
+            states_place_->copy(b->states.state[k], r.state[k].data(), r.state[k].size());
+        place_->settle();  // before `here` and `r` go
         if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
-        const Block staged(b->data != nullptr ? 0 : b->count * size_of(b->data_type));
+        const Block staged(place_, b->data != nullptr ? 0 : b->count * size_of(b->data_type));
         std::byte* values = b->data != nullptr ? b->data : staged.base();
         spread(*b, values);
         copy_out(*b, values);

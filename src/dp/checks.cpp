@@ -4,7 +4,6 @@
 
 #include "dp/engine.hpp"
 #include "dp/hash.hpp"
-#include "dp/numbers.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -24,17 +23,17 @@ void Engine::agree_on_registration() {
     };
     std::vector<std::uint64_t> hashes;
     for (const std::string& t : texts) hashes.push_back(hash(t));
-    const auto all = exchange(comm_, ranks_, Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
+    const auto all = exchange(council_, ranks_, Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
     const auto differs = [&](const Summary& s) { return s.items != all[0].items || s.hash != all[0].hash; };
     if (std::ranges::none_of(all, differs)) return;
     const std::size_t longest = std::ranges::max(all, {}, &Summary::items).items;
     hashes.resize(longest, 0);
     std::vector<std::uint64_t> table(longest * static_cast<std::size_t>(ranks_));
-    must(tuttiAllGather(hashes.data(), table.data(), longest, tuttiUint64, comm_, nullptr));
+    must(tuttiAllGather(hashes.data(), table.data(), longest, tuttiUint64, council_, nullptr));
     for (std::size_t i = 0; i < longest; ++i)
         for (int r = 1; r < ranks_; ++r) {
             if (table[static_cast<std::size_t>(r) * longest + i] == table[i]) continue;
-            const auto said = exchange(comm_, ranks_, Text(i < texts.size() ? texts[i] : "nothing"));
+            const auto said = exchange(council_, ranks_, Text(i < texts.size() ? texts[i] : "nothing"));
             const char *on_0 = said[0].words, *on_r = said[static_cast<std::size_t>(r)].words;
             if (i == 0)
                 fail(tuttiInvalidUsage, "tuttiDpCreate: the options differ: rank 0 has %s, but rank %d has %s", on_0, r,
@@ -44,36 +43,52 @@ void Engine::agree_on_registration() {
         }
 }
 
+/// On GPUs, what has befallen kernels that were enqueued is known later than on CPUs.
+void Engine::check_communicator() {
+    if (!on_gpu_) return;
+    tuttiResult_t state = tuttiSuccess;
+    must(tuttiCommGetAsyncError(comm_, &state));
+    if (state == tuttiSuccess) return;
+    const Error error(state, tuttiGetLastError(comm_));
+    worker_->fail(error);
+    throw error;
+}
+
 void Engine::broadcast(int root) {
     worker_->drain();
     if (root < 0 || root >= ranks_)
         fail(tuttiInvalidArgument, "tuttiDpBroadcast: root is %d; 0 to %d was expected", root, ranks_ - 1);
-    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpBroadcast: on GPUs use tuttiBroadcast");
     if (options_.mode == tuttiDpZero3 && steps_ > 0)
         fail(tuttiInvalidUsage, "tuttiDpBroadcast: in tuttiDpZero3 no rank has all parameters");
     forget_gathered("tuttiDpBroadcast");
     wait();
     for (const auto& b : buckets_) {
-        const Block staged(b->count * size_of(b->data_type));
+        const Block staged(place_, b->count * size_of(b->data_type));
         collect(*b, staged.base());
         must(tuttiBroadcast(staged.base(), staged.base(), b->count, static_cast<tuttiDataType_t>(b->data_type), root,
-                            comm_, nullptr));
+                            comm_, place_->stream()));
         store(*b, staged.base());
     }
 }
 
 void Engine::check_equal() {
-    if (on_gpu_ || options_.mode == tuttiDpZero3)
-        fail(tuttiInvalidUsage, "tuttiDpCheckEqual: %s", on_gpu_ ? "not on GPUs" : "in tuttiDpZero3 there is one copy");
+    if (options_.mode == tuttiDpZero3) fail(tuttiInvalidUsage, "tuttiDpCheckEqual: in tuttiDpZero3 there is one copy");
     if (options_.asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpCheckEqual: asynchronous ranks may differ: %d steps are allowed",
              options_.staleness);
     worker_->drain();
     const std::size_t count = parameters_.size();
     std::vector<std::uint64_t> hashes(count), table(count * static_cast<std::size_t>(ranks_));
-    for (std::size_t p = 0; p < count; ++p)
-        hashes[p] = hash(values_at_[p], parameters_[p].count * size_of(parameters_[p].type));
-    must(tuttiAllGather(hashes.data(), table.data(), count, tuttiUint64, comm_, nullptr));
+    std::vector<std::byte> here;  // a GPU's values come to the host for this
+    for (std::size_t p = 0; p < count; ++p) {
+        const std::size_t bytes = parameters_[p].count * size_of(parameters_[p].type);
+        if (on_gpu_) {
+            here.resize(bytes);
+            place_->copy_now(here.data(), values_at_[p], bytes);
+        }
+        hashes[p] = hash(on_gpu_ ? here.data() : values_at_[p], bytes);
+    }
+    must(tuttiAllGather(hashes.data(), table.data(), count, tuttiUint64, council_, nullptr));
     for (std::size_t p = 0; p < count; ++p)
         for (int r = 1; r < ranks_; ++r)
             if (table[static_cast<std::size_t>(r) * count + p] != table[p])
@@ -83,20 +98,23 @@ void Engine::check_equal() {
 }
 
 void Engine::find_bad(int& rank, std::size_t& parameter) {
-    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpFindNan: not on GPUs");
     if (options_.asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpFindNan: asynchronous ranks would wait for each other here");
     worker_->drain();
-    std::uint64_t mine = UINT64_MAX;
-    for (std::size_t p = 0; p < parameters_.size() && mine == UINT64_MAX; ++p) {
+    std::vector<Run> gradients;
+    std::vector<std::uint64_t> whose;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const Parameter& q = parameters_[p];
         const Bucket& b = *buckets_[layout_.bucket[p]];
         const bool callers = q.grad != nullptr;
         if (!callers && b.grad == nullptr) continue;
-        const void* at = callers ? q.grad : b.grad + layout_.offset[p] * size_of(b.type);
-        if (first_bad(callers ? q.grad_type : b.type, at, q.count) < q.count) mine = p;
+        const std::byte* at = callers ? static_cast<std::byte*>(q.grad) : b.grad + layout_.offset[p] * size_of(b.type);
+        gradients.push_back({callers ? q.grad_type : b.type, at, q.count});
+        whose.push_back(p);
     }
-    const std::vector<std::uint64_t> all = exchange(comm_, ranks_, mine);
+    whose.push_back(UINT64_MAX);  // nobody's
+    const std::uint64_t mine = whose[place_->first_bad(gradients)];
+    const std::vector<std::uint64_t> all = exchange(council_, ranks_, mine);
     const auto found = std::ranges::find_if(all, [](std::uint64_t p) { return p != UINT64_MAX; });
     rank = found == all.end() ? -1 : static_cast<int>(found - all.begin());
     parameter = found == all.end() ? 0 : static_cast<std::size_t>(*found);

@@ -2,9 +2,6 @@
 #include "dp/engine.hpp"
 
 #include <algorithm>
-#include <cstring>
-
-#include "dp/numbers.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -54,14 +51,14 @@ void Engine::begin() {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         flags_[p].store(0, std::memory_order_relaxed);
         if (options_.zero && parameters_[p].grad != nullptr)
-            std::memset(parameters_[p].grad, 0, parameters_[p].count * size_of(parameters_[p].grad_type));
+            place_->zero(parameters_[p].grad_type, parameters_[p].grad, parameters_[p].count);
     }
     for (const auto& b : buckets_) {
         b->pending.store(static_cast<int>(b->parameters.size()), std::memory_order_relaxed);
         b->complete = false;
-        if (options_.passing_gradients() || on_gpu_) continue;
+        if (options_.passing_gradients()) continue;
         const bool adds = options_.fp32_gradients;  // to what lies there
-        if (options_.zero || adds) std::memset(b->grad, 0, b->count * size_of(b->type));
+        if (options_.zero || adds) place_->zero(b->type, b->grad, b->count);
     }
     next_launch_ = 0;
     recorded_.store(0, std::memory_order_relaxed);
@@ -86,10 +83,9 @@ void Engine::no_sync(bool on) {
 void Engine::borrow(Bucket& b) {
     std::lock_guard lock(launching_);
     if (b.grad != nullptr) return;
-    const std::size_t bytes = b.count * size_of(b.type);
-    b.grad_loan = pool_.take(bytes);
+    b.grad_loan = pool_.take(b.count * size_of(b.type));
     b.grad = b.grad_loan->base();
-    if (options_.zero || options_.fp32_gradients) std::memset(b.grad, 0, bytes);
+    if (options_.zero || options_.fp32_gradients) place_->zero(b.type, b.grad, b.count);
 }
 
 void Engine::grad_ready(std::size_t p) {
@@ -106,7 +102,8 @@ void Engine::grad_ready(std::size_t p) {
     const Parameter& parameter = parameters_[p];
     if (parameter.accumulates()) {
         if (b.grad == nullptr) borrow(b);
-        add(b.type, b.grad + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad, parameter.count);
+        place_->add(b.type, b.grad + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
+                    parameter.count);
     }
     if (no_sync_) return;
     if (recording_) order_[recorded_.fetch_add(1, std::memory_order_relaxed)] = p;
@@ -127,7 +124,6 @@ void Engine::complete(Bucket& bucket) {
 }
 
 void Engine::launch(Bucket& b) {
-    if (on_gpu_) return reduce_on_gpu(b);
     if (b.grad == nullptr) {
         b.grad_loan = pool_.take(b.count * size_of(b.type));
         b.grad = b.grad_loan->base();
@@ -181,6 +177,7 @@ void Engine::synchronize() {
     phase_ = Phase::idle;  // if the wait fails
     if (!options_.asynchronous()) {
         worker_->drain();
+        check_communicator();
         if (options_.zero_unused) agree_on_unused();
         if (recording_) rebuild();
     }
@@ -199,7 +196,7 @@ void Engine::synchronize() {
 void Engine::agree_on_unused() {
     std::vector<std::uint8_t> used(parameters_.size());
     for (std::size_t p = 0; p < used.size(); ++p) used[p] = (flags_[p].load() & touched) != 0;
-    must(tuttiAllReduce(used.data(), used.data(), used.size(), tuttiUint8, tuttiMax, comm_, nullptr));
+    must(tuttiAllReduce(used.data(), used.data(), used.size(), tuttiUint8, tuttiMax, council_, nullptr));
     for (std::size_t p = 0; p < used.size(); ++p) skipped_[p] = !used[p];
     if (options_.replicated())
         for (const auto& b : buckets_) hand_back(*b, b->grad, false);
@@ -218,7 +215,9 @@ void Engine::step() {
         step_later();
     } else {
         try {
+            check_communicator();
             if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
+            if (offloads_) bring_gradients();
             for (const auto& b : buckets_) {
                 update_own(*b, options_.optimizer, steps_);
                 if (options_.mode == tuttiDpZero3) continue;
@@ -238,7 +237,6 @@ double Engine::clip(double limit) {
     expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
     if (options_.asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpClipNorm: asynchronous modes clip in their steps: set config.clipNorm");
-    if (on_gpu_) fail(tuttiInvalidUsage, "tuttiDpClipNorm: not on GPUs");
     return statistics_.norm = norm_of_own(limit);
 }
 
@@ -253,8 +251,10 @@ tuttiDpMemory_t Engine::memory() const {
     for (const auto& b : buckets_) {
         if (b->own_data_block) m.parameters += b->own_data_block->bytes();
         if (b->own_grad_block) m.gradients += b->own_grad_block->bytes();
-        m.states += b->states.bytes();
+        if (offloads_ && b->own_data_block) m.host += b->own_data_block->bytes();
     }
+    m.states = states_->bytes();
+    if (offloads_) m.host += states_->bytes() + staging_->bytes();
     m.transient = pool_.most();
     return m;
 }

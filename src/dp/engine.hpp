@@ -8,8 +8,11 @@
 //
 // Asynchronous modes put `in`, the update and `out` into one queue, and go on: see stale.cpp.
 //
-// Files: engine.cpp (an iteration), setup.cpp, motion.cpp (in and out), stale.cpp, units.cpp (ZeRO-3), checks.cpp,
-// checkpoint.cpp.
+// Memory and arithmetic are those of a Place: the host's, or a GPU's. There all jobs only enqueue, so they are run at
+// once, in the calling thread (worker.hpp).
+//
+// Files: engine.cpp (an iteration), setup.cpp (communicators and buckets), placing.cpp (memory), motion.cpp (in and
+// out), stale.cpp, units.cpp (ZeRO-3), checks.cpp, checkpoint.cpp.
 #pragma once
 
 #include <deque>
@@ -48,6 +51,9 @@ struct Bucket : BucketLayout {
     std::byte* own_data = nullptr;  // the owned range of values: a part of data, or
     std::unique_ptr<Block> own_data_block;
     States states;
+    // config.offload: the owned range in the host's memory
+    std::byte* host_grad = nullptr;
+    std::byte* host_data = nullptr;  // always the current values
 
     std::atomic<int> pending{0};  // parameters that are not ready
     bool complete = false;
@@ -112,14 +118,19 @@ class Engine {
 
     // setup.cpp
     void join(tuttiComm_t comm);
+    void refuse_on_gpu() const;
+    void leave();
     void make_layout(std::span<const std::size_t> order);
-    void place_gradients();
-    void place_values();
     std::size_t own_shard(const Bucket& bucket) const;
     std::vector<std::size_t> backward_order() const;
     void start_worker();
     void relayout(std::span<const std::size_t> order);
     void rebuild();
+
+    // placing.cpp
+    void place_gradients();
+    void place_values();
+    void place_states();
 
     // engine.cpp
     void expect(Phase phase, const char* function, const char* instead) const;
@@ -135,9 +146,10 @@ class Engine {
     // motion.cpp
     void fetch(const Flight& flight);
     void reduce(const Flight& flight);
-    void reduce_on_gpu(Bucket& bucket);
+    void reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op);
     void hand_back(Bucket& bucket, const std::byte* grad, bool touched_ones);
     double norm_of_own(double limit);
+    void bring_gradients();
     void update_own(Bucket& bucket, const tuttiDpOptimizer_t& optimizer, long long step);
     void spread(Bucket& bucket, std::byte* into);
     void copy_out(Bucket& bucket, const std::byte* values);
@@ -152,24 +164,27 @@ class Engine {
 
     // checks.cpp
     void agree_on_registration();
+    void check_communicator();
 
     // checkpoint.cpp
     void restore(const std::string& path, Manifest& manifest, std::vector<Restored>& restored) const;
 
     std::vector<Parameter> parameters_;
     Options options_;
-    tuttiComm_t comm_ = nullptr;
-    bool own_comm_ = false;
+    tuttiComm_t comm_ = nullptr;     // the layer's own
+    tuttiComm_t council_ = nullptr;  // of the ranks' CPUs; on CPUs comm_
     int rank_ = 0, ranks_ = 1;
-    bool on_gpu_ = false;
+    bool on_gpu_ = false, offloads_ = false;
+    PlacePtr place_;              // gradients and values
+    PlacePtr states_place_;       // what the update works on
     int owners_ = 1, owner_ = 0;  // which shard of a bucket is this rank's; -1: none
     int divisor_ = 1;
     tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first
     std::unique_ptr<Trace> trace_;
     std::unique_ptr<Compression> compression_;
 
-    Pool pool_;
-    std::unique_ptr<Block> gradients_, values_;
+    Pool pool_{nullptr};
+    std::unique_ptr<Block> gradients_, values_, states_, staging_;
     Layout layout_;
     std::vector<std::unique_ptr<Bucket>> buckets_;
     std::vector<std::byte*> values_at_;  // by parameter: what data() returns; ZeRO-3: nullptr unless gathered

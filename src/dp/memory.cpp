@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
-#include "dp/calls.hpp"
-
 namespace tutti::dp {
 
-Block::Block(std::size_t bytes) : bytes_(bytes) {
-    void* pointer = nullptr;
-    must(tuttiMemAlloc(&pointer, bytes));
-    base_ = static_cast<std::byte*>(pointer);
-}
+Block::Block(PlacePtr place, std::size_t bytes)
+    : place_(std::move(place)), base_(place_->allocate(bytes)), bytes_(bytes) {}
 
 Block::~Block() {
-    tuttiMemFree(base_);
+    place_->free(base_);
 }
 
 Pool::Loan Pool::take(std::size_t bytes) {
@@ -27,7 +22,7 @@ Pool::Loan Pool::take(std::size_t bytes) {
         shelf_->borrowed += bytes;
         shelf_->most = std::max(shelf_->most, shelf_->borrowed);
     }
-    if (!block) block = std::make_unique<Block>(bytes);
+    if (!block) block = std::make_unique<Block>(place_, bytes);
     return Loan(block.release(), [shelf = shelf_](Block* back) {
         std::lock_guard lock(shelf->mutex);
         shelf->borrowed -= back->bytes();

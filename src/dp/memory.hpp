@@ -1,4 +1,4 @@
-// Memory of tuttiMemAlloc, which peers can map, and an account of it.
+// Memory of a place, and an account of it.
 #pragma once
 
 #include <atomic>
@@ -8,18 +8,21 @@
 #include <mutex>
 #include <vector>
 
+#include "dp/place.hpp"
+
 namespace tutti::dp {
 
-/// Zeroed at first. Throws tuttiSystemError.
+/// Zeroed at first. Throws tuttiSystemError, on GPUs tuttiUnhandledCudaError.
 class Block {
   public:
-    explicit Block(std::size_t bytes);
+    Block(PlacePtr place, std::size_t bytes);
     ~Block();
     Block(const Block&) = delete;
     std::byte* base() const { return base_; }
     std::size_t bytes() const { return bytes_; }
 
   private:
+    PlacePtr place_;
     std::byte* base_ = nullptr;
     std::size_t bytes_;
 };
@@ -29,6 +32,7 @@ class Block {
 class Pool {
   public:
     using Loan = std::shared_ptr<Block>;
+    explicit Pool(PlacePtr place) : place_(std::move(place)) {}
     Loan take(std::size_t bytes);
     std::size_t most() const;  // bytes that were borrowed at once
 
@@ -38,6 +42,7 @@ class Pool {
         std::multimap<std::size_t, std::unique_ptr<Block>> free;
         std::size_t borrowed = 0, most = 0;
     };
+    PlacePtr place_;
     std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();
 };
 

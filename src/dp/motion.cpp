@@ -1,10 +1,8 @@
 // In: how the gradients of a bucket become one. The update of what this rank owns. Out: how all get the new values.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "dp/engine.hpp"
-#include "dp/numbers.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -28,11 +26,10 @@ void Engine::fetch(const Flight& flight) {
     for (const std::size_t p : b.parameters) {
         const Parameter& parameter = parameters_[p];
         std::byte* at = flight.grad + layout_.offset[p] * size_of(b.type);
-        const std::size_t bytes = parameter.count * size_of(b.type);
         if (!(flags_[p].load(std::memory_order_acquire) & touched))
-            std::memset(at, 0, bytes);
+            place_->zero(b.type, at, parameter.count);
         else if (parameter.grad != nullptr && !parameter.accumulates() && parameter.grad != at)
-            std::memcpy(at, parameter.grad, bytes);
+            place_->copy(at, parameter.grad, parameter.count * size_of(b.type));
     }
 }
 
@@ -49,16 +46,11 @@ void Engine::reduce(const Flight& flight) {
         if (compression_ && compression_->reduce(bucket, comm_))
             divided = true;
         else
-            must(tuttiAllReduce(flight.grad, flight.grad, b.count, c_type(b.type), op, comm_, nullptr));
-    } else if (options_.mode == tuttiDpServer) {
-        must(tuttiReduce(flight.grad, own, b.count, c_type(b.type), op, options_.server, comm_, nullptr));
-    } else if (owners_ == ranks_) {
-        must(tuttiReduceScatter(flight.grad, own, b.shard, c_type(b.type), op, comm_, nullptr));
+            must(tuttiAllReduce(flight.grad, flight.grad, b.count, c_type(b.type), op, comm_, place_->stream()));
     } else {
-        must(tuttiReduceScatterv(flight.grad, b.own_count > 0 ? own : nullptr, counts_of(b, owners_, ranks_).data(),
-                                 c_type(b.type), op, comm_, nullptr));
+        reduce_to_owners(flight, own, op);
     }
-    if (!divided) divide(b.type, own, b.own_count, divisor_);
+    if (!divided) place_->divide(b.type, own, b.own_count, divisor_);
     if (options_.replicated()) hand_back(b, flight.grad, true);
     if (trace_)
         trace_->add(Trace::Track::layer, text("bucket %zu: %zu bytes", b.index, b.count * size_of(b.type)), start,
@@ -69,27 +61,19 @@ void Engine::reduce(const Flight& flight) {
     b.times.endUs = Us(Clock::now() - flight.begun).count();
 }
 
-/// All of a bucket's gradients where they lie, in one launch.
-void Engine::reduce_on_gpu(Bucket& b) {
-    must(tuttiGroupStart());
-    for (const std::size_t p : b.parameters) {
-        const bool first = size_of(b.type) < 4 && divisor_ > 1;
-        if (!first && divisor_ > 1 && divisor_ != ranks_) {
-            tuttiGroupEnd();
-            fail(tuttiInvalidUsage,
-                 "tuttiDpSynchronize: on GPUs config.microBatches needs gradients of 16 bits: scale "
-                 "your loss instead");
-        }
-        const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : divisor_ > 1 ? tuttiAvg : tuttiSum;
-        void* grad = parameters_[p].grad;
-        const tuttiResult_t result =
-            tuttiAllReduce(grad, grad, parameters_[p].count, c_type(b.type), op, comm_, options_.stream);
-        if (result != tuttiSuccess) {
-            tuttiGroupEnd();
-            throw Error(result, last_error());
-        }
+/// own: where this rank's shard goes.
+void Engine::reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op) {
+    const Bucket& b = *flight.bucket;
+    const tuttiDataType_t type = c_type(b.type);
+    const tuttiStream_t stream = place_->stream();
+    if (options_.mode == tuttiDpServer) {
+        must(tuttiReduce(flight.grad, own, b.count, type, op, options_.server, comm_, stream));
+    } else if (owners_ == ranks_) {
+        must(tuttiReduceScatter(flight.grad, own, b.shard, type, op, comm_, stream));
+    } else {
+        must(tuttiReduceScatterv(flight.grad, b.own_count > 0 ? own : nullptr, counts_of(b, owners_, ranks_).data(),
+                                 type, op, comm_, stream));
     }
-    must(tuttiGroupEnd());
 }
 
 /// The caller's gradients become those of all ranks: the ones that it has written, or the others, which it has not, but
@@ -101,23 +85,24 @@ void Engine::hand_back(Bucket& b, const std::byte* grad, bool touched_ones) {
         const bool mine = (flags_[p].load(std::memory_order_acquire) & touched) != 0;
         if (parameter.grad == nullptr || parameter.grad == at) continue;
         if (touched_ones ? mine : !mine && !skipped_[p])
-            convert(parameter.grad_type, parameter.grad, b.type, at, parameter.count);
+            place_->convert(parameter.grad_type, parameter.grad, b.type, at, parameter.count);
     }
 }
 
 /// The norm of all gradients. They are scaled down to limit.
 double Engine::norm_of_own(double limit) {
-    double sum = 0;
     const auto each = [&](auto&& body) {
         for (const auto& b : buckets_)
             for (const Piece& piece : b->mine)
                 if (!skipped_[piece.parameter]) body(*b, b->own_grad + piece.at * size_of(b->type), piece.count);
     };
-    each([&](const Bucket& b, std::byte* at, std::size_t count) { sum += sum_of_squares(b.type, at, count); });
-    if (!options_.replicated()) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, comm_, nullptr));
+    std::vector<Run> mine;
+    each([&](const Bucket& b, std::byte* at, std::size_t count) { mine.push_back({b.type, at, count}); });
+    double sum = place_->sum_of_squares(mine);
+    if (!options_.replicated()) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, council_, nullptr));
     const double norm = std::sqrt(sum);
     if (!(norm > limit)) return norm;
-    each([&](const Bucket& b, std::byte* at, std::size_t count) { multiply(b.type, at, count, limit / norm); });
+    each([&](const Bucket& b, std::byte* at, std::size_t count) { place_->multiply(b.type, at, count, limit / norm); });
     if (options_.replicated())
         for (const auto& b : buckets_)
             for (const bool touched_ones : {true, false}) hand_back(*b, b->grad, touched_ones);
@@ -129,12 +114,32 @@ std::byte* Engine::value_of(const Bucket& b, const Piece& piece) const {
                                  : values_at_[piece.parameter] + piece.first * size_of(b.data_type);
 }
 
+/// config.offload: the owned gradients come to the host.
+void Engine::bring_gradients() {
+    for (const auto& b : buckets_) place_->copy(b->host_grad, b->own_grad, b->own_count * size_of(b->type));
+    place_->settle();  // so that nothing reads host_data any more, too
+}
+
 void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long long step) {
-    for (const Piece& piece : b.mine) {
+    const auto group_of = [&](const Piece& piece) { return parameters_[piece.parameter].group; };
+    // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
+    const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback;
+    for (std::size_t i = 0, next; i < b.mine.size(); i = next) {
+        next = i + 1;
+        Piece piece = b.mine[i];
         if (skipped_[piece.parameter]) continue;
-        const tuttiDpGroup_t& group = options_.groups[static_cast<std::size_t>(parameters_[piece.parameter].group)];
+        for (; side_by_side && next < b.mine.size(); ++next) {
+            const Piece& neighbour = b.mine[next];
+            if (skipped_[neighbour.parameter] || group_of(neighbour) != group_of(piece)) break;
+            piece.count = neighbour.at + neighbour.count - piece.at;
+        }
+        const tuttiDpGroup_t& group = options_.groups[static_cast<std::size_t>(group_of(piece))];
         const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay, step};
-        update(how, piece, b.data_type, value_of(b, piece), b.type, b.own_grad + piece.at * size_of(b.type), b.states);
+        std::byte* const at = value_of(b, piece);
+        std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;
+        const std::byte* grads = (offloads_ ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
+        states_place_->update(how, piece, b.data_type, values, b.type, grads, b.states);
+        if (offloads_) place_->copy(at, values, piece.count * size_of(b.data_type));
     }
 }
 
@@ -142,16 +147,23 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long lon
 void Engine::spread(Bucket& b, std::byte* into) {
     if (options_.replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
+    const tuttiStream_t stream = place_->stream();
+    const std::byte* own = b.own_data;
+    if (own != nullptr && own == b.host_data) {  // offloaded
+        std::byte* const here = into + b.own_begin * size_of(b.data_type);
+        place_->copy(here, own, b.own_count * size_of(b.data_type));
+        own = here;
+    }
     if (options_.mode == tuttiDpServer) {
-        must(tuttiBroadcast(b.own_data, into, b.count, type, options_.server, comm_, nullptr));
+        must(tuttiBroadcast(own, into, b.count, type, options_.server, comm_, stream));
     } else if (owners_ == ranks_) {
-        must(tuttiAllGather(b.own_data, into, b.shard, type, comm_, nullptr));
+        must(tuttiAllGather(own, into, b.shard, type, comm_, stream));
     } else {
         const std::vector<std::size_t> counts = counts_of(b, owners_, ranks_);
         std::vector<std::size_t> places(counts.size(), 0);
         for (std::size_t r = 1; r < places.size(); ++r) places[r] = places[r - 1] + counts[r - 1];
-        const std::byte* own = b.own_count > 0 ? b.own_data : nullptr;
-        must(tuttiAllGatherv(own, b.own_count, into, counts.data(), places.data(), type, comm_, nullptr));
+        must(tuttiAllGatherv(b.own_count > 0 ? own : nullptr, b.own_count, into, counts.data(), places.data(), type,
+                             comm_, stream));
     }
 }
 
@@ -161,29 +173,32 @@ void Engine::copy_out(Bucket& b, const std::byte* values) {
     for (const std::size_t p : b.parameters) {
         const std::byte* at = values + layout_.offset[p] * size_of(b.data_type);
         if (values_at_[p] != nullptr && values_at_[p] != at)
-            std::memcpy(values_at_[p], at, parameters_[p].count * size_of(b.data_type));
+            place_->copy(values_at_[p], at, parameters_[p].count * size_of(b.data_type));
     }
 }
 
-/// The caller's values of a bucket, side by side.
+/// The caller's values of a bucket, side by side, in memory of the place.
 void Engine::collect(const Bucket& b, std::byte* into) const {
-    std::memset(into, 0, b.count * size_of(b.data_type));
+    place_->zero(b.data_type, into, b.count);
     for (const std::size_t p : b.parameters) {
         const void* from = values_at_[p] != nullptr ? values_at_[p] : parameters_[p].data;
         if (from != nullptr)
-            std::memcpy(into + layout_.offset[p] * size_of(b.data_type), from,
-                        parameters_[p].count * size_of(b.data_type));
+            place_->copy(into + layout_.offset[p] * size_of(b.data_type), from,
+                         parameters_[p].count * size_of(b.data_type));
     }
 }
 
 /// The values of a bucket, to everywhere.
 void Engine::store(Bucket& b, const std::byte* values) {
     const std::size_t size = size_of(b.data_type);
-    if (b.data != nullptr) std::memcpy(b.data, values, b.count * size);
-    if (b.own_data != nullptr) std::memcpy(b.own_data, values + b.own_begin * size, b.own_count * size);
+    const std::byte* own = values + b.own_begin * size;
+    if (b.data != nullptr) place_->copy(b.data, values, b.count * size);
+    if (b.own_data != nullptr) place_->copy(b.own_data, own, b.own_count * size);
     if (options_.mode != tuttiDpZero3) copy_out(b, values);
-    if (!b.states.master.empty())
-        convert(state_type(b.data_type), b.states.master.data(), b.data_type, values + b.own_begin * size, b.own_count);
+    if (b.host_data != nullptr) place_->copy_now(b.host_data, own, b.own_count * size);
+    if (b.states.master != nullptr)
+        states_place_->convert(state_type(b.data_type), b.states.master, b.data_type,
+                               b.host_data != nullptr ? b.host_data : own, b.own_count);
 }
 
 }  // namespace tutti::dp

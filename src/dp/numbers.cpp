@@ -149,6 +149,7 @@ double squares(const T* values, std::size_t count) {
 }  // namespace
 
 void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
+    if (count == 0) return;
     if (to_type == from_type) {
         std::memmove(to, from, count * size_of(to_type));
         return;
@@ -187,8 +188,12 @@ void divide(DataType type, void* values, std::size_t count, int divisor) {
 }
 
 double sum_of_squares(DataType type, const void* values, std::size_t count) {
-    if (type == DataType::float64) return squares(static_cast<const double*>(values), count);
     double sum = 0;
+    if (type == DataType::float64) {
+        const double* v = static_cast<const double*>(values);
+        for (std::size_t i = 0; i < count; i += block) sum += squares(v + i, std::min(block, count - i));
+        return sum;
+    }
     each_block(type, values, count, [&](const float* v, std::size_t n, std::size_t) { sum += squares(v, n); });
     return sum;
 }

@@ -11,47 +11,23 @@ namespace {
 
 constexpr std::size_t block = 1024;  // elements at a time: what is converted stays in the first cache
 
-/// The numbers of one step, which all elements share.
 template <class T>
-struct Constants {
-    T learning_rate, weight_decay, momentum, beta1, beta2, epsilon;
-    T correction1, correction2;  // what the moments are divided by, for they began at zero
-
-    explicit Constants(const Update& u)
-        : learning_rate(static_cast<T>(u.learning_rate)),
-          weight_decay(static_cast<T>(u.weight_decay)),
-          momentum(static_cast<T>(u.optimizer->momentum)),
-          beta1(static_cast<T>(u.optimizer->beta1)),
-          beta2(static_cast<T>(u.optimizer->beta2)),
-          epsilon(static_cast<T>(u.optimizer->epsilon)),
-          correction1(static_cast<T>(1 - std::pow(u.optimizer->beta1, static_cast<double>(u.step)))),
-          correction2(static_cast<T>(1 - std::pow(u.optimizer->beta2, static_cast<double>(u.step)))) {}
-};
+using Constants = UpdateConstants<T>;
 
 template <class T>
 void sgd(const Constants<T>& c, T* __restrict w, const T* __restrict g, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) w[i] -= c.learning_rate * (g[i] + c.weight_decay * w[i]);
+    for (std::size_t i = 0; i < n; ++i) tutti::sgd(c, w[i], g[i]);
 }
 
 template <class T>
 void momentum(const Constants<T>& c, T* __restrict w, const T* __restrict g, T* __restrict m, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) {
-        m[i] = c.momentum * m[i] + (g[i] + c.weight_decay * w[i]);
-        w[i] -= c.learning_rate * m[i];
-    }
+    for (std::size_t i = 0; i < n; ++i) tutti::momentum(c, w[i], g[i], m[i]);
 }
 
-/// coupled: weight decay as part of the gradient; decoupled: apart from it.
 template <class T>
-void adam(const Constants<T>& c, T coupled, T decoupled, T* __restrict w, const T* __restrict g, T* __restrict m,
-          T* __restrict v, std::size_t n) {
-    const T one = 1, shrink = one - c.learning_rate * decoupled;
-    for (std::size_t i = 0; i < n; ++i) {
-        const T gradient = g[i] + coupled * w[i];
-        m[i] = c.beta1 * m[i] + (one - c.beta1) * gradient;
-        v[i] = c.beta2 * v[i] + (one - c.beta2) * gradient * gradient;
-        w[i] = shrink * w[i] - c.learning_rate * (m[i] / c.correction1) / (std::sqrt(v[i] / c.correction2) + c.epsilon);
-    }
+void adam(const Constants<T>& c, T* __restrict w, const T* __restrict g, T* __restrict m, T* __restrict v,
+          std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) tutti::adam(c, w[i], g[i], m[i], v[i]);
 }
 
 template <class T>
@@ -77,9 +53,8 @@ void update_block(const Update& u, const Constants<T>& c, const Piece& piece, st
         case tuttiDpMomentum:
             return momentum(c, w, g, s0, n);
         case tuttiDpAdam:
-            return adam(c, c.weight_decay, T{0}, w, g, s0, s1, n);
         case tuttiDpAdamW:
-            return adam(c, T{0}, c.weight_decay, w, g, s0, s1, n);
+            return adam(c, w, g, s0, s1, n);
         case tuttiDpCallback:
             return call_back(u, piece, first, w, g, s0, s1, n);
         default:
@@ -88,15 +63,15 @@ void update_block(const Update& u, const Constants<T>& c, const Piece& piece, st
 }
 
 template <class T>
-T* at(std::vector<std::byte>& values, std::size_t element) {
-    return values.empty() ? nullptr : reinterpret_cast<T*>(values.data()) + element;
+T* at(std::byte* values, std::size_t element) {
+    return values == nullptr ? nullptr : reinterpret_cast<T*>(values) + element;
 }
 
 template <class T>
 void update_piece(const Update& u, const Piece& piece, DataType data_type, std::byte* weights, DataType grad_type,
-                  const std::byte* gradients, States& states) {
+                  const std::byte* gradients, const States& states) {
     constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
-    const Constants<T> constants(u);
+    const Constants<T> constants(numbers_of(u));
     T converted[block];
     for (std::size_t i = 0; i < piece.count; i += block) {
         const std::size_t n = std::min(block, piece.count - i);
@@ -118,16 +93,26 @@ DataType state_type(DataType data_type) {
     return data_type == DataType::float64 ? DataType::float64 : DataType::float32;
 }
 
-States make_states(tuttiDpOptimizerKind_t kind, DataType data_type, std::size_t elements) {
-    States states;
-    const std::size_t bytes = elements * size_of(state_type(data_type));
-    if (kind != tuttiDpNoOptimizer && data_type != state_type(data_type)) states.master.resize(bytes);
-    for (int i = 0; i < states_of(kind); ++i) states.state[i].resize(bytes);
-    return states;
+bool has_master(tuttiDpOptimizerKind_t kind, DataType data_type) {
+    return kind != tuttiDpNoOptimizer && data_type != state_type(data_type);
+}
+
+UpdateNumbers numbers_of(const Update& how) {
+    const tuttiDpOptimizer_t& o = *how.optimizer;
+    UpdateNumbers n;
+    n.learning_rate = how.learning_rate;
+    n.momentum = o.momentum;
+    n.beta1 = o.beta1;
+    n.beta2 = o.beta2;
+    n.epsilon = o.epsilon;
+    (o.kind == tuttiDpAdamW ? n.decoupled : n.coupled) = how.weight_decay;
+    n.correction1 = 1 - std::pow(o.beta1, static_cast<double>(how.step));
+    n.correction2 = 1 - std::pow(o.beta2, static_cast<double>(how.step));
+    return n;
 }
 
 void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
-            const void* gradients, States& states) {
+            const void* gradients, const States& states) {
     const auto run = data_type == DataType::float64 ? update_piece<double> : update_piece<float>;
     run(how, piece, data_type, static_cast<std::byte*>(weights), grad_type, static_cast<const std::byte*>(gradients),
         states);

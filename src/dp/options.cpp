@@ -9,7 +9,7 @@
 namespace tutti::dp {
 namespace {
 
-constexpr const char* function = "tuttiDpCreate";
+constexpr const char* create = "tuttiDpCreate";
 
 int or_default(int value, int fallback) {
     return value == TUTTI_UNDEF_INT ? fallback : value;
@@ -18,14 +18,14 @@ int or_default(int value, int fallback) {
 /// 0 or 1.
 bool flag(const char* name, int value, bool fallback) {
     const int v = or_default(value, fallback);
-    if (v != 0 && v != 1) fail(tuttiInvalidArgument, "%s: config.%s is %d; 0 or 1 was expected", function, name, v);
+    if (v != 0 && v != 1) fail(tuttiInvalidArgument, "%s: config.%s is %d; 0 or 1 was expected", create, name, v);
     return v == 1;
 }
 
 int within(const char* name, int value, int fallback, int least, int most) {
     const int v = or_default(value, fallback);
     if (v < least || v > most)
-        fail(tuttiInvalidArgument, "%s: config.%s is %d; %d to %d was expected", function, name, v, least, most);
+        fail(tuttiInvalidArgument, "%s: config.%s is %d; %d to %d was expected", create, name, v, least, most);
     return v;
 }
 
@@ -34,7 +34,7 @@ bool is_float(DataType type) {
            type == DataType::float64;
 }
 
-DataType float_type(const char* what, const char* name, tuttiDataType_t given) {
+DataType float_type(const char* function, const char* what, const char* name, tuttiDataType_t given) {
     const bool known = given >= 0 && given < tuttiNumTypes;
     if (!known || !is_float(static_cast<DataType>(given)))
         fail(tuttiInvalidArgument, "%s: the %s of parameter '%s' is %d; a float of 16, 32 or 64 bits was expected",
@@ -42,7 +42,7 @@ DataType float_type(const char* what, const char* name, tuttiDataType_t given) {
     return static_cast<DataType>(given);
 }
 
-void check_alignment(const char* what, const char* name, const void* at, DataType type) {
+void check_alignment(const char* function, const char* what, const char* name, const void* at, DataType type) {
     if (reinterpret_cast<std::uintptr_t>(at) % size_of(type) != 0)
         fail(tuttiInvalidArgument, "%s: %s of parameter '%s' is %p, which is not aligned to its type", function, what,
              name, at);
@@ -51,41 +51,43 @@ void check_alignment(const char* what, const char* name, const void* at, DataTyp
 void check_optimizer(const Options& o) {
     const tuttiDpOptimizer_t& p = o.optimizer;
     if (p.kind < 0 || p.kind >= tuttiDpNumOptimizers)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", function, static_cast<int>(p.kind));
+        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", create, static_cast<int>(p.kind));
     if (p.kind == tuttiDpCallback && p.update == nullptr)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", function);
+        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", create);
     if (p.kind == tuttiDpNoOptimizer && !o.replicated())
         fail(tuttiInvalidArgument,
              "%s: in this mode the layer updates the parameters: config.optimizer.kind must be one of tuttiDpSgd to "
              "tuttiDpCallback",
-             function);
+             create);
 }
 
 void check_mode(const Options& o, int ranks) {
     const bool serves = o.mode == tuttiDpServer || o.mode == tuttiDpSharded;
     if (o.asynchronous() && !serves)
         fail(tuttiInvalidArgument, "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpSharded",
-             function);
+             create);
     if (o.exact_delay && !o.asynchronous())
-        fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", function);
+        fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
     if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
-        fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server",
-             function);
+        fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server", create);
     if ((o.compression != tuttiDpNoCompression || o.hook != nullptr) && !o.replicated())
-        fail(tuttiInvalidArgument, "%s: hooks and compression are for tuttiDpNaive and tuttiDpBucketed", function);
+        fail(tuttiInvalidArgument, "%s: hooks and compression are for tuttiDpNaive and tuttiDpBucketed", create);
     if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
-        fail(tuttiInvalidArgument, "%s: config.compression %d is unknown", function, static_cast<int>(o.compression));
+        fail(tuttiInvalidArgument, "%s: config.compression %d is unknown", create, static_cast<int>(o.compression));
     if (!(o.top_k > 0 && o.top_k <= 1))
-        fail(tuttiInvalidArgument, "%s: config.topK is %g; a part was expected, more than 0 and at most 1", function,
+        fail(tuttiInvalidArgument, "%s: config.topK is %g; a part was expected, more than 0 and at most 1", create,
              o.top_k);
-    if (!(o.clip_norm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", function, o.clip_norm);
+    if (o.offload && o.optimizer.kind == tuttiDpNoOptimizer)
+        fail(tuttiInvalidArgument, "%s: config.offload needs an optimizer of the layer's: there are no states else",
+             create);
+    if (!(o.clip_norm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clip_norm);
 }
 
 tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
     tuttiDpConfig_t known = TUTTI_DP_CONFIG_INITIALIZER;
     if (given == nullptr) return known;
     if (given->magic != TUTTI_DP_CONFIG_MAGIC || given->size < offsetof(tuttiDpConfig_t, bucketBytes))
-        fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", function);
+        fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", create);
     std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
     return known;
 }
@@ -100,14 +102,13 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
                      int ranks) {
     const tuttiDpConfig_t c = known_part(config);
     if (c.mode < 0 || c.mode >= tuttiDpNumModes)
-        fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", function, static_cast<int>(c.mode));
+        fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(c.mode));
     bool all_callers = true;
     for (std::size_t i = 0; i < count; ++i) all_callers &= parameters[i].grad != nullptr;
     Options o{};
     o.mode = c.mode;
-    o.bucket_bytes = c.bucketBytes == 0 ? std::size_t{25} << 20 : c.bucketBytes;
-    o.first_bucket_bytes =
-        c.firstBucketBytes == 0 ? std::min(std::size_t{1} << 20, o.bucket_bytes) : c.firstBucketBytes;
+    o.bucket_bytes = c.bucketBytes;
+    o.first_bucket_bytes = c.firstBucketBytes;
     o.rebuild = flag("rebuild", c.rebuild, all_callers) && c.mode == tuttiDpBucketed;
     o.sum = flag("sum", c.sum, false);
     o.micro_batches = within("microBatches", c.microBatches, 1, 1, 1 << 20);
@@ -117,7 +118,7 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.zero = flag("zero", c.zero, true);
     o.optimizer = c.optimizer;
     if (c.groupCount < 0 || (c.groupCount > 0 && c.groups == nullptr))
-        fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", function);
+        fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);
     if (c.groupCount > 0)
         o.groups.assign(c.groups, c.groups + c.groupCount);
     else
@@ -135,12 +136,14 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.hook_user = c.hookUser;
     o.trace = flag("trace", c.trace, false);
     o.stream = c.stream;
+    o.offload = flag("offload", c.offload, false);
     check_mode(o, ranks);
     check_optimizer(o);
     return o;
 }
 
-std::vector<Parameter> read_parameters(const tuttiDpParameter_t* given, std::size_t count, const Options& options) {
+std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* given, std::size_t count,
+                                       const Options& options) {
     std::vector<Parameter> all;
     std::set<std::string> names;
     for (std::size_t i = 0; i < count; ++i) {
@@ -153,8 +156,8 @@ std::vector<Parameter> read_parameters(const tuttiDpParameter_t* given, std::siz
         p.data = g.data;
         p.grad = g.grad;
         p.count = g.count;
-        p.type = float_type("type", g.name, g.type);
-        p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type("gradType", g.name, g.gradType);
+        p.type = float_type(function, "type", g.name, g.type);
+        p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type(function, "gradType", g.name, g.gradType);
         const bool main = options.fp32_gradients && size_of(p.grad_type) < 4;
         p.main_type = main ? DataType::float32 : p.grad_type;
         if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
@@ -168,11 +171,19 @@ std::vector<Parameter> read_parameters(const tuttiDpParameter_t* given, std::siz
         if (g.unit < (all.empty() ? 0 : all.back().unit))
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of unit %d; units may not decrease", function, g.name,
                  g.unit);
-        check_alignment("data", g.name, p.data, p.type);
-        check_alignment("grad", g.name, p.grad, p.grad_type);
+        check_alignment(function, "data", g.name, p.data, p.type);
+        check_alignment(function, "grad", g.name, p.grad, p.grad_type);
         all.push_back(std::move(p));
     }
     return all;
+}
+
+void size_buckets(Options& options, const std::vector<Parameter>& parameters) {
+    constexpr std::size_t mib = std::size_t{1} << 20, parts = 16;
+    std::size_t all = 0;
+    for (const Parameter& p : parameters) all += p.count * size_of(p.main_type);
+    if (options.bucket_bytes == 0) options.bucket_bytes = std::clamp(all / parts, mib, 25 * mib);
+    if (options.first_bucket_bytes == 0) options.first_bucket_bytes = std::min(mib, options.bucket_bytes);
 }
 
 std::string describe(const Parameter& p) {
@@ -185,9 +196,10 @@ std::string describe(const Parameter& p) {
 std::string Options::describe() const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
-        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, ",
+        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
+        "%d, ",
         mode, first_bucket_bytes, bucket_bytes, rebuild, sum, micro_batches, zero_unused, broadcast, server, servers,
-        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm);
+        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm, offload);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);

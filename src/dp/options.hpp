@@ -23,8 +23,8 @@ struct Parameter {
 
 struct Options {
     tuttiDpMode_t mode;
-    std::size_t bucket_bytes, first_bucket_bytes;
-    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace;
+    std::size_t bucket_bytes, first_bucket_bytes;  // 0: what size_buckets() makes of it
+    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload;
     int micro_batches, server, servers;
     int staleness;  // -1: synchronous
     tuttiDpOptimizer_t optimizer;
@@ -47,8 +47,15 @@ struct Options {
 };
 
 /// What the C API was given. Throws tuttiInvalidArgument that names the field or the parameter.
-std::vector<Parameter> read_parameters(const tuttiDpParameter_t* parameters, std::size_t count, const Options& options);
+std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* parameters, std::size_t count,
+                                       const Options& options);
 Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count, int ranks);
+
+/// The sizes that were not given. What can't be hidden behind a backward pass is its last bucket, which is complete
+/// when the pass ends, and, while communication keeps up, no more than that: so a bucket is at most a sixteenth of all
+/// gradients; but not so small that calls cost more than bytes, nor larger than 25 MiB, where nothing is gained by
+/// size.
+void size_buckets(Options& options, const std::vector<Parameter>& parameters);
 
 /// What has to be equal on all ranks, as text: "'w1' (float32[100], gradient float32, group 0, unit 0)".
 std::string describe(const Parameter& parameter);

@@ -1,52 +1,49 @@
-// How an Engine is made: its communicator, its buckets, its memory.
+// How an Engine is made, and made anew: its communicators and its buckets.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "dp/engine.hpp"
 #include "dp/numbers.hpp"
 
 namespace tutti::dp {
-namespace {
-
-std::size_t round_up(std::size_t n, std::size_t to) {
-    return (n + to - 1) / to * to;
-}
-
-}  // namespace
-
 Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t comm)
     : parameters_(std::move(parameters)), options_(std::move(options)) {
-    join(comm);
     try {
-        if (!on_gpu_) agree_on_registration();  // there, calls that differ are told so by the first reduction
+        join(comm);
+        agree_on_registration();
+        size_buckets(options_, parameters_);
         trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
         compression_ = Compression::make(options_);
         const std::size_t count = parameters_.size();
         flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
         skipped_.assign(count, 0);
         values_at_.assign(count, nullptr);
-        recording_ = options_.rebuild && !on_gpu_;
+        recording_ = options_.rebuild;
         order_ = backward_order();
         make_layout(order_);
-        if (on_gpu_) {
-            for (std::size_t p = 0; p < count; ++p) values_at_[p] = static_cast<std::byte*>(parameters_[p].data);
-        } else {
-            place_gradients();
-            place_values();
-        }
+        place_gradients();
+        place_states();
+        place_values();
         start_worker();
-        if (options_.broadcast && !on_gpu_) broadcast(0);
+        if (options_.broadcast) broadcast(0);
     } catch (...) {
-        worker_.reset();
-        if (own_comm_) tuttiCommDestroy(comm_);  // not abort: others may still read what they shall be told
+        leave();
         throw;
     }
 }
 
 Engine::~Engine() {
+    leave();
+}
+
+/// Nothing of this engine's is under way afterwards. Where a communicator has failed it has been aborted; else it is
+/// not: others may still read what they shall be told.
+void Engine::leave() {
     worker_.reset();
-    if (own_comm_) tuttiCommDestroy(comm_);
+    if (place_) guarded([&] { place_->settle(); });
+    if (council_ != comm_ && council_ != nullptr) tuttiCommDestroy(council_);
+    if (comm_ != nullptr) tuttiCommDestroy(comm_);
+    comm_ = council_ = nullptr;
 }
 
 void Engine::join(tuttiComm_t comm) {
@@ -55,22 +52,27 @@ void Engine::join(tuttiComm_t comm) {
     must(tuttiCommCount(comm, &ranks_));
     must(tuttiCommDevice(comm, &device));
     on_gpu_ = device != TUTTI_DEVICE_CPU;
+    if (on_gpu_) refuse_on_gpu();
+    if (!place_) {
+        offloads_ = on_gpu_ && options_.offload;
+        place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
+        states_place_ = offloads_ ? pinned_host() : on_gpu_ ? place_ : private_host();
+        pool_ = Pool(place_);
+    }
+    for (const Parameter& p : parameters_)
+        for (const void* at : {p.data, p.grad})
+            if (at != nullptr && !place_->reaches(at))
+                fail(tuttiInvalidArgument,
+                     "tuttiDpCreate: '%s' has its %s at %p, in the host's memory, but rank %d is on device %d",
+                     p.name.c_str(), at == p.data ? "values" : "gradient", at, rank_, device);
+    must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
+    council_ = comm_;
     if (on_gpu_) {
-        const bool simple = options_.replicated() && options_.optimizer.kind == tuttiDpNoOptimizer &&
-                            options_.compression == tuttiDpNoCompression && options_.hook == nullptr &&
-                            !options_.zero_unused && !options_.zero;
-        if (!simple)
-            fail(tuttiInvalidUsage,
-                 "tuttiDpCreate: on GPUs the layer reduces gradients, no more: tuttiDpNaive or tuttiDpBucketed, no "
-                 "optimizer, no compression, config.zero = 0, config.unused = 0");
-        for (const Parameter& p : parameters_)
-            if (p.grad == nullptr || p.accumulates())
-                fail(tuttiInvalidUsage, "tuttiDpCreate: on GPUs gradients are in your memory: '%s' has none",
-                     p.name.c_str());
-        comm_ = comm;
-    } else {
-        must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
-        own_comm_ = true;
+        tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
+        on_cpus.device = TUTTI_DEVICE_CPU;
+        on_cpus.commName = "the layer's council";
+        council_ = nullptr;
+        must(tuttiCommSplit(comm, 0, rank_, &council_, &on_cpus));
     }
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
@@ -85,6 +87,18 @@ void Engine::join(tuttiComm_t comm) {
         convert(static_cast<DataType>(type), &scalar, DataType::float32, &factor, 1);
         must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate, comm_));
     }
+}
+
+void Engine::refuse_on_gpu() const {
+    const char* const cpus_only = options_.asynchronous()                        ? "config.staleness"
+                                  : options_.compression != tuttiDpNoCompression ? "config.compression"
+                                  : options_.hook != nullptr                     ? "config.hook"
+                                                                                 : nullptr;
+    if (cpus_only != nullptr) fail(tuttiInvalidUsage, "tuttiDpCreate: %s is for ranks on CPUs", cpus_only);
+    if (options_.optimizer.kind == tuttiDpCallback && !options_.offload)
+        fail(tuttiInvalidUsage,
+             "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: on GPUs it needs "
+             "config.offload = 1");
 }
 
 /// Elements of a bucket before this rank's shard.
@@ -102,7 +116,6 @@ void Engine::make_layout(std::span<const std::size_t> order) {
         bucket->own_begin = own_shard(*bucket);
         bucket->own_count = owner_ < 0 ? 0 : bucket->shard;
         bucket->mine = pieces_of(layout_, parameters_, b, bucket->own_begin, bucket->own_begin + bucket->own_count);
-        bucket->states = make_states(options_.optimizer.kind, bucket->data_type, bucket->own_count);
         bucket->times = {
             bucket->count * size_of(bucket->type), bucket->parameters.size(), bucket->parameters[0], 0, 0, 0, 0};
         if (units) {
@@ -115,103 +128,37 @@ void Engine::make_layout(std::span<const std::size_t> order) {
     statistics_.buckets = buckets_.size();
 }
 
-/// Gradients that stay lie in one block, bucket by bucket; of those that pass only what is owned.
-void Engine::place_gradients() {
-    std::size_t bytes = 0;
-    const auto reserve = [&](const Bucket& b) {
-        const std::size_t at = bytes;
-        bytes = round_up(bytes + b.count * size_of(b.type), 64);
-        return at;
-    };
-    std::vector<std::size_t> places;
-    for (const auto& b : buckets_) {
-        if (options_.passing_gradients()) {
-            b->own_grad_block = std::make_unique<Block>(b->own_count * size_of(b->type));
-            b->own_grad = b->own_grad_block->base();
-            continue;
-        }
-        const Parameter& first = parameters_[b->parameters[0]];
-        const bool as_it_lies = options_.mode == tuttiDpNaive && first.grad != nullptr && !first.accumulates();
-        if (as_it_lies) b->grad = b->own_grad = static_cast<std::byte*>(first.grad);
-        places.push_back(as_it_lies ? SIZE_MAX : reserve(*b));
-    }
-    gradients_ = std::make_unique<Block>(bytes);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-        Bucket& b = *buckets_[i];
-        if (places[i] != SIZE_MAX) b.grad = gradients_->base() + places[i];
-        b.own_grad = b.grad + b.own_begin * size_of(b.type);
-    }
-}
-
-/// Values that are sent lie bucket by bucket; others, if they are the layer's, one after the other.
-void Engine::place_values() {
-    const bool by_bucket = !options_.replicated() && !options_.asynchronous() && options_.mode != tuttiDpZero3;
-    std::vector<std::size_t> places;
-    std::size_t bytes = 0;
-    const auto reserve = [&](std::size_t size) {
-        places.push_back(bytes);
-        bytes = round_up(bytes + size, 64);
-    };
-    if (by_bucket) {
-        for (const auto& b : buckets_) reserve(b->count * size_of(b->data_type));
-    } else {
-        for (const Parameter& p : parameters_)
-            reserve(p.data == nullptr && options_.mode != tuttiDpZero3 ? p.count * size_of(p.type) : 0);
-    }
-    values_ = std::make_unique<Block>(bytes);
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        const Parameter& q = parameters_[p];
-        std::byte* at = values_->base() + places[by_bucket ? layout_.bucket[p] : p];
-        if (by_bucket) at += layout_.offset[p] * size_of(q.type);
-        values_at_[p] = q.data == nullptr ? at : static_cast<std::byte*>(q.data);
-    }
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        Bucket& b = *buckets_[i];
-        if (by_bucket) {
-            b.data = values_->base() + places[i];
-            b.own_data = b.data + b.own_begin * size_of(b.data_type);
-        } else if (!options_.replicated()) {
-            b.own_data_block = std::make_unique<Block>(b.own_count * size_of(b.data_type));
-            b.own_data = b.own_data_block->base();
-        }
-    }
-    // What Create was given becomes the value everywhere.
-    for (const auto& b : buckets_) {
-        const Block staged(b->count * size_of(b->data_type));
-        collect(*b, staged.base());
-        store(*b, staged.base());
-    }
-    if (options_.mode == tuttiDpZero3) std::ranges::fill(values_at_, nullptr);
-}
-
 /// Buckets anew, in this order. Gradients and states go with their parameters. Where every rank has all of a bucket.
 void Engine::relayout(std::span<const std::size_t> order) {
     const std::vector<std::unique_ptr<Bucket>> old = std::exchange(buckets_, {});
     const Layout before = layout_;
-    const std::unique_ptr<Block> kept = std::move(gradients_);
+    const std::unique_ptr<Block> gradients = std::move(gradients_), states = std::move(states_),
+                                 staging = std::move(staging_);
     make_layout(order);
     place_gradients();
+    place_states();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         Bucket &from = *old[before.bucket[p]], &to = *buckets_[layout_.bucket[p]];
-        const auto move = [&](std::byte* into, const std::byte* out_of, DataType type) {
+        const auto move = [&](Place& place, std::byte* into, const std::byte* out_of, DataType type) {
             const std::size_t size = size_of(type);
             if (into != nullptr && out_of != into)
-                std::memcpy(into + layout_.offset[p] * size, out_of + before.offset[p] * size,
-                            parameters_[p].count * size);
+                place.copy(into + layout_.offset[p] * size, out_of + before.offset[p] * size,
+                           parameters_[p].count * size);
         };
-        const auto bytes = [](std::vector<std::byte>& v) { return v.empty() ? nullptr : v.data(); };
         const DataType type = state_type(to.data_type);
-        move(to.grad, from.grad, to.type);
-        move(bytes(to.states.master), bytes(from.states.master), type);
-        for (int k = 0; k < 2; ++k) move(bytes(to.states.state[k]), bytes(from.states.state[k]), type);
+        move(*place_, to.grad, from.grad, to.type);
+        move(*states_place_, to.host_data, from.host_data, to.data_type);
+        move(*states_place_, to.states.master, from.states.master, type);
+        for (int k = 0; k < 2; ++k) move(*states_place_, to.states.state[k], from.states.state[k], type);
     }
+    place_->settle();  // before the old blocks go
 }
 
 /// In the order in which gradients became ready on rank 0.
 void Engine::rebuild() {
     recording_ = false;
     std::vector<std::uint64_t> order(order_.begin(), order_.end());
-    must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, comm_, nullptr));
+    must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, council_, nullptr));
     relayout(std::vector<std::size_t>(order.begin(), order.end()));
 }
 
@@ -222,8 +169,9 @@ std::vector<std::size_t> Engine::backward_order() const {
 }
 
 void Engine::start_worker() {
-    worker_ = std::make_unique<Worker>([this](const Error&) {
-        if (own_comm_) tuttiCommAbort(comm_);  // or the others would wait for what does not come
+    worker_ = std::make_unique<Worker>(on_gpu_ ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
+        if (council_ != comm_) tuttiCommAbort(council_);  // or the others would wait for what does not come
+        tuttiCommAbort(comm_);
     });
 }
 
@@ -232,11 +180,8 @@ void Engine::move(tuttiComm_t comm) {
     if (!options_.replicated() || on_gpu_)
         fail(tuttiInvalidUsage,
              "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed on CPUs. Else create "
-             "a "
-             "new layer, and load a checkpoint");
-    worker_.reset();
-    tuttiCommDestroy(comm_);  // or it has been aborted
-    own_comm_ = false;
+             "a new layer, and load a checkpoint");
+    leave();
     start_worker();
     try {
         join(comm);
@@ -251,9 +196,7 @@ void Engine::move(tuttiComm_t comm) {
         const int root = static_cast<int>(most - steps.begin());
         steps_ = statistics_.steps = *most;
         broadcast(root);
-        for (const auto& b : buckets_)
-            for (std::vector<std::byte>* s : {&b->states.master, &b->states.state[0], &b->states.state[1]})
-                must(tuttiBroadcast(s->data(), s->data(), s->size(), tuttiUint8, root, comm_, nullptr));
+        must(tuttiBroadcast(states_->base(), states_->base(), states_->bytes(), tuttiUint8, root, comm_, nullptr));
     } catch (const Error& error) {
         worker_->fail(error);
         throw;

@@ -7,7 +7,9 @@
 
 namespace tutti::dp {
 
-Worker::Worker(std::function<void(const Error&)> on_failure) : on_failure_(std::move(on_failure)) {
+Worker::Worker(Runs runs, std::function<void(const Error&)> on_failure)
+    : runs_(runs), on_failure_(std::move(on_failure)) {
+    if (runs == Runs::at_once) return;
     sigset_t all, before;  // signals are the application's, not this thread's
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -27,11 +29,17 @@ Worker::~Worker() {
         closing_ = true;
     }
     arrived_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
 }
 
 std::uint64_t Worker::enqueue(std::function<void()> job) {
     std::uint64_t number;
+    if (runs_ == Runs::at_once) {
+        std::lock_guard turn(turn_);
+        run(job);
+        std::lock_guard lock(mutex_);
+        return ended_ = ++issued_;
+    }
     {
         std::lock_guard lock(mutex_);
         jobs_.push_back(std::move(job));
@@ -72,6 +80,21 @@ void Worker::keep_failure(const Error& error) {
     on_failure_(error);
 }
 
+void Worker::run(std::function<void()>& job) {
+    if (!failed_.load(std::memory_order_acquire)) {
+        try {
+            job();
+        } catch (const Error& error) {
+            keep_failure(error);
+        } catch (const std::bad_alloc&) {
+            keep_failure(Error(tuttiSystemError, "out of memory"));
+        } catch (const std::exception& error) {
+            keep_failure(Error(tuttiInternalError, error.what()));
+        }
+    }
+    job = nullptr;  // what it holds is let go before anybody hears that it has ended
+}
+
 void Worker::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -80,18 +103,7 @@ void Worker::work() {
         std::function<void()> job = std::move(jobs_.front());
         jobs_.pop_front();
         lock.unlock();
-        if (!failed_.load(std::memory_order_acquire)) {
-            try {
-                job();
-            } catch (const Error& error) {
-                keep_failure(error);
-            } catch (const std::bad_alloc&) {
-                keep_failure(Error(tuttiSystemError, "out of memory"));
-            } catch (const std::exception& error) {
-                keep_failure(Error(tuttiInternalError, error.what()));
-            }
-        }
-        job = nullptr;  // what it holds is let go before anybody hears that it has ended
+        run(job);
         lock.lock();
         ++ended_;
         done_.notify_all();

@@ -1,5 +1,5 @@
 // The layer's thread: runs jobs in order, so that reductions go on beside the backward pass. After a job has failed,
-// the others are passed over.
+// the others are passed over. Jobs that only enqueue work for a GPU need no thread: the caller runs them.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,12 @@ namespace tutti::dp {
 
 class Worker {
   public:
+    enum class Runs { beside, at_once };
     /// on_failure is called once, with the first error, before anybody hears of it.
-    explicit Worker(std::function<void(const Error&)> on_failure);
+    Worker(Runs runs, std::function<void(const Error&)> on_failure);
     ~Worker();  // waits for what was enqueued
 
-    /// Returns the job's number, 1 for the first.
+    /// Returns the job's number, 1 for the first. At once: when it has ended.
     std::uint64_t enqueue(std::function<void()> job);
 
     /// Waits until that many jobs have ended. Throws the first failure, if there was one.
@@ -35,8 +36,11 @@ class Worker {
 
   private:
     void work();
+    void run(std::function<void()>& job);
     void keep_failure(const Error& error);
 
+    const Runs runs_;
+    std::mutex turn_;  // at once: jobs of several threads do not overlap
     std::function<void(const Error&)> on_failure_;
     mutable std::mutex mutex_;
     std::condition_variable arrived_, done_;

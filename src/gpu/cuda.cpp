@@ -248,6 +248,16 @@ class Cuda : public Gpus {
                                stream_of(stream)),
               "launching the interpreter");
     }
+    void run(int device, const Flat& task, void* stream) override {
+        if (task.count == 0) return;
+        constexpr std::uint64_t most = 4096, elements = 4 * flat_threads;  // of a block in one go
+        const std::uint64_t blocks = (task.count + elements - 1) / elements;
+        const OnDevice on(device);
+        void* arguments[] = {const_cast<Flat*>(&task)};
+        check(cudaLaunchKernel(flat_kernel(), dim3(static_cast<unsigned>(blocks < most ? blocks : most)),
+                               dim3(flat_threads), arguments, 0, stream_of(stream)),
+              "launching a pass over an array");
+    }
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "cudaMemcpyAsync");

@@ -1,5 +1,5 @@
-// What the library needs of GPUs, and all that it knows of their runtime: memory, pointers, streams, the launch of the
-// interpreter. cuda.cpp is the real one; tests bring one that is made of host threads
+// What the library needs of GPUs, and all that it knows of their runtime: memory, pointers, streams, the launch of its
+// kernels. cuda.cpp is the real one; tests bring one that is made of host threads
 // (tests/harness/emulated_gpus.cpp). Streams are cudaStream_t, as void*. Every function throws
 // Error(tuttiUnhandledCudaError) that names what failed.
 #pragma once
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/types.hpp"
+#include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/plan.hpp"
 
 namespace tutti::gpu {
@@ -72,6 +73,7 @@ class Gpus {
     /// lanes blocks for each of the first `jobs` of launch.
     virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
+    virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
     /// work(argument) is called when the stream comes there, at every replay of a graph, too. It must not use the

@@ -16,7 +16,7 @@ struct Reduction {
     int source_count = 0;                  // >= 1
     void* const* sinks = nullptr;  // all receive the same result; a sink may equal a source, or be disjoint from it
     int sink_count = 0;            // >= 1
-    int scaled_source = -1;        // this source is multiplied by *scalar first; -1: none
+    int scaled_source = -1;        // this source is multiplied by *scalar first, and rounded; -1: none
     const void* scalar = nullptr;  // one element of type
     int divide_by = 0;             // the result is divided by this; 0: it is not
     bool streaming = false;        // the sinks will not be read soon: store around the cache where that is faster

@@ -1,4 +1,11 @@
-// Gradients in the memory of GPUs: pointers and streams.
+// The layer on ranks that are on (emulated) GPUs: the same modes, the same bits.
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "dp/on_ranks.hpp"
 #include "dp/training.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -6,43 +13,223 @@
 using namespace tutti;
 using harness::check;
 using harness::must_succeed;
+using harness::says;
+using harness::Setup;
+using harness::Trained;
 
-TEST_CASE("GPUs: gradients are reduced where they lie") {
-    GpuWorld world(2);
-    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed})
-        world.each([&](int rank, void* stream) {
-            const std::size_t counts[] = {5, 3000, 1};
-            std::byte* grads[3];
-            std::vector<tuttiDpParameter_t> parameters;
-            const char* names[] = {"a", "b", "c"};
-            for (std::size_t p = 0; p < 3; ++p) {
-                grads[p] = world.gpus().allocate(world.device(rank), counts[p] * sizeof(float));
-                parameters.push_back({names[p], nullptr, grads[p], counts[p], tuttiFloat32, tuttiDpSameType, 0, 0});
-            }
-            tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
-            config.mode = mode;
-            config.bucketBytes = 1024;
-            config.zero = 0;
+namespace {
+
+constexpr int ranks = harness::sanitized ? 2 : 3;
+
+tuttiConfig_t reproducible() {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.reproducible = 1;
+    config.timeoutMs = 20000;
+    return config;
+}
+
+/// Ranks on GPUs, and what they train: little, since each of their threads is one of the host's.
+struct Gpus {
+    explicit Gpus(tuttiDpMode_t mode, tuttiDpOptimizerKind_t optimizer = tuttiDpAdamW)
+        : config(reproducible()), world(ranks, 2, &config) {
+        setup.ranks = ranks;
+        setup.gpus = &world;
+        setup.steps = 3;
+        setup.counts = {1, 7, 33, 600, 3, 1999};
+        setup.config = harness::config_for(mode, optimizer);
+    }
+    Trained on_cpus() const {
+        Setup same = setup;
+        same.gpus = nullptr;
+        same.config.offload = TUTTI_UNDEF_INT;
+        return harness::train(same);
+    }
+    tuttiConfig_t config;
+    GpuWorld world;
+    Setup setup;
+};
+
+}  // namespace
+
+TEST_CASE("GPUs: every synchronous mode has the bits of one rank on a CPU") {
+    Gpus g(tuttiDpNaive);
+    const Trained alone = harness::train_alone(g.setup);
+    const struct {
+        const char* name;
+        tuttiDpMode_t mode;
+        int servers;
+    } modes[] = {{"naive", tuttiDpNaive, TUTTI_UNDEF_INT},   {"bucketed", tuttiDpBucketed, TUTTI_UNDEF_INT},
+                 {"server", tuttiDpServer, TUTTI_UNDEF_INT}, {"all but one serve", tuttiDpSharded, ranks - 1},
+                 {"sharded", tuttiDpSharded, ranks},         {"ZeRO-1", tuttiDpZero1, TUTTI_UNDEF_INT},
+                 {"ZeRO-2", tuttiDpZero2, TUTTI_UNDEF_INT},  {"ZeRO-3", tuttiDpZero3, TUTTI_UNDEF_INT}};
+    int variant = 0;
+    for (const auto& mode : modes) {
+        CAPTURE(mode.name);
+        g.setup.config.mode = mode.mode;
+        g.setup.config.servers = mode.servers;
+        g.setup.own_data = (variant & 1) != 0;
+        g.setup.own_grad = (++variant & 2) != 0;
+        REQUIRE(harness::train(g.setup).weights == alone.weights);
+    }
+    g.setup.config.mode = tuttiDpServer;
+    g.setup.config.dedicated = 1;
+    REQUIRE(harness::train(g.setup).weights == harness::train_alone(g.setup).weights);
+}
+
+TEST_CASE("GPUs: masters, main gradients, micro-batches, clipping") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero2, tuttiDpZero3}) {
+        CAPTURE(mode);
+        Gpus g(mode, mode == tuttiDpBucketed ? tuttiDpMomentum : tuttiDpAdam);
+        g.setup.type = tuttiBfloat16;
+        g.setup.own_grad = mode == tuttiDpBucketed;
+        g.setup.config.fp32Gradients = 1;
+        g.setup.config.microBatches = 2;
+        g.setup.config.clipNorm = 0.5;
+        const Trained there = harness::train(g.setup), here = g.on_cpus();
+        REQUIRE(there.weights == here.weights);
+        REQUIRE(there.statistics[0].norm > 0.5);  // or nothing was clipped
+        REQUIRE(there.statistics[0].norm == here.statistics[0].norm);
+    }
+}
+
+TEST_CASE("GPUs: what is offloaded is in the host's memory, and the bits stay") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpSharded, tuttiDpZero3})
+        for (const auto type : {tuttiFloat32, tuttiBfloat16}) {
+            CAPTURE(mode, type);
+            Gpus g(mode);
+            g.setup.type = type;
+            g.setup.own_data = mode != tuttiDpSharded;
+            g.setup.config.servers = mode == tuttiDpSharded ? ranks - 1 : TUTTI_UNDEF_INT;
+            const Trained there = harness::train(g.setup);
+            g.setup.config.offload = 1;
+            const Trained offloaded = harness::train(g.setup);
+            REQUIRE(offloaded.weights == there.weights);
+            REQUIRE(there.memory[0].host == 0);
+            const tuttiDpMemory_t m = offloaded.memory[0];
+            REQUIRE(m.states == there.memory[0].states);
+            REQUIRE(m.host >= m.states + (mode == tuttiDpZero3 ? m.parameters : 0));
+            REQUIRE(g.on_cpus().memory[0].host == 0);
+        }
+}
+
+TEST_CASE("GPUs: an update of the caller's needs offload") {
+    Gpus g(tuttiDpZero1, tuttiDpCallback);
+    g.setup.config.optimizer.update = [](void*, const tuttiDpPiece_t* piece) {
+        for (std::size_t i = 0; i < piece->count; ++i) {
+            piece->state0[i] += piece->gradients[i];
+            piece->weights[i] -= 0.1f * piece->state0[i];
+        }
+        return tuttiSuccess;
+    };
+    REQUIRE_THROWS_WITH(harness::train(g.setup), Catch::Matchers::Contains("config.offload = 1"));
+    g.setup.config.offload = 1;
+    REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
+}
+
+TEST_CASE("GPUs: buckets are rebuilt, and parameters that nobody uses stay") {
+    for (const bool offload : {false, true}) {
+        Gpus g(tuttiDpBucketed, tuttiDpMomentum);
+        g.setup.config.rebuild = 1;
+        g.setup.config.unused = 1;
+        if (offload) g.setup.config.offload = 1;
+        g.setup.own_grad = !offload;
+        g.setup.order = [](int, int, std::size_t i) { return i; };  // forward: not the first order of buckets
+        g.setup.skips = [](int rank, int step, std::size_t p) { return p == 3 || (p == 1 && rank != step % ranks); };
+        REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
+    }
+}
+
+TEST_CASE("GPUs: a checkpoint of ranks on CPUs goes on on GPUs, and back") {
+    const std::string path = "/tmp/tutti-dp-gpus-" + std::to_string(::getpid());
+    Gpus g(tuttiDpZero2);
+    Setup on_cpus = g.setup;
+    on_cpus.gpus = nullptr;
+    on_cpus.steps = 6;
+    const Trained straight = harness::train(on_cpus);
+    // Two steps each: CPUs in ZeRO-1, GPUs in ZeRO-3 with and without offload.
+    const auto leg = [&](Setup setup, tuttiDpMode_t mode, int first) {
+        setup.config.mode = mode;
+        setup.steps = first + 2;
+        setup.first_step = first;
+        setup.created = [&, first](int, tuttiDp_t dp) {
+            if (first > 0) must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
+        };
+        setup.after = [&, first](int, int step, tuttiDp_t dp) {
+            if (step == first + 1) must_succeed(tuttiDpSave(dp, path.c_str()), "save");
+        };
+        return harness::train(setup);
+    };
+    leg(on_cpus, tuttiDpZero1, 0);
+    Setup offloaded = g.setup;
+    offloaded.config.offload = 1;
+    leg(offloaded, tuttiDpZero3, 2);
+    REQUIRE(leg(g.setup, tuttiDpBucketed, 4).weights == straight.weights);
+    leg(on_cpus, tuttiDpZero1, 0);
+    leg(g.setup, tuttiDpZero3, 2);
+    REQUIRE(leg(on_cpus, tuttiDpBucketed, 4).weights == straight.weights);
+    REQUIRE(std::system(("rm -f " + path + "*").c_str()) == 0);
+}
+
+TEST_CASE("GPUs: equality of parameters, and who had the first NaN") {
+    Gpus g(tuttiDpBucketed, tuttiDpSgd);
+    g.setup.after = [&](int rank, int step, tuttiDp_t dp) {
+        void* stream = g.world.stream(rank);
+        void *w = nullptr, *grad = nullptr;
+        must_succeed(tuttiDpData(dp, 5, &w), "data");
+        must_succeed(tuttiDpGradient(dp, 1, &grad), "gradient");
+        must_succeed(tuttiDpCheckEqual(dp), "equal");
+        if (step > 0) return;
+        g.world.gpus().synchronize_stream(stream);
+        if (rank == 1) static_cast<float*>(w)[1998] += 1;
+        check(tuttiDpCheckEqual(dp) == tuttiInvalidUsage && says("'w5'") && says("ranks 0 and 1"), "names them");
+        must_succeed(tuttiDpBroadcast(dp, 0), "broadcast");
+        must_succeed(tuttiDpCheckEqual(dp), "equal again");
+        int who = 7;
+        std::size_t where = 7;
+        must_succeed(tuttiDpFindNan(dp, &who, &where), "find");
+        check(who == -1, "none");
+        g.world.gpus().synchronize_stream(stream);
+        const float before = static_cast<float*>(grad)[6];
+        if (rank == 1) static_cast<float*>(grad)[6] = std::numeric_limits<float>::infinity();
+        must_succeed(tuttiDpFindNan(dp, &who, &where), "find");
+        check(who == 1 && where == 1, "rank 1's w1");
+        static_cast<float*>(grad)[6] = before;
+    };
+    REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
+}
+
+TEST_CASE("GPUs: what can't be is refused") {
+    Gpus g(tuttiDpServer, tuttiDpSgd);
+    std::atomic<int> refused{0};
+    const auto refuses = [&](const char* word, auto change) {
+        refused = 0;
+        g.world.each([&](int rank, void* stream) {
+            float host[4] = {};
+            tuttiDpParameter_t p{"a", nullptr, nullptr, 4, tuttiFloat32, tuttiDpSameType, 0, 0};
+            tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpSgd);
             config.stream = stream;
+            change(config, p, host);
             tuttiDp_t dp = nullptr;
-            must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, world.comm(rank)), "create");
-            for (int iteration = 0; iteration < 2; ++iteration) {
-                must_succeed(tuttiDpBegin(dp), "begin");
-                for (std::size_t p = 3; p-- > 0;) {
-                    const std::vector<float> mine(counts[p], static_cast<float>(10 * p) + static_cast<float>(rank));
-                    world.gpus().upload(world.device(rank), grads[p], mine.data(), counts[p] * sizeof(float));
-                    must_succeed(tuttiDpGradReady(dp, p), "ready");
-                }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                world.gpus().synchronize_stream(stream);
-                for (std::size_t p = 0; p < 3; ++p)  // emulated memory can be read
-                    for (std::size_t i = 0; i < counts[p]; ++i)
-                        check(reinterpret_cast<float*>(grads[p])[i] == static_cast<float>(10 * p) + 0.5f, "the mean");
-            }
-            check(tuttiDpBroadcast(dp, 0) == tuttiInvalidUsage, "not on GPUs");
-            must_succeed(tuttiDpDestroy(dp), "destroy");
-            config.optimizer.kind = tuttiDpSgd;
-            check(tuttiDpCreate(&dp, parameters.data(), 3, &config, world.comm(rank)) == tuttiInvalidUsage, "refused");
-            for (std::byte* grad : grads) world.gpus().free(world.device(rank), grad);
+            const tuttiResult_t result = tuttiDpCreate(&dp, &p, 1, &config, g.world.comm(rank));
+            refused += (result == tuttiInvalidUsage || result == tuttiInvalidArgument) && says(word) && dp == nullptr;
         });
+        return refused == ranks;
+    };
+    REQUIRE(refuses("staleness", [](auto& c, auto&, auto) {
+        c.mode = tuttiDpServer;
+        c.staleness = 1;
+    }));
+    REQUIRE(refuses("compression", [](auto& c, auto&, auto) { c.compression = tuttiDpTopK; }));
+    REQUIRE(refuses("in the host's memory", [](auto&, auto& p, float* host) { p.data = host; }));
+    REQUIRE(refuses("gradient at", [](auto&, auto& p, float* host) { p.grad = host; }));
+    REQUIRE(refuses("offload", [](auto& c, auto&, auto) {
+        c.optimizer.kind = tuttiDpNoOptimizer;
+        c.offload = 1;
+    }));
+    REQUIRE(refuses("is of device", [&](auto& c, auto&, auto) {
+        const bool on_1 = g.world.gpus().device_of(c.stream) == 1;
+        c.stream = g.world.stream(on_1 ? 0 : 1);
+    }));
+    // After all that, the ranks' communicator is as good as before.
+    REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
 }

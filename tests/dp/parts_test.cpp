@@ -106,7 +106,9 @@ TEST_CASE("optimizers are their formulas, however a parameter is cut") {
         std::vector<float> whole(n), cut(n), g(n);
         std::vector<double> w(n), m(n), v(n);
         for (std::size_t i = 0; i < n; ++i) w[i] = cut[i] = whole[i] = std::sin(static_cast<float>(i));
-        dp::States one = dp::make_states(kind, DataType::float32, n), two = dp::make_states(kind, DataType::float32, n);
+        std::vector<float> kept(4 * n);
+        const auto array = [&](std::size_t i) { return reinterpret_cast<std::byte*>(kept.data() + i * n); };
+        const dp::States one{nullptr, {array(0), array(1)}}, two{nullptr, {array(2), array(3)}};
         for (int step = 1; step <= 5; ++step) {
             for (std::size_t i = 0; i < n; ++i) g[i] = std::cos(static_cast<float>(i * static_cast<unsigned>(step)));
             const dp::Update how{&o, o.learningRate, o.weightDecay, step};
@@ -203,6 +205,27 @@ TEST_CASE("layouts: every element has a place of its own, in a bucket of its typ
             for (const dp::Parameter& p : parameters) all += p.count;
             REQUIRE(pieces == all);
         }
+}
+
+TEST_CASE("buckets whose size nobody gave are a sixteenth of all gradients, within bounds") {
+    constexpr std::size_t mib = std::size_t{1} << 20;
+    const auto sized = [](std::size_t elements, std::size_t bucket, std::size_t first) {
+        std::vector<dp::Parameter> parameters(2);
+        for (dp::Parameter& p : parameters) {
+            p.count = elements / 2;
+            p.main_type = DataType::float32;
+        }
+        dp::Options options{};
+        options.bucket_bytes = bucket;
+        options.first_bucket_bytes = first;
+        dp::size_buckets(options, parameters);
+        return std::pair(options.bucket_bytes, options.first_bucket_bytes);
+    };
+    REQUIRE(sized(16 * mib, 0, 0) == std::pair(4 * mib, mib));
+    REQUIRE(sized(1000, 0, 0) == std::pair(mib, mib));
+    REQUIRE(sized(1024 * mib, 0, 0) == std::pair(25 * mib, mib));
+    REQUIRE(sized(1024 * mib, 4096, 0) == std::pair(std::size_t{4096}, std::size_t{4096}));
+    REQUIRE(sized(1024 * mib, 0, 256) == std::pair(25 * mib, std::size_t{256}));
 }
 
 TEST_CASE("compression comes near the uncompressed result, as near as its kind allows") {

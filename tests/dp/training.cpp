@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 
 #include "dp/numbers.hpp"
+#include "gpu/world.hpp"
 #include "harness/harness.hpp"
 
 namespace tutti::harness {
@@ -29,38 +32,53 @@ float gradient_of(int slice, std::size_t p, std::size_t i, float w, double& loss
     return c * off;
 }
 
+using Memory = std::shared_ptr<std::byte>;
+
+/// For a caller's values or gradients: the rank's GPU's if it has one. The emulated ones' can be read.
+Memory memory_for(const Setup& s, int rank, std::size_t bytes) {
+    if (s.gpus == nullptr)
+        return {static_cast<std::byte*>(std::calloc(bytes, 1)), [](std::byte* at) { std::free(at); }};
+    EmulatedGpus& gpus = s.gpus->gpus();
+    const int device = s.gpus->device(rank);
+    return {gpus.allocate(device, bytes), [&gpus, device](std::byte* at) { gpus.free(device, at); }};
+}
+
 /// One rank at work.
 class Rank {
   public:
     Rank(const Setup& s, int rank, const tuttiUniqueId& id) : s_(s), rank_(rank) {
-        comm_ = join(id, rank, s.ranks, s.reproducible);
+        comm_ = s.gpus != nullptr ? s.gpus->comm(rank) : join(id, rank, s.ranks, s.reproducible);
+        tuttiDpConfig_t config = s.config;
+        if (s.gpus != nullptr) config.stream = s.gpus->stream(rank);
         const std::size_t size = size_of(static_cast<DataType>(s.type));
         const std::size_t grad_size = size_of(grad_type());
         std::vector<tuttiDpParameter_t> parameters;
         for (std::size_t p = 0; p < s.counts.size(); ++p) {
             names_.push_back("w" + std::to_string(p));
-            data_.emplace_back(s.counts[p] * size);
-            grads_.emplace_back(s.counts[p] * grad_size);
+            data_.push_back(memory_for(s, rank, s.counts[p] * size));
+            grads_.push_back(memory_for(s, rank, s.counts[p] * grad_size));
             std::vector<float> start(s.counts[p]);
             for (std::size_t i = 0; i < start.size(); ++i) start[i] = noise(77, p, i);
-            dp::convert(static_cast<DataType>(s.type), data_[p].data(), DataType::float32, start.data(), start.size());
+            dp::convert(static_cast<DataType>(s.type), data_[p].get(), DataType::float32, start.data(), start.size());
         }
         for (std::size_t p = 0; p < s.counts.size(); ++p)
-            parameters.push_back({names_[p].c_str(), initial(p), s.own_grad ? grads_[p].data() : nullptr, s.counts[p],
+            parameters.push_back({names_[p].c_str(), initial(p), s.own_grad ? grads_[p].get() : nullptr, s.counts[p],
                                   s.type, s.grad_type, 0, static_cast<int>(p / 3)});
-        must_succeed(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &s.config, comm_), "create");
+        must_succeed(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, comm_), "create");
         if (!s.own_data && s.config.mode != tuttiDpZero3) {
             for (std::size_t p = 0; p < s.counts.size(); ++p) {
                 void* at = nullptr;
                 must_succeed(tuttiDpData(dp_, p, &at), "data");
-                std::memcpy(at, data_[p].data(), data_[p].size());
+                settle();
+                std::memcpy(at, data_[p].get(), s.counts[p] * size);
             }
             must_succeed(tuttiDpBroadcast(dp_, 0), "broadcast");
         }
+        if (s.created) s.created(rank, dp_);
     }
     ~Rank() {
         if (dp_ != nullptr) tuttiDpDestroy(dp_);
-        tuttiCommDestroy(comm_);
+        if (s_.gpus == nullptr) tuttiCommDestroy(comm_);
     }
     Rank(const Rank&) = delete;
 
@@ -110,11 +128,16 @@ class Rank {
         if (s_.config.fp32Gradients == 1 && !s_.own_grad) return DataType::float32;
         return static_cast<DataType>(s_.grad_type == tuttiDpSameType ? s_.type : s_.grad_type);
     }
-    void* initial(std::size_t p) { return s_.own_data || s_.config.mode == tuttiDpZero3 ? data_[p].data() : nullptr; }
+    void* initial(std::size_t p) { return s_.own_data || s_.config.mode == tuttiDpZero3 ? data_[p].get() : nullptr; }
+    /// What the layer has enqueued has been done.
+    void settle() {
+        if (s_.gpus != nullptr) s_.gpus->gpus().synchronize_stream(s_.gpus->stream(rank_));
+    }
 
     std::vector<float> values(std::size_t p) {
         void* at = nullptr;
         must_succeed(tuttiDpData(dp_, p, &at), "data");
+        settle();
         std::vector<float> w(s_.counts[p]);
         dp::convert(DataType::float32, w.data(), static_cast<DataType>(s_.type), at, w.size());
         return w;
@@ -140,6 +163,7 @@ class Rank {
             const std::vector<float> w = values(p);
             void* at = nullptr;
             must_succeed(tuttiDpGradient(dp_, p, &at), "gradient");
+            settle();
             std::vector<float> sum(w.size(), 0.0f);
             for (int slice = begin; slice < end; ++slice)
                 for (std::size_t e = 0; e < w.size(); ++e) sum[e] += gradient_of(slice, p, e, w[e], loss);
@@ -160,7 +184,7 @@ class Rank {
     tuttiComm_t comm_ = nullptr;
     tuttiDp_t dp_ = nullptr;
     std::vector<std::string> names_;
-    std::vector<std::vector<char>> data_, grads_;
+    std::vector<Memory> data_, grads_;
 };
 
 }  // namespace
@@ -191,7 +215,8 @@ Trained train(const Setup& setup) {
     run(setup.ranks, [&](int r) {
         const auto k = static_cast<std::size_t>(r);
         Rank rank(setup, r, id);
-        for (int step = 0; step < setup.steps; ++step) losses[k].push_back(rank.iterate(step));
+        losses[k].resize(static_cast<std::size_t>(setup.first_step));
+        for (int step = setup.first_step; step < setup.steps; ++step) losses[k].push_back(rank.iterate(step));
         weights[k] = rank.weights();
         all.statistics[k] = rank.statistics();
         all.memory[k] = rank.memory();
@@ -213,6 +238,7 @@ Trained train_alone(Setup setup) {
     config.microBatches = micro * workers;
     setup.config = config;
     setup.ranks = 1;
+    setup.gpus = nullptr;
     return train(setup);
 }
 

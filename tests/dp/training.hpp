@@ -8,22 +8,28 @@
 
 #include "tutti/dp.h"
 
+namespace tutti {
+class GpuWorld;
+}
+
 namespace tutti::harness {
 
 struct Setup {
     int ranks = 1;
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
-    int steps = 4;
-    int slices = 12;  // of the batch; a multiple of the number of workers and of config.microBatches
+    int first_step = 0, steps = 4;  // from first_step to steps - 1
+    int slices = 12;                // of the batch; a multiple of the number of workers and of config.microBatches
     std::vector<std::size_t> counts = {1, 7, 33, 1000, 3, 4099, 1, 64};
     tuttiDataType_t type = tuttiFloat32;
     tuttiDataType_t grad_type = tuttiDpSameType;
     bool own_data = true, own_grad = false;  // in the caller's memory
     bool reproducible = true;
+    GpuWorld* gpus = nullptr;  // ranks are on these, all of them; config.stream is set
     std::function<bool(int rank, int step, std::size_t parameter)> skips;  // whose gradient is not there
-    std::function<void(int rank, int step)> between;                       // before each step
-    std::function<void(int rank, int step, tuttiDp_t dp)> after;           // after each Step, for the same
-    std::function<std::size_t(int rank, int step, std::size_t i)> order;   // of readiness: the i-th parameter
+    std::function<void(int rank, tuttiDp_t dp)> created;
+    std::function<void(int rank, int step)> between;                      // before each step
+    std::function<void(int rank, int step, tuttiDp_t dp)> after;          // after each Step, for the same
+    std::function<std::size_t(int rank, int step, std::size_t i)> order;  // of readiness: the i-th parameter
 };
 
 struct Trained {

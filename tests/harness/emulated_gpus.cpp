@@ -10,6 +10,7 @@
 
 #include "base/os.hpp"
 #include "base/result.hpp"
+#include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
 
 namespace tutti::harness {
@@ -68,6 +69,22 @@ void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jo
             std::abort();  // emulates() has said so
 #endif
     }
+}
+
+/// Small ones by one thread: starting others would be most of the work.
+void run_flat_blocks(const Flat& task, unsigned size) {
+    const unsigned blocks = task.count > 2 * flat_tile ? 2 : 1;
+    Block own(task.count > 64 ? size : 1);
+    FlatShared shared;
+    const auto work = [&](unsigned t) {
+        block = &own;
+        thread_number = t;
+        for (unsigned b = 0; b < blocks; ++b) run_flat(task, b, blocks, shared);
+    };
+    std::vector<std::thread> threads;
+    for (unsigned t = 1; t < own.threads; ++t) threads.emplace_back(work, t);
+    work(0);
+    for (std::thread& t : threads) t.join();
 }
 
 struct SharedFile {
@@ -279,6 +296,13 @@ void EmulatedGpus::launch(int, DataType type, unsigned lanes, unsigned jobs, con
     auto copy = std::make_shared<Launch>(launch);
     enqueue(stream, [this, type, lanes, jobs, copy]() -> std::optional<Error> {
         run_blocks(type, *copy, lanes, jobs, threads_);
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::run(int, const Flat& task, void* stream) {
+    stream_of(stream).enqueue([this, task]() -> std::optional<Error> {
+        run_flat_blocks(task, threads_);
         return std::nullopt;
     });
 }

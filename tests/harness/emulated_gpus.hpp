@@ -57,6 +57,7 @@ class EmulatedGpus : public gpu::Gpus {
     void close(int device, std::byte* opened) noexcept override;
     void launch(int device, DataType type, unsigned lanes, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override;
+    void run(int device, const gpu::Flat& task, void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
     void call(int device, void (*work)(void*), void* argument, void* stream) override;
     int device_of(void* stream) const override;

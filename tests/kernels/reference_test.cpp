@@ -132,6 +132,9 @@ TEST_CASE("a scaled source and a divided result") {
     CHECK(reduce_one(DataType::uint64, ReduceOp::sum, {0x1p63, 0}, {-1, 0, 2}) == 0x1p62);
     CHECK(reduce_one(DataType::float16, ReduceOp::sum, {65504, 65504}, {-1, 0, 2}) ==
           65504);  // rounded after the division
+    // A product is rounded before it is added: it is the same for the rank that computes it and for those that get it.
+    CHECK(reduce_one(DataType::float16, ReduceOp::sum, {1 + 0x1p-10, -(1 + 0x1p-9)}, {0, 1 + 0x1p-10}) == 0);
+    CHECK(reduce_one(DataType::float32, ReduceOp::sum, {1 + 0x1p-23, -(1 + 0x1p-22)}, {0, 1 + 0x1p-23}) == 0);
 }
 
 TEST_CASE("one source is copied with every bit of its NaNs") {

@@ -48,6 +48,7 @@ TUTTI_DEVICE Lanes<F> brought(std::uint64_t word, int k, const Terms& t) {
         F::unpack(t.scalar, scalar.lane);
         for (int i = 0; i < F::lanes; ++i)
             lanes.lane[i] = F::template combine<ReduceOp::prod>(lanes.lane[i], scalar.lane[i]);
+        F::unpack(F::pack(lanes.lane), lanes.lane);  // as it would travel to another rank
     }
     return lanes;
 }

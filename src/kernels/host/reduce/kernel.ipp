@@ -98,7 +98,8 @@ struct Many {
 
     template <int bytes>
     TUTTI_INLINE auto scaled(const typename F::template Wide<bytes>& wide) const {
-        return combine<ReduceOp::prod>(wide, F::template unpack<bytes>(scale));
+        const auto product = F::template pack<bytes>(combine<ReduceOp::prod>(wide, F::template unpack<bytes>(scale)));
+        return F::template unpack<bytes>(reinterpret_cast<const char*>(&product));
     }
     template <int bytes, int n>
     TUTTI_INLINE Results<bytes, n> compute(size_t offset) const {

@@ -62,20 +62,27 @@ void reduce_as(const Reduction& r) {
             return static_cast<T>(load_as_double(r.type, element));
         }
     };
+    const auto write = [&](T value) {
+        Element element;
+        if constexpr (std::is_same_v<Element, T>)
+            element = value;
+        else
+            store_from_double(r.type, value, &element);
+        return element;
+    };
     const T scalar = r.scaled_source >= 0 ? read(r.scalar) : T{};
     for (std::size_t i = 0; i < r.count; ++i) {
         T result{};
         for (int k = 0; k < r.source_count; ++k) {
             T next = read(static_cast<const Element*>(r.sources[k]) + i);
-            if (k == r.scaled_source) next = combine(ReduceOp::prod, next, scalar);
+            if (k == r.scaled_source) {
+                const Element product = write(combine(ReduceOp::prod, next, scalar));
+                next = read(&product);
+            }
             result = k == 0 ? next : combine(r.op, result, next);
         }
         if (r.divide_by != 0) result = divide(result, r.divide_by);
-        Element element;
-        if constexpr (std::is_same_v<Element, T>)
-            element = result;
-        else
-            store_from_double(r.type, result, &element);
+        const Element element = write(result);
         for (int m = 0; m < r.sink_count; ++m)
             std::memcpy(static_cast<Element*>(r.sinks[m]) + i, &element, sizeof element);
     }

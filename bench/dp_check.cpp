@@ -1,0 +1,242 @@
+// dp_check: the data-parallel layer on GPUs trains to the bits of the layer on CPUs, in every mode. Ranks are threads;
+// those on GPUs share the devices that there are.
+#include <tutti/dp.h>
+#include <tutti/tutti.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "cuda.hpp"
+
+namespace {
+
+using Weights = std::vector<std::vector<std::uint32_t>>;  // by parameter: each one's bits
+
+constexpr std::size_t counts[] = {1, 7, 40001, 3, 250000};
+constexpr std::size_t parameters = std::size(counts);
+constexpr int steps = 3, host = -1;
+
+void must(tuttiResult_t result) {
+    if (result != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(nullptr));
+}
+
+/// What a rank trains on.
+struct Place {
+    int device = host;
+    void* stream = nullptr;
+
+    void settle() const {
+        while (device != host && !perf::cuda::idle(device, stream)) std::this_thread::yield();
+    }
+    void get(void* to, const void* from, std::size_t bytes) const {
+        settle();
+        if (device == host)
+            std::memcpy(to, from, bytes);
+        else
+            perf::cuda::download(device, to, static_cast<const std::byte*>(from), bytes);
+    }
+    void put(void* to, const void* from, std::size_t bytes) const {
+        settle();
+        if (device == host)
+            std::memcpy(to, from, bytes);
+        else
+            perf::cuda::upload(device, static_cast<std::byte*>(to), from, bytes);
+    }
+};
+
+struct Case {
+    const char* name;
+    tuttiDpMode_t mode;
+    tuttiDpOptimizerKind_t optimizer;
+    tuttiDataType_t type;
+    int offload;
+};
+
+std::size_t size_of(tuttiDataType_t type) {
+    return type == tuttiBfloat16 ? 2 : 4;
+}
+
+/// bfloat16 is the upper half of a float.
+std::vector<std::byte> as_type(tuttiDataType_t type, const std::vector<float>& values) {
+    std::vector<std::byte> bytes(values.size() * size_of(type));
+    for (std::size_t i = 0; i < values.size(); ++i)
+        std::memcpy(bytes.data() + i * size_of(type),
+                    reinterpret_cast<const std::byte*>(&values[i]) + 4 - size_of(type), size_of(type));
+    return bytes;
+}
+
+std::uint32_t bits_of(tuttiDataType_t type, const std::byte* values, std::size_t i) {
+    std::uint32_t bits = 0;
+    std::memcpy(reinterpret_cast<std::byte*>(&bits) + 4 - size_of(type), values + i * size_of(type), size_of(type));
+    return bits;
+}
+
+/// Each rank pulls every weight towards a number of its own.
+class Rank {
+  public:
+    Rank(const Case& c, tuttiComm_t comm, int rank, const Place& place) : case_(c), rank_(rank), place_(place) {
+        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.mode = c.mode;
+        config.optimizer.kind = c.optimizer;
+        config.optimizer.learningRate = 0.01;
+        config.optimizer.weightDecay = 0.1;
+        config.clipNorm = c.optimizer == tuttiDpMomentum ? 1 : 0;
+        config.bucketBytes = 256 * 1024;
+        config.offload = c.offload;
+        config.stream = place.stream;
+        const char* const names[parameters] = {"a", "b", "c", "d", "e"};
+        std::vector<tuttiDpParameter_t> all;
+        for (std::size_t p = 0; p < parameters; ++p)
+            all.push_back({names[p], nullptr, nullptr, counts[p], c.type, tuttiDpSameType, 0, static_cast<int>(p / 2)});
+        must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
+    }
+    ~Rank() { tuttiDpDestroy(dp_); }
+    Rank(const Rank&) = delete;
+
+    void step(int number) {
+        must(tuttiDpBegin(dp_));
+        for (std::size_t p = parameters; p-- > 0;) {
+            const std::vector<std::byte> values = read(p);
+            std::vector<float> gradient(counts[p]);
+            for (std::size_t i = 0; i < counts[p]; ++i) {
+                float w;
+                const std::uint32_t bits = bits_of(case_.type, values.data(), i);
+                std::memcpy(&w, &bits, sizeof w);
+                gradient[i] =
+                    w - static_cast<float>((i * 37 + p * 11 + static_cast<std::size_t>(rank_ + number)) % 101) / 64;
+            }
+            void* at = nullptr;
+            must(tuttiDpGradient(dp_, p, &at));
+            const std::vector<std::byte> written = as_type(case_.type, gradient);
+            place_.put(at, written.data(), written.size());
+            must(tuttiDpGradReady(dp_, p));
+        }
+        must(tuttiDpSynchronize(dp_));
+        must(tuttiDpStep(dp_));
+    }
+
+    Weights weights() {
+        Weights all(parameters);
+        for (std::size_t p = 0; p < parameters; ++p) {
+            const std::vector<std::byte> values = read(p);
+            for (std::size_t i = 0; i < counts[p]; ++i) all[p].push_back(bits_of(case_.type, values.data(), i));
+        }
+        return all;
+    }
+
+  private:
+    std::vector<std::byte> read(std::size_t p) {
+        const int unit = static_cast<int>(p / 2);
+        const bool gathers = case_.mode == tuttiDpZero3;
+        if (gathers) must(tuttiDpGather(dp_, unit));
+        void* at = nullptr;
+        must(tuttiDpData(dp_, p, &at));
+        std::vector<std::byte> values(counts[p] * size_of(case_.type));
+        place_.get(values.data(), at, values.size());
+        if (gathers) must(tuttiDpRelease(dp_, unit));
+        return values;
+    }
+
+    const Case& case_;
+    int rank_;
+    Place place_;
+    tuttiDp_t dp_ = nullptr;
+};
+
+/// Rank 0's weights after some steps.
+Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
+    tuttiUniqueId id;
+    must(tuttiGetUniqueId(&id));
+    Weights weights;
+    std::vector<std::thread> threads;
+    std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks; ++r)
+        threads.emplace_back([&, r] {
+            const auto k = static_cast<std::size_t>(r);
+            try {
+                tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+                config.reproducible = 1;
+                config.device = places[k].device;
+                config.timeoutMs = 30000;
+                tuttiComm_t comm = nullptr;
+                must(tuttiCommInitRankConfig(&comm, ranks, id, r, &config));
+                {
+                    Rank rank(c, comm, r, places[k]);
+                    for (int step = 0; step < steps; ++step) rank.step(step);
+                    Weights mine = rank.weights();
+                    if (r == 0) weights = std::move(mine);
+                }
+                must(tuttiCommDestroy(comm));
+            } catch (const std::exception& error) {
+                failures[k] = error.what();
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    for (const std::string& text : failures)
+        if (!text.empty()) throw std::runtime_error(text);
+    return weights;
+}
+
+/// How many weights differ.
+std::size_t differences(const Weights& a, const Weights& b) {
+    std::size_t count = 0;
+    for (std::size_t p = 0; p < parameters; ++p)
+        for (std::size_t i = 0; i < counts[p]; ++i) count += a[p][i] != b[p][i];
+    return count;
+}
+
+const Case cases[] = {
+    {"naive, SGD", tuttiDpNaive, tuttiDpSgd, tuttiFloat32, 0},
+    {"bucketed, clipped momentum", tuttiDpBucketed, tuttiDpMomentum, tuttiFloat32, 0},
+    {"bucketed, Adam, bfloat16", tuttiDpBucketed, tuttiDpAdam, tuttiBfloat16, 0},
+    {"server, AdamW", tuttiDpServer, tuttiDpAdamW, tuttiFloat32, 0},
+    {"sharded, AdamW", tuttiDpSharded, tuttiDpAdamW, tuttiFloat32, 0},
+    {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, tuttiBfloat16, 0},
+    {"ZeRO-2, AdamW", tuttiDpZero2, tuttiDpAdamW, tuttiFloat32, 0},
+    {"ZeRO-3, AdamW", tuttiDpZero3, tuttiDpAdamW, tuttiFloat32, 0},
+    {"ZeRO-1, AdamW, bfloat16, offloaded", tuttiDpZero1, tuttiDpAdamW, tuttiBfloat16, 1},
+    {"ZeRO-3, AdamW, offloaded", tuttiDpZero3, tuttiDpAdamW, tuttiFloat32, 1},
+};
+
+}  // namespace
+
+int main(int count, char** words) {
+    int ranks = 2;
+    std::string device = "cuda";
+    CLI::App app("The data-parallel layer on GPUs trains to the bits of the layer on CPUs.");
+    app.add_option("--ranks", ranks)->check(CLI::Range(1, 64))->capture_default_str();
+    app.add_option("--device", device, "cpu: both sides are CPUs, to try the program itself")
+        ->check(CLI::IsMember({"cuda", "cpu"}))
+        ->capture_default_str();
+    CLI11_PARSE(app, count, words);
+    std::string why;
+    const int devices = device == "cuda" ? perf::cuda::devices(why) : 0;
+    if (device == "cuda" && devices == 0) {
+        std::fprintf(stderr, "dp_check: no GPU: %s\n", why.c_str());
+        return 2;
+    }
+    bool good = true;
+    try {
+        const std::vector<Place> cpus(static_cast<std::size_t>(ranks));
+        std::vector<Place> places = cpus;
+        for (int r = 0; r < ranks && devices > 0; ++r)
+            places[static_cast<std::size_t>(r)] = {r % devices, perf::cuda::make_stream(r % devices)};
+        for (const Case& c : cases) {
+            const std::size_t wrong = differences(train(c, ranks, places), train(c, ranks, cpus));
+            std::printf("%-36s %s (%zu weights differ)\n", c.name, wrong == 0 ? "OK" : "FAILED", wrong);
+            std::fflush(stdout);
+            good &= wrong == 0;
+        }
+        for (const Place& place : places)
+            if (place.device != host) perf::cuda::destroy_stream(place.device, place.stream);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "dp_check: %s\n", error.what());
+        return 1;
+    }
+    return good ? 0 : 1;
+}

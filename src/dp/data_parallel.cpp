@@ -1,0 +1,142 @@
+// DataParallel of one process: the calling thread issues the collectives of all devices in groups, and only the
+// caller's function runs on threads.
+#include "dp/data_parallel.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "dp/calls.hpp"
+#include "dp/memory.hpp"
+
+namespace tutti::dp {
+namespace {
+
+constexpr const char* function = "tuttiDpDataParallel";
+
+/// One device, with its replica of everything. Device 0 has the caller's memory.
+class Device {
+  public:
+    Device(int number, tuttiComm_t comm, tuttiStream_t stream, const std::vector<Parameter>& parameters,
+           const tuttiDpBatch_t& batch, int devices)
+        : comm_(comm) {
+        int at = TUTTI_DEVICE_CPU, rank = 0, ranks = 0;
+        must(tuttiCommDevice(comm, &at));
+        must(tuttiCommUserRank(comm, &rank));
+        must(tuttiCommCount(comm, &ranks));
+        if (rank != number || ranks != devices)
+            fail(tuttiInvalidArgument, "%s: comms[%d] is rank %d of %d; rank %d of %d was expected", function, number,
+                 rank, ranks, number, devices);
+        place_ = at == TUTTI_DEVICE_CPU ? shared_host() : gpu_place(at, stream);
+        const auto n = static_cast<std::size_t>(devices), d = static_cast<std::size_t>(number);
+        const std::size_t each = batch.samples / n, more = batch.samples % n;
+        replica_.device = number;
+        replica_.stream = place_->stream();
+        replica_.samples = each + (d < more ? 1 : 0);
+        replica_.firstSample = d * each + std::min(d, more);
+        const bool first = number == 0;
+        input_ = first ? const_cast<void*>(batch.input) : room(replica_.samples * batch.inputBytes);
+        replica_.input = input_;
+        replica_.output = first ? batch.output : room(replica_.samples * batch.outputBytes);
+        for (const Parameter& p : parameters) {
+            values_.push_back(first ? p.data : room(p.count * size_of(p.type)));
+            gradients_.push_back(first || p.grad == nullptr ? p.grad : room(p.count * size_of(p.grad_type)));
+            if (p.grad != nullptr) place_->zero(p.grad_type, gradients_.back(), p.count);
+        }
+        replica_.values = values_.data();
+        replica_.gradients = gradients_.data();
+    }
+    Device(const Device&) = delete;
+
+    const tuttiDpReplica_t& replica() const { return replica_; }
+    tuttiComm_t comm() const { return comm_; }
+    tuttiStream_t stream() const { return place_->stream(); }
+    void* input() const { return input_; }
+    void settle() const { place_->settle(); }
+
+  private:
+    std::byte* room(std::size_t bytes) {
+        blocks_.push_back(std::make_unique<Block>(place_, bytes));
+        return blocks_.back()->base();
+    }
+
+    tuttiComm_t comm_;
+    PlacePtr place_;
+    std::vector<std::unique_ptr<Block>> blocks_;
+    std::vector<void*> values_, gradients_;
+    void* input_ = nullptr;
+    tuttiDpReplica_t replica_{};
+};
+
+using Devices = std::deque<Device>;
+
+/// Samples between device 0 and the others: `whole` is all of them there, part(device) are a device's own.
+template <class Part>
+void move_samples(const Devices& devices, void* whole, std::size_t sample_bytes, bool out, Part part) {
+    const Device& first = devices.front();
+    for (std::size_t d = 1; d < devices.size(); ++d) {
+        const Device& device = devices[d];
+        const std::size_t bytes = device.replica().samples * sample_bytes;
+        if (bytes == 0) continue;
+        std::byte* const there = static_cast<std::byte*>(whole) + device.replica().firstSample * sample_bytes;
+        const int number = static_cast<int>(d);
+        if (out) {
+            must(tuttiSend(there, bytes, tuttiUint8, number, first.comm(), first.stream()));
+            must(tuttiRecv(part(device), bytes, tuttiUint8, 0, device.comm(), device.stream()));
+        } else {
+            must(tuttiSend(part(device), bytes, tuttiUint8, 0, device.comm(), device.stream()));
+            must(tuttiRecv(there, bytes, tuttiUint8, number, first.comm(), first.stream()));
+        }
+    }
+}
+
+/// On all devices side by side. Throws what the first of them that failed returned.
+void run(const Devices& devices, tuttiDpWork_t work, void* user) {
+    std::vector<tuttiResult_t> results(devices.size(), tuttiSuccess);
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t d = 1; d < devices.size(); ++d)
+            threads.emplace_back([&, d] { results[d] = work(user, &devices[d].replica()); });
+        results[0] = work(user, &devices[0].replica());
+    }
+    for (std::size_t d = 0; d < results.size(); ++d)
+        if (results[d] != tuttiSuccess)
+            fail(results[d], "%s: work returned %d (%s) on device %zu", function, static_cast<int>(results[d]),
+                 tuttiGetErrorString(results[d]), d);
+}
+
+}  // namespace
+
+void data_parallel(std::span<const tuttiComm_t> comms, std::span<const tuttiStream_t> streams,
+                   const std::vector<Parameter>& parameters, const tuttiDpBatch_t& batch, tuttiDpWork_t work,
+                   void* user) {
+    Devices devices;
+    for (std::size_t d = 0; d < comms.size(); ++d)
+        devices.emplace_back(static_cast<int>(d), comms[d], streams[d], parameters, batch,
+                             static_cast<int>(comms.size()));
+    in_group([&] {
+        for (const Device& device : devices)
+            for (std::size_t p = 0; p < parameters.size(); ++p) {
+                void* const at = device.replica().values[p];
+                must(tuttiBroadcast(at, at, parameters[p].count, static_cast<tuttiDataType_t>(parameters[p].type), 0,
+                                    device.comm(), device.stream()));
+            }
+        move_samples(devices, const_cast<void*>(batch.input), batch.inputBytes, true,
+                     [](const Device& d) { return d.input(); });
+    });
+    run(devices, work, user);
+    in_group([&] {
+        for (const Device& device : devices)
+            for (std::size_t p = 0; p < parameters.size(); ++p) {
+                void* const at = device.replica().gradients[p];
+                if (at != nullptr)
+                    must(tuttiReduce(at, at, parameters[p].count, static_cast<tuttiDataType_t>(parameters[p].grad_type),
+                                     tuttiSum, 0, device.comm(), device.stream()));
+            }
+        move_samples(devices, batch.output, batch.outputBytes, false,
+                     [](const Device& d) { return d.replica().output; });
+    });
+    for (const Device& device : devices) device.settle();
+}
+
+}  // namespace tutti::dp

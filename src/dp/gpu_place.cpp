@@ -1,0 +1,172 @@
+// The one file of this room that knows GPUs: their memory, and passes over arrays there (kernels/cuda/flat.hpp).
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/result.hpp"
+#include "dp/host_place.hpp"
+#include "gpu/gpus.hpp"
+
+namespace tutti::dp {
+namespace {
+
+using gpu::Flat;
+using gpu::FlatOp;
+
+gpu::Gpus& door() {
+    gpu::Gpus* const gpus = gpu::gpus();
+    if (gpus == nullptr) fail(tuttiInternalError, "a rank is on a GPU, but %s", gpu::why_no_gpus().c_str());
+    return *gpus;
+}
+
+class GpuPlace : public Place {
+  public:
+    GpuPlace(int device, tuttiStream_t stream) : gpus_(door()), device_(device), stream_(stream) {
+        if (gpus_.device_of(stream) != device)
+            fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d",
+                 gpus_.device_of(stream), device);
+    }
+    ~GpuPlace() override {
+        if (findings_ != nullptr) free(findings_);
+    }
+
+    std::byte* allocate(std::size_t bytes) override { return gpus_.allocate(device_, std::max<std::size_t>(bytes, 1)); }
+    void free(std::byte* memory) noexcept override {
+        guarded([&] { settle(); });
+        gpus_.free(device_, memory);
+    }
+
+    tuttiStream_t stream() const override { return stream_; }
+    bool reaches(const void* memory) const override { return gpus_.pointee(memory).kind != gpu::Pointee::Kind::host; }
+    void settle() override {
+        void* event = nullptr;
+        gpus_.mark(device_, event, stream_);
+        gpus_.await(device_, event);
+        gpus_.drop(device_, event);
+    }
+    void copy(void* to, const void* from, std::size_t bytes) override {
+        if (bytes > 0 && to != from) gpus_.copy(device_, to, from, bytes, stream_);
+    }
+
+    void zero(DataType type, void* values, std::size_t count) override {
+        run(made(FlatOp::zero, type, values, type, nullptr, count));
+    }
+    void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) override {
+        if (to_type == from_type) return copy(to, from, count * size_of(to_type));
+        run(made(FlatOp::convert, to_type, to, from_type, from, count));
+    }
+    void add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) override {
+        run(made(FlatOp::add, into_type, into, from_type, from, count));
+    }
+    void multiply(DataType type, void* values, std::size_t count, double factor) override {
+        Flat task = made(FlatOp::multiply, type, values, type, nullptr, count);
+        task.number = factor;
+        run(task);
+    }
+    void divide(DataType type, void* values, std::size_t count, int divisor) override {
+        Flat task = made(FlatOp::divide, type, values, type, nullptr, count);
+        task.number = divisor;
+        run(task);
+    }
+
+    void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
+                const void* gradients, const States& states) override {
+        const tuttiDpOptimizerKind_t kind = how.optimizer->kind;
+        const FlatOp op = kind == tuttiDpSgd ? FlatOp::sgd : kind == tuttiDpMomentum ? FlatOp::momentum : FlatOp::adam;
+        TUTTI_ASSERT(kind != tuttiDpNoOptimizer && kind != tuttiDpCallback);  // refused by tuttiDpCreate
+        Flat task = made(op, data_type, weights, grad_type, gradients, piece.count);
+        const auto at = [&](std::byte* base) {
+            return base == nullptr ? nullptr : base + piece.at * size_of(state_type(data_type));
+        };
+        task.master = at(states.master);
+        for (int k = 0; k < 2; ++k) task.state[k] = at(states.state[k]);
+        task.update = numbers_of(how);
+        run(task);
+    }
+
+    double sum_of_squares(std::span<const Run> runs) override {
+        const std::vector<std::uint64_t> found = find(FlatOp::squares, runs);
+        double sum = 0;
+        std::size_t tile = 0;
+        for (const Run& r : runs) {
+            double of_run = 0;
+            for (const std::size_t end = tile + gpu::flat_tiles(r.count); tile < end; ++tile)
+                of_run += std::bit_cast<double>(found[tile]);
+            sum += of_run;
+        }
+        return sum;
+    }
+    std::size_t first_bad(std::span<const Run> runs) override {
+        const std::vector<std::uint64_t> found = find(FlatOp::bad, runs);
+        std::size_t tile = 0;
+        for (std::size_t i = 0; i < runs.size(); ++i)
+            for (const std::size_t end = tile + gpu::flat_tiles(runs[i].count); tile < end; ++tile)
+                if (found[tile] < runs[i].count) return i;
+        return runs.size();
+    }
+
+  private:
+    static Flat made(FlatOp op, DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
+        Flat task;
+        task.op = op;
+        task.to_type = to_type;
+        task.to = static_cast<std::byte*>(to);
+        task.from_type = from_type;
+        task.from = static_cast<const std::byte*>(from);
+        task.count = count;
+        return task;
+    }
+    void run(const Flat& task) {
+        if (task.count > 0) gpus_.run(device_, task, stream_);
+    }
+
+    /// A number for each tile of each run.
+    std::vector<std::uint64_t> find(FlatOp op, std::span<const Run> runs) {
+        std::size_t tiles = 0;
+        for (const Run& r : runs) tiles += gpu::flat_tiles(r.count);
+        if (tiles > room_) {
+            if (findings_ != nullptr) free(findings_);
+            findings_ = nullptr;
+            findings_ = allocate(tiles * 8);
+            room_ = tiles;
+        }
+        std::size_t at = 0;
+        for (const Run& r : runs) {
+            Flat task = made(op, r.type, nullptr, r.type, r.at, r.count);
+            task.result = findings_ + at * 8;
+            run(task);
+            at += gpu::flat_tiles(r.count);
+        }
+        std::vector<std::uint64_t> found(tiles);
+        if (tiles > 0) copy_now(found.data(), findings_, tiles * 8);
+        return found;
+    }
+
+    gpu::Gpus& gpus_;
+    const int device_;
+    const tuttiStream_t stream_;
+    std::byte* findings_ = nullptr;
+    std::size_t room_ = 0;  // tiles
+};
+
+class PinnedHost : public HostPlace {
+  public:
+    PinnedHost() : gpus_(door()) {}
+    std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
+    void free(std::byte* memory) noexcept override { gpus_.free_pinned(memory); }
+
+  private:
+    gpu::Gpus& gpus_;
+};
+
+}  // namespace
+
+PlacePtr gpu_place(int device, tuttiStream_t stream) {
+    return std::make_shared<GpuPlace>(device, stream);
+}
+
+PlacePtr pinned_host() {
+    return std::make_shared<PinnedHost>();
+}
+
+}  // namespace tutti::dp

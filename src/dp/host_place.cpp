@@ -1,0 +1,80 @@
+#include "dp/host_place.hpp"
+
+#include <cstring>
+#include <new>
+
+#include "dp/calls.hpp"
+#include "dp/numbers.hpp"
+
+namespace tutti::dp {
+namespace {
+
+class SharedHost : public HostPlace {
+  public:
+    std::byte* allocate(std::size_t bytes) override {
+        void* memory = nullptr;
+        must(tuttiMemAlloc(&memory, bytes));
+        return static_cast<std::byte*>(memory);
+    }
+    void free(std::byte* memory) noexcept override { tuttiMemFree(memory); }
+};
+
+class PrivateHost : public HostPlace {
+  public:
+    std::byte* allocate(std::size_t bytes) override {
+        void* const memory = ::operator new(bytes, line, std::nothrow);
+        if (memory == nullptr) fail(tuttiSystemError, "the layer needs %zu bytes of memory, and gets none", bytes);
+        return static_cast<std::byte*>(std::memset(memory, 0, bytes));
+    }
+    void free(std::byte* memory) noexcept override { ::operator delete(memory, line); }
+
+  private:
+    static constexpr std::align_val_t line{64};
+};
+
+}  // namespace
+
+PlacePtr shared_host() {
+    return std::make_shared<SharedHost>();
+}
+
+PlacePtr private_host() {
+    return std::make_shared<PrivateHost>();
+}
+
+void HostPlace::copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+void HostPlace::zero(DataType type, void* values, std::size_t count) {
+    if (count > 0) std::memset(values, 0, count * size_of(type));
+}
+void HostPlace::convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
+    dp::convert(to_type, to, from_type, from, count);
+}
+void HostPlace::add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) {
+    dp::add(into_type, into, from_type, from, count);
+}
+void HostPlace::multiply(DataType type, void* values, std::size_t count, double factor) {
+    dp::multiply(type, values, count, factor);
+}
+void HostPlace::divide(DataType type, void* values, std::size_t count, int divisor) {
+    dp::divide(type, values, count, divisor);
+}
+void HostPlace::update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
+                       const void* gradients, const States& states) {
+    dp::update(how, piece, data_type, weights, grad_type, gradients, states);
+}
+
+double HostPlace::sum_of_squares(std::span<const Run> runs) {
+    double sum = 0;
+    for (const Run& run : runs) sum += dp::sum_of_squares(run.type, run.at, run.count);
+    return sum;
+}
+
+std::size_t HostPlace::first_bad(std::span<const Run> runs) {
+    for (std::size_t i = 0; i < runs.size(); ++i)
+        if (dp::first_bad(runs[i].type, runs[i].at, runs[i].count) < runs[i].count) return i;
+    return runs.size();
+}
+
+}  // namespace tutti::dp

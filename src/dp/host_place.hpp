@@ -1,0 +1,25 @@
+// The host's arithmetic, for memory of any origin.
+#pragma once
+
+#include "dp/place.hpp"
+
+namespace tutti::dp {
+
+class HostPlace : public Place {
+  public:
+    tuttiStream_t stream() const override { return nullptr; }
+    bool reaches(const void*) const override { return true; }
+    void settle() override {}
+    void copy(void* to, const void* from, std::size_t bytes) override;
+    void zero(DataType type, void* values, std::size_t count) override;
+    void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) override;
+    void add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) override;
+    void multiply(DataType type, void* values, std::size_t count, double factor) override;
+    void divide(DataType type, void* values, std::size_t count, int divisor) override;
+    void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
+                const void* gradients, const States& states) override;
+    double sum_of_squares(std::span<const Run> runs) override;
+    std::size_t first_bad(std::span<const Run> runs) override;
+};
+
+}  // namespace tutti::dp

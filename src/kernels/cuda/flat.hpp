@@ -1,0 +1,231 @@
+// One pass over flat arrays by the threads of many blocks: what the data-parallel layer does to gradients and
+// parameters beside collectives. The arithmetic is that of dp/numbers.cpp and dp/optimizer.cpp, to the last bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.hpp"
+#include "kernels/cuda/formats.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/update.hpp"
+
+namespace tutti::gpu {
+
+enum class FlatOp : std::uint8_t {
+    zero,      // to = 0
+    convert,   // to = from
+    add,       // to += from
+    multiply,  // to *= number
+    divide,    // to /= number
+    squares,   // result[t] = the sum of squares of tile t of from, in fp64
+    bad,       // result[t] = the first NaN or infinity of tile t of from; count if there is none
+    sgd,       // to = what the optimizer makes of it, with from as gradients
+    momentum,
+    adam
+};
+
+inline constexpr unsigned flat_threads = 256;
+inline constexpr std::uint64_t flat_tile = 1024;  // elements: as in dp/numbers.cpp, where they are a block
+
+/// Plain data, an argument of the kernel. Types are floats of 16, 32 and 64 bits; computed in fp32, and where `to` is
+/// of 64 bits in fp64. Arrays are aligned to their elements.
+struct Flat {
+    FlatOp op = FlatOp::zero;
+    DataType to_type = DataType::float32, from_type = DataType::float32;
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::uint64_t count = 0;
+    std::byte* result = nullptr;  // a number of 8 bytes for each tile
+    double number = 0;
+    // Updates. In the type that is computed in:
+    std::byte* master = nullptr;  // what is updated, and then rounded to `to`; nullptr: `to` itself
+    std::byte* state[2] = {nullptr, nullptr};
+    UpdateNumbers update;
+};
+
+inline std::uint64_t flat_tiles(std::uint64_t count) {
+    return (count + flat_tile - 1) / flat_tile;
+}
+
+inline constexpr int flat_team = 16;  // threads that share a tile
+inline constexpr int flat_teams = 16;
+
+/// In the memory of a block.
+struct FlatShared {
+    std::uint64_t word[flat_team * flat_teams];
+};
+
+namespace detail {
+
+/// Elements i to i + n - 1, n <= 4, as numbers to compute with.
+template <class F, class T>
+TUTTI_DEVICE void load_as(const std::byte* at, int n, T (&v)[4]) {
+    constexpr int words = 4 / F::lanes;
+    std::uint64_t word[words] = {};
+    if (n == 4 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
+        for (int w = 0; w < words; ++w) __builtin_memcpy(&word[w], __builtin_assume_aligned(at + 8 * w, 8), 8);
+    } else {
+        for (int k = 0; k < n; ++k)
+            __builtin_memcpy(reinterpret_cast<std::byte*>(&word[k / F::lanes]) + k % F::lanes * F::element,
+                             __builtin_assume_aligned(at + k * F::element, F::element), F::element);
+    }
+    for (int w = 0; w < words; ++w) {
+        typename F::Lane lane[F::lanes];
+        F::unpack(word[w], lane);
+        for (int i = 0; i < F::lanes; ++i) v[w * F::lanes + i] = static_cast<T>(lane[i]);
+    }
+}
+
+template <class F, class T>
+TUTTI_DEVICE void store_as(std::byte* at, int n, const T (&v)[4]) {
+    constexpr int words = 4 / F::lanes;
+    std::uint64_t word[words];
+    for (int w = 0; w < words; ++w) {
+        typename F::Lane lane[F::lanes];
+        for (int i = 0; i < F::lanes; ++i) lane[i] = static_cast<typename F::Lane>(v[w * F::lanes + i]);
+        word[w] = F::pack(lane);
+    }
+    if (n == 4 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
+        for (int w = 0; w < words; ++w) __builtin_memcpy(__builtin_assume_aligned(at + 8 * w, 8), &word[w], 8);
+    } else {
+        for (int k = 0; k < n; ++k)
+            __builtin_memcpy(__builtin_assume_aligned(at + k * F::element, F::element),
+                             reinterpret_cast<const std::byte*>(&word[k / F::lanes]) + k % F::lanes * F::element,
+                             F::element);
+    }
+}
+
+template <class T>
+TUTTI_DEVICE void load(DataType type, const std::byte* base, std::uint64_t i, int n, T (&v)[4]) {
+    switch (type) {
+        case DataType::float16:
+            return load_as<Float16>(base + 2 * i, n, v);
+        case DataType::bfloat16:
+            return load_as<Bfloat16>(base + 2 * i, n, v);
+        case DataType::float64:
+            return load_as<Native<double>>(base + 8 * i, n, v);
+        default:
+            return load_as<Native<float>>(base + 4 * i, n, v);
+    }
+}
+
+template <class T>
+TUTTI_DEVICE void store(DataType type, std::byte* base, std::uint64_t i, int n, const T (&v)[4]) {
+    switch (type) {
+        case DataType::float16:
+            return store_as<Float16>(base + 2 * i, n, v);
+        case DataType::bfloat16:
+            return store_as<Bfloat16>(base + 2 * i, n, v);
+        case DataType::float64:
+            return store_as<Native<double>>(base + 8 * i, n, v);
+        default:
+            return store_as<Native<float>>(base + 4 * i, n, v);
+    }
+}
+
+template <class T>
+TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64_t i, int n) {
+    constexpr DataType own = sizeof(T) == 8 ? DataType::float64 : DataType::float32;
+    std::byte* const weights = f.master != nullptr ? f.master : f.to;
+    T w[4], g[4], m[4] = {}, v[4] = {};
+    load(own, weights, i, n, w);
+    load(f.from_type, f.from, i, n, g);
+    if (f.op != FlatOp::sgd) load(own, f.state[0], i, n, m);
+    if (f.op == FlatOp::adam) load(own, f.state[1], i, n, v);
+    for (int k = 0; k < n; ++k) {
+        if (f.op == FlatOp::sgd) sgd(c, w[k], g[k]);
+        if (f.op == FlatOp::momentum) momentum(c, w[k], g[k], m[k]);
+        if (f.op == FlatOp::adam) adam(c, w[k], g[k], m[k], v[k]);
+    }
+    store(own, weights, i, n, w);
+    if (f.op != FlatOp::sgd) store(own, f.state[0], i, n, m);
+    if (f.op == FlatOp::adam) store(own, f.state[1], i, n, v);
+    if (f.master != nullptr) store(f.to_type, f.to, i, n, w);
+}
+
+template <class T>
+TUTTI_DEVICE void elements(const Flat& f, unsigned block_number, unsigned blocks) {
+    const UpdateConstants<T> constants(f.update);
+    const T number = static_cast<T>(f.number);
+    const std::uint64_t step = 4 * static_cast<std::uint64_t>(blocks) * threads();
+    for (std::uint64_t i = 4 * (static_cast<std::uint64_t>(block_number) * threads() + thread()); i < f.count;
+         i += step) {
+        const int n = f.count - i < 4 ? static_cast<int>(f.count - i) : 4;
+        if (f.op >= FlatOp::sgd) {
+            update<T>(f, constants, i, n);
+            continue;
+        }
+        T to[4] = {}, from[4] = {};
+        if (f.op == FlatOp::convert || f.op == FlatOp::add) load(f.from_type, f.from, i, n, from);
+        if (f.op != FlatOp::zero && f.op != FlatOp::convert) load(f.to_type, f.to, i, n, to);
+        for (int k = 0; k < n; ++k) {
+            if (f.op == FlatOp::convert) to[k] = from[k];
+            if (f.op == FlatOp::add) to[k] += from[k];
+            if (f.op == FlatOp::multiply) to[k] *= number;
+            if (f.op == FlatOp::divide) to[k] /= number;
+        }
+        store(f.to_type, f.to, i, n, to);
+    }
+}
+
+/// What one thread of a team finds in every sixteenth element of a tile.
+template <class T>
+TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first) {
+    const std::uint64_t begin = tile * flat_tile;
+    const std::uint64_t end = f.count - begin < flat_tile ? f.count : begin + flat_tile;
+    double sum = 0;
+    for (std::uint64_t i = begin + static_cast<std::uint64_t>(first); i < end; i += flat_team) {
+        T v[4];
+        load(f.from_type, f.from, i, 1, v);
+        if (f.op == FlatOp::squares)
+            sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
+        else if (!(v[0] - v[0] == 0))  // which only finite numbers have
+            return i;
+    }
+    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : f.count;
+}
+
+/// A team's findings become one: sums in the order of its threads, or the first place.
+TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
+    double sum = 0;
+    std::uint64_t least = f.count;
+    for (int k = 0; k < flat_team; ++k) {
+        if (f.op == FlatOp::squares) sum += bits<double>(found[k]);
+        if (f.op == FlatOp::bad && found[k] < least) least = found[k];
+    }
+    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : least;
+}
+
+template <class T>
+TUTTI_DEVICE void tiles(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
+    const std::uint64_t all = (f.count + flat_tile - 1) / flat_tile;
+    for (std::uint64_t first = static_cast<std::uint64_t>(block_number) * flat_teams; first < all;
+         first += static_cast<std::uint64_t>(blocks) * flat_teams) {
+        for (unsigned item = thread(); item < flat_team * flat_teams; item += threads()) {
+            const std::uint64_t tile = first + item / flat_team;
+            if (tile < all) shared.word[item] = strided<T>(f, tile, static_cast<int>(item % flat_team));
+        }
+        sync();
+        for (unsigned t = thread(); t < flat_teams && first + t < all; t += threads()) {
+            const std::uint64_t result = joined(f, shared.word + t * flat_team);
+            __builtin_memcpy(__builtin_assume_aligned(f.result + 8 * (first + t), 8), &result, 8);
+        }
+        sync();
+    }
+}
+
+}  // namespace detail
+
+/// By all threads of block `block_number` of `blocks`.
+TUTTI_DEVICE void run_flat(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
+    const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad;
+    const bool wide = (by_tiles ? f.from_type : f.to_type) == DataType::float64;
+    if (by_tiles)
+        wide ? detail::tiles<double>(f, block_number, blocks, shared)
+             : detail::tiles<float>(f, block_number, blocks, shared);
+    else
+        wide ? detail::elements<double>(f, block_number, blocks) : detail::elements<float>(f, block_number, blocks);
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,62 @@
+// What an optimizer makes of one element. Host and GPU compile the same text, without fused multiplications, so both
+// give the same bits.
+#pragma once
+
+#include <cmath>
+
+#ifdef __CUDACC__
+#define TUTTI_EVERYWHERE __host__ __device__ __forceinline__
+#else
+#define TUTTI_EVERYWHERE inline
+#endif
+
+namespace tutti {
+
+/// The numbers of one step.
+struct UpdateNumbers {
+    double learning_rate = 0, momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0;
+    double coupled = 0, decoupled = 0;        // weight decay as part of the gradient, or apart from it
+    double correction1 = 1, correction2 = 1;  // what Adam's moments are divided by, for they began at zero
+};
+
+/// The same, in the type that is computed in: float or double.
+template <class T>
+struct UpdateConstants {
+    T learning_rate, momentum, beta1, beta2, rest1, rest2, epsilon, coupled, shrink, correction1, correction2;
+
+    TUTTI_EVERYWHERE explicit UpdateConstants(const UpdateNumbers& n)
+        : learning_rate(static_cast<T>(n.learning_rate)),
+          momentum(static_cast<T>(n.momentum)),
+          beta1(static_cast<T>(n.beta1)),
+          beta2(static_cast<T>(n.beta2)),
+          rest1(T{1} - beta1),
+          rest2(T{1} - beta2),
+          epsilon(static_cast<T>(n.epsilon)),
+          coupled(static_cast<T>(n.coupled)),
+          shrink(T{1} - learning_rate * static_cast<T>(n.decoupled)),
+          correction1(static_cast<T>(n.correction1)),
+          correction2(static_cast<T>(n.correction2)) {}
+};
+
+/// w: the value; g: its gradient; m, v: its momentum, or its two moments.
+template <class T>
+TUTTI_EVERYWHERE void sgd(const UpdateConstants<T>& c, T& w, T g) {
+    w -= c.learning_rate * (g + c.coupled * w);
+}
+
+template <class T>
+TUTTI_EVERYWHERE void momentum(const UpdateConstants<T>& c, T& w, T g, T& m) {
+    m = c.momentum * m + (g + c.coupled * w);
+    w -= c.learning_rate * m;
+}
+
+/// Adam, and with decoupled decay AdamW.
+template <class T>
+TUTTI_EVERYWHERE void adam(const UpdateConstants<T>& c, T& w, T g, T& m, T& v) {
+    const T gradient = g + c.coupled * w;
+    m = c.beta1 * m + c.rest1 * gradient;
+    v = c.beta2 * v + c.rest2 * gradient * gradient;
+    w = c.shrink * w - c.learning_rate * (m / c.correction1) / (std::sqrt(v / c.correction2) + c.epsilon);
+}
+
+}  // namespace tutti

@@ -1,0 +1,90 @@
+// Ranks that go away.
+#include <atomic>
+#include <vector>
+
+#include "dp/on_ranks.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::check;
+using harness::gradient;
+using harness::Meeting;
+using harness::must_succeed;
+using harness::on_ranks;
+using harness::says;
+using harness::three;
+
+TEST_CASE("a rank that goes away in mid-step: an error that names it, and whole parameters") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero1}) {
+        std::atomic<int> told{0};
+        on_ranks(3, three(), harness::config_for(mode, tuttiDpSgd), [&](int r, tuttiDp_t dp, tuttiComm_t) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            if (r == 1) return;  // destroys its layer
+            for (std::size_t p : {2, 1, 0}) {
+                *gradient(dp, p) = 1;
+                must_succeed(tuttiDpGradReady(dp, p), "ready");
+            }
+            const tuttiResult_t result = tuttiDpSynchronize(dp);
+            // A survivor may learn from the other one that has given up.
+            told += result == tuttiRemoteError && says("rank");
+            check(tuttiDpStep(dp) == tuttiRemoteError, "no step after that");
+            void* w = nullptr;
+            must_succeed(tuttiDpData(dp, 2, &w), "data");
+            check(*static_cast<float*>(w) == 0, "nothing is half-applied");
+        });
+        REQUIRE(told == 2);
+    }
+}
+
+TEST_CASE("survivors of a rank that went away go on, with the parameters and states of the one that is furthest") {
+    for (bool one_is_behind : {false, true}) {
+        tuttiUniqueId first, second;
+        must_succeed(tuttiGetUniqueId(&first), "id");
+        must_succeed(tuttiGetUniqueId(&second), "id");
+        const auto parameters = three();
+        const tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpMomentum);
+        std::vector<float> w(3);
+        Meeting stepped(3);
+        harness::run(3, [&](int r) {
+            tuttiComm_t comm = harness::join(first, r, 3, true);
+            tuttiDp_t dp = nullptr;
+            must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, comm), "create");
+            const auto pass = [&](float g) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t p : {2, 1, 0}) {
+                    *gradient(dp, p) = g;
+                    must_succeed(tuttiDpGradReady(dp, p), "ready");
+                }
+                return tuttiDpSynchronize(dp);
+            };
+            must_succeed(pass(1), "the first pass");
+            // Rank 2 dies between its reductions and its step, or before; rank 0 then has not made the step.
+            if (!(one_is_behind && r != 1)) must_succeed(tuttiDpStep(dp), "step");
+            stepped.wait();
+            if (r == 2) {
+                tuttiDpDestroy(dp);
+                tuttiCommDestroy(comm);
+                return;
+            }
+            check(pass(1) == tuttiRemoteError, "one is missing");
+            check(tuttiDpBegin(dp) == tuttiRemoteError, "it stays");
+            tuttiComm_t rest = harness::join(second, r, 2, true);
+            must_succeed(tuttiDpMove(dp, rest), "move");
+            tuttiDpStatistics_t s;
+            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            check(s.steps == 1, "the step that somebody has made counts");
+            must_succeed(pass(static_cast<float>(r)), "the mean is 0.5 now");
+            must_succeed(tuttiDpStep(dp), "step");
+            void* at = nullptr;
+            must_succeed(tuttiDpData(dp, 2, &at), "data");
+            w[static_cast<std::size_t>(r)] = *static_cast<float*>(at);
+            must_succeed(tuttiDpCheckEqual(dp), "equal");
+            tuttiDpDestroy(dp);
+            tuttiCommDestroy(rest);
+            tuttiCommDestroy(comm);
+        });
+        const double first_step = -0.05, m = 0.9 * 1 + 0.5 + 0.01 * first_step;
+        REQUIRE(w[0] == Approx(first_step - 0.05 * m));
+        REQUIRE(w[1] == w[0]);
+    }
+}

@@ -1,0 +1,65 @@
+// Layers over three parameters, on ranks that are threads.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dp/training.hpp"
+#include "harness/harness.hpp"
+
+namespace tutti::harness {
+
+/// Whether the calling thread's last error has this in it.
+inline bool says(const char* word) {
+    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
+}
+
+/// Where threads wait for each other: a rank that fails, and by that ends the communicator, must not do so while others
+/// are still in the call before.
+class Meeting {
+  public:
+    explicit Meeting(int threads) : threads_(threads) {}
+    void wait() {
+        ++arrived_;
+        for (int ms = 0; ms < 20000 && arrived_ < threads_; ++ms)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+  private:
+    const int threads_;
+    std::atomic<int> arrived_{0};
+};
+
+/// Runs ranks with a layer each over `parameters`; body(rank, dp).
+template <class Body>
+void on_ranks(int ranks, const std::vector<tuttiDpParameter_t>& parameters, const tuttiDpConfig_t& config, Body body) {
+    tuttiUniqueId id;
+    must_succeed(tuttiGetUniqueId(&id), "id");
+    Meeting created(ranks);
+    run(ranks, [&](int r) {
+        tuttiComm_t comm = join(id, r, ranks, true);
+        tuttiDp_t dp = nullptr;
+        must_succeed(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, comm), "create");
+        created.wait();
+        body(r, dp, comm);
+        tuttiDpDestroy(dp);
+        tuttiCommDestroy(comm);
+    });
+}
+
+inline std::vector<tuttiDpParameter_t> three() {
+    return {{"a", nullptr, nullptr, 5, tuttiFloat32, tuttiDpSameType, 0, 0},
+            {"b", nullptr, nullptr, 1, tuttiFloat32, tuttiDpSameType, 0, 0},
+            {"c", nullptr, nullptr, 100, tuttiFloat32, tuttiDpSameType, 0, 0}};
+}
+
+inline float* gradient(tuttiDp_t dp, std::size_t p) {
+    void* at = nullptr;
+    must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
+    return static_cast<float*>(at);
+}
+
+}  // namespace tutti::harness

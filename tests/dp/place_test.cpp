@@ -1,0 +1,157 @@
+// What a GPU computes on flat arrays has the bits that a host computes.
+#include "dp/place.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "dp/memory.hpp"
+#include "gpu/world.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using namespace tutti::dp;
+
+namespace {
+
+constexpr DataType types[] = {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64};
+constexpr std::size_t room = 5000;
+
+/// The same arrays on both sides; what runs on one of them is compared with what runs on the other.
+class Sides {
+  public:
+    Sides() : gpus_(1) {
+        gpu::use_gpus(&gpus_);
+        stream_ = gpus_.make_stream(0);
+        host_ = shared_host();
+        gpu_ = gpu_place(0, stream_);
+    }
+    ~Sides() {
+        for (auto* blocks : {&on_host_, &on_gpu_}) blocks->clear();
+        gpu_.reset();
+        gpus_.destroy_stream(stream_);
+        gpu::use_gpus(nullptr);
+    }
+
+    /// An array of room + 8 numbers of many magnitudes, as `type`; negative: some are.
+    std::size_t array(DataType type, bool negative = true) {
+        std::vector<double> numbers(room + 8);
+        for (double& x : numbers) {
+            state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+            x = std::ldexp(static_cast<double>(state_ >> 40) * 0x1p-24 + 0.5, static_cast<int>(state_ >> 33 & 15) - 12);
+            if (negative && (state_ >> 32 & 1) != 0) x = -x;
+        }
+        on_host_.push_back(std::make_unique<Block>(host_, numbers.size() * size_of(type)));
+        on_gpu_.push_back(std::make_unique<Block>(gpu_, numbers.size() * size_of(type)));
+        if (type == DataType::float64)
+            std::memcpy(on_host_.back()->base(), numbers.data(), on_host_.back()->bytes());
+        else
+            host_->convert(type, on_host_.back()->base(), DataType::float64, numbers.data(), numbers.size());
+        gpu_->copy_now(on_gpu_.back()->base(), on_host_.back()->base(), on_host_.back()->bytes());
+        return on_host_.size() - 1;
+    }
+
+    /// body(place, base): base(i) is array i there. All arrays are the same afterwards.
+    template <class Body>
+    void both(Body body) {
+        body(*host_, [this](std::size_t i) { return on_host_[i]->base(); });
+        body(*gpu_, [this](std::size_t i) { return on_gpu_[i]->base(); });
+        gpu_->settle();
+        for (std::size_t i = 0; i < on_host_.size(); ++i)
+            REQUIRE(std::memcmp(on_host_[i]->base(), on_gpu_[i]->base(), on_host_[i]->bytes()) == 0);
+    }
+    void clear() {
+        on_host_.clear();
+        on_gpu_.clear();
+    }
+
+  private:
+    harness::EmulatedGpus gpus_;
+    void* stream_ = nullptr;
+    PlacePtr host_, gpu_;
+    std::vector<std::unique_ptr<Block>> on_host_, on_gpu_;
+    std::uint64_t state_ = 1;
+};
+
+}  // namespace
+
+TEST_CASE("places: arithmetic on GPUs has the bits of the host's, for all types and any alignment") {
+    Sides s;
+    for (const DataType to : types)
+        for (const DataType from : types) {
+            CAPTURE(name_of(to), name_of(from));
+            const std::size_t a = s.array(to), b = s.array(from), c = s.array(to);
+            // A first element that begins a word of 8 bytes, and one that does not; an odd end.
+            for (const std::size_t first : {0, 1}) {
+                const std::size_t count = room - 1;
+                s.both([&](dp::Place& place, auto base) {
+                    std::byte *x = base(a) + first * size_of(to), *z = base(c) + 4 * size_of(to);
+                    place.convert(to, x, from, base(b), count);
+                    place.add(to, z, from, base(b) + 3 * size_of(from), 1027);
+                    if (from != to) return;
+                    place.multiply(to, x, count, 1.0 / 3);
+                    place.divide(to, z, 100, 7);
+                    place.zero(to, z + 5 * size_of(to), 3);
+                });
+            }
+            s.clear();
+        }
+}
+
+TEST_CASE("places: optimizers on GPUs have the bits of the host's") {
+    Sides s;
+    for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpAdam, tuttiDpAdamW})
+        for (const DataType type : types)
+            for (const DataType grad_type : {type, DataType::float32}) {
+                CAPTURE(kind, name_of(type), name_of(grad_type));
+                const DataType own = state_type(type);
+                const std::size_t w = s.array(type), g = s.array(grad_type), master = s.array(own), m = s.array(own),
+                                  v = s.array(own, false);
+                tuttiDpOptimizer_t optimizer{kind, 0.01, 0.9, 0.9, 0.999, 1e-8, 0, nullptr, nullptr};
+                const Update how{&optimizer, 0.013, 0.07, 3};
+                const std::size_t first = kind == tuttiDpAdam ? 1 : 0;
+                const Piece piece{0, 0, first == 1 ? 77 : room - 1, first};
+                s.both([&](dp::Place& place, auto base) {
+                    States states{has_master(kind, type) ? base(master) : nullptr, {base(m), base(v)}};
+                    place.update(how, piece, type, base(w) + first * size_of(type), grad_type, base(g), states);
+                });
+                s.clear();
+            }
+}
+
+TEST_CASE("places: sums of squares and what is not finite, over several arrays") {
+    Sides s;
+    for (const DataType type : types) {
+        CAPTURE(name_of(type));
+        const std::size_t a = s.array(type);
+        double sums[2];
+        std::size_t found[2][3];
+        const auto runs = [&](std::byte* base) {
+            const auto at = [&](std::size_t i) { return base + i * size_of(type); };
+            return std::vector<Run>{{type, at(1), 1}, {type, at(2), 3000}, {type, at(3002), 0}, {type, at(3002), 1999}};
+        };
+        int side = 0;
+        s.both([&](dp::Place& place, auto base) {
+            const std::vector<Run> all = runs(base(a));
+            sums[side] = place.sum_of_squares(all);
+            found[side][0] = place.first_bad(all);
+            const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+            const std::size_t places[] = {3002 + 1998, 2 + 1500};
+            for (int k = 0; k < 2; ++k) {
+                std::byte one[8];
+                shared_host()->convert(type, one, DataType::float32, &bad[k], 1);
+                place.copy_now(base(a) + places[k] * size_of(type), one, size_of(type));
+                found[side][k + 1] = place.first_bad(all);
+            }
+            ++side;
+        });
+        REQUIRE(sums[0] > 0);
+        REQUIRE(sums[1] == sums[0]);
+        for (const auto& f : found) {
+            REQUIRE(f[0] == 4);  // none
+            REQUIRE(f[1] == 3);
+            REQUIRE(f[2] == 1);
+        }
+        s.clear();
+    }
+}
