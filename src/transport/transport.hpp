@@ -65,6 +65,9 @@ class Engine {
     /// The caller stops to poll: what it has sent goes out, and, if it will sleep, whatever arrives rings its bell.
     /// True if anything has moved at once.
     virtual bool rest(bool asleep) = 0;
+
+    /// The rank has given up. After this no peer writes to buffers of its user.
+    virtual void withdraw() = 0;
 };
 
 /// addresses: at least one, of port 0; of more than most_rails the first ones. Throws tuttiSystemError.

@@ -18,6 +18,7 @@ namespace {
 std::mutex mutex;
 std::uint32_t last_key = 100, last_pair = 10;
 int since_cut = 0;
+int writes[2] = {};
 
 struct Queue : ibv_cq {
     std::deque<ibv_wc> completions;
@@ -27,6 +28,7 @@ struct Pair : ibv_qp {
     ibv_qp_state now = IBV_QPS_RESET;
     std::uint32_t peer = 0;
     unsigned inline_bytes = 0, requests = 0, most_requests = 0;
+    unsigned untold = 0;  // requests that have ended without a completion
     std::deque<std::uint64_t> receives;
 };
 std::map<std::uint32_t, ibv_mr*> regions;
@@ -104,6 +106,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     std::memcpy(reinterpret_cast<void*>(request.wr.rdma.remote_addr), reinterpret_cast<void*>(piece.addr),
                 piece.length);
     if (!immediate) return IBV_WC_SUCCESS;
+    if (const auto adapter = from.context->device - devices; adapter < 2) ++writes[adapter];
     if (to.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
     ibv_wc completion{};
     completion.wr_id = to.receives.front();
@@ -119,9 +122,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
     if (pair.now != IBV_QPS_RTS && pair.now != IBV_QPS_ERR) return EINVAL;
-    unsigned count = 0;
     for (; request != nullptr; request = request->next) {
-        ++count;
+        ++pair.untold;
         if (++pair.requests > pair.most_requests) return ENOMEM;
         const ibv_wc_status status = carry_out(pair, *request);
         if (status == IBV_WC_SUCCESS && !(request->send_flags & IBV_SEND_SIGNALED)) continue;
@@ -130,7 +132,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
         completion.status = status;
         completion.opcode = IBV_WC_RDMA_WRITE;
         completion.qp_num = pair.qp_num;
-        completion.vendor_err = std::exchange(count, 0U);
+        completion.vendor_err = std::exchange(pair.untold, 0U);
         put(pair.send_cq, completion);
         if (status != IBV_WC_SUCCESS) break;
     }
@@ -294,6 +296,11 @@ verbs::Library make_library() {
 FakeVerbs& fake_verbs() {
     static FakeVerbs instance;
     return instance;
+}
+
+FakeVerbsTally fake_verbs_tally() {
+    const std::lock_guard lock(mutex);
+    return {{writes[0], writes[1]}, regions.size()};
 }
 
 const verbs::Library& fake_library() {

@@ -28,4 +28,11 @@ struct FakeVerbsReset {
 
 const verbs::Library& fake_library();
 
+/// What the adapters have done and hold, by all tests so far.
+struct FakeVerbsTally {
+    int writes[2] = {};  // with immediate, by fake0 and fake1
+    std::size_t registered = 0;
+};
+FakeVerbsTally fake_verbs_tally();
+
 }  // namespace tutti::harness

@@ -29,6 +29,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool poll() override;
     bool pending() override;
     bool rest(bool asleep) override;
+    void withdraw() override;
 
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
     /// messages go by; nullptr: TCP.
@@ -43,6 +44,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 
   private:
     bool move(bool sockets = true);
+    bool by_carriers() const;
     bool arm();
     void introduce(Ends& ends);
     void check_lost();
@@ -71,6 +73,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 
     std::mutex mutex_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
+    std::vector<Ends*> ends_;         // of links_: what every look goes through
     std::atomic<bool> blind_{false};  // some carriers can't tell when something arrives
     unsigned fruitless_ = 0;          // looks of the rank's thread, one after the other
     unsigned looks_ = 0;              // all of them

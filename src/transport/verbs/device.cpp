@@ -60,7 +60,8 @@ Device::Device(const Library& library, ibv_device* device)
     : library_(library),
       name_(library.get_device_name(device)),
       context_(library.open_device(device), library.close_device),
-      domain_(nullptr, library.dealloc_pd) {
+      domain_(nullptr, library.dealloc_pd),
+      registrations_(std::make_unique<Registrations>(*this)) {
     if (!context_)
         fail_errno("%s can't be opened%s", name_.c_str(),
                    errno == EACCES ? " (who may: the owner of /dev/infiniband/uverbs*)" : "");
@@ -113,7 +114,7 @@ std::vector<Port> find_ports(const Library& library, const Wish& wish, std::stri
     for (int i = 0; devices && i < count; ++i) {
         const auto device = std::make_shared<const Device>(library, devices.get()[i]);
         for (int number = 1; number <= device->limits().phys_port_cnt; ++number) {
-            Port port{device, static_cast<std::uint8_t>(number), {}};
+            Port port{device, static_cast<std::uint8_t>(number), {}, static_cast<unsigned>(ports.size())};
             const auto skip = [&](const std::string& reason) {
                 seen += (seen.empty() ? "" : ", ") + port.text() + " is " + reason;
             };

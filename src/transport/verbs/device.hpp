@@ -8,12 +8,9 @@
 #include "bootstrap/service.hpp"
 #include "transport/verbs/gid.hpp"
 #include "transport/verbs/library.hpp"
+#include "transport/verbs/registrations.hpp"
 
 namespace tutti::verbs {
-
-/// An object of the library's that is destroyed with its owner.
-template <class T>
-using Owned = std::unique_ptr<T, int (*)(T*)>;
 
 class Device {
   public:
@@ -31,6 +28,7 @@ class Device {
     /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
     /// do.
     Owned<ibv_mr> enlist(void* memory, std::size_t bytes) const;
+    Registrations& registrations() const { return *registrations_; }
 
   private:
     void watch();
@@ -40,6 +38,7 @@ class Device {
     Owned<ibv_context> context_;
     Owned<ibv_pd> domain_;
     ibv_device_attr limits_{};
+    const std::unique_ptr<Registrations> registrations_;
     std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
 };
 
@@ -47,6 +46,7 @@ struct Port {
     std::shared_ptr<const Device> device;
     std::uint8_t number = 1;
     Gid gid;
+    unsigned rail = 0;         // its number among those that are used
     std::string text() const;  // "mlx5_0 port 1"
 };
 
