@@ -21,6 +21,7 @@ constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
 constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
 constexpr std::uint8_t longest_timeout = 17;  // 0.5 s, so 4 s in all: what is lost in a network is soon made up for
+constexpr milliseconds longest_down{4000};
 constexpr milliseconds linger_at_most{200};
 
 /// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for patience.
@@ -293,7 +294,11 @@ void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
 bool Carrier::poll() {
     looked_at_ = 0;
     here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
-    if (here_ >= 0) return here_ > 0;
+    if (here_ > 0) return true;
+    // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
+    if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(patience_, longest_down)))
+        return lose(port_.text() + " is down");
+    if (here_ == 0) return false;
     here_ = 0;
     return lose(port_.text() + " does not say what has completed");
 }

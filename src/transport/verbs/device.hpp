@@ -1,6 +1,8 @@
 // Adapters that are open, and their ports. A process opens each once; all its ranks share them.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,9 @@
 #include "transport/verbs/registrations.hpp"
 
 namespace tutti::verbs {
+
+/// When ports went down, by their numbers, in ticks of Clock; 0: they have not.
+using DownSince = std::array<std::atomic<Clock::rep>, 256>;
 
 class Device {
   public:
@@ -24,6 +29,8 @@ class Device {
     ibv_pd* domain() const { return domain_.get(); }
     const ibv_device_attr& limits() const { return limits_; }
     ibv_port_attr query(int port) const;
+    /// It went down so long ago, as the adapter has told, and did not come up again.
+    bool is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const;
 
     /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
     /// do.
@@ -39,6 +46,7 @@ class Device {
     Owned<ibv_pd> domain_;
     ibv_device_attr limits_{};
     const std::unique_ptr<Registrations> registrations_;
+    const std::shared_ptr<DownSince> down_since_ = std::make_shared<DownSince>();
     std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
 };
 
