@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace tutti::harness {
 namespace {
@@ -34,6 +35,7 @@ struct Pair : ibv_qp {
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, Pair*> pairs;
 
+std::vector<ibv_context*> contexts;
 ibv_device devices[8];
 ibv_device* listed[9];
 
@@ -156,12 +158,25 @@ ibv_context* open_device(ibv_device* device) {
     context->ops.req_notify_cq = req_notify_cq;
     context->ops.post_send = post_send;
     context->ops.post_recv = post_recv;
+    const std::lock_guard lock(mutex);
+    contexts.push_back(context);
     return context;
 }
 
 int close_device(ibv_context* context) {
+    const std::lock_guard lock(mutex);
+    std::erase(contexts, context);
     close(context->async_fd);
     delete context;
+    return 0;
+}
+
+/// The only event there is: that its port went down.
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+    std::uint64_t events;
+    if (read(context->async_fd, &events, sizeof events) < 0) return -1;
+    event->event_type = IBV_EVENT_PORT_ERR;
+    event->element.port_num = 1;
     return 0;
 }
 
@@ -268,7 +283,7 @@ verbs::Library make_library() {
     l.query_device = query_device;
     l.query_port = query_port;
     l.query_gid_ex = query_gid_ex;
-    l.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+    l.get_async_event = get_async_event;
     l.ack_async_event = [](ibv_async_event*) {};
     l.event_type_str = [](ibv_event_type) { return "an event"; };
     l.alloc_pd = [](ibv_context* context) { return new ibv_pd{context, 0}; };
@@ -296,6 +311,13 @@ verbs::Library make_library() {
 FakeVerbs& fake_verbs() {
     static FakeVerbs instance;
     return instance;
+}
+
+void tell_that_ports_went_down() {
+    const std::lock_guard lock(mutex);
+    const std::uint64_t one = 1;
+    for (const ibv_context* context : contexts)
+        if (write(context->async_fd, &one, sizeof one) < 0) std::abort();
 }
 
 FakeVerbsTally fake_verbs_tally() {

@@ -28,6 +28,9 @@ struct FakeVerbsReset {
 
 const verbs::Library& fake_library();
 
+/// An event of each adapter, and nothing else: what is sent still arrives.
+void tell_that_ports_went_down();
+
 /// What the adapters have done and hold, by all tests so far.
 struct FakeVerbsTally {
     int writes[2] = {};  // with immediate, by fake0 and fake1

@@ -284,6 +284,20 @@ TEST_CASE("what the adapters can't do any more is trouble in words") {
     }
 }
 
+TEST_CASE("a port that stays down is given up, although its adapter says nothing of what was sent") {
+    const harness::FakeVerbsReset reset;
+    fake_verbs().adapters = 1;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    ends.move();
+    REQUIRE(ends.end[0]->trouble().empty());
+    const auto began = Clock::now();
+    harness::tell_that_ports_went_down();
+    while (ends.end[0]->trouble().empty() && Clock::now() - began < std::chrono::seconds(10)) ends.move();
+    REQUIRE(ends.end[0]->trouble() == "fake0 port 1 is down");
+    REQUIRE(Clock::now() - began >= std::chrono::milliseconds(1000));  // its patience: it might have come back
+}
+
 TEST_CASE("an offer is looked at before it is believed") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});
