@@ -45,6 +45,7 @@ void Communicator::fail(const Error& error) {
         const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
         session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
     }
+    if (neighbourhood_.engine) neighbourhood_.engine->withdraw();
     // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short;
     // a dead peer never finishes, so the wait is bounded.
     const Deadline limit = Clock::now() + std::chrono::milliseconds(200);

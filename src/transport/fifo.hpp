@@ -77,6 +77,7 @@ struct alignas(64) Cell {
 /// Posted by the reader: message number turn - 1 may be stored here.
 struct alignas(64) Landing {
     std::atomic<std::uint32_t> turn;
+    std::uint32_t bytes;  // as many as the message has to have
     Reference where;
 };
 
@@ -119,7 +120,8 @@ struct Fifo {
     Cell cells[fifo_depth];
     Landing landings[fifo_depth];
     alignas(64) std::atomic<std::uint32_t> released;
-    alignas(64) SharedCall call;  // what the writer last began here; read only to explain an error
+    std::atomic<std::uint32_t> posted;  // grows with every landing, for whoever has to tell the writer of them
+    alignas(64) SharedCall call;        // what the writer last began here; read only to explain an error
 };
 
 static_assert(sizeof(Cell) == 64 && sizeof(Landing) == 64 && std::is_trivially_copyable_v<Call>);
@@ -216,11 +218,13 @@ class Receiver {
 
     void release() { wire_.fifo->released.store(++next_, std::memory_order_release); }
 
-    /// Offers a place for the message `ahead` messages after the next one; ahead < fifo_depth.
-    void post(std::uint32_t ahead, Reference where) {
+    /// Offers a place for the message `ahead` messages after the next one, if it has so many bytes; ahead < fifo_depth.
+    void post(std::uint32_t ahead, Reference where, std::size_t bytes) {
         Landing& l = wire_.fifo->landings[(next_ + ahead) % fifo_depth];
+        l.bytes = static_cast<std::uint32_t>(bytes);
         l.where = where;
         l.turn.store(next_ + ahead + 1, std::memory_order_release);
+        wire_.fifo->posted.store(++posted_, std::memory_order_release);
     }
 
     Call call() const { return wire_.fifo->call.get(); }
@@ -229,6 +233,7 @@ class Receiver {
   private:
     Wire wire_;
     std::uint32_t next_ = 0;
+    std::uint32_t posted_ = 0;
 };
 
 }  // namespace tutti

@@ -35,6 +35,8 @@ struct Table {
     std::atomic<std::size_t> living{0};
     std::atomic<std::uint64_t> freed{0};
     std::atomic<std::uint64_t> next_id{1};
+    std::mutex watches_mutex;
+    std::set<RegionWatch*> watches;
 };
 
 Table& table() {
@@ -91,6 +93,11 @@ void move_over(void* from, void* to, std::size_t size) {
     fail_errno("remapping %zu bytes failed", size);
 }
 
+void tell_of(std::uint64_t id) {
+    const std::lock_guard lock(table().watches_mutex);
+    for (const RegionWatch* watch : table().watches) watch->tell(id);
+}
+
 /// Bytes that the kernel thinks it can still give; SIZE_MAX where it does not say.
 std::size_t available_memory() {
     std::ifstream info("/proc/meminfo");
@@ -104,6 +111,16 @@ std::size_t available_memory() {
 }
 
 }  // namespace
+
+RegionWatch::RegionWatch(std::function<void(std::uint64_t id)> gone) : gone_(std::move(gone)) {
+    const std::lock_guard lock(table().watches_mutex);
+    table().watches.insert(this);
+}
+
+RegionWatch::~RegionWatch() {
+    const std::lock_guard lock(table().watches_mutex);
+    table().watches.erase(this);
+}
 
 void Region::make(std::size_t size) {
     // Reserving more than there is would not fail, but have processes killed.
@@ -171,6 +188,7 @@ void free_region(void* pointer) {
     table().living.fetch_sub(1);
     table().freed.fetch_add(1);
     lock.unlock();
+    tell_of(last->id());
 }
 
 void* register_memory(void* pointer, std::size_t size) {
@@ -218,6 +236,7 @@ void deregister_memory(void* handle) {
     table().by_base.erase(last->base());
     table().living.fetch_sub(1);
     table().freed.fetch_add(1);
+    tell_of(last->id());
     last->give_back();
 }
 

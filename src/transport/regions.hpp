@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/os.hpp"
@@ -51,6 +52,19 @@ void deregister_memory(void* registration);
 
 /// The region that holds all of [pointer, pointer + size); nullptr if there is none.
 std::shared_ptr<Region> find_region(const void* pointer, std::size_t size);
+
+/// Hears of every region that goes, while its memory is still there, from the thread that frees it.
+class RegionWatch {
+  public:
+    /// gone: given the region's id. It neither waits for its caller nor asks for regions.
+    explicit RegionWatch(std::function<void(std::uint64_t id)> gone);
+    ~RegionWatch();
+    RegionWatch(const RegionWatch&) = delete;
+    void tell(std::uint64_t id) const { gone_(id); }
+
+  private:
+    const std::function<void(std::uint64_t id)> gone_;
+};
 
 /// How many regions this process has freed so far: whoever keeps something of a region looks here whether to let go.
 std::uint64_t freed_regions();

@@ -73,6 +73,8 @@ class Engine {
     virtual void serve(bool begins) = 0;
     /// listener is called on the service thread, once, with what poll() would throw then; nullptr: no longer.
     virtual void on_loss(std::function<void(const Error&)> listener) = 0;
+    /// The rank has given up. After this no peer writes to buffers of its user.
+    virtual void withdraw() = 0;
 };
 
 /// addresses: at least one, of port 0; of more than most_rails the first ones. Throws tuttiSystemError.

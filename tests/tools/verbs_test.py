@@ -39,6 +39,12 @@ def shell(text):
     subprocess.run(text, shell=True, check=True)
 
 
+def packets(interface):
+    """That it has sent so far."""
+    with open(f"/sys/class/net/{interface}/statistics/tx_packets") as counter:
+        return int(counter.read())
+
+
 class Right(unittest.TestCase):
     SMALL = ["-b", "8", "-e", "1M", "-f", "32", "-n", "3", "-w", "1"]
 
@@ -59,10 +65,15 @@ class Right(unittest.TestCase):
         self.right(2)
         self.right(4)
 
+    def test_memory_that_adapters_know(self):
+        for memory in "mapped", "registered":
+            said = self.right(2, "-b", "256K", "-e", "4M", "-f", "4", "-n", "3", "-w", "1", "--memory", memory)
+            self.assertRegex(said, r"verbs: rxe\d knows the \d+ bytes at 0x")
+
     def test_over_the_cable(self):
-        before = self.packets()
+        before = packets("rdma0")
         said = self.right(2, adapters=ACROSS)
-        self.assertGreater(self.packets() - before, 500)
+        self.assertGreater(packets("rdma0") - before, 500)
         self.assertRegex(said, r"verbs: rxe0 port 1, address 1: 10\.77\.0\.1")
         self.assertRegex(said, r"messages with rank 1 .*, by verbs, rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1 "
                                r"\(10\.77\.0\.2\)")
@@ -77,11 +88,6 @@ class Right(unittest.TestCase):
                                TUTTI_TIMEOUT_MS="20000")
                 finally:
                     shell("tc qdisc del dev rdma0 root")
-
-    @staticmethod
-    def packets():
-        with open("/sys/class/net/rdma0/statistics/tx_packets") as counter:
-            return int(counter.read())
 
 
 class Wrong(unittest.TestCase):
@@ -143,14 +149,20 @@ class WrongPort(unittest.TestCase):
 
     def test_another_takes_over(self):
         shell(f"set -e; {SECOND_CABLE}")
-        job, said = self.start("-b", "1M", "-e", "1M", "-n", "200", adapters={0: "rxe0,rxe2", 1: "rxe1,rxe3"},
-                               TUTTI_TIMEOUT_MS="60000")
+        cables = [packets("rdma0"), packets("rdma2")]
+        job, said = self.start("-b", "1M", "-e", "1M", "-n", "200", "--memory", "mapped",
+                               adapters={0: "rxe0,rxe2", 1: "rxe1,rxe3"}, TUTTI_TIMEOUT_MS="60000")
         shell("ip link set rdma2 down")
+        self.assertGreater(packets("rdma0") - cables[0], 100)
+        self.assertGreater(packets("rdma2") - cables[1], 100)
         said += job.communicate(timeout=120)[0]
         self.assertEqual(job.returncode, 0, said)
         self.assertIn("Out of bounds values : 0 OK", said)
-        self.assertRegex(said, r"rxe2 port 1 \(10\.79\.0\.1\) to rxe3 port 1 \(10\.79\.0\.2\): .*looking for another")
-        self.assertRegex(said, r"messages with rank 1 .*rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1")
+        first, second = (rf"{a} port 1 \({host}\.1\) to {b} port 1 \({host}\.2\)"
+                         for a, b, host in (("rxe0", "rxe1", r"10\.77\.0"), ("rxe2", "rxe3", r"10\.79\.0")))
+        self.assertRegex(said, rf"messages with rank 1 .*{first}, {second}\n")
+        self.assertRegex(said, rf"{second}: .*looking for another")
+        self.assertRegex(said, rf"messages with rank 1 .*verbs, {first}\n")
 
     def test_goes_down_in_mid_operation(self):
         job, said = self.start("-b", "1M", "-e", "1M", "-n", "1000000", adapters=ACROSS, TUTTI_TIMEOUT_MS="8000")

@@ -151,6 +151,118 @@ TEST_CASE("messages arrive whole and in order although connections break, as lon
     REQUIRE(harness::fake_verbs().cuts == 0);
 }
 
+namespace {
+
+constexpr std::size_t much = 100000;
+
+/// Two ranks with memory that adapters can know.
+struct Referring {
+    harness::FakeVerbsReset reset;
+    verbs::Net net{harness::fake_library, {}};
+    harness::NetUnderTest transport{net};
+    LinkedPair pair = join(transport);
+    std::byte* memory[2] = {static_cast<std::byte*>(allocate_region(much)),
+                            static_cast<std::byte*>(allocate_region(much))};
+    Sender there{pair.link[0]->outlet(0)}, back{pair.link[1]->outlet(0)};
+    Receiver here{pair.link[1]->inlet(0)}, returned{pair.link[0]->inlet(0)};
+
+    ~Referring() {
+        for (std::byte* m : memory) free_region(m);
+    }
+    Reference refer(int rank) {
+        Reference reference{};
+        wait_until([&] { return pair.link[rank]->refer(memory[rank], much, reference); });
+        return reference;
+    }
+    /// Rank 1 offers its memory for the next message, and rank 0 knows it.
+    void post(std::size_t bytes) {
+        here.post(0, refer(1), bytes);
+        back.commit(Kind::inlined, 0, 0);
+        wait_until([&] { return returned.ready(); });
+        returned.release();
+    }
+    Kind arrived() {
+        wait_until([&] { return here.ready(); });
+        return here.cell().kind;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("bodies go from and to memory that the adapters know, and from slots to where it is not known") {
+    Referring r;
+    for (std::uint32_t m = 0; m < 12; ++m) {
+        const bool from_memory = m % 2 == 0, posted = m % 4 < 2, fits = m % 8 < 4;
+        CAPTURE(m);
+        if (posted) r.post(fits ? much : much - 1);
+        std::byte* const from = from_memory ? r.memory[0] : r.there.slot();
+        for (std::size_t i = 0; i < much; ++i) from[i] = pattern(m, i, 0);
+        std::memset(r.memory[1], 0, much);
+        if (from_memory) r.there.cell().reference = r.refer(0);
+        r.there.commit(from_memory ? Kind::reference : Kind::slot, much, m);
+        REQUIRE(r.arrived() == (posted && fits ? Kind::landed : Kind::slot));
+        const std::byte* const to = posted && fits ? r.memory[1] : r.here.slot();
+        bool right = r.here.cell().bytes == much;
+        for (std::size_t i = 0; i < much; ++i) right &= to[i] == pattern(m, i, 0);
+        REQUIRE(right);
+        if (from_memory) REQUIRE_FALSE(r.there.settled());
+        r.here.release();
+        REQUIRE_NOTHROW(wait_until([&] { return r.there.settled(); }));  // at once, although few credits are due
+    }
+}
+
+TEST_CASE("messages from and to registered memory arrive whole although connections break") {
+    Referring r;
+    for (std::uint32_t m = 0; m < 60; ++m) {
+        CAPTURE(m);
+        if (m == 5) harness::fake_verbs().cut_every = 7, harness::fake_verbs().cuts = 5;
+        if (m % 3 != 0) r.here.post(0, r.refer(1), much);
+        for (std::size_t i = 0; i < much; ++i) r.memory[0][i] = pattern(m, i, 1);
+        r.there.cell().reference = r.refer(0);
+        r.there.commit(Kind::reference, much, m);
+        const std::byte* const to = r.arrived() == Kind::landed ? r.memory[1] : r.here.slot();
+        bool right = r.here.cell().signature == m;
+        for (std::size_t i = 0; i < much; ++i) right &= to[i] == pattern(m, i, 1);
+        REQUIRE(right);
+        r.here.release();
+        REQUIRE_NOTHROW(wait_until([&] { return r.there.settled(); }));
+    }
+    REQUIRE(harness::fake_verbs().cuts == 0);
+}
+
+TEST_CASE("memory is registered once, forgotten when it is freed, and copied where the adapters can't have it") {
+    Referring r;
+    r.refer(0);
+    const std::size_t known = harness::fake_verbs_tally().registered;
+    for (int again = 0; again < 3; ++again) r.refer(0);
+    REQUIRE(harness::fake_verbs_tally().registered == known);
+    free_region(r.memory[0]);
+    REQUIRE(harness::fake_verbs_tally().registered == known - 2);  // it has two adapters
+    r.memory[0] = static_cast<std::byte*>(allocate_region(much));
+    Reference reference{};
+    harness::fake_verbs().registrations = 0;
+    REQUIRE_FALSE(r.pair.link[0]->refer(r.memory[0], much, reference));
+    harness::fake_verbs().registrations = 100;
+    REQUIRE_FALSE(r.pair.link[0]->refer(r.memory[0], much, reference));  // it does not try again and again
+    std::vector<std::byte> own(much);
+    REQUIRE_FALSE(r.pair.link[0]->refer(own.data(), much, reference));
+    REQUIRE_FALSE(r.pair.link[1]->refer(r.memory[1], 1000, reference));
+    REQUIRE(r.pair.link[1]->refer(r.memory[1], much, reference));
+}
+
+TEST_CASE("who has given up gets nothing written to its memory any more") {
+    Referring r;
+    r.post(much);
+    r.pair.at[1].engine->withdraw();
+    r.pair.waiting->stop();
+    std::memset(r.memory[0], 1, much);
+    std::memset(r.memory[1], 0, much);
+    r.there.cell().reference = r.refer(0);
+    r.there.commit(Kind::reference, much, 1);
+    for (int looks = 0; looks < 10; ++looks) r.pair.at[0].engine->poll();
+    REQUIRE(std::all_of(r.memory[1], r.memory[1] + much, [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_CASE("a connection that breaks again and again is given up, and so is one without another port") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});
@@ -240,7 +352,7 @@ TEST_CASE("a landing is for one message only, and lets the writer store into the
         Receiver receiver(pair.link[1]->inlet(1));
         Reference where{};
         REQUIRE(pair.link[1]->refer(memory, 64, where));
-        receiver.post(1, where);
+        receiver.post(1, where, 64);
         REQUIRE(sender.landing() == nullptr);
         sender.commit(Kind::inlined, 0, 1);
         REQUIRE(sender.landing() != nullptr);

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace tutti::harness {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 std::mutex mutex;
 std::uint32_t last_key = 100, last_pair = 10;
 int since_cut = 0;
+int writes[2] = {};
 
 struct Queue : ibv_cq {
     std::deque<ibv_wc> completions;
@@ -27,11 +29,13 @@ struct Pair : ibv_qp {
     ibv_qp_state now = IBV_QPS_RESET;
     std::uint32_t peer = 0;
     unsigned inline_bytes = 0, requests = 0, most_requests = 0;
+    unsigned untold = 0;  // requests that have ended without a completion
     std::deque<std::uint64_t> receives;
 };
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, Pair*> pairs;
 
+std::vector<ibv_context*> contexts;
 ibv_device devices[8];
 ibv_device* listed[9];
 
@@ -104,6 +108,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     std::memcpy(reinterpret_cast<void*>(request.wr.rdma.remote_addr), reinterpret_cast<void*>(piece.addr),
                 piece.length);
     if (!immediate) return IBV_WC_SUCCESS;
+    if (const auto adapter = from.context->device - devices; adapter < 2) ++writes[adapter];
     if (to.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
     ibv_wc completion{};
     completion.wr_id = to.receives.front();
@@ -119,9 +124,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
     if (pair.now != IBV_QPS_RTS && pair.now != IBV_QPS_ERR) return EINVAL;
-    unsigned count = 0;
     for (; request != nullptr; request = request->next) {
-        ++count;
+        ++pair.untold;
         if (++pair.requests > pair.most_requests) return ENOMEM;
         const ibv_wc_status status = carry_out(pair, *request);
         if (status == IBV_WC_SUCCESS && !(request->send_flags & IBV_SEND_SIGNALED)) continue;
@@ -130,7 +134,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
         completion.status = status;
         completion.opcode = IBV_WC_RDMA_WRITE;
         completion.qp_num = pair.qp_num;
-        completion.vendor_err = std::exchange(count, 0U);
+        completion.vendor_err = std::exchange(pair.untold, 0U);
         put(pair.send_cq, completion);
         if (status != IBV_WC_SUCCESS) break;
     }
@@ -154,12 +158,25 @@ ibv_context* open_device(ibv_device* device) {
     context->ops.req_notify_cq = req_notify_cq;
     context->ops.post_send = post_send;
     context->ops.post_recv = post_recv;
+    const std::lock_guard lock(mutex);
+    contexts.push_back(context);
     return context;
 }
 
 int close_device(ibv_context* context) {
+    const std::lock_guard lock(mutex);
+    std::erase(contexts, context);
     close(context->async_fd);
     delete context;
+    return 0;
+}
+
+/// The only event there is: that its port went down.
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+    std::uint64_t events;
+    if (read(context->async_fd, &events, sizeof events) < 0) return -1;
+    event->event_type = IBV_EVENT_PORT_ERR;
+    event->element.port_num = 1;
     return 0;
 }
 
@@ -266,7 +283,7 @@ verbs::Library make_library() {
     l.query_device = query_device;
     l.query_port = query_port;
     l.query_gid_ex = query_gid_ex;
-    l.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+    l.get_async_event = get_async_event;
     l.ack_async_event = [](ibv_async_event*) {};
     l.event_type_str = [](ibv_event_type) { return "an event"; };
     l.alloc_pd = [](ibv_context* context) { return new ibv_pd{context, 0}; };
@@ -294,6 +311,18 @@ verbs::Library make_library() {
 FakeVerbs& fake_verbs() {
     static FakeVerbs instance;
     return instance;
+}
+
+void tell_that_ports_went_down() {
+    const std::lock_guard lock(mutex);
+    const std::uint64_t one = 1;
+    for (const ibv_context* context : contexts)
+        if (write(context->async_fd, &one, sizeof one) < 0) std::abort();
+}
+
+FakeVerbsTally fake_verbs_tally() {
+    const std::lock_guard lock(mutex);
+    return {{writes[0], writes[1]}, regions.size()};
 }
 
 const verbs::Library& fake_library() {

@@ -28,4 +28,14 @@ struct FakeVerbsReset {
 
 const verbs::Library& fake_library();
 
+/// An event of each adapter, and nothing else: what is sent still arrives.
+void tell_that_ports_went_down();
+
+/// What the adapters have done and hold, by all tests so far.
+struct FakeVerbsTally {
+    int writes[2] = {};  // with immediate, by fake0 and fake1
+    std::size_t registered = 0;
+};
+FakeVerbsTally fake_verbs_tally();
+
 }  // namespace tutti::harness

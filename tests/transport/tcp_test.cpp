@@ -67,7 +67,7 @@ TEST_CASE("only headers that some rank could have sent fit") {
     Header h = message(inline_bytes + 1, 1);
     h.in_slot = 0;
     REQUIRE_FALSE(h.fits());
-    for (const auto& [at, value] : {std::pair{0, 4}, {0, 255}, {1, lanes_per_link}, {1, 255}, {2, 2}, {3, 1}}) {
+    for (const auto& [at, value] : {std::pair{0, 4}, {0, 255}, {1, lanes_per_link}, {1, 255}, {2, 2}, {3, 2}}) {
         CAPTURE(at, value);
         h = message(8, 1);
         reinterpret_cast<unsigned char*>(&h)[at] = static_cast<unsigned char>(value);

@@ -58,12 +58,17 @@ struct Ends {
     std::unique_ptr<net::NetCarrier> end[2];
     std::unique_ptr<Reader> reader[2];
 
-    explicit Ends(verbs::Net& net, bool meet = true) {
+    explicit Ends(verbs::Net& net, bool meet = true) : Ends({&net, &net}, meet) {}
+    /// broken: ports that rank 0 does not try again.
+    Ends(std::array<verbs::Net*, 2> nets, bool meet, std::uint64_t broken = 0) {
         for (const int r : {0, 1}) {
             mine[r] = Arena::make(2, false);
             inbox[r] = Arena::make(1, false);
             reader[r] = std::make_unique<Reader>(*inbox[r]);
-            end[r] = net.open(r, 1 - r, *mine[r], *inbox[r], std::chrono::milliseconds(1000));
+            const std::chrono::milliseconds patience(1000);
+            end[r] = r == 0 && broken != 0
+                         ? nets[0]->detour(0, 1, *mine[0], *inbox[0], patience, broken)
+                         : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, *mine[r], *inbox[r], patience);
         }
         if (!meet) return;
         end[0]->meet(end[1]->offer());
@@ -194,9 +199,37 @@ TEST_CASE("messages are written to their slots, with and without data in the req
     }
     while (!ends.end[0]->is_empty()) ends.move();
     REQUIRE(ends.end[0]->trouble().empty());
+    const std::string address = fake_verbs().infiniband ? " port 1 (fe80::1)" : " port 1 (10.1.2.3)";
     REQUIRE(ends.end[0]->describe() ==
-            "fake1 port 1 (" + std::string(fake_verbs().infiniband ? "fe80::1" : "10.1.2.3") + ") to fake1 port 1 (" +
-                (fake_verbs().infiniband ? "fe80::1" : "10.1.2.3") + ")");
+            "fake0" + address + " to fake0" + address + ", fake1" + address + " to fake1" + address);
+}
+
+TEST_CASE("lanes are dealt to the ports that both ends have, and a farewell is one by all of them") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net both(harness::fake_library, {}), first(harness::fake_library, {"fake0"});
+    struct Row {
+        verbs::Net *left, *right;
+        std::uint64_t broken;
+        int by_first, by_second;
+    };
+    for (const Row& row : {Row{&both, &both, 0, 4, 5}, Row{&both, &first, 0, 9, 0}, Row{&first, &both, 0, 9, 0},
+                           Row{&both, &both, 1, 0, 9}, Row{&both, &both, 3, 4, 5}, Row{&both, &first, 1, 0, 9}}) {
+        CAPTURE(row.broken, row.by_first);
+        Ends ends({row.left, row.right}, true, row.broken);
+        const harness::FakeVerbsTally before = harness::fake_verbs_tally();
+        for (int lane = 0; lane < lanes_per_link; ++lane)
+            ends.end[0]->queue(message(8, 1, lane), ends.mine[0]->wire(1, lane, nullptr).fifo->cells[0].payload);
+        const harness::FakeVerbsTally after = harness::fake_verbs_tally();
+        REQUIRE(after.writes[0] - before.writes[0] == row.by_first);
+        REQUIRE(after.writes[1] - before.writes[1] == row.by_second);
+        Header bye{};
+        bye.what = What::bye;
+        ends.end[0]->queue(bye, nullptr);
+        while (ends.reader[1]->seen.size() < lanes_per_link + 1) ends.move();
+        ends.move();
+        REQUIRE(ends.reader[1]->seen.size() == lanes_per_link + 1);
+        REQUIRE(ends.end[1]->trouble().empty());
+    }
 }
 
 TEST_CASE("what the adapters can't do any more is trouble in words") {
@@ -242,13 +275,27 @@ TEST_CASE("what the adapters can't do any more is trouble in words") {
     SECTION("the recipient refuses") {
         ends.reader[1]->refuses = true;
         send(8);
-        REQUIRE(ends.end[1]->trouble() == "refused");
+        REQUIRE(ends.end[1]->trouble() == "fake1 port 1 (10.1.2.3) to fake1 port 1 (10.1.2.3): refused");
     }
     SECTION("a message is written to another slot than it belongs to") {
         ends.reader[1]->finish(message(100, 0));  // the reader expects the next one
         send(100);
         REQUIRE(has(ends.end[1]->trouble(), "where another one belongs"));
     }
+}
+
+TEST_CASE("a port that stays down is given up, although its adapter says nothing of what was sent") {
+    const harness::FakeVerbsReset reset;
+    fake_verbs().adapters = 1;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    ends.move();
+    REQUIRE(ends.end[0]->trouble().empty());
+    const auto began = Clock::now();
+    harness::tell_that_ports_went_down();
+    while (ends.end[0]->trouble().empty() && Clock::now() - began < std::chrono::seconds(10)) ends.move();
+    REQUIRE(ends.end[0]->trouble() == "fake0 port 1 is down");
+    REQUIRE(Clock::now() - began >= std::chrono::milliseconds(1000));  // its patience: it might have come back
 }
 
 TEST_CASE("an offer is looked at before it is believed") {

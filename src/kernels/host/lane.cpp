@@ -106,7 +106,8 @@ void HostLane::begin_tile(std::uint32_t tile) {
         const std::size_t bytes = length(l.column) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;
-        if (bytes > inline_bytes && c.link->refer(slice(l.slice), bytes, where)) c.receiver->post(l.ahead, where);
+        if (bytes > inline_bytes && c.link->refer(slice(l.slice), bytes, where))
+            c.receiver->post(l.ahead, where, bytes);
     }
 }
 

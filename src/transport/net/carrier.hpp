@@ -72,6 +72,24 @@ class NetCarrier : public Carrier {
     /// What the other end has offered; anything may be in there. It connects from now on, in send() and receive().
     virtual void meet(std::span<const std::byte> offer) = 0;
 
+    /// Whether bodies can be sent from [memory, memory + bytes), which is no slot. The first time that may take a
+    /// while.
+    virtual bool knows([[maybe_unused]] const std::byte* memory, [[maybe_unused]] std::size_t bytes) { return false; }
+    /// Names what it knows for the other end's put(), for messages of that lane.
+    virtual Place expose([[maybe_unused]] int lane, [[maybe_unused]] std::byte* memory,
+                         [[maybe_unused]] std::size_t bytes) {
+        return {};
+    }
+    /// Queues a message whose body lies in `slot` or where it knows the memory. It goes to the equal slot of the other
+    /// end's inbox, or to what that has exposed. Only for what knows memory.
+    virtual void put(const Header&, [[maybe_unused]] const std::byte* body, [[maybe_unused]] const std::byte* slot,
+                     [[maybe_unused]] const Place* to) {}
+
+    /// Before it is destroyed: what it has sent need not arrive any more.
+    virtual void abandon() {}
+    /// After trouble: the ports that are not to be tried again at once, as a set of bits.
+    virtual std::uint64_t broken() const { return 0; }
+
     /// Readable when there is something to do. -1: there is no way to know, so that a rank that sleeps is served by a
     /// timer.
     virtual int fd() const { return -1; }
@@ -96,10 +114,11 @@ class Net {
     /// silent. Throws tuttiSystemError.
     virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                              std::chrono::milliseconds patience) = 0;
-    /// Another one after `attempt` of them have failed, by another port if there is one. Both ends begin anew, and what
-    /// the peer has not got is queued again. nullptr: there is no other way.
+    /// Another one after some have failed, by other ports if there are any. Both ends begin anew, and what the peer has
+    /// not got is queued again. broken: what those have called so; forgotten where nothing else is left. nullptr: there
+    /// is no other way.
     virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const Arena&, const Arena&, std::chrono::milliseconds,
-                                               [[maybe_unused]] unsigned attempt) {
+                                               [[maybe_unused]] std::uint64_t& broken) {
         return nullptr;
     }
 };

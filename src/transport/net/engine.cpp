@@ -21,9 +21,9 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
-constexpr unsigned looks_per_socket = 16;               // where messages go by carriers beside them
-constexpr milliseconds look_delay{1};                   // between looks at carriers that can't tell
-constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
+constexpr unsigned looks_per_socket = 64;  // where messages go by carriers beside them: each costs a system call
+constexpr milliseconds look_delay{1};      // between looks at carriers that can't tell
+constexpr unsigned eager_looks = 2048;     // fruitless ones, one right after the other, while kernels run
 constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
 constexpr std::uint64_t carrier_number = 255;           // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
@@ -95,7 +95,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
 
 Ends& Engine::ends_with(Rank peer) {
     std::unique_ptr<Ends>& ends = links_[peer];
-    if (!ends) ends = std::make_unique<Ends>(*session_, arena_, peer);
+    if (!ends) ends_.push_back((ends = std::make_unique<Ends>(*session_, arena_, peer)).get());
     return *ends;
 }
 
@@ -132,6 +132,7 @@ void Engine::disconnect(Ends& ends) {
         ends.settle();
         ends.move();
         ends.say_bye();
+        std::erase(ends_, &ends);
         links_.erase(peer);
     }
     service_->post([r = reception_, peer] { r->forget(peer); });
@@ -189,7 +190,7 @@ bool Engine::move(bool sockets) {
         if (link != links_.end()) link->second->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
     }
     bool moved = false;
-    for (const auto& [peer, ends] : links_) {
+    for (Ends* const ends : ends_) {
         moved |= ends->move();
         if (ends->on_detour()) introduce(*ends);
     }
@@ -198,20 +199,24 @@ bool Engine::move(bool sockets) {
 
 bool Engine::arm() {
     bool armed = true;
-    for (const auto& [peer, ends] : links_) armed &= ends->arm();
+    for (Ends* const ends : ends_) armed &= ends->arm();
     return armed;
 }
 
 void Engine::check_lost() {
-    for (const auto& [peer, ends] : links_) {
+    for (const Ends* const ends : ends_) {
         if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
         const std::string what = ends->what_is_lost();
-        if (!what.empty() && !session_->has_left(peer)) fail(tuttiRemoteError, "%s", what.c_str());
+        if (!what.empty() && !session_->has_left(ends->peer())) fail(tuttiRemoteError, "%s", what.c_str());
     }
 }
 
 void Engine::settle() {
-    for (const auto& [peer, ends] : links_) ends->settle();
+    for (Ends* const ends : ends_) ends->settle();
+}
+
+bool Engine::by_carriers() const {
+    return std::ranges::all_of(ends_, [](const Ends* ends) { return ends->by_carrier(); });
 }
 
 bool Engine::poll() {
@@ -219,8 +224,7 @@ bool Engine::poll() {
     if (wanted_.load(std::memory_order_relaxed)) return false;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    const bool by_carriers = std::ranges::all_of(links_, [](const auto& link) { return link.second->by_carrier(); });
-    const bool moved = move(!by_carriers || ++looks_ % looks_per_socket == 0);
+    const bool moved = move(++looks_ % looks_per_socket == 0 || !by_carriers());
     fruitless_ = moved ? 0 : fruitless_ + 1;
     if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
     check_lost();
@@ -229,7 +233,7 @@ bool Engine::poll() {
 
 bool Engine::pending() {
     const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(links_, [](const auto& link) { return link.second->pending(); });
+    return std::ranges::any_of(ends_, [](const Ends* ends) { return ends->pending(); });
 }
 
 bool Engine::rest(bool asleep) {
@@ -238,11 +242,11 @@ bool Engine::rest(bool asleep) {
         const std::lock_guard lock(mutex_);
         if (asleep) {
             settle();
-            for (const auto& [peer, ends] : links_) ends->tell_board(*page_);
+            for (Ends* const ends : ends_) ends->tell_board(*page_);
         }
-        moved = move();
+        moved = move(asleep || !by_carriers());
         if (asleep) moved |= !arm();
-        for (const auto& [peer, ends] : links_) {
+        for (const Ends* const ends : ends_) {
             pending |= ends->pending();
             owes |= ends->owes();
         }
@@ -283,6 +287,11 @@ void Engine::report_loss() {
     } catch (const Error& error) {
         std::exchange(loss_, nullptr)(error);
     }
+}
+
+void Engine::withdraw() {
+    const std::lock_guard lock(mutex_);
+    for (Ends* const ends : ends_) ends->withdraw();
 }
 
 void Engine::watch_in_background() {
@@ -339,7 +348,7 @@ Engine::Seen Engine::look() {
     seen.moved = move();
     seen.fruitless = fruitless_ = seen.moved ? 0 : fruitless_ + 1;
     if (fruitless_ % patient_looks == patient_looks - 1) settle();
-    for (const auto& [peer, ends] : links_) {
+    for (const Ends* const ends : ends_) {
         seen.pending |= ends->pending();
         seen.owes |= ends->owes();
     }

@@ -31,6 +31,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool rest(bool asleep) override;
     void serve(bool begins) override;
     void on_loss(std::function<void(const Error&)> listener) override;
+    void withdraw() override;
 
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
     /// messages go by; nullptr: TCP.
@@ -50,6 +51,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     };
     Seen look();
     bool move(bool sockets = true);
+    bool by_carriers() const;
     bool arm();
     void introduce(Ends& ends);
     void check_lost();
@@ -79,6 +81,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 
     std::mutex mutex_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
+    std::vector<Ends*> ends_;         // of links_: what every look goes through
     std::atomic<bool> blind_{false};  // some carriers can't tell when something arrives
     unsigned fruitless_ = 0;          // looks of the rank's thread, one after the other
     unsigned looks_ = 0;              // all of them

@@ -13,6 +13,8 @@ namespace tutti::net {
 enum class What : std::uint8_t {
     message,  // body: its payload, for the next cell of the lane
     credit,   // no body
+    landing,  // body: Spot
+    landed,   // the next message of the lane; its body is where the reader has said
     board,    // body: Board
     offer,    // body: Offer, as long as it is
     met,      // no body: what the other end has offered is understood, and may be used
@@ -23,8 +25,8 @@ struct Header {
     What what;
     std::uint8_t lane;
     std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell
-    std::uint8_t zero;
-    std::uint32_t bytes;  // of the body
+    std::uint8_t awaited;  // message: 1: its writer waits for the credit, since it is sent from where it lies
+    std::uint32_t bytes;   // of the body
     std::uint32_t signature;
     std::uint32_t credit;  // how many messages of the lane the sender of this has finished with, in all
     std::uint64_t row;     // Cell::row()
@@ -32,6 +34,19 @@ struct Header {
 
     /// Whether some rank could have sent it.
     bool fits() const;
+};
+
+/// Memory of one rank as the network writes to it for the other one.
+struct Place {
+    std::uint64_t address;
+    std::uint32_t bytes;
+    std::uint32_t key;  // what the network asks for
+};
+
+/// Where the reader wants message number turn - 1 of the lane, if it has so many bytes.
+struct Spot {
+    Place place;
+    std::uint32_t turn, zero;
 };
 
 /// What a rank that waits for long tells its peers of itself, so that errors can say who calls what.
@@ -49,13 +64,18 @@ struct Offer {
     std::byte bytes[offer_bytes];
 };
 
+static_assert(sizeof(Spot) == 24 && sizeof(Spot) <= inline_bytes);
 static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 + 24 * board_entries);
 
 inline bool Header::fits() const {
-    if (lane >= lanes_per_link || in_slot > 1 || zero != 0) return false;
+    if (lane >= lanes_per_link || in_slot > 1 || awaited > 1) return false;
     switch (what) {
         case What::message:
             return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
+        case What::landed:
+            return in_slot == 0 && bytes <= slot_bytes;
+        case What::landing:
+            return bytes == sizeof(Spot);
         case What::board:
             return bytes == sizeof(Board);
         case What::offer:

@@ -33,10 +33,12 @@ Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
 Ends::Lane& Ends::open(int number) {
     Lane& lane = lanes_[static_cast<std::size_t>(number)];
     if (lane.arrivals) return lane;
+    lane.number = number;
     lane.out = mine_->wire(peer_, number, &bell_);
     lane.in = inbox_->wire(0, number, &bell_);
     lane.arrivals.emplace(lane.in);
-    open_.push_back(number);
+    lane.go_to(0);
+    open_.push_back(&lane);
     return lane;
 }
 
@@ -71,7 +73,7 @@ NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
     if (net_ == nullptr || carrier_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
     try {
         carrier_ = attempt_ == 0 ? net_->open(self_, peer_, *mine_, *inbox_, patience)
-                                 : net_->detour(self_, peer_, *mine_, *inbox_, patience, attempt_);
+                                 : net_->detour(self_, peer_, *mine_, *inbox_, patience, broken_);
         if (!carrier_) fail(tuttiRemoteError, "there is no other way");
         const std::vector<std::byte> bytes = carrier_->offer();
         TUTTI_ASSERT(bytes.size() <= offer_bytes);
@@ -110,9 +112,12 @@ bool Ends::resume() {
         }
         const std::uint32_t before = lane.out.fifo->released.load(std::memory_order_relaxed);
         if (got - before > lane.taken - before) return false;
-        lane.taken = got;
+        lane.go_to(got);
         lane.told = lane.in.fifo->released.load(std::memory_order_acquire) - 1;
         lane.settle = true;
+        lane.spots = {};  // the adapters are others
+        lane.posted = lane.in.fifo->posted.load(std::memory_order_relaxed) - 1;
+        lane.spotted = lane.received;
     }
     return true;
 }
@@ -124,6 +129,8 @@ bool Ends::leave_carrier(unsigned attempt, const std::string& why) {
     addresses_ = where();
     why_again_ = why;
     attempt_ = attempt;
+    broken_ |= carrier_->broken();
+    carrier_->abandon();
     carrier_.reset();
     met_ = known_ = met_due_ = false;
     offer_due_ = 0;
@@ -134,10 +141,10 @@ tcp::Stream* Ends::first_socket() const {
     return streams_.empty() || lost_ ? nullptr : streams_[0].get();
 }
 
-Carrier* Ends::carrier_of(int lane) const {
+Carrier* Ends::carrier_of(const Lane& lane) const {
     if (lost_) return nullptr;
     if (net_ != nullptr) return met_ && known_ ? carrier_.get() : nullptr;
-    return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane) % streams_.size()].get();
+    return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane.number) % streams_.size()].get();
 }
 
 /// Which ends, for error texts.
@@ -152,39 +159,86 @@ std::string Ends::describe() const {
                              : "TCP, " + where());
 }
 
-Header Ends::header(What what, int lane) const {
+Header Ends::header(What what, const Lane& lane) const {
     Header h{};
     h.what = what;
-    h.lane = static_cast<std::uint8_t>(lane);
-    const Lane& l = lanes_[static_cast<std::size_t>(lane)];
-    if (l.arrivals) h.credit = l.in.fifo->released.load(std::memory_order_acquire);
+    h.lane = static_cast<std::uint8_t>(lane.number);
+    if (lane.arrivals) h.credit = lane.in.fifo->released.load(std::memory_order_acquire);
     return h;
 }
 
-bool Ends::send_lane(int number, Lane& lane) {
-    Carrier* const carrier = carrier_of(number);
+/// The next message of `out`, which is there.
+void Ends::send_message(Carrier& carrier, Lane& lane) {
+    const std::uint32_t index = lane.taken % fifo_depth;
+    const Cell& cell = lane.out.fifo->cells[index];
+    Header h = header(What::message, lane);
+    h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
+    h.bytes = cell.bytes;
+    h.signature = cell.signature;
+    h.call = lane.out.fifo->call.get();
+    lane.go_to(lane.taken + 1);
+    lane.told = h.credit;
+    lane.settle = false;
+    if (h.in_slot == 0) return carrier.queue(h, cell.payload);
+    h.row = cell.row();
+    std::byte* const slot = lane.out.slots + (lane.taken - 1) % slot_depth * slot_stride;
+    const std::byte* body = slot;
+    if (cell.kind == Kind::reference) {
+        h.awaited = 1;
+        body = reinterpret_cast<const std::byte*>(cell.reference.offset);
+        if (!carrier_->knows(body, h.bytes)) {  // any more: on a detour
+            std::memcpy(slot, body, h.bytes);
+            body = slot;
+        }
+    }
+    const Spot& spot = lane.spots[index];
+    const bool lands = carrier_ && spot.turn == lane.taken && spot.place.bytes == h.bytes;
+    if (body == slot && !lands) return carrier.queue(h, body);
+    if (lands) h.what = What::landed, h.in_slot = 0;
+    carrier_->put(h, body, slot, lands ? &spot.place : nullptr);
+}
+
+/// Tells the peer where this rank wants its next messages.
+bool Ends::send_landings(Lane& lane) {
+    const std::uint32_t posted = lane.in.fifo->posted.load(std::memory_order_acquire);
+    std::uint32_t turn = lane.spotted;
+    bool queued = false;
+    if (static_cast<std::int32_t>(lane.received - turn) > 0) turn = lane.received;
+    for (const std::uint32_t last = lane.received + fifo_depth; turn++ != last;) {
+        const Landing& landing = lane.in.fifo->landings[(turn - 1) % fifo_depth];
+        if (landing.turn.load(std::memory_order_acquire) != turn) continue;
+        if (!carrier_->has_room()) return queued;
+        lane.spotted = turn;
+        auto* const memory = reinterpret_cast<std::byte*>(landing.where.offset);
+        if (!carrier_->knows(memory, landing.bytes)) continue;
+        const Spot spot{carrier_->expose(lane.number, memory, landing.bytes), turn, 0};
+        Header h = header(What::landing, lane);
+        h.bytes = sizeof spot;
+        lane.told = h.credit;
+        carrier_->queue(h, reinterpret_cast<const std::byte*>(&spot), true);
+        queued = true;
+    }
+    lane.posted = posted;
+    return queued;
+}
+
+bool Ends::send_lane(Lane& lane) {
+    Carrier* const carrier = carrier_of(lane);
     if (carrier == nullptr) return false;
     bool queued = false;
+    if (lane.in.fifo->posted.load(std::memory_order_relaxed) != lane.posted && carrier == carrier_.get())
+        queued = send_landings(lane);
     while (carrier->has_room()) {
-        const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
-        if (cell.turn.load(std::memory_order_acquire) != lane.taken + 1) break;
-        Header h = header(What::message, number);
-        h.in_slot = cell.kind == Kind::slot;
-        h.bytes = cell.bytes;
-        h.signature = cell.signature;
-        h.call = lane.out.fifo->call.get();
-        if (h.in_slot) h.row = cell.row();
-        carrier->queue(h, h.in_slot ? lane.out.slots + lane.taken % slot_depth * slot_stride : cell.payload);
-        ++lane.taken;
-        lane.told = h.credit;
-        lane.settle = false;
+        if (lane.next_turn->load(std::memory_order_acquire) != lane.taken + 1) break;
+        send_message(*carrier, lane);
         queued = true;
     }
     const std::uint32_t released = lane.in.fifo->released.load(std::memory_order_acquire);
-    const bool in_slots = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::slot;
-    const std::uint32_t due = lane.settle ? 1 : in_slots ? due_in_slots : due_in_cells;
+    const bool in_cells = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::inlined;
+    const bool at_once = lane.settle || static_cast<std::int32_t>(lane.awaited - lane.told) > 0;
+    const std::uint32_t due = at_once ? 1 : in_cells ? due_in_cells : due_in_slots;
     if (released - lane.told < due || !carrier->has_room()) return queued;
-    const Header h = header(What::credit, number);
+    const Header h = header(What::credit, lane);
     carrier->queue(h, nullptr);
     lane.told = h.credit;
     lane.settle = false;
@@ -195,7 +249,7 @@ bool Ends::send_lane(int number, Lane& lane) {
 void Ends::send_rare() {
     tcp::Stream* const socket = first_socket();
     const auto send = [&](What what, const void* body, std::size_t bytes) {
-        Header h = header(what, 0);
+        Header h = header(what, lanes_[0]);
         h.bytes = static_cast<std::uint32_t>(bytes);
         socket->queue(h, static_cast<const std::byte*>(body), true);
     };
@@ -214,7 +268,7 @@ void Ends::send_rare() {
 bool Ends::move() {
     bool moved = false;
     for (const auto& stream : streams_)
-        if (stream && !lost_) moved |= stream->receive(*this);
+        if (stream && !stream->idle()) moved |= stream->receive(*this);
     if (carrier_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
         !leave_carrier(offer_in_.attempt, "the peer can't go on with it"))
         lose("its connections fail again and again");
@@ -224,8 +278,9 @@ bool Ends::move() {
         moved |= carrier_->receive(*this);
         at_carrier_ = false;
     }
-    send_rare();
-    for (const int lane : open_) moved |= send_lane(lane, lanes_[static_cast<std::size_t>(lane)]);
+    if (offer_due_ > 0 || met_due_ || board_due_) send_rare();
+    for (Lane* const lane : open_)
+        if (lane->stirs()) moved |= send_lane(*lane);
     if (carrier_ && met_ && !lost_) {
         moved |= carrier_->send();
         if (!carrier_->trouble().empty()) {
@@ -236,7 +291,7 @@ bool Ends::move() {
         }
     }
     for (auto& stream : streams_) {
-        if (!stream || lost_) continue;
+        if (!stream || stream->idle()) continue;
         if (!stream->is_empty()) moved |= stream->send();
         if (stream->trouble().empty()) continue;
         addresses_ = stream->describe();
@@ -272,6 +327,7 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     lost_ = Clock::now() - ago;
     why_ = why;
     addresses_ = where();
+    if (carrier_) carrier_->abandon();
     carrier_.reset();
     for (auto& stream : streams_) stream.reset();
 }
@@ -284,10 +340,7 @@ std::string Ends::what_is_lost() const {
 }
 
 void Ends::settle() {
-    for (const int number : open_) {
-        Lane& lane = lanes_[static_cast<std::size_t>(number)];
-        lane.settle = lane.in.fifo->released.load(std::memory_order_acquire) != lane.told;
-    }
+    for (Lane* const lane : open_) lane->settle = lane->in.fifo->released.load(std::memory_order_acquire) != lane->told;
 }
 
 void Ends::tell_board(const RankPage& mine) {
@@ -298,10 +351,19 @@ void Ends::tell_board(const RankPage& mine) {
     board_due_ = true;
 }
 
+bool Ends::knows(const std::byte* memory, std::size_t bytes) {
+    return carrier_ && met_ && known_ && !lost_ && carrier_->knows(memory, bytes);
+}
+
+void Ends::withdraw() {
+    for (const Lane* const lane : open_)
+        if (static_cast<std::int32_t>(lane->spotted - lane->received) > 0) return lose("this rank has given up");
+}
+
 void Ends::say_bye() {
     const auto say = [&](Carrier* carrier) {
         if (carrier == nullptr) return;
-        if (carrier->has_room()) carrier->queue(header(What::bye, 0), nullptr);
+        if (carrier->has_room()) carrier->queue(header(What::bye, lanes_[0]), nullptr);
         carrier->send();
     };
     if (met_ && known_) say(carrier_.get());
@@ -314,18 +376,13 @@ bool Ends::pending() const {
         if (stream && !stream->is_empty()) return true;
     if (attempt_ > 0 && !met_ && !bye_) return true;  // on a detour
     if (carrier_ && met_ && !carrier_->is_empty()) return true;
-    for (const int number : open_) {
-        const Lane& lane = lanes_[static_cast<std::size_t>(number)];
-        const Cell& cell = lane.out.fifo->cells[lane.taken % fifo_depth];
-        if (cell.turn.load(std::memory_order_acquire) == lane.taken + 1) return true;
-    }
-    return false;
+    return std::ranges::any_of(
+        open_, [](const Lane* lane) { return lane->next_turn->load(std::memory_order_acquire) == lane->taken + 1; });
 }
 
 bool Ends::owes() const {
-    return !lost_ && std::ranges::any_of(open_, [&](int number) {
-        const Lane& lane = lanes_[static_cast<std::size_t>(number)];
-        return lane.in.fifo->released.load(std::memory_order_acquire) != lane.told;
+    return !lost_ && std::ranges::any_of(open_, [](const Lane* lane) {
+        return lane->in.fifo->released.load(std::memory_order_acquire) != lane->told;
     });
 }
 
@@ -333,7 +390,8 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
     Lane& lane = open(h.lane);
     std::atomic<std::uint32_t>& released = lane.out.fifo->released;
     const std::uint32_t before = released.load(std::memory_order_relaxed);
-    if (h.what == What::message || h.what == What::credit) {
+    const bool is_message = h.what == What::message || h.what == What::landed;
+    if (is_message || h.what == What::credit || h.what == What::landing) {
         if (net_ != nullptr && !at_carrier_) {
             why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
             return nullptr;
@@ -352,9 +410,21 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
                                        : "it has offered another connection twice";
         return nullptr;
     }
-    if (h.what != What::message) return nothing_;
+    if (!at_carrier_ && (h.what == What::landing || h.what == What::landed)) {
+        why = "it speaks of memory that sockets do not reach";
+        return nullptr;
+    }
+    if (h.what == What::landing) return reinterpret_cast<std::byte*>(&spot_in_);
+    if (!is_message) return nothing_;
     if (!lane.arrivals->ready(h.in_slot == 1)) {
         why = "it has sent more messages than there is room for";
+        return nullptr;
+    }
+    if (h.what == What::landed) {
+        const Landing& landing = lane.in.fifo->landings[lane.received % fifo_depth];
+        if (landing.turn.load(std::memory_order_acquire) == lane.received + 1 && landing.bytes == h.bytes)
+            return reinterpret_cast<std::byte*>(landing.where.offset);
+        why = "it has written a message to memory that it was not given";
         return nullptr;
     }
     return h.in_slot == 1 ? lane.arrivals->slot() : lane.arrivals->cell().payload;
@@ -364,11 +434,18 @@ void Ends::finish(const Header& h) {
     Lane& lane = lanes_[h.lane];
     switch (h.what) {
         case What::message:
-            if (h.in_slot == 1) lane.arrivals->cell().set_row(h.row);
+        case What::landed: {
+            const Kind kind = h.what == What::landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
+            if (kind != Kind::inlined) lane.arrivals->cell().set_row(h.row);
             lane.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
             ++lane.received;
-            lane.arrivals->commit(h.in_slot == 1 ? Kind::slot : Kind::inlined, h.bytes, h.signature);
+            if (h.awaited == 1) lane.awaited = lane.received;
+            lane.arrivals->commit(kind, h.bytes, h.signature);
             if (h.lane != pair_lane) note_call(h.call);
+            return;
+        }
+        case What::landing:
+            lane.spots[(spot_in_.turn - 1) % fifo_depth] = spot_in_;
             return;
         case What::board:
             return read_board();

@@ -8,6 +8,10 @@
 // A cell of the writer is free again when the reader's is, so there is always room for what arrives. Credits travel
 // with messages of the same lane; alone only when many are due, or when nothing else happens.
 //
+// Memory that both adapters of a better network know needs no slots: a body is sent from where it lies
+// (Kind::reference; the credit is the acknowledgement), and written to where the reader has posted it (Kind::landed),
+// of which the engine tells the writer.
+//
 // A link has one or more sockets. Where a better network joins the ranks, messages and credits go by a carrier of that,
 // and the sockets introduce its two ends to each other.
 #pragma once
@@ -49,6 +53,12 @@ class Ends : public Recipient {
     /// As NetCarrier::arm().
     bool arm() { return !carrier_ || carrier_->arm(); }
 
+    /// Whether messages can be sent from there, and received there.
+    bool knows(const std::byte* memory, std::size_t bytes);
+    /// After this the peer writes to nothing of this rank's but the inbox: a link that has offered other memory is
+    /// lost.
+    void withdraw();
+
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
     void heard(int number, std::uint32_t events);
@@ -69,17 +79,35 @@ class Ends : public Recipient {
 
   private:
     struct Lane {
+        int number = 0;
+        const std::atomic<std::uint32_t>* next_turn = nullptr;  // of the cell of `out` that is to be sent next
         Wire out{}, in{};
         std::optional<Sender> arrivals;  // writes to `in`
         std::uint32_t taken = 0;         // of `out`, to be sent
         std::uint32_t told = 0;          // credits that the peer has
         std::uint32_t received = 0;      // messages
+        std::uint32_t awaited = 0;       // the credit that the peer waits for
+        std::uint32_t posted = 0;        // Fifo::posted of `in` that was looked at
+        std::uint32_t spotted = 0;       // the turn of the last landing that the peer was told of
         bool settle = false;
+        std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
+
+        /// Whether there may be something to send. Asked at every look, so it is short.
+        bool stirs() const {
+            return next_turn->load(std::memory_order_acquire) == taken + 1 ||
+                   in.fifo->released.load(std::memory_order_relaxed) != told ||
+                   in.fifo->posted.load(std::memory_order_relaxed) != posted;
+        }
+        /// The messages of `out` before that one are sent.
+        void go_to(std::uint32_t message) {
+            taken = message;
+            next_turn = &out.fifo->cells[message % fifo_depth].turn;
+        }
     };
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
     Lane& open(int lane);
-    Carrier* carrier_of(int lane) const;
+    Carrier* carrier_of(const Lane& lane) const;
     tcp::Stream* first_socket() const;
     void send_rare();
     void meet();
@@ -87,8 +115,10 @@ class Ends : public Recipient {
     bool leave_carrier(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
-    bool send_lane(int number, Lane& lane);
-    Header header(What what, int lane) const;
+    bool send_lane(Lane& lane);
+    void send_message(Carrier& carrier, Lane& lane);
+    bool send_landings(Lane& lane);
+    Header header(What what, const Lane& lane) const;
     void note_call(const Call& call);
     void read_board();
 
@@ -97,7 +127,7 @@ class Ends : public Recipient {
     const Rank self_, peer_;
     const std::string peer_name_;
     std::array<Lane, lanes_per_link> lanes_;
-    std::vector<int> open_;  // lanes in use
+    std::vector<Lane*> open_;  // those in use
     std::vector<std::unique_ptr<tcp::Stream>> streams_;
     bool used_ = false;
     Net* net_ = nullptr;
@@ -108,13 +138,15 @@ class Ends : public Recipient {
     Offer offer_{}, offer_in_{};
     std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
     bool met_due_ = false;
-    unsigned attempt_ = 0;   // carriers that have failed
+    unsigned attempt_ = 0;  // carriers that have failed
+    std::uint64_t broken_ = 0;
     std::string why_again_;  // the last of them
     std::string addresses_;  // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;
     bool bye_ = false;  // the peer has gone in peace
     std::byte nothing_[1];
+    Spot spot_in_{};
     Board board_{}, board_in_{};
     bool board_due_ = false;
     std::uint64_t board_told_ = 0;

@@ -27,6 +27,9 @@ class Stream : public net::Carrier {
     void queue(const Header& header, const std::byte* body, bool copied = false) override;
     bool is_empty() const override { return count_ == 0; }
 
+    /// Nothing to send, nothing known to have arrived.
+    bool idle() const { return count_ == 0 && !readable_ && !unread_ && trouble().empty(); }
+
     /// What epoll has said.
     void heard(std::uint32_t events);
 

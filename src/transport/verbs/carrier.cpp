@@ -19,9 +19,10 @@ using std::chrono::milliseconds;
 constexpr std::uint32_t version = 1;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
-constexpr std::uint8_t retries = 7;                           // the most there are
+constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
 constexpr std::uint8_t longest_timeout = 17;  // 0.5 s, so 4 s in all: what is lost in a network is soon made up for
-constexpr milliseconds linger_at_most{50};
+constexpr milliseconds longest_down{4000};
+constexpr milliseconds linger_at_most{200};
 
 /// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for patience.
 std::uint8_t timeout_for(milliseconds patience) {
@@ -69,6 +70,7 @@ Carrier::Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& in
     mine_offer_.inbox = address_of(inbox_.memory().data());
     mine_offer_.ring_key = ring_region_->rkey;
     mine_offer_.inbox_key = inbox_region_->rkey;
+    mine_offer_.rail = port_.rail;
     (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
 }
 
@@ -105,15 +107,17 @@ Carrier::~Carrier() {
     if (events_ > 0) library_.ack_cq_events(completions_.get(), events_);
 }
 
-/// What was sent is gone with the queue pair: waits a moment until it has arrived.
+/// What was sent is gone with the queue pair: waits a moment until the farewell has arrived, and so has all before it.
 void Carrier::linger() {
     class Nobody : public net::Recipient {
-        std::byte* begin(const net::Header& h, const char*&) override { return h.in_slot == 1 ? nullptr : nothing_; }
+        std::byte* begin(const net::Header& h, const char*&) override {
+            return h.in_slot == 1 || h.what == net::What::landed ? nullptr : nothing_;
+        }
         void finish(const net::Header&) override {}
         std::byte nothing_[inline_bytes];
     } nobody;
     const Deadline limit = Clock::now() + linger_at_most;
-    while (requests_ > 0 && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
+    while (requests_ > unsignalled_ && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
 }
 
 void Carrier::modify(ibv_qp_attr& attributes, int mask, const char* to) {
@@ -128,8 +132,14 @@ std::vector<std::byte> Carrier::offer() {
 }
 
 void Carrier::meet(std::span<const std::byte> offer) {
-    if (offer.size() != sizeof peer_offer_) return void(lose("it has offered something that no version offers"));
-    std::memcpy(&peer_offer_, offer.data(), sizeof peer_offer_);
+    Offer one;
+    if (offer.size() != sizeof one) return void(lose("it has offered something that no version offers"));
+    std::memcpy(&one, offer.data(), sizeof one);
+    meet(one);
+}
+
+void Carrier::meet(const Offer& offer) {
+    peer_offer_ = offer;
     peer_offer_.port[sizeof peer_offer_.port - 1] = 0;
     if (peer_offer_.version != version) return void(lose("it speaks another version: use the same Tutti on all ranks"));
     if (peer_offer_.infiniband != mine_offer_.infiniband)
@@ -168,7 +178,7 @@ void Carrier::connect(const Offer& peer) {
     a.sq_psn = mine_offer_.sequence;
     a.timeout = timeout_for(patience_);
     a.retry_cnt = retries;
-    a.rnr_retry = retries - 1;  // 7 would be for ever
+    a.rnr_retry = retries;
     a.max_rd_atomic = 1;
     modify(
         a,
@@ -201,26 +211,55 @@ ibv_mr* Carrier::region_of(int lane) {
     return region.get();
 }
 
-void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
+bool Carrier::knows(const std::byte* memory, std::size_t bytes) {
+    return port_.device->registrations().of(memory, bytes).has_value();
+}
+
+net::Place Carrier::expose(int, std::byte* memory, std::size_t bytes) {
+    const auto keys = port_.device->registrations().of(memory, bytes);
+    return {address_of(memory), static_cast<std::uint32_t>(bytes), keys ? keys->remote : 0};
+}
+
+Frame& Carrier::next_frame(const net::Header& header) {
     TUTTI_ASSERT(has_room() && header.fits());
     Frame& frame = staging(sent_);
     frame.header = header;
     frame.place = 0;
-    std::size_t bytes = sizeof frame - sizeof frame.body;
-    if (header.in_slot == 1) {
-        const std::ptrdiff_t slot = body - mine_.wire(peer_, header.lane, nullptr).slots;
-        TUTTI_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < slot_depth * slot_stride);
-        frame.place = ArenaLayout{1}.slots_offset(0, header.lane) + static_cast<std::size_t>(slot);
-    } else if (header.bytes > 0) {
-        TUTTI_ASSERT(header.bytes <= sizeof frame.body);
-        std::memcpy(frame.body, body, header.bytes);
-        bytes += header.bytes;
-    }
-    post(frame, bytes, header.in_slot == 1 && header.bytes > 0 ? body : nullptr);
+    return frame;
 }
 
-/// bytes: of the frame. body: what is written before it, of a slot; or nullptr.
-void Carrier::post(Frame& frame, std::size_t bytes, const std::byte* body) {
+void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
+    if (header.in_slot == 1) return put(header, body, body, nullptr);
+    Frame& frame = next_frame(header);
+    TUTTI_ASSERT(header.bytes <= sizeof frame.body);
+    if (header.bytes > 0) std::memcpy(frame.body, body, header.bytes);
+    post(frame, sizeof frame - sizeof frame.body + header.bytes, {});
+}
+
+void Carrier::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) {
+    Frame& frame = next_frame(header);
+    const std::ptrdiff_t at = slot - mine_.wire(peer_, header.lane, nullptr).slots;
+    TUTTI_ASSERT(at >= 0 && static_cast<std::size_t>(at) < slot_depth * slot_stride);
+    std::uint32_t key = 0;
+    if (body == slot) {
+        const ibv_mr* const region = region_of(header.lane);
+        if (region == nullptr) return;
+        key = region->lkey;
+    } else if (const auto keys = port_.device->registrations().of(body, header.bytes)) {
+        key = keys->local;
+    } else {
+        return void(lose("the memory of a message was freed before it was sent"));
+    }
+    frame.place =
+        to != nullptr ? to->address : ArenaLayout{1}.slots_offset(0, header.lane) + static_cast<std::size_t>(at);
+    post(frame, sizeof frame - sizeof frame.body,
+         {{address_of(body), header.bytes, key},
+          to != nullptr ? to->address : peer_offer_.inbox + frame.place,
+          to != nullptr ? to->key : peer_offer_.inbox_key});
+}
+
+/// bytes: of the frame. The body is written before it.
+void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
     if (!trouble().empty()) return;
     ibv_sge pieces[requests_per_frame]{};
     ibv_send_wr requests[requests_per_frame]{};
@@ -235,18 +274,16 @@ void Carrier::post(Frame& frame, std::size_t bytes, const std::byte* body) {
         if (count > 0) requests[count - 1].next = &r;
         ++count;
     };
-    if (body != nullptr) {
-        const ibv_mr* const region = region_of(frame.header.lane);
-        if (region == nullptr) return;
-        add(IBV_WR_RDMA_WRITE, {address_of(body), frame.header.bytes, region->lkey}, peer_offer_.inbox + frame.place,
-            peer_offer_.inbox_key);
-    }
+    if (body.from.length > 0) add(IBV_WR_RDMA_WRITE, body.from, body.to, body.key);
     add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), ring_region_->lkey},
         peer_offer_.ring + sent_ % ring_frames * ring_stride, peer_offer_.ring_key);
     ibv_send_wr& last = requests[count - 1];
     last.imm_data = htonl(sent_);
-    last.wr_id = count;
-    last.send_flags = inlines_ ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    unsignalled_ += count;
+    const bool signals = unsignalled_ >= most_requests_ / 4 || frame.header.what == net::What::bye;
+    if (signals) last.wr_id = std::exchange(unsignalled_, 0);
+    if (signals) last.send_flags |= IBV_SEND_SIGNALED;
+    if (inlines_) last.send_flags |= IBV_SEND_INLINE;
     ibv_send_wr* bad = nullptr;
     const int error = pair_->context->ops.post_send(pair_.get(), requests, &bad);
     if (error != 0) return void(lose(text("%s sends nothing: %s", port_.text().c_str(), std::strerror(error))));
@@ -257,7 +294,11 @@ void Carrier::post(Frame& frame, std::size_t bytes, const std::byte* body) {
 bool Carrier::poll() {
     looked_at_ = 0;
     here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
-    if (here_ >= 0) return here_ > 0;
+    if (here_ > 0) return true;
+    // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
+    if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(patience_, longest_down)))
+        return lose(port_.text() + " is down");
+    if (here_ == 0) return false;
     here_ = 0;
     return lose(port_.text() + " does not say what has completed");
 }
@@ -297,13 +338,14 @@ bool Carrier::arrived(std::uint32_t number, net::Recipient& to) {
     const net::Header& h = frame.header;
     if (++unposted_ >= repost_at && !post_receives(std::exchange(unposted_, 0))) return false;
     const char* why = "it has sent a frame that no version of the protocol has";
-    const bool small = h.in_slot == 1 || h.bytes <= sizeof frame.body;
+    const bool elsewhere = h.in_slot == 1 || h.what == net::What::landed;
     if (h.what == net::What::bye) bye_ = true;
-    std::byte* const place = h.fits() && small ? to.begin(h, why) : nullptr;
+    std::byte* const place = h.fits() && (elsewhere || h.bytes <= sizeof frame.body) ? to.begin(h, why) : nullptr;
     if (place == nullptr) return lose(why);
-    if (h.in_slot == 0)
+    const std::byte* const base = h.in_slot == 1 ? inbox_.memory().data() : nullptr;
+    if (!elsewhere)
         std::memcpy(place, frame.body, h.bytes);
-    else if (h.what == net::What::message && place != inbox_.memory().data() + frame.place)
+    else if (address_of(place) != address_of(base) + frame.place)
         return lose("it has written a message to where another one belongs: it does not keep to the protocol");
     to.finish(h);
     return true;

@@ -1,6 +1,6 @@
-// One reliable connection between two adapters. The payload of a slot is written by the sender's adapter straight from
-// its slot to the reader's; the frame that tells of it follows as a write with immediate into a ring, with small
-// payloads in it: one work request, whose data travels in the request itself.
+// A rail: one reliable connection between two adapters. The payload of a slot is written by the sender's adapter
+// straight from its slot to the reader's; the frame that tells of it follows as a write with immediate into a ring,
+// with small payloads in it: one work request, whose data travels in the request itself.
 //
 //     slot of `mine`  -- RDMA write ----------------->  the same slot of the peer's inbox
 //     header [+ up to 48 bytes]  -- write, immediate -->  ring[frame % ring_frames], and a completion
@@ -21,7 +21,8 @@ namespace tutti::verbs {
 /// What travels in rings.
 struct Frame {
     net::Header header;
-    std::uint64_t place;  // of a body in a slot: where it was written, in bytes from the inbox's beginning
+    std::uint64_t place;  // where a body that is not in here was written: in a slot, in bytes from the inbox's
+                          // beginning; landed, its address
     std::byte body[inline_bytes];
 };
 static_assert(sizeof(Frame) == 104);
@@ -39,7 +40,8 @@ struct Offer {
     Gid::Bytes gid;
     std::uint64_t ring, inbox;  // addresses
     std::uint32_t ring_key, inbox_key;
-    char port[64];  // for error texts
+    std::uint32_t rail;  // the number of its port
+    char port[60];       // for error texts
 };
 static_assert(sizeof(Offer) == 120 && sizeof(Offer) <= net::offer_bytes);
 
@@ -51,11 +53,18 @@ class Carrier : public net::NetCarrier {
 
     std::vector<std::byte> offer() override;
     void meet(std::span<const std::byte> offer) override;
+    void meet(const Offer& offer);
+    unsigned number() const { return port_.rail; }
+    bool said_bye() const { return bye_; }
     bool has_room() const override { return met_ && requests_ + requests_per_frame <= most_requests_; }
     void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
-    bool is_empty() const override { return requests_ == 0; }
-    bool send() override { return false; }  // nothing waits here
+    bool knows(const std::byte* memory, std::size_t bytes) override;
+    net::Place expose(int lane, std::byte* memory, std::size_t bytes) override;
+    void put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) override;
+    bool is_empty() const override { return true; }  // the adapter has it
+    bool send() override { return false; }           // nothing waits here
     bool receive(net::Recipient& to) override;
+    void abandon() override { bye_ = true; }
     int fd() const override { return channel_->fd; }
     bool arm() override;
     std::string describe() const override;
@@ -72,7 +81,13 @@ class Carrier : public net::NetCarrier {
     bool poll();
     bool complete(const ibv_wc& completion, net::Recipient& to);
     bool arrived(std::uint32_t number, net::Recipient& to);
-    void post(Frame& frame, std::size_t bytes, const std::byte* body);
+    struct Body {
+        ibv_sge from{};  // of no length: there is none
+        std::uint64_t to = 0;
+        std::uint32_t key = 0;
+    };
+    Frame& next_frame(const net::Header& header);
+    void post(Frame& frame, std::size_t bytes, const Body& body);
     ibv_mr* region_of(int lane);
     void linger();
     std::byte* ring(std::uint32_t number) const { return memory_.base() + number % ring_frames * ring_stride; }
@@ -97,6 +112,7 @@ class Carrier : public net::NetCarrier {
     bool met_ = false, bye_ = false;
     bool inlines_ = true;  // frames travel in work requests
     unsigned most_requests_ = 0, requests_ = 0;
+    unsigned unsignalled_ = 0;               // requests of which no completion will tell, but that of a later one
     std::uint32_t sent_ = 0, received_ = 0;  // frames
     std::uint32_t unposted_ = 0;             // receives that have completed
     std::array<ibv_wc, batch> batch_{};

@@ -16,15 +16,18 @@ namespace {
 /// A port that goes down may come up again before anybody gives up: it is told, and the completions decide.
 class Events : public bootstrap::Watcher {
   public:
-    Events(const Library& library, ibv_context* context, std::string name)
-        : library_(library), context_(context), name_(std::move(name)) {}
+    Events(const Library& library, ibv_context* context, std::string name, std::shared_ptr<DownSince> down_since)
+        : library_(library), context_(context), name_(std::move(name)), down_since_(std::move(down_since)) {}
 
     void ready(std::uint32_t) override {
         for (ibv_async_event event; library_.get_async_event(context_, &event) == 0;) {
             const bool of_port = event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_PORT_ACTIVE;
+            const bool down = event.event_type == IBV_EVENT_PORT_ERR;
+            if (of_port)
+                (*down_since_)[event.element.port_num & 255U] = down ? Clock::now().time_since_epoch().count() : 0;
             if (of_port)
                 log(Level::warn, "%s port %d is %s", name_.c_str(), event.element.port_num,
-                    event.event_type == IBV_EVENT_PORT_ERR ? "down: what goes by it waits" : "active again");
+                    down ? "down: what goes by it waits" : "active again");
             else
                 log(Level::info, "%s: %s", name_.c_str(), library_.event_type_str(event.event_type));
             library_.ack_async_event(&event);
@@ -35,6 +38,7 @@ class Events : public bootstrap::Watcher {
     const Library& library_;
     ibv_context* const context_;
     const std::string name_;
+    const std::shared_ptr<DownSince> down_since_;
 };
 
 std::vector<Gid> gids_of(const Device& device, int port, int length) {
@@ -60,7 +64,8 @@ Device::Device(const Library& library, ibv_device* device)
     : library_(library),
       name_(library.get_device_name(device)),
       context_(library.open_device(device), library.close_device),
-      domain_(nullptr, library.dealloc_pd) {
+      domain_(nullptr, library.dealloc_pd),
+      registrations_(std::make_unique<Registrations>(*this)) {
     if (!context_)
         fail_errno("%s can't be opened%s", name_.c_str(),
                    errno == EACCES ? " (who may: the owner of /dev/infiniband/uverbs*)" : "");
@@ -78,9 +83,13 @@ void Device::watch() {
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return;
     service_ = bootstrap::Service::get();
     // Not waiting: the service thread may be waiting for whoever looks for adapters.
-    service_->post([service = service_.get(), fd, events = std::make_shared<Events>(library_, context(), name_)] {
-        service->watch(fd, EPOLLIN, events);
-    });
+    auto events = std::make_shared<Events>(library_, context(), name_, down_since_);
+    service_->post([service = service_.get(), fd, events] { service->watch(fd, EPOLLIN, events); });
+}
+
+bool Device::is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const {
+    const Clock::rep since = (*down_since_)[port].load(std::memory_order_relaxed);
+    return since != 0 && Clock::now().time_since_epoch() - Clock::duration(since) > at_least;
 }
 
 ibv_port_attr Device::query(int port) const {
@@ -113,7 +122,7 @@ std::vector<Port> find_ports(const Library& library, const Wish& wish, std::stri
     for (int i = 0; devices && i < count; ++i) {
         const auto device = std::make_shared<const Device>(library, devices.get()[i]);
         for (int number = 1; number <= device->limits().phys_port_cnt; ++number) {
-            Port port{device, static_cast<std::uint8_t>(number), {}};
+            Port port{device, static_cast<std::uint8_t>(number), {}, static_cast<unsigned>(ports.size())};
             const auto skip = [&](const std::string& reason) {
                 seen += (seen.empty() ? "" : ", ") + port.text() + " is " + reason;
             };

@@ -1,6 +1,8 @@
 // Adapters that are open, and their ports. A process opens each once; all its ranks share them.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,12 +10,12 @@
 #include "bootstrap/service.hpp"
 #include "transport/verbs/gid.hpp"
 #include "transport/verbs/library.hpp"
+#include "transport/verbs/registrations.hpp"
 
 namespace tutti::verbs {
 
-/// An object of the library's that is destroyed with its owner.
-template <class T>
-using Owned = std::unique_ptr<T, int (*)(T*)>;
+/// When ports went down, by their numbers, in ticks of Clock; 0: they have not.
+using DownSince = std::array<std::atomic<Clock::rep>, 256>;
 
 class Device {
   public:
@@ -27,10 +29,13 @@ class Device {
     ibv_pd* domain() const { return domain_.get(); }
     const ibv_device_attr& limits() const { return limits_; }
     ibv_port_attr query(int port) const;
+    /// It went down so long ago, as the adapter has told, and did not come up again.
+    bool is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const;
 
     /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
     /// do.
     Owned<ibv_mr> enlist(void* memory, std::size_t bytes) const;
+    Registrations& registrations() const { return *registrations_; }
 
   private:
     void watch();
@@ -40,6 +45,8 @@ class Device {
     Owned<ibv_context> context_;
     Owned<ibv_pd> domain_;
     ibv_device_attr limits_{};
+    const std::unique_ptr<Registrations> registrations_;
+    const std::shared_ptr<DownSince> down_since_ = std::make_shared<DownSince>();
     std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
 };
 
@@ -47,6 +54,7 @@ struct Port {
     std::shared_ptr<const Device> device;
     std::uint8_t number = 1;
     Gid gid;
+    unsigned rail = 0;         // its number among those that are used
     std::string text() const;  // "mlx5_0 port 1"
 };
 

@@ -4,6 +4,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <memory>
+
 namespace tutti::verbs {
 
 struct Library {
@@ -32,6 +34,10 @@ struct Library {
     decltype(&::ibv_modify_qp) modify_qp;
     decltype(&::ibv_destroy_qp) destroy_qp;
 };
+
+/// An object of the library's that is destroyed with its owner.
+template <class T>
+using Owned = std::unique_ptr<T, int (*)(T*)>;
 
 /// This machine's. Throws tuttiSystemError that says what is missing.
 const Library& load_library();

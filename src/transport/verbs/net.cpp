@@ -3,7 +3,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
-#include "transport/verbs/carrier.hpp"
+#include "transport/verbs/rails.hpp"
 
 namespace tutti::verbs {
 
@@ -40,22 +40,22 @@ std::string Net::absence() {
 
 std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                            std::chrono::milliseconds patience) {
-    // Both ends count alike, so that where ports with equal numbers share a rail they stay on it.
-    const std::vector<Port>& all = ports();
-    TUTTI_ASSERT(!all.empty());
-    return std::make_unique<Carrier>(all[static_cast<std::size_t>(self + peer) % all.size()], peer, mine, inbox,
-                                     patience);
+    TUTTI_ASSERT(!ports().empty());
+    return std::make_unique<Rails>(ports(), self, peer, mine, inbox, patience);
 }
 
-/// By the ports that are active now, in turn: it may be the peer's that has failed.
+/// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
 std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
-                                             std::chrono::milliseconds patience, unsigned attempt) {
-    std::vector<Port> active;
-    for (const Port& p : ports())
-        if (p.device->query(p.number).state == IBV_PORT_ACTIVE) active.push_back(p);
+                                             std::chrono::milliseconds patience, std::uint64_t& broken) {
+    std::vector<Port> active, good;
+    for (const Port& p : ports()) {
+        if (p.device->query(p.number).state != IBV_PORT_ACTIVE) continue;
+        active.push_back(p);
+        if ((broken >> p.rail & 1) == 0) good.push_back(p);
+    }
     if (active.empty()) fail(tuttiSystemError, "no other port is active");
-    const std::size_t turn = static_cast<std::size_t>(self + peer) + attempt;
-    return std::make_unique<Carrier>(active[turn % active.size()], peer, mine, inbox, patience);
+    if (good.empty()) broken = 0;
+    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, mine, inbox, patience);
 }
 
 Net& net_here() {

@@ -21,7 +21,7 @@ class Net : public net::Net {
     std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
                                           std::chrono::milliseconds patience) override;
     std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
-                                            std::chrono::milliseconds patience, unsigned attempt) override;
+                                            std::chrono::milliseconds patience, std::uint64_t& broken) override;
 
   private:
     const std::vector<Port>& ports();

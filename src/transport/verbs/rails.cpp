@@ -1,0 +1,147 @@
+#include "transport/verbs/rails.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/result.hpp"
+
+namespace tutti::verbs {
+
+/// Lets a farewell through when it has come by all rails: before that, other messages may be on their way.
+class Rails::Gate : public net::Recipient {
+  public:
+    Gate(const Rails& rails, net::Recipient& to) : rails_(rails), to_(to) {}
+    std::byte* begin(const net::Header& header, const char*& why) override { return to_.begin(header, why); }
+    void finish(const net::Header& header) override {
+        const auto said_bye = [](const auto& rail) { return rail->said_bye(); };
+        if (header.what != net::What::bye || std::ranges::all_of(rails_.rails_, said_bye)) to_.finish(header);
+    }
+
+  private:
+    const Rails& rails_;
+    net::Recipient& to_;
+};
+
+Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+             std::chrono::milliseconds patience)
+    : shift_(self + peer), channels_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!channels_) fail_errno("epoll_create failed");
+    for (std::size_t i = 0; i < std::min(ports.size(), most_rails); ++i) {
+        const Port& port = ports[(static_cast<std::size_t>(shift_) + i) % ports.size()];
+        const Rail& rail = *rails_.emplace_back(std::make_unique<Rail>(port, peer, mine, inbox, patience));
+        epoll_event event{};
+        event.events = EPOLLIN;
+        if (epoll_ctl(channels_.get(), EPOLL_CTL_ADD, rail.fd(), &event) != 0)
+            fail_errno("the kernel does not watch another descriptor");
+    }
+}
+
+std::vector<std::byte> Rails::offer() {
+    std::vector<std::byte> all;
+    for (const auto& rail : rails_) {
+        const std::vector<std::byte> one = rail->offer();
+        all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+}
+
+void Rails::meet(std::span<const std::byte> offer) {
+    const std::size_t count = offer.size() / sizeof(Offer);
+    if (count == 0 || count > most_rails || offer.size() % sizeof(Offer) != 0)
+        return void(lose("it has offered something that no version offers"));
+    std::vector<Offer> theirs(count);
+    std::memcpy(theirs.data(), offer.data(), offer.size());
+    const auto equal = [&](const auto& rail) { return std::ranges::find(theirs, rail->number(), &Offer::rail); };
+    if (std::ranges::none_of(rails_, [&](const auto& rail) { return equal(rail) != theirs.end(); })) {
+        rails_.resize(1);
+        rails_[0]->meet(theirs[0]);
+        return check(*rails_[0]);
+    }
+    std::erase_if(rails_, [&](const auto& rail) { return equal(rail) == theirs.end(); });
+    std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // both ends deal lanes alike
+    for (const auto& rail : rails_) {
+        rail->meet(*equal(rail));
+        check(*rail);
+    }
+}
+
+Rail& Rails::of(int lane) const {
+    return *rails_[static_cast<std::size_t>(shift_ + lane) % rails_.size()];
+}
+
+void Rails::check(const Rail& rail) {
+    if (rail.trouble().empty()) return;
+    lose(rails_.size() == 1 ? rail.trouble() : rail.describe() + ": " + rail.trouble());
+}
+
+bool Rails::has_room() const {
+    return std::ranges::all_of(rails_, [](const auto& rail) { return rail->has_room(); });
+}
+
+void Rails::queue(const net::Header& header, const std::byte* body, bool copied) {
+    if (header.what == net::What::bye) {
+        for (const auto& rail : rails_) rail->queue(header, body, copied);
+        return;
+    }
+    Rail& rail = of(header.lane);
+    rail.queue(header, body, copied);
+    check(rail);
+}
+
+bool Rails::knows(const std::byte* memory, std::size_t bytes) {
+    return std::ranges::all_of(rails_, [&](const auto& rail) { return rail->knows(memory, bytes); });
+}
+
+net::Place Rails::expose(int lane, std::byte* memory, std::size_t bytes) {
+    return of(lane).expose(lane, memory, bytes);
+}
+
+void Rails::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) {
+    Rail& rail = of(header.lane);
+    rail.put(header, body, slot, to);
+    check(rail);
+}
+
+bool Rails::is_empty() const {
+    return std::ranges::all_of(rails_, [](const auto& rail) { return rail->is_empty(); });
+}
+
+bool Rails::receive(net::Recipient& to) {
+    Gate gate(*this, to);
+    bool moved = false;
+    for (const auto& rail : rails_) {
+        moved |= rail->receive(gate);
+        check(*rail);
+    }
+    return moved;
+}
+
+bool Rails::arm() {
+    bool armed = true;
+    for (const auto& rail : rails_) {
+        armed &= rail->arm();
+        check(*rail);
+    }
+    return armed;
+}
+
+void Rails::abandon() {
+    for (const auto& rail : rails_) rail->abandon();
+}
+
+std::uint64_t Rails::broken() const {
+    std::uint64_t ports = 0;
+    for (const auto& rail : rails_)
+        if (!rail->trouble().empty()) ports |= std::uint64_t{1} << rail->number();
+    return ports;
+}
+
+std::string Rails::describe() const {
+    std::string all;
+    for (const auto& rail : rails_) all += (all.empty() ? "" : ", ") + rail->describe();
+    return all;
+}
+
+}  // namespace tutti::verbs

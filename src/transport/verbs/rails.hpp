@@ -1,0 +1,52 @@
+// A link's connections by several ports that both ends have: lanes are dealt to them. Ends that count their ports alike
+// use those with equal numbers together, as rails that may have nothing to do with each other.
+//
+// What a rail can't do any more is the trouble of all: the link leaves them, and makes new ones without that port.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/verbs/carrier.hpp"
+
+namespace tutti::verbs {
+
+inline constexpr std::size_t most_rails = 4;  // of a link: each has its ring, and knows the whole inbox
+static_assert(most_rails * sizeof(Offer) <= net::offer_bytes);
+
+using Rail = verbs::Carrier;
+
+class Rails : public net::NetCarrier {
+  public:
+    /// By at most most_rails of ports, different ones for different pairs. Throws tuttiSystemError.
+    Rails(const std::vector<Port>& ports, Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+          std::chrono::milliseconds patience);
+
+    std::vector<std::byte> offer() override;
+    void meet(std::span<const std::byte> offer) override;
+    bool has_room() const override;
+    void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
+    bool knows(const std::byte* memory, std::size_t bytes) override;
+    net::Place expose(int lane, std::byte* memory, std::size_t bytes) override;
+    void put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) override;
+    bool is_empty() const override;
+    bool send() override { return false; }
+    bool receive(net::Recipient& to) override;
+    void abandon() override;
+    int fd() const override { return channels_.get(); }
+    bool arm() override;
+    std::uint64_t broken() const override;
+    std::string describe() const override;
+
+  private:
+    class Gate;
+    Rail& of(int lane) const;
+    void check(const Rail& rail);
+
+    const int shift_;  // so that the first lanes of different pairs go by different rails
+    Fd channels_;      // readable when one of the rails' is
+    std::vector<std::unique_ptr<Rail>> rails_;
+};
+
+}  // namespace tutti::verbs
