@@ -5,7 +5,8 @@
 namespace tutti::gpu {
 namespace {
 
-__global__ void __launch_bounds__(flat_threads) flat(const __grid_constant__ Flat task) {
+// Three blocks on a multiprocessor: left to itself, ptxas of CUDA 13.0 spills for sm_100.
+__global__ void __launch_bounds__(flat_threads, 3) flat(const __grid_constant__ Flat task) {
     __shared__ FlatShared shared;
     run_flat(task, blockIdx.x, gridDim.x, shared);
 }
