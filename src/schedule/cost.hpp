@@ -18,10 +18,10 @@ namespace tutti {
 struct Rates {
     double step = 0.01;                        // of a step, beside what follows
     double message = 0.05;                     // to send a message, or to receive one
-    double load = 1 / 60e3, store = 1 / 60e3;  // of a byte of a source, of a sink, in the caches
+    double load = 1 / 90e3, store = 1 / 90e3;  // of a byte of a source, of a sink, in the caches
     double memory = 1 / 40e3;                  // on top, of a byte of a buffer that is not in the caches
     double switching = 0.9;                    // to let another rank run, where ranks outnumber cores
-    double cold = 0.3;                         // more for the first step after that
+    double cold = 0.6;                         // more for the first step after that
     int cores = 1 << 30;                       // that the ranks share
     bool lanes_share_core = true;              // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
