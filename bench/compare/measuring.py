@@ -1,6 +1,7 @@
 """Runs the contenders: each peer's settings once to find its best for each size, then all in turn, round by round."""
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -60,7 +61,7 @@ def alternate(chosen, ranks, rounds, effort):
         for setting in order:
             for size, us in run_once(setting, ranks, chosen[setting], *effort).items():
                 times[setting, size].append(us)
-        order = order[1:] + order[:1]  # nobody always follows the same one
+        random.Random(number).shuffle(order)  # nobody always follows the same one
     return [{"ranks": ranks, "bytes": size, "library": setting.library, "setting": setting.label,
              "us": statistics.median(values), "rounds": values} for (setting, size), values in times.items()]
 
