@@ -1,0 +1,74 @@
+// What a rank knows of its waits: for whom, and whether to look on while they run.
+#include "algorithms/prove.hpp"
+#include "harness/catch.hpp"
+#include "kernels/host/executor.hpp"
+#include "links.hpp"
+
+using namespace tutti;
+using namespace tutti::harness;
+
+namespace {
+
+/// One rank's part of an all-reduce of 2 floats by `flat`, over a link of that pair.
+struct Half {
+    Half(LinkedPair& pair, Rank rank)
+        : sender(pair.link[rank]->outlet(0)),
+          receiver(pair.link[rank]->inlet(0)),
+          execution(BoundProgram::bind(all_programs(*find_algorithm("flat"), Collective::all_reduce,
+                                                    2)[static_cast<std::size_t>(rank)],
+                                       false, false),
+                    pair.arenas[rank]->page(), 1, [&](Rank peer, int) {
+                        return Connection{peer, pair.link[rank].get(), &sender, &receiver};
+                    }) {
+        Job job;
+        job.input = reinterpret_cast<const std::byte*>(in);
+        job.output = reinterpret_cast<std::byte*>(out);
+        job.type = DataType::float32;
+        job.op = ReduceOp::sum;
+        job.count = job.block = job.tile = 2;
+        job.tiles = 1;
+        execution.start(job);
+    }
+    float in[2] = {1, 2}, out[2] = {};
+    Sender sender;
+    Receiver receiver;
+    HostExecution execution;
+};
+
+}  // namespace
+
+TEST_CASE("a rank knows whether only ranks on other cores keep it waiting") {
+    LinkedPair pair = join(local_transport());
+    Half mine(pair, 0);
+    mine.execution.progress();
+    REQUIRE(!mine.execution.finished());
+    std::atomic<std::int32_t>& its_core = pair.arenas[1]->page().bell.core;
+    CHECK(!mine.execution.waits_for_other_cores(1));  // nobody knows where the peer is
+    its_core = 2;
+    CHECK(mine.execution.waits_for_other_cores(1));
+    CHECK(!mine.execution.waits_for_other_cores(2));
+    Half theirs(pair, 1);
+    theirs.execution.progress();
+    CHECK(mine.execution.waits_for_other_cores(2));  // it is there: this rank waits for nobody
+    mine.execution.progress();
+    CHECK(mine.execution.finished());
+    CHECK(mine.out[1] == 4);
+}
+
+TEST_CASE("who has lost too often looks on no more, but tries again") {
+    Wager wager;
+    int lost = 0;
+    for (; wager.worth_it(); ++lost) wager.lost();
+    CHECK(lost > 1);
+    int passed = 1;
+    for (; !wager.worth_it(); ++passed) REQUIRE(passed < 1000);
+    CHECK(passed > 10);
+    wager.lost();  // at once again
+    CHECK(!wager.worth_it());
+
+    Wager good;
+    for (int i = 0; i < 1000; ++i) {  // two gains for a loss are enough
+        good.won(), good.won(), good.lost();
+        REQUIRE(good.worth_it());
+    }
+}
