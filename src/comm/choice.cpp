@@ -87,7 +87,7 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
     p.ranks = ranks;
     p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
     p.rates.lanes_share_core = false;
-    p.rates.references = budget.by_reference;
+    p.rates.references = budget.by_reference || budget.lends;
     p.line = {1.0, 0};
     p.transport = "gpu";
     p.lanes = budget.lanes;
@@ -97,7 +97,8 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
 }
 
 GpuBudget budget_of(const gpu::Places& places) {
-    GpuBudget budget{gpu::collective_lanes, !places.through_host(), places.through_host()};
+    GpuBudget budget{
+        .lanes = gpu::collective_lanes, .by_reference = !places.through_host(), .through_host = places.through_host()};
     std::map<gpu::Uuid, int> sharing;
     for (Rank r = 0; r < places.ranks(); ++r)
         if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
@@ -113,6 +114,7 @@ GpuBudget budget_of(const gpu::Places& places) {
                  sharing[card.uuid], r, card.blocks);
         budget.lanes = std::min(budget.lanes, lanes);
     }
+    budget.lends = !budget.through_host && !budget.by_reference;
     if (budget.through_host) budget.lanes = std::min(budget.lanes, host_lanes);
     return budget;
 }
@@ -182,10 +184,10 @@ Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int messag
     const std::size_t lanes = std::clamp<std::size_t>((bytes + share - 1) / share, 1,
                                                       std::min(most_lanes, static_cast<std::size_t>(budget.lanes)));
     // Messages of several parts go in lines or slots.
-    const bool referable = budget.by_reference && packed == 1;
-    const std::size_t largest = c.in_lines                  ? gpu::line_bytes
-                                : referable && sends_slices ? gpu_reference_tile
-                                                            : gpu::slot_bytes;
+    const bool referable = (budget.by_reference || budget.lends) && packed == 1;
+    const std::size_t largest = c.in_lines                                         ? gpu::line_bytes
+                                : referable && sends_slices && budget.by_reference ? gpu_reference_tile
+                                                                                   : gpu::slot_bytes;
     const std::size_t room = largest / packed / 128 * line;
     c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);

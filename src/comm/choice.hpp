@@ -47,6 +47,7 @@ struct GpuBudget {
     int lanes = 1;              // blocks of a rank that surely run beside those of all others
     bool by_reference = false;  // every rank can reach every other one's buffers
     bool through_host = false;  // gpu::Places::through_host()
+    bool lends = false;         // p2p joins several processes: they see what each other lends
 };
 
 /// Throws tuttiInvalidUsage where more ranks share a GPU than it runs blocks.

@@ -250,14 +250,14 @@ Call Communicator::describe(const Operation& o) {
     return call;
 }
 
-gpu::Job Communicator::gpu_job(const Operation& o) {
+gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Shape& shape = shape_of(o);
     const Call call = describe(o);
     for (const Rank peer : shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
         if (const auto found = peers_.find(peer); found != peers_.end())
             for (const auto& sender : found->second.senders)
                 if (sender) sender->begin(call);
-    return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout);
+    return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout, stream);
 }
 
 void Communicator::check_host_memory(const Operation& o) const {

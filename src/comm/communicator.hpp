@@ -67,7 +67,7 @@ class Communicator {
     void check_host_memory(const Operation& operation) const;
 
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
-    gpu::Job gpu_job(const Operation& operation);
+    gpu::Job gpu_job(const Operation& operation, void* stream);
 
     /// Where a kernel has given up, ends the communicator, and throws.
     void throw_verdict();

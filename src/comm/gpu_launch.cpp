@@ -94,7 +94,7 @@ void launch_together(std::span<const Issued> calls) {
         r.wave = in_queue[{&comm, Communicator::queue_of(operation)}]++;
         waves = std::max(waves, r.wave + 1);
         r.copies = is_plain_copy(comm, operation);
-        r.job = r.copies ? gpu::Job{} : comm.gpu_job(r.operation);
+        r.job = r.copies ? gpu::Job{} : comm.gpu_job(r.operation, stream);
         ready.push_back(r);
     };
     for (const Issued& call : calls) {

@@ -18,10 +18,11 @@ gpu::Gpus& gpus_or_fail() {
 
 }  // namespace
 
-GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device) {
+GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device), lender_(gpus_, device) {
     if (device < 0 || device >= gpus_.count())
         fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
     arena_ = gpu::Arena::make(gpus_, device, ranks);
+    card_ = arena_->card();
     control_ = new (gpus_.allocate_pinned(sizeof(gpu::Control))) gpu::Control{};
 }
 
@@ -35,9 +36,17 @@ void GpuSide::finish() noexcept {
     if (last_ != nullptr) gpus_.await(device_, last_);
 }
 
-void GpuSide::connect(Rank self, const gpu::Places& places, const GpuBudget& budget) {
+void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline) {
+    const Rank self = session.rank();
     budget_ = budget;
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
+    if (!budget.lends) return;
+    for (Rank peer = 0; peer < places.ranks(); ++peer) {
+        if (peer == self || places.card(peer).process == places.card(self).process) continue;
+        lender_.expect(places.seat(peer));
+        borrowers_.emplace_back(gpus_, device_, session.fetch(peer, places.gpu(peer).arena_key, deadline), peer,
+                                places.seat(self), ends_->table_of(peer));
+    }
 }
 
 std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
@@ -53,7 +62,7 @@ std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, con
     return std::make_unique<gpu::Program>(gpus_, device_, std::move(bound), *ends_, first, lanes, control_);
 }
 
-gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name) const {
+gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool lend) {
     gpu::Buffer b;
     if (pointer == nullptr) return b;
     const gpu::Pointee p = gpus_.pointee(pointer);
@@ -69,6 +78,8 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
         fail(tuttiInvalidArgument, "%s %p needs %zu bytes, its allocation ends after %zu", name, pointer, bytes,
              static_cast<std::size_t>(p.base + p.size - at));
     b.at = const_cast<std::byte*>(at);
+    b.region = lend ? lender_.find(p) : 0;
+    b.base = p.base;
     b.shareable = p.kind == Memory::device || budget_.by_reference;  // in one process an address is one everywhere
     return b;
 }
@@ -80,13 +91,17 @@ void GpuSide::check_stream(void* stream) const {
 }
 
 gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu::Program& program,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout, void* stream) {
     const tutti::Program& p = program.bound().program;
     const std::size_t element = size_of(o.type), row = o.count * element;
+    // A graph would name memory by numbers that may have become others' when it is replayed.
+    const bool lend = cut.by_reference && budget_.lends && !gpus_.capturing(stream);
+    if (lend)
+        for (gpu::Borrower& borrower : borrowers_) borrower.look();
     gpu::Job job;
     job.plan = program.plan(cut.tile * element);
-    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff");
-    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff");
+    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
+    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lend);
     job.count = o.count;
     job.block = cut.block;
     job.tile = cut.tile;
@@ -101,10 +116,16 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.scaled = o.premultiply;
     job.scalar = o.premultiply ? o.scalar : nullptr;
     job.immediate = o.immediate;
-    job.by_reference = cut.by_reference;
+    job.by_reference = budget_.lends ? lend && knows_loans(job) : cut.by_reference;
     job.in_lines = cut.in_lines;
     job.in_cells = static_cast<std::size_t>(p.message_chunks) * std::min(cut.tile, cut.block) * element <= inline_bytes;
     return job;
+}
+
+/// Else nothing would be found but that there is nothing, message by message, in peers' memory.
+bool GpuSide::knows_loans(const gpu::Job& job) const {
+    return job.input.region != 0 || job.output.region != 0 ||
+           std::ranges::any_of(borrowers_, [](const gpu::Borrower& b) { return b.has_any(); });
 }
 
 void GpuSide::before_launch(void* stream, Engine* engine) {

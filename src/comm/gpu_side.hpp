@@ -8,6 +8,7 @@
 #include "comm/choice.hpp"
 #include "comm/operation.hpp"
 #include "gpu/arena.hpp"
+#include "gpu/lending.hpp"
 #include "gpu/program.hpp"
 
 namespace tutti {
@@ -19,8 +20,10 @@ class GpuSide {
     ~GpuSide();  // waits for its kernels, which then end soon
     GpuSide(const GpuSide&) = delete;
 
-    gpu::Card card() const { return arena_->card(); }
-    void connect(Rank self, const gpu::Places& places, const GpuBudget& budget);
+    const gpu::Card& card() const { return card_; }
+    /// Before it connects: for ranks of other processes, under the key of the card's arena.
+    void offer(Session& session) const { session.offer(card_.arena_key, lender_.fd()); }
+    void connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline);
 
     gpu::Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
@@ -36,7 +39,7 @@ class GpuSide {
 
     /// Throws if a buffer or the stream is not of this device.
     gpu::Job job(const Operation& operation, const Cut& cut, const Call& call, gpu::Program& program,
-                 std::chrono::milliseconds timeout);
+                 std::chrono::milliseconds timeout, void* stream);
     void check_stream(void* stream) const;
 
     /// Operations of a communicator run in the order of their calls, also on different streams. engine: of its
@@ -56,12 +59,16 @@ class GpuSide {
 
   private:
     static constexpr std::uint32_t remembered = 64;
-    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name) const;
+    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
+    bool knows_loans(const gpu::Job& job) const;
 
     gpu::Gpus& gpus_;
     const int device_;
     std::shared_ptr<gpu::Arena> arena_;
+    gpu::Card card_;
     std::unique_ptr<gpu::Ends> ends_;
+    gpu::Lender lender_;
+    std::vector<gpu::Borrower> borrowers_;
     gpu::Control* control_ = nullptr;
     GpuBudget budget_;
     Call calls_[remembered];  // the last ones

@@ -129,6 +129,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
     session->offer(arena->key(), arena->fd());
+    if (gpu) gpu->offer(*session);
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
                                                         std::move(gpu), std::move(own), options));
     comm->identity_ = identity;
@@ -218,7 +219,7 @@ void Communicator::meet_gpus() {
                                 "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
                                 obstacle);
     budget_ = budget_of(places_);
-    if (gpu_) gpu_->connect(rank(), places_, budget_);
+    if (gpu_) gpu_->connect(*session_, places_, budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
     options_.check = false;  // kernels do not exchange calls first
     all_fence_ = false;      // and do not ring

@@ -72,7 +72,7 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
     Gpus& gpus = mine_->gpus();
     const int device = mine_->device();
     memory_ = Memory(gpus, device, theirs_.size() * lanes_per_peer * 2 * sizeof(End));
-    regions_ = Memory(gpus, device, max_regions * sizeof(std::byte*));
+    tables_ = Memory(gpus, device, theirs_.size() * max_regions * sizeof(std::byte*));
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
         if (peer == self || !places.p2p(self, peer)) continue;
         const auto p = static_cast<std::size_t>(peer);
@@ -91,9 +91,8 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
 }
 
 /// All lanes with a peer whose arena is at `remote`.
-void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool by_reference) {
+void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process) {
     const Layout layout{Places::seats(static_cast<int>(theirs_.size()))};
-    const auto* const regions = reinterpret_cast<const std::byte* const*>(regions_.at());
     std::vector<End> ends;
     for (int lane = 0; lane < lanes_per_peer; ++lane) {
         const auto add = [&](std::byte* arena, int sender) {
@@ -103,7 +102,8 @@ void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool by_
             end.slots = arena + layout.slots(sender, lane);
             end.slot_stride = gpu::slot_bytes;
             if (Layout::has_lines(lane)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, lane));
-            if (by_reference) end.regions = regions;
+            end.in_process = in_process;
+            if (!in_process) end.regions = reinterpret_cast<const std::byte* const*>(table_of(peer));
             ends.push_back(end);
         };
         add(remote, seat);

@@ -101,18 +101,23 @@ class Ends {
     void attach(Rank peer, int lane, const Wire& out, const Wire& in);
     bool attached(Rank peer, int lane) const;
 
+    /// The device's table of what a peer lends (lending.hpp): max_regions pointers.
+    std::byte* table_of(Rank peer) const {
+        return tables_.at() + static_cast<std::size_t>(peer) * max_regions * sizeof(std::byte*);
+    }
+
   private:
     End* end(Rank peer, int lane, int direction) const {
         const auto number = (static_cast<std::size_t>(peer) * lanes_per_peer + static_cast<std::size_t>(lane)) * 2;
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
-    void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool by_reference);
+    void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process);
     End in_host_memory(Rank peer, const Wire& wire);
 
     std::shared_ptr<Arena> mine_;
     std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process
     std::vector<std::byte*> opened_;              // of others
-    Memory memory_, regions_;
+    Memory memory_, tables_;
     std::vector<Pinned> pinned_;
     std::set<std::pair<Rank, int>> attached_;
 };

@@ -1,6 +1,6 @@
-// Ranks on GPUs in processes of their own: memory by handles, messages through slots and lines, or through host memory.
-// The test program starts itself again with the name of the hidden test below; where the ranks meet comes by the
-// launchers' variables.
+// Ranks on GPUs in processes of their own: memory by handles, messages through slots and lines, by reference, or
+// through host memory. The test program starts itself again with the name of the hidden test below; where the ranks
+// meet comes by the launchers' variables.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "gpu/gpus.hpp"
+#include "gpu/arena.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/emulated_gpus.hpp"
@@ -64,7 +64,7 @@ class Processes {
 
 /// What the hidden test is, and works with.
 struct Self {
-    std::string where = std::getenv("WHERE");
+    std::string task = std::getenv("TASK"), where = std::getenv("WHERE");
     int number = std::atoi(std::getenv("RANK"));
     bool on_cpu = where == "CPU" && number == 1;
     int device = where == "one GPU" ? 0 : number;
@@ -77,6 +77,7 @@ struct Self {
         gpu::use_gpus(&gpus);
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
+        if (task == "lend") config.algorithm = "direct";
         harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
         tuttiCommUserRank(comm, &rank);
         tuttiCommCount(comm, &ranks);
@@ -99,6 +100,66 @@ void run_collectives(Self& self) {
             c.device = self.device;
             harness::run_case(c, self.comm, self.rank, self.ranks, self.stream);
         }
+}
+
+/// Whether a message in this rank's arena says where its payload is, instead of carrying it.
+bool got_references(Self& self) {
+    const gpu::Layout layout{gpu::Places::seats(self.ranks)};
+    const std::byte* const arena = self.gpus.find_allocation(layout.size());
+    for (int sender = 0; sender < self.ranks; ++sender)
+        for (int lane = 0; lane < gpu::collective_lanes; ++lane)
+            for (const Cell& cell : reinterpret_cast<const Fifo*>(arena + layout.fifo(sender, lane))->cells)
+                if (cell.kind == Kind::reference || cell.kind == Kind::landed) return true;
+    return false;
+}
+
+/// All-reduces of buffers that come and go: at the same address as others, from pools, in a graph.
+void lend(Self& self) {
+    constexpr std::size_t count = 40'000, bytes = count * sizeof(float);
+    float *in = nullptr, *out = nullptr;
+    int calls = 0;
+    const auto renew = [&](bool from_pool) {
+        for (float** buffer : {&in, &out}) {
+            self.gpus.free(self.device, reinterpret_cast<std::byte*>(*buffer));
+            *buffer = reinterpret_cast<float*>(from_pool ? self.gpus.allocate_from_pool(self.device, bytes)
+                                                         : self.gpus.allocate(self.device, bytes));
+        }
+    };
+    const auto enqueue = [&] {
+        harness::require_success(tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, self.comm, self.stream),
+                                 "all-reduce");
+    };
+    const auto fill = [&] {
+        ++calls;
+        for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>((i + 1) % 100 * (self.rank + 1) + calls);
+    };
+    const auto check = [&] {
+        self.gpus.synchronize_stream(self.stream);
+        const int ranks = self.ranks, weights = ranks * (ranks + 1) / 2;
+        for (std::size_t i = 0; i < count; ++i)
+            if (out[i] != static_cast<float>((i + 1) % 100 * weights + calls * ranks)) _exit(44);
+    };
+    const auto call = [&](int times) {
+        for (int i = 0; i < times; ++i) fill(), enqueue(), check();
+    };
+    renew(true);
+    call(4);
+    if (got_references(self)) _exit(45);
+    for (int round = 0; round < 3; ++round) {
+        renew(false);
+        call(4);
+    }
+    if (!got_references(self)) _exit(46);
+
+    fill();
+    self.gpus.begin_capture(self.stream);
+    enqueue();
+    const auto graph = self.gpus.end_capture(self.stream);
+    for (int replays = 0; replays < 2; ++replays) {
+        self.gpus.replay(graph, self.stream);
+        check();
+        fill();
+    }
 }
 
 /// All-reduces for ever, until the library says that rank 1 has died, which it does after a while.
@@ -141,13 +202,18 @@ void check_outliving(const char* where, const char* transport = "") {
 
 TEST_CASE(hidden_name, "[.]") {
     Self self;
-    const std::string task = std::getenv("TASK");
-    if (task == "collectives") run_collectives(self);
-    if (task == "outlive") outlive_rank_1(self);
+    if (self.task == "collectives") run_collectives(self);
+    if (self.task == "outlive") outlive_rank_1(self);
+    if (self.task == "lend") lend(self);
 }
 
 TEST_CASE("GPUs: collectives between processes") {
     check_collectives("one GPU");
+}
+
+TEST_CASE("GPUs: ranks of other processes read and write buffers where they are") {
+    Processes ranks(3, "lend");
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs: survivors of a killed rank name it") {

@@ -1,6 +1,7 @@
 #include "harness/emulated_gpus.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -90,7 +91,14 @@ void run_flat_blocks(const Flat& task, unsigned size) {
 struct SharedFile {
     pid_t pid;
     int fd;
+    ino_t inode;  // descriptors' numbers are used again
 };
+
+ino_t inode_of(const Fd& fd) {
+    struct stat info {};
+    if (fstat(fd.get(), &info) != 0) fail(tuttiUnhandledCudaError, "fstat: %s", std::strerror(errno));
+    return info.st_ino;
+}
 
 /// A mark in a stream, once it has been reached.
 class Mark {
@@ -235,6 +243,13 @@ std::byte* EmulatedGpus::allocate(int device, std::size_t bytes) {
     return base;
 }
 
+std::byte* EmulatedGpus::allocate_from_pool(int device, std::size_t bytes) {
+    std::byte* const memory = allocate(device, bytes);
+    const std::lock_guard lock(mutex_);
+    allocations_.at(memory).shareable = false;
+    return memory;
+}
+
 void EmulatedGpus::free(int, std::byte* memory) noexcept {
     const std::lock_guard lock(mutex_);
     allocations_.erase(memory);
@@ -265,7 +280,13 @@ Pointee EmulatedGpus::pointee(const void* pointer) const {
 
 Handle EmulatedGpus::share(int, const std::byte* allocation) {
     const std::lock_guard lock(mutex_);
-    const SharedFile file{getpid(), allocations_.at(allocation).fd.get()};
+    const Allocation& a = allocations_.at(allocation);
+    if (!a.shareable) {
+        ++refused_shares_;
+        fail(tuttiUnhandledCudaError, "memory of a pool can't be shared");
+    }
+    const Fd& fd = a.fd;
+    const SharedFile file{getpid(), fd.get(), inode_of(fd)};
     Handle handle;
     std::memcpy(handle.bytes.data(), &file, sizeof file);
     return handle;
@@ -277,6 +298,7 @@ std::byte* EmulatedGpus::open(int device, const Handle& handle) {
     const std::string path = text("/proc/%d/fd/%d", file.pid, file.fd);
     Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (fd.get() < 0) fail(tuttiUnhandledCudaError, "%s can't be opened: %s", path.c_str(), std::strerror(errno));
+    if (inode_of(fd) != file.inode) fail(tuttiUnhandledCudaError, "the memory was freed");
     Mapping mapping = Mapping::of(fd);
     std::byte* const base = mapping.base();
     const std::lock_guard lock(mutex_);
@@ -350,6 +372,18 @@ void EmulatedGpus::await(int, void* event) noexcept {
 
 void EmulatedGpus::drop(int, void* event) noexcept {
     delete static_cast<Event*>(event);
+}
+
+int EmulatedGpus::refused_shares() const {
+    const std::lock_guard lock(mutex_);
+    return refused_shares_;
+}
+
+const std::byte* EmulatedGpus::find_allocation(std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [base, allocation] : allocations_)
+        if (allocation.mapping.size() == bytes) return base;
+    return nullptr;
 }
 
 int EmulatedGpus::launches() const {

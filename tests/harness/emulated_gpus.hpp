@@ -67,8 +67,13 @@ class EmulatedGpus : public gpu::Gpus {
     void await(int device, void* event) noexcept override;
     void drop(int device, void* event) noexcept override;
 
-    int launches() const;        // so far
-    std::size_t pinned() const;  // bytes of host memory, now
+    /// Memory that can't be shared with other processes.
+    std::byte* allocate_from_pool(int device, std::size_t bytes);
+
+    int launches() const;                                       // so far
+    int refused_shares() const;                                 // so far
+    const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
+    std::size_t pinned() const;                                 // bytes of host memory, now
 
   private:
     struct Allocation {
@@ -76,6 +81,7 @@ class EmulatedGpus : public gpu::Gpus {
         Mapping mapping;
         Fd fd;
         std::uint64_t id;
+        bool shareable = true;
     };
     Stream& stream_of(void* stream) const;
     void enqueue(void* stream, Work work);
@@ -89,7 +95,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::map<const std::byte*, Allocation> allocations_;
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
     std::uint64_t last_id_ = 0;
-    int launches_ = 0;
+    int launches_ = 0, refused_shares_ = 0;
 };
 
 }  // namespace tutti::harness

@@ -225,12 +225,15 @@ class Machine {
     TUTTI_DEVICE bool refer(const End& end, const Operand& o, Reference& out) const {
         if (o.place == Place::scratch) return false;
         const Buffer& b = buffer(o.place);
-        if (b.shareable == 0 || end.regions == nullptr) return false;
-        if (b.region != 0 && (end.mapped == nullptr || (load_acquire(end.mapped) >> b.region & 1) == 0)) return false;
         const std::byte* const at = slice(o);
-        out = {b.region, b.region == 0 ? reinterpret_cast<std::uint64_t>(at) : static_cast<std::uint64_t>(at - b.base)};
-        return true;
+        if (end.in_process != 0) {
+            out = {0, reinterpret_cast<std::uint64_t>(at)};
+            return b.shareable != 0;
+        }
+        out = {b.region, static_cast<std::uint64_t>(at - b.base)};
+        return b.region != 0 && end.regions != nullptr;
     }
+    TUTTI_DEVICE static bool sees_buffers(const End& end) { return end.in_process != 0 || end.regions != nullptr; }
     TUTTI_DEVICE static std::byte* see(const End& end, const Reference& reference) {
         if (reference.region == 0) return reinterpret_cast<std::byte*>(reference.offset);
         return const_cast<std::byte*>(end.regions[reference.region % max_regions]) + reference.offset;
@@ -338,7 +341,7 @@ class Machine {
         }
         if (job_.by_reference != 0 && alone) {
             const Landing& landing = end.fifo->landings[end.next % fifo_depth];
-            if (current_->sources > 1 && plan_.push_safe != 0 && end.regions != nullptr &&
+            if (current_->sources > 1 && plan_.push_safe != 0 && sees_buffers(end) &&
                 load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1) {
                 term.at = see(end, landing.where);
                 return Kind::landed;

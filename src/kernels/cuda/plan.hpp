@@ -17,7 +17,7 @@ inline constexpr unsigned block_threads = 384;
 inline constexpr std::uint32_t line_depth = 4;        // messages under way in lines
 inline constexpr std::size_t line_bytes = 16 * 1024;  // of data in a message in lines; they occupy twice as much
 inline constexpr std::size_t lines_per_message = line_bytes / 8;
-inline constexpr int max_regions = 32;      // memory of a peer that this rank can map at a time
+inline constexpr int max_regions = 128;     // allocations of a peer that this rank can see at a time
 inline constexpr int max_operands = 128;    // of a step
 inline constexpr int max_connections = 64;  // of a program, in each direction
 inline constexpr int max_jobs = 16;         // ranks that one launch serves
@@ -27,11 +27,10 @@ struct End {
     Fifo* fifo = nullptr;
     std::byte* slots = nullptr;                 // slot_depth * slot_stride
     Line* lines = nullptr;                      // line_depth * lines_per_message; nullptr: the peer is no GPU
-    const std::byte* const* regions = nullptr;  // the peer's memory as this rank's GPU sees it, by number; region 0
-                                                // is addressed as it is
+    const std::byte* const* regions = nullptr;  // a peer in another process: what it lends (gpu/lending.hpp)
     std::uint64_t slot_stride = 0;
-    const std::uint32_t* mapped = nullptr;  // bit k: the peer has mapped this rank's region k
-    std::uint32_t next = 0;                 // as in Sender and Receiver
+    std::uint32_t in_process = 0;  // 1: an address of this rank is one for the peer, too
+    std::uint32_t next = 0;        // as in Sender and Receiver
     std::uint32_t released = 0;
     std::uint32_t last_reference = 0;
     std::int32_t peer = -1;
@@ -80,12 +79,12 @@ struct Plan {
     std::uint32_t pull_safe = 0, push_safe = 0;
 };
 
-/// A buffer of the user: where it is, and which of this rank's regions it lies in (from `base` on).
+/// A buffer of the user: where it is, and in which of the allocations that this rank lends, which begins at `base`.
 struct Buffer {
     std::byte* at = nullptr;
     const std::byte* base = nullptr;
-    std::uint32_t region = 0;
-    std::uint32_t shareable = 0;  // peers may be told its place
+    std::uint32_t region = 0;     // 0: in none that all peers see
+    std::uint32_t shareable = 0;  // peers in this process may use it
 };
 
 /// One operation of one rank, cut for its program: see tutti::Job.
