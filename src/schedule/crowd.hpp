@@ -10,8 +10,8 @@ namespace tutti {
 /// makes way for the next one, whether that can or not (sched_yield goes round), or looks on for a moment if only ranks
 /// on other cores keep it waiting; ranks learn which is better (comm/driver.cpp). Tiles stand for operations, too: a
 /// rank that has finished one begins the next, so ranks that wait only for what others do at once, as in `flat`, need
-/// fewer switches than those who wait for a server. core_of: of each rank, from 0; empty: they are dealt to the cores
-/// in turn.
+/// fewer switches than those who wait for a server. core_of: of each rank, from 0; empty: what it is on the average,
+/// dealt to the cores in turn, neighbours together, and back and forth.
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
                        std::span<const int> core_of = {});
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
 constexpr int most_peers = 31;       // of a rank; more connections cost too much memory
 constexpr std::size_t smallest_tile = 16 * 1024;
-constexpr double about_equal = 1.05;  // times that the model can't tell apart
+constexpr double about_equal = 1.1;  // times that the model can't tell apart
 
 std::size_t line_up(std::size_t bytes) {
     return (bytes + 63) / 64 * 64;
