@@ -181,7 +181,9 @@ def dead_files(tree):
         named = rf"['/]{re.escape(name)}'|'{re.escape(name.rsplit('.', 1)[0])}'"  # 'x.cpp', or 'x' in a foreach
         if path.endswith((".cpp", ".c", ".cu")) and not re.search(named, builds):
             yield path, 1, "no meson.build names this file"
-        if path.endswith((".hpp", ".ipp", ".h", ".cuh")) and f'"{path[len("src/"):]}"' not in includes:
+        inside = path[len("src/"):]
+        included = f'"{inside}"' in includes or f"'{inside}'" in builds  # precompiled: by the build
+        if path.endswith((".hpp", ".ipp", ".h", ".cuh")) and not included:
             yield path, 1, "nothing includes this file"
 
 
