@@ -3,7 +3,6 @@
 library as it chooses, in turns; medians of the rounds. Prints a table for each number of processes, with the choice
 marked and its time over the best algorithm's; writes JSON. --tuned runs tutti-tune first, into a file of its own."""
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -87,7 +86,7 @@ def main():
     print(f"\nchoice over best algorithm: median {statistics.median(over):.2f}, largest {max(over):.2f}, "
           f"at most 1.1 at {sum(o <= 1.1 for o in over)} of {len(over)}")
     out = options.out or build / "bench" / "compare" / "choices.json"
-    out.write_text(json.dumps({"tuned": options.tuned, "memory": memory, "rows": rows}, indent=1) + "\n")
+    measuring.write(out, {"tuned": options.tuned, "memory": memory, "rows": rows})
     print(f"raw figures: {out}")
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 import contenders
-from measuring import say
+from measuring import say, write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETNS_RUN = ROOT / "tools" / "netns-run"
@@ -128,9 +128,8 @@ def main():
     print("medians; in brackets: the other's time over Tutti's\n" + text)
     out = options.out or contest.clients.out / "hosts.json"
     rows = [{"who": who, "bytes": size, "us": values} for (who, size), values in times.items()]
-    out.write_text(json.dumps({"time": time.strftime("%Y-%m-%d %H:%M:%S"), "cores": contenders.CORES,
-                               "load_before": load, "streams": options.streams, "results": rows,
-                               "ratios": ratios}, indent=1) + "\n")
+    write(out, {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "cores": contenders.CORES, "load_before": load,
+                "streams": options.streams, "results": rows, "ratios": ratios})
     print(f"wrote {out}")
 
 

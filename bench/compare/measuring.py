@@ -14,6 +14,14 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def write(path, report):
+    """As JSON in which every row of a list has a line."""
+    def value(v):
+        rows = isinstance(v, list) and v and isinstance(v[0], dict)
+        return "[\n" + ",\n".join("  " + json.dumps(row) for row in v) + "\n ]" if rows else json.dumps(v)
+    path.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {value(v)}" for k, v in report.items()) + "\n}\n")
+
+
 def run_once(setting, ranks, sizes, seconds, batches, limit):
     """{bytes: microseconds}, the median over the run's batches; what a failing run printed before it failed counts."""
     command, directory = setting.command(ranks)
