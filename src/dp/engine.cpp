@@ -213,14 +213,14 @@ void Engine::step() {
     forget_gathered("tuttiDpStep");
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
+    if (options_.elastic) place_->settle();
+    if (!options_.asynchronous()) check_communicator();
     phase_ = Phase::idle;
     ++steps_;
     if (options_.asynchronous()) {
         step_later();
     } else {
         try {
-            if (options_.elastic) place_->settle();
-            check_communicator();
             if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
             if (offloads_) bring_gradients();
             for (const auto& b : buckets_) {

@@ -156,7 +156,10 @@ TEST_CASE("GPUs: survivors go on with the parameters and states of the one that 
             if (offload) config.offload = 1;
             config.hookUser = &dies;
             config.hook = [](void* user, const tuttiDpBucket_t* b, tuttiComm_t comm) {
-                if (*static_cast<std::atomic<bool>*>(user) && b->rank == 2) return tuttiSystemError;
+                if (*static_cast<std::atomic<bool>*>(user) && b->rank == 2) {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the others are in their step by now
+                    return tuttiSystemError;
+                }
                 return tuttiAllReduce(b->data, b->data, b->count, b->type, tuttiAvg, comm, b->stream);
             };
             tuttiDp_t dp = nullptr;
