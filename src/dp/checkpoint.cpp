@@ -220,6 +220,8 @@ void Engine::load(const std::string& path) {
     Manifest m;
     std::vector<Restored> restored;
     all_or_none(council_, ranks_, [&] { restore(path, m, restored); });
+    const bool stages = options_.asynchronous();  // else values lie as they are sent
+    auto staged = stages ? std::make_unique<Block>(place_, largest_values()) : nullptr;
     for (const auto& b : buckets_) {
         Restored& r = restored[b->index];
         const DataType type = state_type(b->data_type);
@@ -234,12 +236,13 @@ void Engine::load(const std::string& path) {
             states_place_->copy(b->states.state[k], r.state[k].data(), r.state[k].size());
         for (const PlacePtr& place : {place_, states_place_}) place->settle();  // before `here` and `r` go
         if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
-        const Block staged(place_, b->data != nullptr ? 0 : b->count * size_of(b->data_type));
-        std::byte* values = b->data != nullptr ? b->data : staged.base();
+        std::byte* values = b->data != nullptr ? b->data : staged->base();
         spread(*b, values);
         if (road_ != place_) road_->settle();
         copy_out(*b, values);
     }
+    staged.reset();
+    sweep();
     steps_ = statistics_.steps = m.step;
     recording_ = false;  // buckets stay: states belong to them
     phase_ = Phase::idle;

@@ -126,6 +126,7 @@ class Engine {
     void check_places() const;
     bool owns(int rank) const;
     Means means() const;
+    void sweep();
     void leave();
     void make_layout(std::span<const std::size_t> order);
     std::size_t own_shard(const Bucket& bucket) const;
@@ -163,6 +164,7 @@ class Engine {
     void copy_out(Bucket& bucket, const std::byte* values);
     void collect(const Bucket& bucket, std::byte* into) const;
     void store(Bucket& bucket, const std::byte* values);
+    std::size_t largest_values() const;
     std::byte* value_of(const Bucket& bucket, const Piece& piece) const;
 
     // stale.cpp
@@ -188,6 +190,7 @@ class Engine {
     PlacePtr place_;                  // gradients and values
     PlacePtr road_;                   // the same memory, as jobs see it: place_ itself but for asynchronous GPUs
     PlacePtr states_place_;           // what the update works on
+    PlacePtr pinned_;                 // beside a GPU
     int owners_ = 1, owner_ = 0;      // which shard of a bucket is this rank's; -1: none
     int divisor_ = 1;
     tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first

@@ -1,6 +1,7 @@
 // The one file of this room that knows GPUs: their memory, and passes over arrays there (kernels/cuda/flat.hpp).
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "base/result.hpp"
@@ -19,6 +20,28 @@ gpu::Gpus& door() {
     return *gpus;
 }
 
+/// What waits for a sweep. Any thread.
+class Freed {
+  public:
+    void add(std::byte* memory) noexcept {
+        const std::lock_guard lock(mutex_);
+        all_.push_back(memory);
+    }
+    template <class Body>
+    void take(Body body) noexcept {
+        std::vector<std::byte*> all;
+        {
+            const std::lock_guard lock(mutex_);
+            all.swap(all_);
+        }
+        for (std::byte* memory : all) body(memory);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::byte*> all_;
+};
+
 class GpuPlace : public Place {
   public:
     enum class Stream { theirs, own };
@@ -29,16 +52,17 @@ class GpuPlace : public Place {
                  device);
     }
     ~GpuPlace() override {
-        for (std::byte* room : findings_) free(room);
+        if (findings_ != nullptr) free(findings_);
+        sweep();
         if (whose_ == Stream::theirs) return;
-        guarded([&] { settle(); });
         gpus_.destroy_stream(stream_);
     }
 
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate(device_, std::max<std::size_t>(bytes, 1)); }
-    void free(std::byte* memory) noexcept override {
+    void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    void sweep() noexcept override {
         guarded([&] { settle(); });
-        gpus_.free(device_, memory);
+        freed_.take([&](std::byte* memory) { gpus_.free(device_, memory); });
     }
 
     tuttiStream_t stream() const override { return stream_; }
@@ -174,33 +198,37 @@ class GpuPlace : public Place {
         return found;
     }
 
-    /// Room for so many numbers of 8 bytes, which the next pass uses, too. What was too small stays: to free it would
-    /// wait for all of the device, and so perhaps for kernels that wait for this rank.
+    /// Room for so many numbers of 8 bytes, which the next pass uses, too.
     std::byte* reserve(std::size_t numbers) {
-        if (findings_.empty() || numbers > room_) {
-            const std::size_t room = std::max(numbers, 2 * room_);
-            findings_.push_back(allocate(room * 8));
-            room_ = room;
-        }
-        return findings_.back();
+        if (findings_ != nullptr && numbers <= room_) return findings_;
+        std::byte* const more = allocate(numbers * 8);
+        if (findings_ != nullptr) free(findings_);
+        room_ = numbers;
+        return findings_ = more;
     }
 
     gpu::Gpus& gpus_;
     const int device_;
     const tuttiStream_t stream_;
     const Stream whose_;
-    std::vector<std::byte*> findings_;
-    std::size_t room_ = 0;  // numbers in the last of them
+    Freed freed_;
+    std::byte* findings_ = nullptr;
+    std::size_t room_ = 0;  // numbers
 };
 
 class PinnedHost : public HostPlace {
   public:
     PinnedHost() : gpus_(door()) {}
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
-    void free(std::byte* memory) noexcept override { gpus_.free_pinned(memory); }
+    ~PinnedHost() override { sweep(); }
+    void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    void sweep() noexcept override {
+        freed_.take([&](std::byte* memory) { gpus_.free_pinned(memory); });
+    }
 
   private:
     gpu::Gpus& gpus_;
+    Freed freed_;
 };
 
 }  // namespace

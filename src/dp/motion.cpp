@@ -187,6 +187,13 @@ void Engine::copy_out(Bucket& b, const std::byte* values) {
     }
 }
 
+/// Bytes of a bucket's values.
+std::size_t Engine::largest_values() const {
+    std::size_t most = 0;
+    for (const auto& b : buckets_) most = std::max(most, b->count * size_of(b->data_type));
+    return most;
+}
+
 /// The caller's values of a bucket, side by side, in memory of the place.
 void Engine::collect(const Bucket& b, std::byte* into) const {
     place_->zero(b.data_type, into, b.count);

@@ -23,6 +23,9 @@ class Place {
     virtual ~Place() = default;
     virtual std::byte* allocate(std::size_t bytes) = 0;  // zeroed; throws what is lacking
     virtual void free(std::byte* memory) noexcept = 0;   // when nothing that was enqueued uses it any more
+    /// Memory that belongs to a GPU or is pinned goes only now: that waits for all that the GPU has to do, for kernels
+    /// of other ranks, too, and they may wait for this one. The last sweep is at the end of the place.
+    virtual void sweep() noexcept {}
 
     virtual tuttiStream_t stream() const = 0;            // for collectives on memory of this place
     virtual bool reaches(const void* memory) const = 0;  // whether what follows works on it

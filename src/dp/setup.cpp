@@ -25,7 +25,7 @@ Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t c
         place_states();
         place_values();
         start_worker();
-        if (options_.broadcast) broadcast(0);
+        options_.broadcast ? broadcast(0) : sweep();
     } catch (...) {
         leave();
         throw;
@@ -89,7 +89,8 @@ void Engine::make_places(int device) {
     offloads_ = on_gpu_ && options_.offload;
     place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
     road_ = on_gpu_ && options_.asynchronous() ? gpu_place_beside(device) : place_;
-    states_place_ = offloads_ ? pinned_host() : on_gpu_ ? road_ : private_host();
+    pinned_ = on_gpu_ ? pinned_host() : nullptr;
+    states_place_ = offloads_ ? pinned_ : on_gpu_ ? road_ : private_host();
     pool_ = Pool(place_);
 }
 
@@ -128,7 +129,18 @@ bool Engine::owns(int rank) const {
 Means Engine::means() const {
     std::size_t most = 0;
     for (const auto& b : buckets_) most = std::max(most, b->count);
-    return {place_, on_gpu_ ? pinned_host() : nullptr, comm_, council_, most};
+    return {place_, pinned_, comm_, council_, most};
+}
+
+/// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
+/// wait for one that sweeps. Collective.
+void Engine::sweep() {
+    if (council_ == comm_) return;  // no rank is on a GPU
+    for (const PlacePtr& place : {place_, road_}) place->settle();
+    must(tuttiBarrier(council_, nullptr));
+    for (const PlacePtr& place : {place_, road_, pinned_})
+        if (place) place->sweep();
+    must(tuttiBarrier(council_, nullptr));
 }
 
 /// Elements of a bucket before this rank's shard.
@@ -196,6 +208,7 @@ void Engine::rebuild() {
     std::vector<std::uint64_t> order(order_.begin(), order_.end());
     must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, council_, nullptr));
     relayout(std::vector<std::size_t>(order.begin(), order.end()));
+    sweep();
 }
 
 std::vector<std::size_t> Engine::backward_order() const {

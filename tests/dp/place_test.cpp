@@ -194,3 +194,21 @@ TEST_CASE("places: the largest magnitude, and 8 bits scaled by it") {
         s.clear();
     }
 }
+
+TEST_CASE("places: what is freed on a GPU, or pinned, stays until it is swept") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    const auto there = [&](const std::byte* at) { return gpus.pointee(at).kind != gpu::Pointee::Kind::host; };
+    {
+        const PlacePtr places[] = {gpu_place_beside(0), pinned_host()};
+        for (const PlacePtr& place : places) {
+            std::byte* const at = place->allocate(64);
+            place->free(at);
+            REQUIRE(there(at));
+            place->sweep();
+            REQUIRE(!there(at));
+            place->free(place->allocate(64));  // with the place itself
+        }
+    }
+    gpu::use_gpus(nullptr);
+}
