@@ -1,6 +1,10 @@
 // What ranks on (emulated) GPUs do instead of an all-reduce, or beside their callers: compression and hooks,
 // asynchronous steps; and how they go on without one of them.
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <thread>
 
@@ -118,6 +122,49 @@ TEST_CASE("GPUs: a rank runs s steps ahead of the slowest one, and no further") 
     REQUIRE(trained.losses.back() < trained.losses.front());
 }
 
+TEST_CASE("GPUs: asynchronous steps follow what the caller has enqueued, and spare what it still reads") {
+    constexpr std::size_t count = 500;
+    Gpus g(tuttiDpServer, tuttiDpSgd, {0, 1});
+    auto& gpus = g.world.gpus();
+    const auto stall = [&](int rank, int ms) {  // what comes later on the rank's stream
+        const auto sleep = [](void* time) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<std::intptr_t>(time)));
+        };
+        gpus.call(g.world.device(rank), sleep, reinterpret_cast<void*>(static_cast<std::intptr_t>(ms)),
+                  g.world.stream(rank));
+    };
+    g.world.each([&](int rank, void* stream) {
+        tuttiDpConfig_t config = harness::config_for(tuttiDpServer, tuttiDpSgd);
+        config.optimizer.learningRate = 1;
+        config.optimizer.weightDecay = 0;
+        config.staleness = config.exactDelay = 1;
+        config.stream = stream;
+        const tuttiDpParameter_t p{"w", nullptr, nullptr, count, tuttiFloat32, tuttiBfloat16, 0, 0};
+        tuttiDp_t dp = nullptr;
+        must_succeed(tuttiDpCreate(&dp, &p, 1, &config, g.world.comm(rank)), "create");
+        float expected = 0;
+        for (int i = 0; i < 6; ++i) {
+            stall(rank, 30);
+            must_succeed(tuttiDpBegin(dp), "begin");
+            if (i > 1) expected -= static_cast<float>(i - 1);  // the step of the iteration before the last one
+            const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(i + 1));
+            const std::vector<std::uint16_t> gradient(count, static_cast<std::uint16_t>(bits >> 16));
+            void* const into = harness::gradient(dp, 0);
+            stall(rank, rank == 1 ? 9 : 3);  // so a step ends on rank 0 while its next values are not taken yet
+            gpus.copy(g.world.device(rank), into, gradient.data(), count * sizeof(std::uint16_t), stream);
+            must_succeed(tuttiDpGradReady(dp, 0), "ready");
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            must_succeed(tuttiDpStep(dp), "step");
+            void* at = nullptr;
+            must_succeed(tuttiDpData(dp, 0, &at), "data");
+            gpus.synchronize_stream(stream);
+            const auto* const w = static_cast<const float*>(at);
+            check(std::ranges::count(w, w + count, expected) == count, "iteration " + std::to_string(i));
+        }
+        tuttiDpDestroy(dp);
+    });
+}
+
 TEST_CASE("GPUs: an asynchronous layer saves, loads and broadcasts") {
     const std::string path = "/tmp/tutti-dp-late-gpus-" + std::to_string(::getpid());
     Gpus g(tuttiDpSharded, tuttiDpAdamW);
@@ -166,12 +213,9 @@ TEST_CASE("GPUs: survivors go on with the parameters and states of the one that 
             must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, world.comm(r)), "create");
             const auto step = [&](float g) {
                 must_succeed(tuttiDpBegin(dp), "begin");
-                for (std::size_t p : {2, 1, 0}) {
-                    float* const at = harness::gradient(dp, p);
-                    world.gpus().synchronize_stream(stream);
-                    *at = g;
-                    must_succeed(tuttiDpGradReady(dp, p), "ready");
-                }
+                world.gpus().synchronize_stream(stream);
+                for (std::size_t p : {2, 1, 0}) *harness::gradient(dp, p) = g;
+                for (std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
                 const tuttiResult_t result = tuttiDpSynchronize(dp);
                 return result == tuttiSuccess ? tuttiDpStep(dp) : result;
             };
