@@ -1,5 +1,5 @@
 // dp_check: the data-parallel layer on GPUs trains to the bits of the layer on CPUs, in every mode. Ranks are threads;
-// those on GPUs share the devices that there are.
+// those on GPUs share the devices that there are. In some cases rank 0 is on a CPU, and the others on GPUs.
 #include <tutti/dp.h>
 #include <tutti/tutti.h>
 
@@ -54,7 +54,9 @@ struct Case {
     tuttiDpMode_t mode;
     tuttiDpOptimizerKind_t optimizer;
     tuttiDataType_t type;
-    int offload;
+    void (*more)(tuttiDpConfig_t& config) = nullptr;
+    bool cpu_first = false;  // rank 0 is on a CPU
+    bool moves = false;      // the layer goes on with another communicator after the first step
 };
 
 std::size_t size_of(tuttiDataType_t type) {
@@ -79,7 +81,8 @@ std::uint32_t bits_of(tuttiDataType_t type, const std::byte* values, std::size_t
 /// Each rank pulls every weight towards a number of its own.
 class Rank {
   public:
-    Rank(const Case& c, tuttiComm_t comm, int rank, const Place& place) : case_(c), rank_(rank), place_(place) {
+    Rank(const Case& c, tuttiComm_t comm, int rank, const Place& place)
+        : case_(c), comm_(comm), rank_(rank), place_(place) {
         tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
         config.mode = c.mode;
         config.optimizer.kind = c.optimizer;
@@ -87,20 +90,24 @@ class Rank {
         config.optimizer.weightDecay = 0.1;
         config.clipNorm = c.optimizer == tuttiDpMomentum ? 1 : 0;
         config.bucketBytes = 256 * 1024;
-        config.offload = c.offload;
         config.stream = place.stream;
+        if (c.more != nullptr) c.more(config);
+        serves_only_ = config.dedicated == 1 && rank == 0;
         const char* const names[parameters] = {"a", "b", "c", "d", "e"};
         std::vector<tuttiDpParameter_t> all;
         for (std::size_t p = 0; p < parameters; ++p)
             all.push_back({names[p], nullptr, nullptr, counts[p], c.type, tuttiDpSameType, 0, static_cast<int>(p / 2)});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
-    ~Rank() { tuttiDpDestroy(dp_); }
+    ~Rank() {
+        tuttiDpDestroy(dp_);
+        if (next_ != nullptr) tuttiCommDestroy(next_);
+    }
     Rank(const Rank&) = delete;
 
     void step(int number) {
         must(tuttiDpBegin(dp_));
-        for (std::size_t p = parameters; p-- > 0;) {
+        for (std::size_t p = parameters; p-- > 0 && !serves_only_;) {
             const std::vector<std::byte> values = read(p);
             std::vector<float> gradient(counts[p]);
             for (std::size_t i = 0; i < counts[p]; ++i) {
@@ -118,9 +125,13 @@ class Rank {
         }
         must(tuttiDpSynchronize(dp_));
         must(tuttiDpStep(dp_));
+        if (!case_.moves || number > 0) return;
+        must(tuttiCommSplit(comm_, 0, rank_, &next_, nullptr));
+        must(tuttiDpMove(dp_, next_));
     }
 
     Weights weights() {
+        must(tuttiDpWait(dp_));
         Weights all(parameters);
         for (std::size_t p = 0; p < parameters; ++p) {
             const std::vector<std::byte> values = read(p);
@@ -143,12 +154,14 @@ class Rank {
     }
 
     const Case& case_;
+    tuttiComm_t comm_, next_ = nullptr;
     int rank_;
+    bool serves_only_ = false;
     Place place_;
     tuttiDp_t dp_ = nullptr;
 };
 
-/// Rank 0's weights after some steps.
+/// The last rank's weights after some steps.
 Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
     tuttiUniqueId id;
     must(tuttiGetUniqueId(&id));
@@ -169,7 +182,7 @@ Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
                     Rank rank(c, comm, r, places[k]);
                     for (int step = 0; step < steps; ++step) rank.step(step);
                     Weights mine = rank.weights();
-                    if (r == 0) weights = std::move(mine);
+                    if (r == ranks - 1) weights = std::move(mine);
                 }
                 must(tuttiCommDestroy(comm));
             } catch (const std::exception& error) {
@@ -190,17 +203,56 @@ std::size_t differences(const Weights& a, const Weights& b) {
     return count;
 }
 
+using Config = tuttiDpConfig_t;
+
+void offloaded(Config& c) {
+    c.offload = 1;
+}
+void dedicated(Config& c) {
+    c.dedicated = 1;
+}
+/// Parameters that are exactly one step old: the same bits from run to run.
+void late(Config& c) {
+    c.staleness = c.exactDelay = 1;
+}
+
+template <tuttiDpCompression_t kind>
+void compressed(Config& c) {
+    c.compression = kind;
+    c.topK = 0.1;
+}
+
+tuttiResult_t own_reduction(void*, const tuttiDpBucket_t* b, tuttiComm_t comm) {
+    return tuttiAllReduce(b->data, b->data, b->count, b->type, tuttiAvg, comm, b->stream);
+}
+
+constexpr auto f32 = tuttiFloat32, bf16 = tuttiBfloat16;
+constexpr bool cpu_first = true, moves = true;
+
 const Case cases[] = {
-    {"naive, SGD", tuttiDpNaive, tuttiDpSgd, tuttiFloat32, 0},
-    {"bucketed, clipped momentum", tuttiDpBucketed, tuttiDpMomentum, tuttiFloat32, 0},
-    {"bucketed, Adam, bfloat16", tuttiDpBucketed, tuttiDpAdam, tuttiBfloat16, 0},
-    {"server, AdamW", tuttiDpServer, tuttiDpAdamW, tuttiFloat32, 0},
-    {"sharded, AdamW", tuttiDpSharded, tuttiDpAdamW, tuttiFloat32, 0},
-    {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, tuttiBfloat16, 0},
-    {"ZeRO-2, AdamW", tuttiDpZero2, tuttiDpAdamW, tuttiFloat32, 0},
-    {"ZeRO-3, AdamW", tuttiDpZero3, tuttiDpAdamW, tuttiFloat32, 0},
-    {"ZeRO-1, AdamW, bfloat16, offloaded", tuttiDpZero1, tuttiDpAdamW, tuttiBfloat16, 1},
-    {"ZeRO-3, AdamW, offloaded", tuttiDpZero3, tuttiDpAdamW, tuttiFloat32, 1},
+    {"naive, SGD", tuttiDpNaive, tuttiDpSgd, f32},
+    {"bucketed, clipped momentum", tuttiDpBucketed, tuttiDpMomentum, f32},
+    {"bucketed, Adam, bfloat16", tuttiDpBucketed, tuttiDpAdam, bf16},
+    {"server, AdamW", tuttiDpServer, tuttiDpAdamW, f32},
+    {"sharded, AdamW", tuttiDpSharded, tuttiDpAdamW, f32},
+    {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, bf16},
+    {"ZeRO-2, AdamW", tuttiDpZero2, tuttiDpAdamW, f32},
+    {"ZeRO-3, AdamW", tuttiDpZero3, tuttiDpAdamW, f32},
+    {"ZeRO-1, AdamW, bfloat16, offloaded", tuttiDpZero1, tuttiDpAdamW, bf16, offloaded},
+    {"ZeRO-3, AdamW, offloaded", tuttiDpZero3, tuttiDpAdamW, f32, offloaded},
+    {"a CPU serves GPUs, AdamW", tuttiDpServer, tuttiDpAdamW, f32, dedicated, cpu_first},
+    {"a CPU serves and works, bfloat16", tuttiDpServer, tuttiDpAdam, bf16, nullptr, cpu_first},
+    {"bucketed, a CPU among GPUs", tuttiDpBucketed, tuttiDpMomentum, f32, nullptr, cpu_first},
+    {"fp16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpFp16>},
+    {"bf16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpBf16>},
+    {"fp8 on the way, scaled", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpFp8>},
+    {"the largest tenth on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpTopK>},
+    {"PowerSGD", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpPowerSgd>},
+    {"a hook", tuttiDpBucketed, tuttiDpSgd, f32, [](Config& c) { c.hook = own_reduction; }},
+    {"asynchronous without delay", tuttiDpSharded, tuttiDpAdamW, f32, [](Config& c) { c.staleness = 0; }},
+    {"asynchronous, delay-1, bfloat16", tuttiDpServer, tuttiDpAdamW, bf16, late},
+    {"asynchronous, delay-1, a CPU serves", tuttiDpServer, tuttiDpAdamW, f32, late, cpu_first},
+    {"bucketed, moved", tuttiDpBucketed, tuttiDpAdam, f32, [](Config& c) { c.elastic = 1; }, false, moves},
 };
 
 }  // namespace
@@ -227,7 +279,10 @@ int main(int count, char** words) {
         for (int r = 0; r < ranks && devices > 0; ++r)
             places[static_cast<std::size_t>(r)] = {r % devices, perf::cuda::make_stream(r % devices)};
         for (const Case& c : cases) {
-            const std::size_t wrong = differences(train(c, ranks, places), train(c, ranks, cpus));
+            if (c.cpu_first && ranks < 2) continue;
+            std::vector<Place> here = places;
+            if (c.cpu_first) here[0] = {};
+            const std::size_t wrong = differences(train(c, ranks, here), train(c, ranks, cpus));
             std::printf("%-36s %s (%zu weights differ)\n", c.name, wrong == 0 ? "OK" : "FAILED", wrong);
             std::fflush(stdout);
             good &= wrong == 0;

@@ -35,8 +35,12 @@
  *      GradReady, FindNan, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and
  *      Step. What reads results waits for the GPU: ClipNorm, Step with config.clipNorm or config.offload, CheckEqual,
  *      FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a later call; a
- *      Step behind it may have spoilt the parameters: load a checkpoint. Only for ranks on CPUs, and refused on GPUs:
- *      staleness, compression, hooks, Move; updates of your own (tuttiDpCallback) need config.offload there.
+ *      Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint. Updates of your
+ * own (tuttiDpCallback) need config.offload on GPUs that make updates. Two things wait in GradReady and Synchronize:
+ *      tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous modes have a stream of their own, and a
+ *      thread; Begin waits for the GPU where the bound says so, and times are those of the GPU's work.
+ *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
+ *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -122,10 +126,12 @@ typedef struct {
     tuttiDataType_t type;
     int divisor; /* what the sum is to be divided by; 1: nothing */
     int ranks, rank;
+    tuttiStream_t stream; /* ranks on GPUs: the hook enqueues its work here, data being this GPU's memory */
 } tuttiDpBucket_t;
 
-/* Stands in for the all-reduce of a bucket; called on the layer's thread in the same order on all ranks. `comm` is the
- * layer's own. Anything but tuttiSuccess ends the layer's communicator with that result. */
+/* Stands in for the all-reduce of a bucket; called in the same order on all ranks, on the layer's thread, on GPUs on
+ * one that calls GradReady or Synchronize. `comm` is the layer's own. Anything but tuttiSuccess ends the layer's
+ * communicator with that result. */
 typedef tuttiResult_t (*tuttiDpHook_t)(void* user, const tuttiDpBucket_t* bucket, tuttiComm_t comm);
 
 /* Built-in hooks, for buckets of float32 (others are reduced as they are). */
@@ -204,6 +210,9 @@ typedef struct {
                     values are in pinned memory of the host, which makes the updates: owned gradients come there in
                     Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
                     Default 0 */
+    int elastic; /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that it is never made behind a
+                    reduction that failed: then the layer can Move. Without effect for ranks on CPUs, where it is so
+                    anyway. Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -213,7 +222,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
-            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT                                                            \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                           \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -334,7 +343,8 @@ TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
 /* The layer goes on with another communicator: after a rank has died, with one of the survivors. Called by all ranks of
  * comm, each with the layer that it had; what the layer returned before is forgotten. The rank that has made the most
  * steps gives all its parameters and states, so a step that had ended on some ranks only counts: go on after
- * tuttiDpGetStatistics' `steps`. The mean is over the new number of ranks. tuttiDpNaive and tuttiDpBucketed. */
+ * tuttiDpGetStatistics' `steps`. The mean is over the new number of ranks. tuttiDpNaive and tuttiDpBucketed; where
+ * there are GPUs with config.elastic, and each on the device that it was on. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */

@@ -87,22 +87,6 @@ std::string shape(const Parameter& p) {
     return std::to_string(p.count) + " " + p.name;
 }
 
-/// body throws or not; then all ranks do, with the first one's text.
-template <class Body>
-void all_or_none(tuttiComm_t comm, int ranks, Body body) {
-    struct Verdict {
-        tuttiResult_t code;
-        char words[500];
-    } mine{tuttiSuccess, ""};
-    if (guarded(body) != tuttiSuccess) {
-        mine.code = tuttiInvalidUsage;
-        std::snprintf(mine.words, sizeof mine.words, "%s", last_error().c_str());
-    }
-    const std::vector<Verdict> all = exchange(comm, ranks, mine);
-    for (std::size_t r = 0; r < all.size(); ++r)
-        if (all[r].code != tuttiSuccess) fail(all[r].code, "on rank %zu: %s", r, all[r].words);
-}
-
 void append(std::string& out, const void* data, std::size_t bytes) {
     out.append(static_cast<const char*>(data), bytes);
 }
@@ -236,6 +220,8 @@ void Engine::load(const std::string& path) {
     Manifest m;
     std::vector<Restored> restored;
     all_or_none(council_, ranks_, [&] { restore(path, m, restored); });
+    const bool stages = options_.asynchronous();  // else values lie as they are sent
+    auto staged = stages ? std::make_unique<Block>(place_, largest_values()) : nullptr;
     for (const auto& b : buckets_) {
         Restored& r = restored[b->index];
         const DataType type = state_type(b->data_type);
@@ -248,13 +234,15 @@ void Engine::load(const std::string& path) {
         if (b->states.master != nullptr) states_place_->copy(b->states.master, r.values.data(), r.values.size());
         for (int k = 0; k < m.states; ++k)
             states_place_->copy(b->states.state[k], r.state[k].data(), r.state[k].size());
-        place_->settle();  // before `here` and `r` go
+        for (const PlacePtr& place : {place_, states_place_}) place->settle();  // before `here` and `r` go
         if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
-        const Block staged(place_, b->data != nullptr ? 0 : b->count * size_of(b->data_type));
-        std::byte* values = b->data != nullptr ? b->data : staged.base();
+        std::byte* values = b->data != nullptr ? b->data : staged->base();
         spread(*b, values);
+        if (road_ != place_) road_->settle();
         copy_out(*b, values);
     }
+    staged.reset();
+    sweep();
     steps_ = statistics_.steps = m.step;
     recording_ = false;  // buckets stay: states belong to them
     phase_ = Phase::idle;

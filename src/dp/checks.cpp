@@ -62,13 +62,16 @@ void Engine::broadcast(int root) {
         fail(tuttiInvalidUsage, "tuttiDpBroadcast: in tuttiDpZero3 no rank has all parameters");
     forget_gathered("tuttiDpBroadcast");
     wait();
-    for (const auto& b : buckets_) {
-        const Block staged(place_, b->count * size_of(b->data_type));
-        collect(*b, staged.base());
-        must(tuttiBroadcast(staged.base(), staged.base(), b->count, static_cast<tuttiDataType_t>(b->data_type), root,
-                            comm_, place_->stream()));
-        store(*b, staged.base());
+    {
+        const Block staged(place_, largest_values());
+        for (const auto& b : buckets_) {
+            collect(*b, staged.base());
+            must(tuttiBroadcast(staged.base(), staged.base(), b->count, static_cast<tuttiDataType_t>(b->data_type),
+                                root, comm_, place_->stream()));
+            store(*b, staged.base());
+        }
     }
+    sweep();
 }
 
 void Engine::check_equal() {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dp/calls.hpp"
-#include "dp/numbers.hpp"
+#include "dp/memory.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -17,9 +17,9 @@ namespace {
 /// The caller's.
 class Hook : public Compression {
   public:
-    Hook(tuttiDpHook_t function, void* user) : function_(function), user_(user) {}
-    bool reduce(const tuttiDpBucket_t& bucket, tuttiComm_t comm) override {
-        const tuttiResult_t result = function_(user_, &bucket, comm);
+    Hook(tuttiDpHook_t function, void* user, tuttiComm_t comm) : function_(function), user_(user), comm_(comm) {}
+    bool reduce(const tuttiDpBucket_t& bucket) override {
+        const tuttiResult_t result = function_(user_, &bucket, comm_);
         if (result != tuttiSuccess)
             fail(result, "the hook returned %d for bucket %zu on rank %d", static_cast<int>(result), bucket.index,
                  bucket.rank);
@@ -29,91 +29,106 @@ class Hook : public Compression {
   private:
     tuttiDpHook_t function_;
     void* user_;
+    tuttiComm_t comm_;
 };
 
 /// Those that know fp32 only.
 class OfFloats : public Compression {
   public:
-    bool reduce(const tuttiDpBucket_t& bucket, tuttiComm_t comm) final {
+    explicit OfFloats(const Means& means) : means_(means) {}
+    bool reduce(const tuttiDpBucket_t& bucket) final {
         if (bucket.type != tuttiFloat32) return false;
         float* data = static_cast<float*>(bucket.data);
-        divide(DataType::float32, data, bucket.count, bucket.divisor);
-        reduce_floats(bucket, data, comm);
+        if (bucket.divisor > 1) place().divide(DataType::float32, data, bucket.count, bucket.divisor);
+        reduce_floats(bucket, data);
         return true;
     }
 
   protected:
     /// data: this rank's share of the mean.
-    virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data, tuttiComm_t comm) = 0;
+    virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data) = 0;
+
+    dp::Place& place() const { return *means_.place; }
+    void all_reduce(void* data, std::size_t count, DataType type, tuttiRedOp_t op) const {
+        must(tuttiAllReduce(data, data, count, static_cast<tuttiDataType_t>(type), op, means_.comm, place().stream()));
+    }
+    const Means means_;
 };
 
 /// Sent in 16 bits.
 class Halves : public OfFloats {
   public:
-    explicit Halves(DataType type) : type_(type) {}
-    void reduce_floats(const tuttiDpBucket_t& bucket, float* data, tuttiComm_t comm) override {
-        wire_.resize(bucket.count);
-        convert(type_, wire_.data(), DataType::float32, data, bucket.count);
-        must(tuttiAllReduce(wire_.data(), wire_.data(), bucket.count, static_cast<tuttiDataType_t>(type_), tuttiSum,
-                            comm, nullptr));
-        convert(DataType::float32, data, type_, wire_.data(), bucket.count);
+    Halves(DataType type, const Means& means) : OfFloats(means), type_(type), wire_(means.place, 2 * means.most) {}
+    void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
+        place().convert(type_, wire_.base(), DataType::float32, data, bucket.count);
+        all_reduce(wire_.base(), bucket.count, type_, tuttiSum);
+        place().convert(DataType::float32, data, type_, wire_.base(), bucket.count);
     }
 
   private:
-    DataType type_;
-    std::vector<std::uint16_t> wire_;
+    const DataType type_;
+    Block wire_;
 };
 
 /// Sent in 8 bits. The scale is a power of two, so that it rounds nothing: the largest of all ranks' values, added as
 /// often as there are ranks, stays below 448.
 class Eighths : public OfFloats {
   public:
-    void reduce_floats(const tuttiDpBucket_t& bucket, float* data, tuttiComm_t comm) override {
-        float largest = largest_magnitude(data, bucket.count);
-        must(tuttiAllReduce(&largest, &largest, 1, tuttiFloat32, tuttiMax, comm, nullptr));
-        if (largest == 0) return;
-        const int exponent = std::ilogb(448.0f / (largest * static_cast<float>(bucket.ranks)));
-        const double scale = std::ldexp(1.0, std::clamp(exponent, -120, 120));
-        multiply(DataType::float32, data, bucket.count, scale);
-        wire_.resize(bucket.count);
-        convert(DataType::float8e4m3, wire_.data(), DataType::float32, data, bucket.count);
-        must(tuttiAllReduce(wire_.data(), wire_.data(), bucket.count, tuttiFloat8e4m3, tuttiSum, comm, nullptr));
-        convert(DataType::float32, data, DataType::float8e4m3, wire_.data(), bucket.count);
-        multiply(DataType::float32, data, bucket.count, 1 / scale);
+    explicit Eighths(const Means& means)
+        : OfFloats(means), largest_(means.place, sizeof(float)), wire_(means.place, means.most) {}
+    void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
+        float* const largest = reinterpret_cast<float*>(largest_.base());
+        place().largest(data, bucket.count, largest);
+        all_reduce(largest, 1, DataType::float32, tuttiMax);
+        place().scale(data, bucket.count, largest, bucket.ranks, false);
+        place().convert(DataType::float8e4m3, wire_.base(), DataType::float32, data, bucket.count);
+        all_reduce(wire_.base(), bucket.count, DataType::float8e4m3, tuttiSum);
+        place().convert(DataType::float32, data, DataType::float8e4m3, wire_.base(), bucket.count);
+        place().scale(data, bucket.count, largest, bucket.ranks, true);
     }
 
   private:
-    std::vector<std::uint8_t> wire_;
+    Block largest_, wire_;
 };
 
-/// What was not sent is added the next time (error feedback), so nothing is lost for good.
+/// What was not sent is added the next time (error feedback), so nothing is lost for good. Works on the host: a GPU's
+/// bucket comes there, and the sum goes back.
 class WithMemory : public OfFloats {
   public:
-    void reduce_floats(const tuttiDpBucket_t& bucket, float* data, tuttiComm_t comm) final {
+    explicit WithMemory(const Means& means) : OfFloats(means) {
+        if (means.staging) here_ = std::make_unique<Block>(means.staging, means.most * sizeof(float));
+    }
+    void reduce_floats(const tuttiDpBucket_t& bucket, float* data) final {
+        const std::size_t bytes = bucket.count * sizeof(float);
+        float* const here = here_ ? reinterpret_cast<float*>(here_->base()) : data;
+        if (here_) place().copy_now(here, data, bytes);
         std::vector<float>& rest = rests_[bucket.index];
         rest.resize(bucket.count, 0.0f);
-        for (std::size_t i = 0; i < bucket.count; ++i) rest[i] += data[i];
-        send(bucket, rest.data(), data, comm);
+        for (std::size_t i = 0; i < bucket.count; ++i) rest[i] += here[i];
+        send(bucket, rest.data(), here);
+        place().copy(data, here, bytes);
     }
+    std::vector<float>* rest(std::size_t bucket) final { return &rests_[bucket]; }
 
   protected:
     /// rest: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
-    virtual void send(const tuttiDpBucket_t& bucket, float* rest, float* sum, tuttiComm_t comm) = 0;
+    virtual void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) = 0;
 
   private:
     std::map<std::size_t, std::vector<float>> rests_;  // by bucket
+    std::unique_ptr<Block> here_;
 };
 
 class TopK : public WithMemory {
   public:
-    explicit TopK(double part) : part_(part) {}
+    TopK(double part, const Means& means) : WithMemory(means), part_(part) {}
 
   private:
     struct Entry {
         std::uint32_t index;
         float value;
     };
-    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum, tuttiComm_t comm) override {
+    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) override {
         const auto wanted = static_cast<std::size_t>(std::ceil(part_ * static_cast<double>(bucket.count)));
         const std::size_t k = std::clamp<std::size_t>(wanted, 1, bucket.count);
         if (bucket.count > UINT32_MAX) fail(tuttiInvalidUsage, "top-k is for buckets of less than 2^32 elements");
@@ -127,7 +142,7 @@ class TopK : public WithMemory {
         std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
         std::vector<Entry> mine(k), all(k * static_cast<std::size_t>(bucket.ranks));
         for (std::size_t i = 0; i < k; ++i) mine[i] = {order[i], std::exchange(rest[order[i]], 0.0f)};
-        must(tuttiAllGather(mine.data(), all.data(), k * sizeof(Entry), tuttiUint8, comm, nullptr));
+        must(tuttiAllGather(mine.data(), all.data(), k * sizeof(Entry), tuttiUint8, means_.council, nullptr));
         std::fill_n(sum, bucket.count, 0.0f);
         for (const Entry& e : all) {
             if (e.index >= bucket.count) fail(tuttiRemoteError, "a rank sent element %u of %zu", e.index, bucket.count);
@@ -141,10 +156,10 @@ class TopK : public WithMemory {
 /// each of few columns. Q is kept: every time is one more step of the power iteration.
 class PowerSgd : public WithMemory {
   public:
-    explicit PowerSgd(int rank) : rank_(static_cast<std::size_t>(rank)) {}
+    PowerSgd(int rank, const Means& means) : WithMemory(means), rank_(static_cast<std::size_t>(rank)) {}
 
   private:
-    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum, tuttiComm_t comm) override {
+    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) override {
         const auto columns = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(bucket.count))));
         const std::size_t rows = (bucket.count + columns - 1) / columns, r = std::min({rank_, rows, columns});
         const Matrix m{rest, bucket.count, rows, columns};
@@ -152,11 +167,11 @@ class PowerSgd : public WithMemory {
         if (q.empty()) fill(q, columns * r);
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
-        must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, comm, nullptr));
+        must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
         orthonormalize(p, rows, r);
         m.transposed_times(p, q, r);  // of this rank: what it sends is P times this
         for (std::size_t i = 0; i < bucket.count; ++i) rest[i] -= product(p, q, r, i / columns, i % columns);
-        must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, comm, nullptr));
+        must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
         for (std::size_t i = 0; i < bucket.count; ++i) sum[i] = product(p, q, r, i / columns, i % columns);
     }
 
@@ -216,19 +231,19 @@ class PowerSgd : public WithMemory {
 
 }  // namespace
 
-std::unique_ptr<Compression> Compression::make(const Options& options) {
-    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hook_user);
+std::unique_ptr<Compression> Compression::make(const Options& options, const Means& means) {
+    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hook_user, means.comm);
     switch (options.compression) {
         case tuttiDpFp16:
-            return std::make_unique<Halves>(DataType::float16);
+            return std::make_unique<Halves>(DataType::float16, means);
         case tuttiDpBf16:
-            return std::make_unique<Halves>(DataType::bfloat16);
+            return std::make_unique<Halves>(DataType::bfloat16, means);
         case tuttiDpFp8:
-            return std::make_unique<Eighths>();
+            return std::make_unique<Eighths>(means);
         case tuttiDpTopK:
-            return std::make_unique<TopK>(options.top_k);
+            return std::make_unique<TopK>(options.top_k, means);
         case tuttiDpPowerSgd:
-            return std::make_unique<PowerSgd>(options.power_rank);
+            return std::make_unique<PowerSgd>(options.power_rank, means);
         default:
             return nullptr;
     }

@@ -3,18 +3,33 @@
 
 #include <memory>
 
+#include <vector>
+
 #include "dp/options.hpp"
+#include "dp/place.hpp"
 
 namespace tutti::dp {
+
+/// What buckets are reduced with.
+struct Means {
+    PlacePtr place;       // of the gradients
+    PlacePtr staging;     // of the host's, beside a GPU; nullptr where the place itself is the host
+    tuttiComm_t comm;     // for memory of the place
+    tuttiComm_t council;  // for the host's
+    std::size_t most;     // elements of a bucket
+};
 
 class Compression {
   public:
     virtual ~Compression() = default;
-    /// Replaces bucket.data by the same on all ranks. Throws what has failed. False: not for this bucket.
-    virtual bool reduce(const tuttiDpBucket_t& bucket, tuttiComm_t comm) = 0;
+    /// Replaces bucket.data by the same on all ranks, or enqueues that. Throws what has failed. False: not for this
+    /// bucket.
+    virtual bool reduce(const tuttiDpBucket_t& bucket) = 0;
+    /// What was not sent of a bucket yet, by element; nullptr: nothing. Kept for as long as this lives.
+    virtual std::vector<float>* rest(std::size_t /*bucket*/) { return nullptr; }
 
     /// nullptr: none was asked for.
-    static std::unique_ptr<Compression> make(const Options& options);
+    static std::unique_ptr<Compression> make(const Options& options, const Means& means);
 };
 
 }  // namespace tutti::dp

@@ -128,11 +128,15 @@ void Engine::launch(Bucket& b) {
         b.grad_loan = pool_.take(b.count * size_of(b.type));
         b.grad = b.grad_loan->base();
     }
-    Flight flight{&b, b.grad, std::move(b.grad_loan), begun_};
+    Flight flight{&b, b.grad, std::move(b.grad_loan), begun_, nullptr};
     if (options_.passing_gradients()) b.grad = nullptr;
-    if (options_.asynchronous()) fetch(flight);  // the caller goes on before the job runs
+    if (options_.asynchronous()) {  // the caller goes on before the job runs
+        fetch(flight);
+        flight.ready = place_->mark();
+    }
     worker_->enqueue([this, flight] {
         if (!options_.asynchronous()) fetch(flight);
+        road_->follow(flight.ready);
         reduce(flight);
     });
 }
@@ -209,13 +213,14 @@ void Engine::step() {
     forget_gathered("tuttiDpStep");
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
+    if (options_.elastic) place_->settle();
+    if (!options_.asynchronous()) check_communicator();
     phase_ = Phase::idle;
     ++steps_;
     if (options_.asynchronous()) {
         step_later();
     } else {
         try {
-            check_communicator();
             if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
             if (offloads_) bring_gradients();
             for (const auto& b : buckets_) {

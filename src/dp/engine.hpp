@@ -9,7 +9,9 @@
 // Asynchronous modes put `in`, the update and `out` into one queue, and go on: see stale.cpp.
 //
 // Memory and arithmetic are those of a Place: the host's, or a GPU's. There all jobs only enqueue, so they are run at
-// once, in the calling thread (worker.hpp).
+// once, in the calling thread (worker.hpp); but not those of asynchronous modes, which go on beside the caller's: they
+// have a thread, and on a GPU a stream of their own, and what they have enqueued is done when they end. Each rank has
+// its place: ranks on CPUs and on GPUs may work together.
 //
 // Files: engine.cpp (an iteration), setup.cpp (communicators and buckets), placing.cpp (memory), motion.cpp (in and
 // out), stale.cpp, units.cpp (ZeRO-3), checks.cpp, checkpoint.cpp.
@@ -108,7 +110,8 @@ class Engine {
         Bucket* bucket;
         std::byte* grad;
         Pool::Loan loan;
-        Deadline begun;  // the iteration
+        Deadline begun;     // the iteration
+        Place::Mark ready;  // asynchronous: the gradients are there
     };
     /// Values as they were after `version` steps; by bucket.
     struct Landing {
@@ -118,7 +121,12 @@ class Engine {
 
     // setup.cpp
     void join(tuttiComm_t comm);
-    void refuse_on_gpu() const;
+    void make_places(int device);
+    void see_devices(tuttiComm_t comm);
+    void check_places() const;
+    bool owns(int rank) const;
+    Means means() const;
+    void sweep();
     void leave();
     void make_layout(std::span<const std::size_t> order);
     std::size_t own_shard(const Bucket& bucket) const;
@@ -146,6 +154,7 @@ class Engine {
     // motion.cpp
     void fetch(const Flight& flight);
     void reduce(const Flight& flight);
+    void end_job();
     void reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op);
     void hand_back(Bucket& bucket, const std::byte* grad, bool touched_ones);
     double norm_of_own(double limit);
@@ -155,6 +164,7 @@ class Engine {
     void copy_out(Bucket& bucket, const std::byte* values);
     void collect(const Bucket& bucket, std::byte* into) const;
     void store(Bucket& bucket, const std::byte* values);
+    std::size_t largest_values() const;
     std::byte* value_of(const Bucket& bucket, const Piece& piece) const;
 
     // stale.cpp
@@ -174,10 +184,14 @@ class Engine {
     tuttiComm_t comm_ = nullptr;     // the layer's own
     tuttiComm_t council_ = nullptr;  // of the ranks' CPUs; on CPUs comm_
     int rank_ = 0, ranks_ = 1;
+    int device_ = TUTTI_DEVICE_CPU;
     bool on_gpu_ = false, offloads_ = false;
-    PlacePtr place_;              // gradients and values
-    PlacePtr states_place_;       // what the update works on
-    int owners_ = 1, owner_ = 0;  // which shard of a bucket is this rank's; -1: none
+    std::vector<std::uint8_t> gpus_;  // by rank: whether it is on one
+    PlacePtr place_;                  // gradients and values
+    PlacePtr road_;                   // the same memory, as jobs see it: place_ itself but for asynchronous GPUs
+    PlacePtr states_place_;           // what the update works on
+    PlacePtr pinned_;                 // beside a GPU
+    int owners_ = 1, owner_ = 0;      // which shard of a bucket is this rank's; -1: none
     int divisor_ = 1;
     tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first
     std::unique_ptr<Trace> trace_;
@@ -206,6 +220,7 @@ class Engine {
 
     std::mutex landings_mutex_;
     std::deque<Landing> landings_;
+    std::vector<Pool::Loan> leaving_;      // a GPU's values that have been taken, perhaps only in its stream
     std::deque<std::uint64_t> step_jobs_;  // of the last staleness + 1 steps
 
     std::vector<std::pair<int, std::vector<std::size_t>>> units_;  // and their buckets

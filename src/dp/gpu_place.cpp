@@ -1,6 +1,7 @@
 // The one file of this room that knows GPUs: their memory, and passes over arrays there (kernels/cuda/flat.hpp).
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "base/result.hpp"
@@ -19,21 +20,49 @@ gpu::Gpus& door() {
     return *gpus;
 }
 
+/// What waits for a sweep. Any thread.
+class Freed {
+  public:
+    void add(std::byte* memory) noexcept {
+        const std::lock_guard lock(mutex_);
+        all_.push_back(memory);
+    }
+    template <class Body>
+    void take(Body body) noexcept {
+        std::vector<std::byte*> all;
+        {
+            const std::lock_guard lock(mutex_);
+            all.swap(all_);
+        }
+        for (std::byte* memory : all) body(memory);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::byte*> all_;
+};
+
 class GpuPlace : public Place {
   public:
-    GpuPlace(int device, tuttiStream_t stream) : gpus_(door()), device_(device), stream_(stream) {
+    enum class Stream { theirs, own };
+    GpuPlace(int device, tuttiStream_t stream, Stream whose)
+        : gpus_(door()), device_(device), stream_(stream), whose_(whose) {
         if (gpus_.device_of(stream) != device)
-            fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d",
-                 gpus_.device_of(stream), device);
+            fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d", gpus_.device_of(stream),
+                 device);
     }
     ~GpuPlace() override {
         if (findings_ != nullptr) free(findings_);
+        sweep();
+        if (whose_ == Stream::theirs) return;
+        gpus_.destroy_stream(stream_);
     }
 
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate(device_, std::max<std::size_t>(bytes, 1)); }
-    void free(std::byte* memory) noexcept override {
+    void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    void sweep() noexcept override {
         guarded([&] { settle(); });
-        gpus_.free(device_, memory);
+        freed_.take([&](std::byte* memory) { gpus_.free(device_, memory); });
     }
 
     tuttiStream_t stream() const override { return stream_; }
@@ -43,6 +72,14 @@ class GpuPlace : public Place {
         gpus_.mark(device_, event, stream_);
         gpus_.await(device_, event);
         gpus_.drop(device_, event);
+    }
+    Mark mark() override {
+        void* event = nullptr;
+        gpus_.mark(device_, event, stream_);
+        return {event, [&gpus = gpus_, device = device_](void* passed) { gpus.drop(device, passed); }};
+    }
+    void follow(const Mark& mark) override {
+        if (mark) gpus_.follow(device_, mark.get(), stream_);
     }
     void copy(void* to, const void* from, std::size_t bytes) override {
         if (bytes > 0 && to != from) gpus_.copy(device_, to, from, bytes, stream_);
@@ -105,6 +142,30 @@ class GpuPlace : public Place {
         return runs.size();
     }
 
+    /// What a pass finds are floats again, two for each tile: until there is only one.
+    void largest(const float* values, std::size_t count, float* into) override {
+        if (count == 0) return zero(DataType::float32, into, 1);
+        std::byte* room = reserve(2 * gpu::flat_tiles(count) + 2);
+        const std::byte* from = reinterpret_cast<const std::byte*>(values);
+        for (;;) {
+            Flat task = made(FlatOp::largest, DataType::float32, nullptr, DataType::float32, from, count);
+            task.result = room;
+            run(task);
+            from = room;
+            const std::size_t tiles = gpu::flat_tiles(count);
+            if (tiles == 1) break;
+            room += tiles * 8;
+            count = tiles * 2;
+        }
+        copy(into, from, sizeof *into);
+    }
+    void scale(float* values, std::size_t count, const float* largest, int ranks, bool back) override {
+        const FlatOp op = back ? FlatOp::unscale : FlatOp::scale;
+        Flat task = made(op, DataType::float32, values, DataType::float32, largest, count);
+        task.number = ranks;
+        run(task);
+    }
+
   private:
     static Flat made(FlatOp op, DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
         Flat task;
@@ -124,45 +185,60 @@ class GpuPlace : public Place {
     std::vector<std::uint64_t> find(FlatOp op, std::span<const Run> runs) {
         std::size_t tiles = 0;
         for (const Run& r : runs) tiles += gpu::flat_tiles(r.count);
-        if (tiles > room_) {
-            if (findings_ != nullptr) free(findings_);
-            findings_ = nullptr;
-            findings_ = allocate(tiles * 8);
-            room_ = tiles;
-        }
+        std::byte* const findings = reserve(tiles);
         std::size_t at = 0;
         for (const Run& r : runs) {
             Flat task = made(op, r.type, nullptr, r.type, r.at, r.count);
-            task.result = findings_ + at * 8;
+            task.result = findings + at * 8;
             run(task);
             at += gpu::flat_tiles(r.count);
         }
         std::vector<std::uint64_t> found(tiles);
-        if (tiles > 0) copy_now(found.data(), findings_, tiles * 8);
+        if (tiles > 0) copy_now(found.data(), findings, tiles * 8);
         return found;
+    }
+
+    /// Room for so many numbers of 8 bytes, which the next pass uses, too.
+    std::byte* reserve(std::size_t numbers) {
+        if (findings_ != nullptr && numbers <= room_) return findings_;
+        std::byte* const more = allocate(numbers * 8);
+        if (findings_ != nullptr) free(findings_);
+        room_ = numbers;
+        return findings_ = more;
     }
 
     gpu::Gpus& gpus_;
     const int device_;
     const tuttiStream_t stream_;
+    const Stream whose_;
+    Freed freed_;
     std::byte* findings_ = nullptr;
-    std::size_t room_ = 0;  // tiles
+    std::size_t room_ = 0;  // numbers
 };
 
 class PinnedHost : public HostPlace {
   public:
     PinnedHost() : gpus_(door()) {}
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
-    void free(std::byte* memory) noexcept override { gpus_.free_pinned(memory); }
+    ~PinnedHost() override { sweep(); }
+    void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    void sweep() noexcept override {
+        freed_.take([&](std::byte* memory) { gpus_.free_pinned(memory); });
+    }
 
   private:
     gpu::Gpus& gpus_;
+    Freed freed_;
 };
 
 }  // namespace
 
 PlacePtr gpu_place(int device, tuttiStream_t stream) {
-    return std::make_shared<GpuPlace>(device, stream);
+    return std::make_shared<GpuPlace>(device, stream, GpuPlace::Stream::theirs);
+}
+
+PlacePtr gpu_place_beside(int device) {
+    return std::make_shared<GpuPlace>(device, door().make_stream(device), GpuPlace::Stream::own);
 }
 
 PlacePtr pinned_host() {

@@ -77,4 +77,12 @@ std::size_t HostPlace::first_bad(std::span<const Run> runs) {
     return runs.size();
 }
 
+void HostPlace::largest(const float* values, std::size_t count, float* into) {
+    *into = largest_magnitude(values, count);
+}
+void HostPlace::scale(float* values, std::size_t count, const float* largest, int ranks, bool back) {
+    const double factor = fp8_scale(*largest, ranks);
+    dp::multiply(DataType::float32, values, count, back ? 1 / factor : factor);
+}
+
 }  // namespace tutti::dp

@@ -10,6 +10,8 @@ class HostPlace : public Place {
     tuttiStream_t stream() const override { return nullptr; }
     bool reaches(const void*) const override { return true; }
     void settle() override {}
+    Mark mark() override { return nullptr; }
+    void follow(const Mark&) override {}
     void copy(void* to, const void* from, std::size_t bytes) override;
     void zero(DataType type, void* values, std::size_t count) override;
     void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) override;
@@ -20,6 +22,8 @@ class HostPlace : public Place {
                 const void* gradients, const States& states) override;
     double sum_of_squares(std::span<const Run> runs) override;
     std::size_t first_bad(std::span<const Run> runs) override;
+    void largest(const float* values, std::size_t count, float* into) override;
+    void scale(float* values, std::size_t count, const float* largest, int ranks, bool back) override;
 };
 
 }  // namespace tutti::dp

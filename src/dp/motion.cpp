@@ -42,16 +42,18 @@ void Engine::reduce(const Flight& flight) {
     std::byte* own = options_.passing_gradients() ? b.own_grad : flight.grad + b.own_begin * size_of(b.type);
     bool divided = first || average || divisor_ == 1;
     if (options_.replicated()) {
-        const tuttiDpBucket_t bucket{b.index, flight.grad, b.count, c_type(b.type), divisor_, ranks_, rank_};
-        if (compression_ && compression_->reduce(bucket, comm_))
+        const tuttiDpBucket_t bucket{b.index,  flight.grad, b.count, c_type(b.type),
+                                     divisor_, ranks_,      rank_,   place_->stream()};
+        if (compression_ && compression_->reduce(bucket))
             divided = true;
         else
             must(tuttiAllReduce(flight.grad, flight.grad, b.count, c_type(b.type), op, comm_, place_->stream()));
     } else {
         reduce_to_owners(flight, own, op);
     }
-    if (!divided) place_->divide(b.type, own, b.own_count, divisor_);
+    if (!divided) road_->divide(b.type, own, b.own_count, divisor_);
     if (options_.replicated()) hand_back(b, flight.grad, true);
+    end_job();
     if (trace_)
         trace_->add(Trace::Track::layer, text("bucket %zu: %zu bytes", b.index, b.count * size_of(b.type)), start,
                     Clock::now());
@@ -61,13 +63,21 @@ void Engine::reduce(const Flight& flight) {
     b.times.endUs = Us(Clock::now() - flight.begun).count();
 }
 
+/// Where a job has a stream of its own: what it has enqueued is done, and what it has borrowed may go to others.
+void Engine::end_job() {
+    if (road_ == place_) return;
+    road_->settle();
+    check_communicator();
+}
+
 /// own: where this rank's shard goes.
 void Engine::reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op) {
     const Bucket& b = *flight.bucket;
     const tuttiDataType_t type = c_type(b.type);
-    const tuttiStream_t stream = place_->stream();
+    const tuttiStream_t stream = road_->stream();
     if (options_.mode == tuttiDpServer) {
-        must(tuttiReduce(flight.grad, own, b.count, type, op, options_.server, comm_, stream));
+        must(tuttiReduce(flight.grad, b.own_count > 0 ? own : nullptr, b.count, type, op, options_.server, comm_,
+                         stream));
     } else if (owners_ == ranks_) {
         must(tuttiReduceScatter(flight.grad, own, b.shard, type, op, comm_, stream));
     } else {
@@ -98,11 +108,11 @@ double Engine::norm_of_own(double limit) {
     };
     std::vector<Run> mine;
     each([&](const Bucket& b, std::byte* at, std::size_t count) { mine.push_back({b.type, at, count}); });
-    double sum = place_->sum_of_squares(mine);
+    double sum = road_->sum_of_squares(mine);
     if (!options_.replicated()) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, council_, nullptr));
     const double norm = std::sqrt(sum);
     if (!(norm > limit)) return norm;
-    each([&](const Bucket& b, std::byte* at, std::size_t count) { place_->multiply(b.type, at, count, limit / norm); });
+    each([&](const Bucket& b, std::byte* at, std::size_t count) { road_->multiply(b.type, at, count, limit / norm); });
     if (options_.replicated())
         for (const auto& b : buckets_)
             for (const bool touched_ones : {true, false}) hand_back(*b, b->grad, touched_ones);
@@ -116,8 +126,8 @@ std::byte* Engine::value_of(const Bucket& b, const Piece& piece) const {
 
 /// config.offload: the owned gradients come to the host.
 void Engine::bring_gradients() {
-    for (const auto& b : buckets_) place_->copy(b->host_grad, b->own_grad, b->own_count * size_of(b->type));
-    place_->settle();  // so that nothing reads host_data any more, too
+    for (const auto& b : buckets_) road_->copy(b->host_grad, b->own_grad, b->own_count * size_of(b->type));
+    road_->settle();  // so that nothing reads host_data any more, too
 }
 
 void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long long step) {
@@ -139,7 +149,7 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long lon
         std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;
         const std::byte* grads = (offloads_ ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
         states_place_->update(how, piece, b.data_type, values, b.type, grads, b.states);
-        if (offloads_) place_->copy(at, values, piece.count * size_of(b.data_type));
+        if (offloads_) road_->copy(at, values, piece.count * size_of(b.data_type));
     }
 }
 
@@ -147,15 +157,15 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long lon
 void Engine::spread(Bucket& b, std::byte* into) {
     if (options_.replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
-    const tuttiStream_t stream = place_->stream();
+    const tuttiStream_t stream = road_->stream();
     const std::byte* own = b.own_data;
     if (own != nullptr && own == b.host_data) {  // offloaded
         std::byte* const here = into + b.own_begin * size_of(b.data_type);
-        place_->copy(here, own, b.own_count * size_of(b.data_type));
+        road_->copy(here, own, b.own_count * size_of(b.data_type));
         own = here;
     }
     if (options_.mode == tuttiDpServer) {
-        must(tuttiBroadcast(own, into, b.count, type, options_.server, comm_, stream));
+        must(tuttiBroadcast(b.own_count > 0 ? own : into, into, b.count, type, options_.server, comm_, stream));
     } else if (owners_ == ranks_) {
         must(tuttiAllGather(own, into, b.shard, type, comm_, stream));
     } else {
@@ -177,6 +187,13 @@ void Engine::copy_out(Bucket& b, const std::byte* values) {
     }
 }
 
+/// Bytes of a bucket's values.
+std::size_t Engine::largest_values() const {
+    std::size_t most = 0;
+    for (const auto& b : buckets_) most = std::max(most, b->count * size_of(b->data_type));
+    return most;
+}
+
 /// The caller's values of a bucket, side by side, in memory of the place.
 void Engine::collect(const Bucket& b, std::byte* into) const {
     place_->zero(b.data_type, into, b.count);
@@ -196,9 +213,11 @@ void Engine::store(Bucket& b, const std::byte* values) {
     if (b.own_data != nullptr) place_->copy(b.own_data, own, b.own_count * size);
     if (options_.mode != tuttiDpZero3) copy_out(b, values);
     if (b.host_data != nullptr) place_->copy_now(b.host_data, own, b.own_count * size);
-    if (b.states.master != nullptr)
-        states_place_->convert(state_type(b.data_type), b.states.master, b.data_type,
-                               b.host_data != nullptr ? b.host_data : own, b.own_count);
+    if (b.states.master == nullptr) return;
+    states_place_->follow(place_->mark());
+    states_place_->convert(state_type(b.data_type), b.states.master, b.data_type,
+                           b.host_data != nullptr ? b.host_data : own, b.own_count);
+    states_place_->settle();  // before the values go
 }
 
 }  // namespace tutti::dp

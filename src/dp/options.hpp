@@ -24,7 +24,7 @@ struct Parameter {
 struct Options {
     tuttiDpMode_t mode;
     std::size_t bucket_bytes, first_bucket_bytes;  // 0: what size_buckets() makes of it
-    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload;
+    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload, elastic;
     int micro_batches, server, servers;
     int staleness;  // -1: synchronous
     tuttiDpOptimizer_t optimizer;

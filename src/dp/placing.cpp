@@ -109,8 +109,8 @@ void Engine::place_values() {
         }
     }
     // What Create was given becomes the value everywhere.
+    const Block staged(place_, largest_values());
     for (const auto& b : buckets_) {
-        const Block staged(place_, b->count * size_of(b->data_type));
         collect(*b, staged.base());
         store(*b, staged.base());
     }

@@ -13,7 +13,6 @@ Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t c
         agree_on_registration();
         size_buckets(options_, parameters_);
         trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
-        compression_ = Compression::make(options_);
         const std::size_t count = parameters_.size();
         flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
         skipped_.assign(count, 0);
@@ -21,11 +20,12 @@ Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t c
         recording_ = options_.rebuild;
         order_ = backward_order();
         make_layout(order_);
+        compression_ = Compression::make(options_, means());
         place_gradients();
         place_states();
         place_values();
         start_worker();
-        if (options_.broadcast) broadcast(0);
+        options_.broadcast ? broadcast(0) : sweep();
     } catch (...) {
         leave();
         throw;
@@ -40,7 +40,8 @@ Engine::~Engine() {
 /// not: others may still read what they shall be told.
 void Engine::leave() {
     worker_.reset();
-    if (place_) guarded([&] { place_->settle(); });
+    for (const PlacePtr& place : {road_, place_})
+        if (place) guarded([&] { place->settle(); });
     if (council_ != comm_ && council_ != nullptr) tuttiCommDestroy(council_);
     if (comm_ != nullptr) tuttiCommDestroy(comm_);
     comm_ = council_ = nullptr;
@@ -51,28 +52,21 @@ void Engine::join(tuttiComm_t comm) {
     must(tuttiCommUserRank(comm, &rank_));
     must(tuttiCommCount(comm, &ranks_));
     must(tuttiCommDevice(comm, &device));
-    on_gpu_ = device != TUTTI_DEVICE_CPU;
-    if (on_gpu_) refuse_on_gpu();
-    if (!place_) {
-        offloads_ = on_gpu_ && options_.offload;
-        place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
-        states_place_ = offloads_ ? pinned_host() : on_gpu_ ? place_ : private_host();
-        pool_ = Pool(place_);
-    }
-    for (const Parameter& p : parameters_)
-        for (const void* at : {p.data, p.grad})
-            if (at != nullptr && !place_->reaches(at))
-                fail(tuttiInvalidArgument,
-                     "tuttiDpCreate: '%s' has its %s at %p, in the host's memory, but rank %d is on device %d",
-                     p.name.c_str(), at == p.data ? "values" : "gradient", at, rank_, device);
+    if (!place_) make_places(device);
+    if (device != device_)
+        fail(tuttiInvalidArgument,
+             "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)", device_, rank_,
+             device);
+    see_devices(comm);
     must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
     council_ = comm_;
-    if (on_gpu_) {
+    if (std::ranges::count(gpus_, 1) > 0) {
         tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
         on_cpus.device = TUTTI_DEVICE_CPU;
         on_cpus.commName = "the layer's council";
         council_ = nullptr;
         must(tuttiCommSplit(comm, 0, rank_, &council_, &on_cpus));
+        all_or_none(council_, ranks_, [&] { check_places(); });
     }
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
@@ -89,16 +83,64 @@ void Engine::join(tuttiComm_t comm) {
     }
 }
 
-void Engine::refuse_on_gpu() const {
-    const char* const cpus_only = options_.asynchronous()                        ? "config.staleness"
-                                  : options_.compression != tuttiDpNoCompression ? "config.compression"
-                                  : options_.hook != nullptr                     ? "config.hook"
-                                                                                 : nullptr;
-    if (cpus_only != nullptr) fail(tuttiInvalidUsage, "tuttiDpCreate: %s is for ranks on CPUs", cpus_only);
-    if (options_.optimizer.kind == tuttiDpCallback && !options_.offload)
+void Engine::make_places(int device) {
+    device_ = device;
+    on_gpu_ = device != TUTTI_DEVICE_CPU;
+    offloads_ = on_gpu_ && options_.offload;
+    place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
+    road_ = on_gpu_ && options_.asynchronous() ? gpu_place_beside(device) : place_;
+    pinned_ = on_gpu_ ? pinned_host() : nullptr;
+    states_place_ = offloads_ ? pinned_ : on_gpu_ ? road_ : private_host();
+    pool_ = Pool(place_);
+}
+
+/// Who is on a GPU. Every rank says so from its own memory: there is only the caller's communicator yet.
+void Engine::see_devices(tuttiComm_t comm) {
+    constexpr std::size_t line = 64;
+    gpus_.assign(static_cast<std::size_t>(ranks_), 0);
+    const std::uint8_t mine = on_gpu_ ? 1 : 0;
+    const Block said(place_, line + gpus_.size());
+    place_->copy(said.base(), &mine, 1);
+    must(tuttiAllGather(said.base(), said.base() + line, 1, tuttiUint8, comm, place_->stream()));
+    place_->copy_now(gpus_.data(), said.base() + line, gpus_.size());
+}
+
+/// Throws if this rank can't work with what it was given.
+void Engine::check_places() const {
+    for (const Parameter& p : parameters_)
+        for (const void* at : {p.data, p.grad})
+            if (at != nullptr && !place_->reaches(at))
+                fail(tuttiInvalidArgument,
+                     "tuttiDpCreate: '%s' has its %s at %p, in the host's memory, but rank %d is on device %d",
+                     p.name.c_str(), at == p.data ? "values" : "gradient", at, rank_, device_);
+    if (options_.optimizer.kind == tuttiDpCallback && on_gpu_ && !offloads_ && owns(rank_))
         fail(tuttiInvalidUsage,
-             "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: on GPUs it needs "
-             "config.offload = 1");
+             "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: rank %d, which makes "
+             "updates, is on a GPU, and needs config.offload = 1",
+             rank_);
+}
+
+/// Whether a rank makes updates.
+bool Engine::owns(int rank) const {
+    if (options_.mode == tuttiDpServer) return rank == options_.server;
+    return options_.mode != tuttiDpSharded || rank < options_.servers;
+}
+
+Means Engine::means() const {
+    std::size_t most = 0;
+    for (const auto& b : buckets_) most = std::max(most, b->count);
+    return {place_, pinned_, comm_, council_, most};
+}
+
+/// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
+/// wait for one that sweeps. Collective.
+void Engine::sweep() {
+    if (council_ == comm_) return;  // no rank is on a GPU
+    for (const PlacePtr& place : {place_, road_}) place->settle();
+    must(tuttiBarrier(council_, nullptr));
+    for (const PlacePtr& place : {place_, road_, pinned_})
+        if (place) place->sweep();
+    must(tuttiBarrier(council_, nullptr));
 }
 
 /// Elements of a bucket before this rank's shard.
@@ -135,6 +177,7 @@ void Engine::relayout(std::span<const std::size_t> order) {
     const std::unique_ptr<Block> gradients = std::move(gradients_), states = std::move(states_),
                                  staging = std::move(staging_);
     make_layout(order);
+    const std::unique_ptr<Compression> compression = std::exchange(compression_, Compression::make(options_, means()));
     place_gradients();
     place_states();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -150,6 +193,11 @@ void Engine::relayout(std::span<const std::size_t> order) {
         move(*states_place_, to.host_data, from.host_data, to.data_type);
         move(*states_place_, to.states.master, from.states.master, type);
         for (int k = 0; k < 2; ++k) move(*states_place_, to.states.state[k], from.states.state[k], type);
+        std::vector<float>* const rest = compression ? compression->rest(from.index) : nullptr;
+        if (rest == nullptr || rest->empty()) continue;
+        std::vector<float>& moved = *compression_->rest(to.index);
+        moved.resize(to.count, 0.0f);
+        std::copy_n(rest->data() + before.offset[p], parameters_[p].count, moved.data() + layout_.offset[p]);
     }
     place_->settle();  // before the old blocks go
 }
@@ -160,6 +208,7 @@ void Engine::rebuild() {
     std::vector<std::uint64_t> order(order_.begin(), order_.end());
     must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, council_, nullptr));
     relayout(std::vector<std::size_t>(order.begin(), order.end()));
+    sweep();
 }
 
 std::vector<std::size_t> Engine::backward_order() const {
@@ -169,7 +218,8 @@ std::vector<std::size_t> Engine::backward_order() const {
 }
 
 void Engine::start_worker() {
-    worker_ = std::make_unique<Worker>(on_gpu_ ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
+    const bool enqueues = on_gpu_ && !options_.asynchronous();
+    worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
         if (council_ != comm_) tuttiCommAbort(council_);  // or the others would wait for what does not come
         tuttiCommAbort(comm_);
     });
@@ -177,10 +227,14 @@ void Engine::start_worker() {
 
 /// On other ranks. The one that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::move(tuttiComm_t comm) {
-    if (!options_.replicated() || on_gpu_)
+    if (!options_.replicated())
         fail(tuttiInvalidUsage,
-             "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed on CPUs. Else create "
-             "a new layer, and load a checkpoint");
+             "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed. Else create a new "
+             "layer, and load a checkpoint");
+    if (std::ranges::count(gpus_, 1) > 0 && !options_.elastic)
+        fail(tuttiInvalidUsage,
+             "tuttiDpMove: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
+             "reduction that failed. Create a new layer, and load a checkpoint");
     leave();
     start_worker();
     try {
@@ -188,15 +242,17 @@ void Engine::move(tuttiComm_t comm) {
         agree_on_registration();
         order_ = backward_order();
         relayout(order_);
-        compression_ = Compression::make(options_);
         recording_ = options_.rebuild;
         phase_ = Phase::idle;
-        const std::vector<long long> steps = exchange(comm_, ranks_, steps_);
+        const std::vector<long long> steps = exchange(council_, ranks_, steps_);
         const auto most = std::ranges::max_element(steps);
         const int root = static_cast<int>(most - steps.begin());
         steps_ = statistics_.steps = *most;
         broadcast(root);
-        must(tuttiBroadcast(states_->base(), states_->base(), states_->bytes(), tuttiUint8, root, comm_, nullptr));
+        std::byte* const states = states_->base();
+        const bool on_hosts = options_.offload;  // on CPUs anyway
+        must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? council_ : comm_,
+                            on_hosts ? nullptr : place_->stream()));
     } catch (const Error& error) {
         worker_->fail(error);
         throw;

@@ -15,19 +15,24 @@ void Engine::step_later() {
     const double limit = options_.clip_norm;
     const long long step = steps_;
     const tuttiDpOptimizer_t optimizer = options_.optimizer;  // the rate may have changed when the job runs
-    const std::uint64_t job = worker_->enqueue([this, limit, step, optimizer] {
+    // Blocks that the caller has taken values from go back when the job has ended, which follows what took them.
+    const std::vector<Pool::Loan> leaving = std::exchange(leaving_, {});
+    const std::uint64_t job = worker_->enqueue([this, limit, step, optimizer, leaving, taken = place_->mark()] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
+        road_->follow(taken);
         if (limit > 0) {
             const double norm = norm_of_own(limit);
             std::lock_guard lock(times_);
             statistics_.norm = norm;
         }
+        if (offloads_) bring_gradients();
         Landing landing{step, {}};
         for (const auto& b : buckets_) {
             update_own(*b, optimizer, step);
             landing.values.push_back(pool_.take(b->count * size_of(b->data_type)));
             spread(*b, landing.values.back()->base());
         }
+        end_job();
         std::lock_guard lock(landings_mutex_);
         landings_.push_back(std::move(landing));
     });
@@ -52,6 +57,7 @@ void Engine::take_version() {
         }
     }
     if (taken) land(*taken);
+    if (taken && road_ != place_) leaving_ = std::move(taken->values);
     const long long stale = steps_ - statistics_.steps;
     std::lock_guard lock(times_);
     statistics_.largestStaleness = std::max(statistics_.largestStaleness, static_cast<int>(stale));

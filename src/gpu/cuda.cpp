@@ -268,6 +268,13 @@ class Cuda : public Gpus {
         check(cudaLaunchHostFunc(stream_of(stream), work, argument), "cudaLaunchHostFunc");
     }
 
+    void* make_stream(int device) override {
+        const OnDevice on(device);
+        cudaStream_t made = nullptr;
+        check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
+        return made;
+    }
+    void destroy_stream(void* stream) noexcept override { cudaStreamDestroy(stream_of(stream)); }
     int device_of(void* stream) const override {
         if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return current();
 #if CUDART_VERSION >= 12080

@@ -80,6 +80,9 @@ class Gpus {
     /// runtime, nor wait.
     virtual void call(int device, void (*work)(void*), void* argument, void* stream) = 0;
 
+    /// A stream that waits for no other one. What was enqueued on it is done before it goes, or goes on without it.
+    virtual void* make_stream(int device) = 0;
+    virtual void destroy_stream(void* stream) noexcept = 0;
     /// The device of a stream; throws for what is none.
     virtual int device_of(void* stream) const = 0;
     virtual bool capturing(void* stream) const = 0;

@@ -1,8 +1,9 @@
-// What an optimizer makes of one element. Host and GPU compile the same text, without fused multiplications, so both
-// give the same bits.
+// What an optimizer makes of one element, and by what fp8 is scaled. Host and GPU compile the same text, without fused
+// multiplications, so both give the same bits.
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #ifdef __CUDACC__
 #define TUTTI_EVERYWHERE __host__ __device__ __forceinline__
@@ -57,6 +58,21 @@ TUTTI_EVERYWHERE void adam(const UpdateConstants<T>& c, T& w, T g, T& m, T& v) {
     m = c.beta1 * m + c.rest1 * gradient;
     v = c.beta2 * v + c.rest2 * gradient * gradient;
     w = c.shrink * w - c.learning_rate * (m / c.correction1) / (std::sqrt(v / c.correction2) + c.epsilon);
+}
+
+/// What values are multiplied by before they are sent as float8e4m3 and added up by `ranks` ranks, `largest` being the
+/// greatest magnitude of them all: the sum stays below 448. A power of two, so that neither it nor its inverse rounds.
+TUTTI_EVERYWHERE float fp8_scale(float largest, int ranks) {
+    if (largest == 0) return 1;
+    const float most = 448.0f / (largest * static_cast<float>(ranks));
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, &most, sizeof bits);
+    int exponent = static_cast<int>(bits >> 23 & 255) - 127;
+    exponent = exponent < -120 ? -120 : exponent > 120 ? 120 : exponent;
+    bits = static_cast<std::uint32_t>(exponent + 127) << 23;
+    float scale;
+    __builtin_memcpy(&scale, &bits, sizeof scale);
+    return scale;
 }
 
 }  // namespace tutti

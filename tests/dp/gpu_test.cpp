@@ -5,13 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
-#include "dp/training.hpp"
-#include "gpu/world.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
 using harness::check;
+using harness::Gpus;
 using harness::must_succeed;
 using harness::says;
 using harness::Setup;
@@ -19,35 +19,7 @@ using harness::Trained;
 
 namespace {
 
-constexpr int ranks = harness::sanitized ? 2 : 3;
-
-tuttiConfig_t reproducible() {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.reproducible = 1;
-    config.timeoutMs = 20000;
-    return config;
-}
-
-/// Ranks on GPUs, and what they train: little, since each of their threads is one of the host's.
-struct Gpus {
-    explicit Gpus(tuttiDpMode_t mode, tuttiDpOptimizerKind_t optimizer = tuttiDpAdamW)
-        : config(reproducible()), world(ranks, 2, &config) {
-        setup.ranks = ranks;
-        setup.gpus = &world;
-        setup.steps = 3;
-        setup.counts = {1, 7, 33, 600, 3, 1999};
-        setup.config = harness::config_for(mode, optimizer);
-    }
-    Trained on_cpus() const {
-        Setup same = setup;
-        same.gpus = nullptr;
-        same.config.offload = TUTTI_UNDEF_INT;
-        return harness::train(same);
-    }
-    tuttiConfig_t config;
-    GpuWorld world;
-    Setup setup;
-};
+constexpr int ranks = harness::gpu_ranks;
 
 }  // namespace
 
@@ -215,12 +187,10 @@ TEST_CASE("GPUs: what can't be is refused") {
         });
         return refused == ranks;
     };
-    REQUIRE(refuses("staleness", [](auto& c, auto&, auto) {
-        c.mode = tuttiDpServer;
-        c.staleness = 1;
-    }));
-    REQUIRE(refuses("compression", [](auto& c, auto&, auto) { c.compression = tuttiDpTopK; }));
     REQUIRE(refuses("in the host's memory", [](auto&, auto& p, float* host) { p.data = host; }));
+    REQUIRE(refuses("on rank 1", [&](auto& c, auto& p, float* host) {  // all are told of the one
+        if (c.stream == g.world.stream(1)) p.data = host;
+    }));
     REQUIRE(refuses("gradient at", [](auto&, auto& p, float* host) { p.grad = host; }));
     REQUIRE(refuses("offload", [](auto& c, auto&, auto) {
         c.optimizer.kind = tuttiDpNoOptimizer;

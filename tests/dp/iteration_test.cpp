@@ -75,6 +75,34 @@ TEST_CASE("gradients move to the rebuilt buckets with their values") {
     });
 }
 
+TEST_CASE("what a compression has not sent yet goes to the rebuilt buckets with its parameters") {
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.rebuild = 1;
+    config.bucketBytes = 64;
+    config.compression = tuttiDpTopK;
+    config.topK = 0.3;
+    on_ranks(2, three(), config, [](int r, tuttiDp_t dp, tuttiComm_t) {
+        const auto parameters = three();
+        std::vector<std::vector<float>> sent(3);
+        for (std::size_t p : {0, 1, 2}) sent[p].resize(parameters[p].count);
+        const auto value = [&](std::size_t p, std::size_t i) { return static_cast<float>(100 * p + i + 1); };
+        for (int iteration = 0; iteration < 6; ++iteration) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            for (std::size_t p : {0, 1, 2}) {  // gradients in the first iteration only
+                for (std::size_t i = 0; i < sent[p].size() && iteration == 0; ++i)
+                    gradient(dp, p)[i] = value(p, i) * static_cast<float>(r);
+                must_succeed(tuttiDpGradReady(dp, p), "ready");
+            }
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            for (std::size_t p : {0, 1, 2})
+                for (std::size_t i = 0; i < sent[p].size(); ++i) sent[p][i] += gradient(dp, p)[i];
+            if (iteration == 0) check(sent[2][0] == 0, "nothing is left for later, so nothing is tried");
+        }
+        for (std::size_t p : {0, 1, 2})
+            for (std::size_t i = 0; i < sent[p].size(); ++i) check(sent[p][i] == value(p, i) / 2, "all of the mean");
+    });
+}
+
 TEST_CASE("thousands of parameters, and many iterations") {
     Setup setup;
     setup.ranks = 2;

@@ -1,6 +1,7 @@
 // What a GPU computes on flat arrays has the bits that a host computes.
 #include "dp/place.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -33,9 +34,9 @@ class Sides {
         gpu::use_gpus(nullptr);
     }
 
-    /// An array of room + 8 numbers of many magnitudes, as `type`; negative: some are.
-    std::size_t array(DataType type, bool negative = true) {
-        std::vector<double> numbers(room + 8);
+    /// An array of count + 8 numbers of many magnitudes, as `type`; negative: some are.
+    std::size_t array(DataType type, bool negative = true, std::size_t count = room) {
+        std::vector<double> numbers(count + 8);
         for (double& x : numbers) {
             state_ = state_ * 6364136223846793005u + 1442695040888963407u;
             x = std::ldexp(static_cast<double>(state_ >> 40) * 0x1p-24 + 0.5, static_cast<int>(state_ >> 33 & 15) - 12);
@@ -154,4 +155,60 @@ TEST_CASE("places: sums of squares and what is not finite, over several arrays")
         }
         s.clear();
     }
+}
+
+TEST_CASE("places: the largest magnitude, and 8 bits scaled by it") {
+    Sides s;
+    // Through one tile, more than one, and more of them than a second pass takes at once.
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3000}, std::size_t{600'001}}) {
+        CAPTURE(count);
+        const std::size_t v = s.array(DataType::float32, true, count), wire = s.array(DataType::float8e4m3),
+                          found = s.array(DataType::float32);
+        const std::size_t some = std::min(count, room);
+        s.both([&](dp::Place& place, auto base) {
+            float* const values = reinterpret_cast<float*>(base(v));
+            float* const largest = reinterpret_cast<float*>(base(found));
+            const float odd[] = {-1e4f, std::numeric_limits<float>::quiet_NaN()};  // the last counts; a NaN does not
+            if (count > 1) place.copy_now(values + count - 1, &odd[0], 4);
+            if (count > 1) place.copy_now(values, &odd[1], 4);
+            place.largest(values, count, largest);
+            float seen = -1;
+            place.copy_now(&seen, largest, 4);
+            REQUIRE((count > 1 ? seen == 1e4f : count == 1 ? seen > 0 : seen == 0));
+            if (count > 1) place.copy_now(values, &odd[0], 4);
+            place.scale(values, some, largest, 3, false);
+            place.convert(DataType::float8e4m3, base(wire), DataType::float32, values, some);
+            place.convert(DataType::float32, values, DataType::float8e4m3, base(wire), some);
+            place.scale(values, some, largest, 3, true);
+        });
+        s.clear();
+    }
+    // Where the power of two would be none: all zeros, and the ends of what floats are.
+    for (const float extreme : {0.0f, 1e-45f, 3e38f, std::numeric_limits<float>::infinity()}) {
+        CAPTURE(extreme);
+        const std::size_t v = s.array(DataType::float32), found = s.array(DataType::float32);
+        s.both([&](dp::Place& place, auto base) {
+            place.copy_now(base(found), &extreme, 4);
+            place.scale(reinterpret_cast<float*>(base(v)), 100, reinterpret_cast<float*>(base(found)), 4, false);
+        });
+        s.clear();
+    }
+}
+
+TEST_CASE("places: what is freed on a GPU, or pinned, stays until it is swept") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    const auto there = [&](const std::byte* at) { return gpus.pointee(at).kind != gpu::Pointee::Kind::host; };
+    {
+        const PlacePtr places[] = {gpu_place_beside(0), pinned_host()};
+        for (const PlacePtr& place : places) {
+            std::byte* const at = place->allocate(64);
+            place->free(at);
+            REQUIRE(there(at));
+            place->sweep();
+            REQUIRE(!there(at));
+            place->free(place->allocate(64));  // with the place itself
+        }
+    }
+    gpu::use_gpus(nullptr);
 }

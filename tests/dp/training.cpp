@@ -36,7 +36,7 @@ using Memory = std::shared_ptr<std::byte>;
 
 /// For a caller's values or gradients: the rank's GPU's if it has one. The emulated ones' can be read.
 Memory memory_for(const Setup& s, int rank, std::size_t bytes) {
-    if (s.gpus == nullptr)
+    if (s.gpus == nullptr || s.gpus->device(rank) < 0)
         return {static_cast<std::byte*>(std::calloc(bytes, 1)), [](std::byte* at) { std::free(at); }};
     EmulatedGpus& gpus = s.gpus->gpus();
     const int device = s.gpus->device(rank);
@@ -131,7 +131,8 @@ class Rank {
     void* initial(std::size_t p) { return s_.own_data || s_.config.mode == tuttiDpZero3 ? data_[p].get() : nullptr; }
     /// What the layer has enqueued has been done.
     void settle() {
-        if (s_.gpus != nullptr) s_.gpus->gpus().synchronize_stream(s_.gpus->stream(rank_));
+        if (s_.gpus != nullptr && s_.gpus->device(rank_) >= 0)
+            s_.gpus->gpus().synchronize_stream(s_.gpus->stream(rank_));
     }
 
     std::vector<float> values(std::size_t p) {

@@ -24,7 +24,7 @@ struct Setup {
     tuttiDataType_t grad_type = tuttiDpSameType;
     bool own_data = true, own_grad = false;  // in the caller's memory
     bool reproducible = true;
-    GpuWorld* gpus = nullptr;  // ranks are on these, all of them; config.stream is set
+    GpuWorld* gpus = nullptr;                                              // where ranks are; config.stream is set
     std::function<bool(int rank, int step, std::size_t parameter)> skips;  // whose gradient is not there
     std::function<void(int rank, tuttiDp_t dp)> created;
     std::function<void(int rank, int step)> between;                      // before each step

@@ -145,7 +145,7 @@ void* EmulatedGpus::make_stream(int device) {
     return handle;
 }
 
-void EmulatedGpus::destroy_stream(void* stream) {
+void EmulatedGpus::destroy_stream(void* stream) noexcept {
     std::unique_ptr<Stream> own;
     {
         const std::lock_guard lock(mutex_);

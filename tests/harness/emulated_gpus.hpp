@@ -25,8 +25,6 @@ class EmulatedGpus : public gpu::Gpus {
     /// Under sanitizers only some types are: the others would take minutes to compile.
     static bool emulates(tuttiDataType_t type);
 
-    void* make_stream(int device);
-    void destroy_stream(void* stream);  // waits for what was enqueued
     void synchronize_stream(void* stream);
 
     /// What is enqueued on a stream while it is captured, to be replayed on it, or on another one.
@@ -60,6 +58,8 @@ class EmulatedGpus : public gpu::Gpus {
     void run(int device, const gpu::Flat& task, void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
     void call(int device, void (*work)(void*), void* argument, void* stream) override;
+    void* make_stream(int device) override;
+    void destroy_stream(void* stream) noexcept override;  // waits for what was enqueued
     int device_of(void* stream) const override;
     bool capturing(void* stream) const override;
     void mark(int device, void*& event, void* stream) override;

@@ -18,8 +18,11 @@ enum class FlatOp : std::uint8_t {
     add,       // to += from
     multiply,  // to *= number
     divide,    // to /= number
+    scale,     // to *= fp8_scale(the float at from, number)
+    unscale,   // to /= the same
     squares,   // result[t] = the sum of squares of tile t of from, in fp64
     bad,       // result[t] = the first NaN or infinity of tile t of from; count if there is none
+    largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
     sgd,       // to = what the optimizer makes of it, with from as gradients
     momentum,
     adam
@@ -28,8 +31,8 @@ enum class FlatOp : std::uint8_t {
 inline constexpr unsigned flat_threads = 256;
 inline constexpr std::uint64_t flat_tile = 1024;  // elements: as in dp/numbers.cpp, where they are a block
 
-/// Plain data, an argument of the kernel. Types are floats of 16, 32 and 64 bits; computed in fp32, and where `to` is
-/// of 64 bits in fp64. Arrays are aligned to their elements.
+/// Plain data, an argument of the kernel. Types are floats of 16, 32 and 64 bits, and float8e4m3 that saturates;
+/// computed in fp32, and where `to` is of 64 bits in fp64. Arrays are aligned to their elements.
 struct Flat {
     FlatOp op = FlatOp::zero;
     DataType to_type = DataType::float32, from_type = DataType::float32;
@@ -96,6 +99,21 @@ TUTTI_DEVICE void store_as(std::byte* at, int n, const T (&v)[4]) {
     }
 }
 
+/// One element at a time: few arrays are of this type.
+template <class T>
+TUTTI_DEVICE void load_eighths(const std::byte* at, int n, T (&v)[4]) {
+    for (int k = 0; k < n; ++k) v[k] = static_cast<T>(Float8<false>::Small::decode(static_cast<std::uint32_t>(at[k])));
+}
+
+template <class T>
+TUTTI_DEVICE void store_eighths(std::byte* at, int n, const T (&v)[4]) {
+    TUTTI_UNROLL
+    for (int k = 0; k < 4; ++k) {
+        const T within = v[k] > T{448} ? T{448} : v[k] < T{-448} ? T{-448} : v[k];
+        if (k < n) at[k] = static_cast<std::byte>(Float8<false>::Small::encode(static_cast<float>(within)));
+    }
+}
+
 template <class T>
 TUTTI_DEVICE void load(DataType type, const std::byte* base, std::uint64_t i, int n, T (&v)[4]) {
     switch (type) {
@@ -105,6 +123,8 @@ TUTTI_DEVICE void load(DataType type, const std::byte* base, std::uint64_t i, in
             return load_as<Bfloat16>(base + 2 * i, n, v);
         case DataType::float64:
             return load_as<Native<double>>(base + 8 * i, n, v);
+        case DataType::float8e4m3:
+            return load_eighths(base + i, n, v);
         default:
             return load_as<Native<float>>(base + 4 * i, n, v);
     }
@@ -119,6 +139,8 @@ TUTTI_DEVICE void store(DataType type, std::byte* base, std::uint64_t i, int n, 
             return store_as<Bfloat16>(base + 2 * i, n, v);
         case DataType::float64:
             return store_as<Native<double>>(base + 8 * i, n, v);
+        case DataType::float8e4m3:
+            return store_eighths(base + i, n, v);
         default:
             return store_as<Native<float>>(base + 4 * i, n, v);
     }
@@ -144,10 +166,18 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     if (f.master != nullptr) store(f.to_type, f.to, i, n, w);
 }
 
+/// What `to` is multiplied or divided by.
+TUTTI_DEVICE double number_of(const Flat& f) {
+    if (f.op != FlatOp::scale && f.op != FlatOp::unscale) return f.number;
+    float largest;
+    __builtin_memcpy(&largest, __builtin_assume_aligned(f.from, 4), sizeof largest);
+    return fp8_scale(largest, static_cast<int>(f.number));
+}
+
 template <class T>
 TUTTI_DEVICE void elements(const Flat& f, unsigned block_number, unsigned blocks) {
     const UpdateConstants<T> constants(f.update);
-    const T number = static_cast<T>(f.number);
+    const T number = static_cast<T>(number_of(f));
     const std::uint64_t step = 4 * static_cast<std::uint64_t>(blocks) * threads();
     for (std::uint64_t i = 4 * (static_cast<std::uint64_t>(block_number) * threads() + thread()); i < f.count;
          i += step) {
@@ -162,8 +192,8 @@ TUTTI_DEVICE void elements(const Flat& f, unsigned block_number, unsigned blocks
         for (int k = 0; k < n; ++k) {
             if (f.op == FlatOp::convert) to[k] = from[k];
             if (f.op == FlatOp::add) to[k] += from[k];
-            if (f.op == FlatOp::multiply) to[k] *= number;
-            if (f.op == FlatOp::divide) to[k] /= number;
+            if (f.op == FlatOp::multiply || f.op == FlatOp::scale) to[k] *= number;
+            if (f.op == FlatOp::divide || f.op == FlatOp::unscale) to[k] /= number;
         }
         store(f.to_type, f.to, i, n, to);
     }
@@ -175,25 +205,33 @@ TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first)
     const std::uint64_t begin = tile * flat_tile;
     const std::uint64_t end = f.count - begin < flat_tile ? f.count : begin + flat_tile;
     double sum = 0;
+    float most = 0;
     for (std::uint64_t i = begin + static_cast<std::uint64_t>(first); i < end; i += flat_team) {
         T v[4];
         load(f.from_type, f.from, i, 1, v);
+        const float magnitude = static_cast<float>(v[0] < 0 ? -v[0] : v[0]);
         if (f.op == FlatOp::squares)
             sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
+        else if (f.op == FlatOp::largest)
+            most = magnitude > most ? magnitude : most;
         else if (!(v[0] - v[0] == 0))  // which only finite numbers have
             return i;
     }
+    if (f.op == FlatOp::largest) return bits<std::uint32_t>(most);
     return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : f.count;
 }
 
-/// A team's findings become one: sums in the order of its threads, or the first place.
+/// A team's findings become one: sums in the order of its threads, or the first place, or the greatest number: those
+/// that are not negative are in the order of their bits.
 TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
     double sum = 0;
-    std::uint64_t least = f.count;
+    std::uint64_t least = f.count, most = 0;
     for (int k = 0; k < flat_team; ++k) {
         if (f.op == FlatOp::squares) sum += bits<double>(found[k]);
         if (f.op == FlatOp::bad && found[k] < least) least = found[k];
+        if (f.op == FlatOp::largest && found[k] > most) most = found[k];
     }
+    if (f.op == FlatOp::largest) return most;
     return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : least;
 }
 
@@ -219,7 +257,7 @@ TUTTI_DEVICE void tiles(const Flat& f, unsigned block_number, unsigned blocks, F
 
 /// By all threads of block `block_number` of `blocks`.
 TUTTI_DEVICE void run_flat(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
-    const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad;
+    const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad || f.op == FlatOp::largest;
     const bool wide = (by_tiles ? f.from_type : f.to_type) == DataType::float64;
     if (by_tiles)
         wide ? detail::tiles<double>(f, block_number, blocks, shared)
