@@ -100,8 +100,11 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
         for (gpu::Borrower& borrower : borrowers_) borrower.look();
     gpu::Job job;
     job.plan = program.plan(cut.tile * element);
-    job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
-    job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lend);
+    // What is not used may be anything: users give the root's arguments on all ranks.
+    if (program.uses(Place::input))
+        job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
+    if (program.uses(Place::output))
+        job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lend);
     job.count = o.count;
     job.block = cut.block;
     job.tile = cut.tile;

@@ -87,6 +87,10 @@ Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, i
     plan_.push_safe = bound_.push_safe;
 }
 
+bool Program::uses(Place place) const {
+    return std::ranges::any_of(bound_.program.operands, [&](const Operand& o) { return o.place == place; });
+}
+
 Plan Program::plan(std::size_t tile_bytes) {
     if (plan_.scratch_chunks != 0 && tile_bytes > scratch_stride_) {
         scratch_stride_ = (tile_bytes + 127) / 128 * 128;

@@ -18,6 +18,8 @@ class Program {
 
     const BoundProgram& bound() const { return bound_; }
     int lanes() const { return lanes_; }
+    /// Whether any step reads or writes such a buffer; of reductions to another rank, say, none writes the output.
+    bool uses(Place place) const;
 
     /// For tiles of so many bytes: room for its scratch chunks is made where there was too little.
     Plan plan(std::size_t tile_bytes);

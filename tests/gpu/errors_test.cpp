@@ -42,6 +42,26 @@ TEST_CASE("GPUs: buffers that the rank's GPU can't use are refused") {
     gpus.free(1, other);
 }
 
+TEST_CASE("GPUs: buffers that a rank does not use may be anything") {
+    GpuWorld world(3);
+    const std::size_t count = GENERATE(std::size_t{3}, std::size_t{50'000});
+    world.each([&](int rank, void* stream) {
+        const int root = 1;
+        auto* const mine = reinterpret_cast<float*>(world.gpus().allocate(world.device(rank), count * sizeof(float)));
+        float host = 0;  // only the root's is used
+        for (std::size_t i = 0; i < count; ++i) mine[i] = static_cast<float>(rank + 1);
+        tuttiComm_t comm = world.comm(rank);
+        harness::require_success(
+            tuttiReduce(mine, rank == root ? mine : &host, count, tuttiFloat32, tuttiSum, root, comm, stream),
+            "reduce");
+        harness::require_success(
+            tuttiBroadcast(rank == root ? mine : &host, mine, count, tuttiFloat32, root, comm, stream), "broadcast");
+        world.gpus().synchronize_stream(stream);
+        for (std::size_t i = 0; i < count; ++i) harness::check(mine[i] == 6, "wrong result");
+        world.gpus().free(world.device(rank), reinterpret_cast<std::byte*>(mine));
+    });
+}
+
 TEST_CASE("GPUs: there is no such device") {
     harness::EmulatedGpus gpus(1);
     gpu::use_gpus(&gpus);
