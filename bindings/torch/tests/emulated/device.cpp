@@ -106,21 +106,25 @@ struct Block {
     std::set<void*> recorded;  // streams
 };
 
-/// As CUDA's caching allocator: who makes the next tensor on the same stream gets this memory.
+/// As CUDA's caching allocator: when the streams that it was recorded on have come so far, whoever makes the next
+/// tensor on the stream that it was made on gets this memory.
 void release(void* context) {
     auto* const block = static_cast<Block*>(context);
     const int device = block->made_on.device_index();
-    void* const own = handle_of(block->made_on);
-    for (void* stream : block->recorded) {
-        auto event = std::make_shared<Mark>();
-        enqueue(device, stream, [event] { event->reach(); });
-        enqueue(device, own, [event] { event->wait(); });
-    }
-    enqueue(device, own, [block, device] {
-        std::memset(block->data, 0xab, block->bytes);
-        emulated_free(device, block->data);
-        delete block;
-    });
+    const auto free = [block, device] {
+        enqueue(device, handle_of(block->made_on), [block, device] {
+            std::memset(block->data, 0xab, block->bytes);
+            emulated_free(device, block->data);
+            delete block;
+        });
+    };
+    if (block->recorded.empty()) return free();
+    const auto left = std::make_shared<std::atomic<std::size_t>>(block->recorded.size());
+    const std::set<void*> recorded = block->recorded;
+    for (void* stream : recorded)
+        enqueue(device, stream, [left, free] {
+            if (--*left == 0) free();
+        });
 }
 
 class Allocator final : public c10::Allocator {
@@ -161,10 +165,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     void setDevice(c10::Device device) const override { current_device = with_index(device).index(); }
     void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
     c10::Stream getStream(c10::Device device) const noexcept override { return current_stream(device); }
-    c10::Stream getDefaultStream(c10::Device device) const override { return {c10::Stream::DEFAULT, device}; }
+    c10::Stream getDefaultStream(c10::Device device) const override {
+        return c10::Stream(c10::Stream::DEFAULT, device);
+    }
     c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
         device = with_index(device);
-        return {c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(emulated_stream(device.index()))};
+        const auto id = reinterpret_cast<c10::StreamId>(emulated_stream(device.index()));
+        return c10::Stream(c10::Stream::UNSAFE, device, id);
     }
     c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
         const c10::Stream before = current_stream(stream.device());
@@ -271,10 +278,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void as_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
+constexpr const char* kCollectives[] = {"broadcast_", "allreduce_", "allgather_", "reduce_scatter_",
+                                        "reduce_",    "gather_",    "scatter_",   "alltoall_",
+                                        "send",       "recv_"};
 TORCH_LIBRARY_IMPL(c10d, PrivateUse1, m) {
-    for (const char* name : {"broadcast_", "allreduce_", "allgather_", "reduce_scatter_", "reduce_", "gather_",
-                             "scatter_", "alltoall_", "send", "recv_"})
-        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&as_on_cpu>());
+    for (const char* name : kCollectives) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&as_on_cpu>());
+}
+TORCH_LIBRARY_IMPL(c10d, AutogradPrivateUse1, m) {
+    for (const char* name : kCollectives) m.impl(name, torch::CppFunction::makeFallthrough());
 }
 #endif
 
@@ -310,7 +321,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("new_stream", [](int device) { return reinterpret_cast<std::int64_t>(emulated_stream(device)); });
     m.def("set_stream", [](int device, std::int64_t id) {
         const c10::Device on(kKind, static_cast<c10::DeviceIndex>(device));
-        return c10::impl::VirtualGuardImpl(kKind).exchangeStream({c10::Stream::UNSAFE, on, id}).id();
+        return c10::impl::VirtualGuardImpl(kKind).exchangeStream(c10::Stream(c10::Stream::UNSAFE, on, id)).id();
     });
     m.def(
         "synchronize",
