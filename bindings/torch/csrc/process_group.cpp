@@ -400,7 +400,8 @@ ProcessGroup::Result ProcessGroup::endCoalescing() {
     works_.clear();
     messages_.clear();
     if (!messages.empty()) works.push_back(pass(messages));
-    return works.size() == 1 ? works.front() : c10::make_intrusive<Together>(std::move(works));
+    if (works.size() == 1) return works.front();
+    return c10::make_intrusive<Together>(std::move(works));
 }
 #endif
 

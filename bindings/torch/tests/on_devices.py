@@ -4,9 +4,11 @@ Ends with "rank r ok"."""
 import datetime
 import os
 import time
+import types
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import tutti_torch
 import tutti_torch_device as gpus
@@ -15,6 +17,10 @@ KIND = "privateuseone"
 tutti_torch._C.streams_of(KIND, gpus.handle_of_current)
 BACKEND = "tutti"
 if int(torch.__version__.split(".")[0]) >= 2:
+    module = types.ModuleType(KIND)  # what torch asks of a kind of device
+    module.is_available, module.device_count, module._is_in_bad_fork = lambda: True, gpus.devices, lambda: False
+    module.current_device, module._lazy_init = lambda: 0, lambda: None
+    torch._register_device_module(KIND, module)
     BACKEND = "tutti_on_devices"
     dist.Backend.register_backend(BACKEND, tutti_torch._C.create, devices=["cpu", KIND])
 dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=60))
@@ -235,6 +241,33 @@ def test_groups():
     on_cpu = torch.ones(3)
     dist.all_reduce(on_cpu)
     assert on_cpu.eq(SIZE).all()
+
+
+def losses_of(device):
+    """Of a small network under unmodified DDP."""
+    torch.manual_seed(7)
+    layers = torch.nn.Linear(20, 64), torch.nn.Tanh(), torch.nn.Linear(64, 3)
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=0.002)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    data, losses = torch.Generator().manual_seed(1), []
+    for _ in range(8):
+        x = torch.randn(24, 20, generator=data)
+        mine = x[RANK::SIZE]
+        loss = ((model(mine.to(device)) - mine[:, :3].to(device)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_ddp():
+    on_cpus, on_devices = losses_of("cpu"), losses_of(f"{KIND}:{HERE}")
+    assert on_cpus[-1] < on_cpus[0] / 2, on_cpus
+    if SIZE < 3:  # a sum of two has no order
+        assert on_cpus == on_devices, (on_cpus, on_devices)
+    for mine, other in zip(on_cpus, on_devices):
+        assert abs(mine - other) < 1e-5, (on_cpus, on_devices)
 
 
 def until_refused(call, *words):
