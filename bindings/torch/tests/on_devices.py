@@ -57,6 +57,7 @@ def test_after_what_was_enqueued():
         tensor, gate = empty(1000), gpus.hold(HERE)
         gpus.fill(tensor, RANK + 1)
         work = dist.all_reduce(tensor, async_op=True)
+        time.sleep(0.05)  # it could have been done by now
         assert not work.is_completed()
         gpus.open(gate)
         work.wait()
