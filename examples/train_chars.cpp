@@ -3,7 +3,7 @@
 //     tutti-run -n 4 train_chars --mode bucketed
 //
 // --mode single is one rank that works through the parts of the batch one after the other: all synchronous modes end at
-// its loss, to the last bit.
+// its loss, to the last bit. --device cuda trains on GPUs, which ranks may share.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
