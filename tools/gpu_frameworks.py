@@ -24,7 +24,7 @@ def frameworks(check, folder, nccl_tests):
                           "TUTTI_GPUS": str(gpus()), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     python = check.environment.get("PYTHON", sys.executable)
     scripts = folder / "frameworks"
-    torch(check, python, scripts)
+    torch(check, python, folder)
     jax(check, python, scripts)
     cupy(check, python, scripts)
     nvidia_tests(check, nccl_tests)
@@ -55,23 +55,56 @@ def launched(check, n, command):
     return [check.program("tutti-run"), "-n", str(n)] + [str(part) for part in command]
 
 
-def torch(check, python, scripts):
+def torch(check, python, folder):
     if missing := has(check, python, "torch"):
         check.skip("PyTorch", missing)
         return
-    for n in (2, 4):
-        check.run(f"PyTorch: every collective of torch.distributed, {n} ranks",
-                  launched(check, n, [python, scripts / "collectives.py"]), 180,
-                  lambda r: r.returncode == 0 and "collectives ok" in r.stdout)
+    scripts = folder / "frameworks"
     alone = losses(check.run("PyTorch: one rank with the whole batch", [python, str(scripts / "train.py"), "alone"],
                              120, lambda r: losses(r) is not None))
-    if alone is None:
-        return
-    for how in ("ddp", "fsdp"):
+    torch_over(check, python, scripts, "PyTorch", alone)
+    # And over the backend of bindings/torch, which is built for this torch.
+    before = check.environment
+    check.environment = {k: v for k, v in before.items() if k != "LD_PRELOAD"}
+    try:
+        if missing := built_backend(check, python, folder):
+            check.skip("PyTorch, backend tutti", missing)
+        else:
+            check.environment |= {"PYTHONPATH": str(check.out.resolve() / "torch"), "TUTTI_TORCH_BACKEND": "tutti"}
+            torch_over(check, python, scripts, "PyTorch, backend tutti", alone)
+    finally:
+        check.environment = before
+
+
+def torch_over(check, python, scripts, what, alone):
+    for n in (2, 4):
+        check.run(f"{what}: every collective of torch.distributed, {n} ranks",
+                  launched(check, n, [python, scripts / "collectives.py"]), 180,
+                  lambda r: r.returncode == 0 and "collectives ok" in r.stdout)
+    for how in ("ddp", "fsdp") if alone is not None else ():
         for n in (2, 4):
-            check.run(f"PyTorch: {how} of {n} ranks trains to the same loss",
+            check.run(f"{what}: {how} of {n} ranks trains to the same loss",
                       launched(check, n, [python, scripts / "train.py", how]), 180,
                       lambda r: r.returncode == 0 and alike(losses(r), alone))
+
+
+def built_backend(check, python, folder):
+    """Builds tutti_torch into the folder `torch` of the results; why not, if it can't be."""
+    packed = (folder / "torch").is_dir()
+    source = folder / "torch" if packed else folder.parent / "bindings" / "torch"
+    if not (source / "setup.py").exists():
+        return "there is no source of it"
+    environment = dict(check.environment)
+    environment["PKG_CONFIG_PATH"] = str(folder / "lib" / "pkgconfig" if packed else check.build / "meson-uninstalled")
+    environment["CPATH"] = str((folder if packed else folder.parent) / "include")
+    target = check.out.resolve() / "torch"
+    command = [python, "setup.py", "--quiet", "build", "--build-base", str(target / "obj"), "--build-lib", str(target)]
+    try:
+        made = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=600,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if made.returncode == 0 else (made.stderr.strip().splitlines() or ["setup.py failed"])[-1]
 
 
 def losses(result):

@@ -19,7 +19,11 @@ STUB = """#!/bin/sh
 case "$*" in
 *"import torch"*) [ -z "$NO_TORCH" ] || { echo "ModuleNotFoundError: No module named 'torch'" >&2; exit 1; } ;;
 *"import jax"* | *"import cupy"*) echo "ModuleNotFoundError" >&2; exit 1 ;;
-*collectives.py*) [ "$LD_PRELOAD" = "$TUTTI_EXPECTED_NCCL" ] && [ -n "$TUTTI_GPUS" ] && echo "collectives ok" ;;
+*setup.py*) [ -z "$NO_COMPILER" ] || { echo "no compiler" >&2; exit 1; } ;;
+*collectives.py*)
+    wanted=$TUTTI_EXPECTED_NCCL
+    [ "$TUTTI_TORCH_BACKEND" != tutti ] || wanted=
+    [ "$LD_PRELOAD" = "$wanted" ] && [ -n "$TUTTI_GPUS" ] && echo "collectives ok" ;;
 *train.py*alone*) echo "losses [1.0, 0.5, 0.25]" ;;
 *train.py*ddp*) echo "losses [1.00001, 0.50001, 0.25]" ;;
 *train.py*fsdp*) echo "losses [1.0, 0.5, 0.26]" ;;
@@ -38,6 +42,8 @@ class Frameworks(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         for name in ("bin", "lib", "frameworks", "out"):
             (self.folder / name).mkdir()
+        (self.folder / "torch").mkdir()
+        (self.folder / "torch" / "setup.py").touch()
         for name, text in (("python", STUB), ("tutti-run", RUN)):
             path = self.folder / "bin" / name
             path.write_text(text)
@@ -60,6 +66,8 @@ class Frameworks(unittest.TestCase):
         for n in (2, 4):
             self.assertEqual(cells[f"PyTorch: ddp of {n} ranks trains to the same loss"][0], "OK")
             self.assertEqual(cells[f"PyTorch: fsdp of {n} ranks trains to the same loss"][0], "FAILED")
+            self.assertEqual(cells[f"PyTorch, backend tutti: ddp of {n} ranks trains to the same loss"][0], "OK")
+        self.assertEqual(cells["PyTorch, backend tutti: every collective of torch.distributed, 2 ranks"][0], "OK")
         self.assertEqual(cells["JAX"], ("skipped", "ModuleNotFoundError"))
         self.assertEqual(cells["CuPy"][0], "skipped")
         self.assertIn("nowhere", cells["nccl-tests"][1])
@@ -69,6 +77,12 @@ class Frameworks(unittest.TestCase):
         cells = self.cells(NO_TORCH="1")
         self.assertEqual(cells["PyTorch"], ("skipped", "ModuleNotFoundError: No module named 'torch'"))
         self.assertFalse([what for what in cells if "ddp" in what])
+
+    def test_backend_that_is_not_built(self):
+        self.library()
+        cells = self.cells(NO_COMPILER="1")
+        self.assertEqual(cells["PyTorch, backend tutti"], ("skipped", "no compiler"))
+        self.assertEqual(cells["PyTorch: ddp of 2 ranks trains to the same loss"][0], "OK")
 
     def test_without_the_library(self):
         self.assertEqual(self.cells(), {"frameworks": ("skipped", "there is no libnccl.so.2 in this build")})

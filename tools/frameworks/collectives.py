@@ -1,10 +1,10 @@
-"""collectives.py: all collectives of torch.distributed over the nccl backend, with their results checked, and a
-group of some ranks. Prints "collectives ok" on rank 0. Started by tools/gpu-check."""
+"""collectives.py: all collectives of torch.distributed over the nccl or the tutti backend, with their results checked,
+and a group of some ranks. Prints "collectives ok" on rank 0. Started by tools/gpu-check."""
 import os
 
 import torch
 import torch.distributed as dist
-from library import report_library
+from library import join_torch
 
 COUNT = 10_007
 
@@ -12,8 +12,7 @@ COUNT = 10_007
 def main():
     rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    dist.init_process_group("nccl")
-    report_library(rank)
+    join_torch(rank)
     total = n * (n - 1) // 2
 
     def mine(rows=1, dtype=torch.float32):

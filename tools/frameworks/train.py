@@ -6,7 +6,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from library import report_library
+from library import join_torch
 
 BATCH, STEPS = 256, 30
 
@@ -31,8 +31,7 @@ def main():
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     net = model()
     if how != "alone":
-        dist.init_process_group("nccl")
-        report_library(rank)
+        join_torch(rank)
     if how == "ddp":
         net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()])
     elif how == "fsdp":

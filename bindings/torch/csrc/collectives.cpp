@@ -1,6 +1,7 @@
 #include "collectives.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 
 namespace tutti_torch {
@@ -34,28 +35,36 @@ std::size_t elements(const at::Tensor& tensor) {
 
 }  // namespace
 
+Collectives::Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place)
+    : comm_(id, rank, size, timeout, timeout, place.device.is_cpu() ? TUTTI_DEVICE_CPU : place.device.index()),
+      rank_(rank),
+      size_(size),
+      stream_(place.stream),
+      in_(place.device),
+      out_(place.device),
+      rows_(place.device) {}
+
 at::Tensor Collectives::rows_like(const at::Tensor& tensor) {
     const std::size_t bytes = tensor.nbytes() * static_cast<std::size_t>(size_);
-    return at::from_blob(rows_.at_least(std::max<std::size_t>(bytes, 64)), {size_, tensor.numel()},
-                         tensor.options().requires_grad(false));
+    return lying_at(rows_.at_least(std::max<std::size_t>(bytes, 64)), {size_, tensor.numel()}, tensor);
 }
 
 void Collectives::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
     const Packed data({tensor}, Access::both, in_);
     if (const auto how = arithmetic(tensor.scalar_type(), op)) {
-        must(tuttiAllReduce(data.data(), data.data(), elements(tensor), how->type, how->op, comm_.get(), nullptr),
+        must(tuttiAllReduce(data.data(), data.data(), elements(tensor), how->type, how->op, comm_.get(), stream_),
              "all_reduce");
         data.put_back();
         return;
     }
     const at::Tensor rows = rows_like(tensor);
-    must(tuttiAllGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, comm_.get(), nullptr), "all_reduce");
+    must(tuttiAllGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, comm_.get(), stream_), "all_reduce");
     at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
 }
 
 void Collectives::broadcast(const at::Tensor& tensor, int root) {
     const Packed data({tensor}, root == rank_ ? Access::read : Access::write, in_);
-    must(tuttiBroadcast(data.data(), data.data(), data.bytes(), kBytes, root, comm_.get(), nullptr), "broadcast");
+    must(tuttiBroadcast(data.data(), data.data(), data.bytes(), kBytes, root, comm_.get(), stream_), "broadcast");
     if (root != rank_) data.put_back();
 }
 
@@ -63,13 +72,13 @@ void Collectives::reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int
     const Packed data({tensor}, Access::both, in_);
     if (const auto how = arithmetic(tensor.scalar_type(), op)) {
         must(tuttiReduce(data.data(), root == rank_ ? data.data() : nullptr, elements(tensor), how->type, how->op, root,
-                         comm_.get(), nullptr),
+                         comm_.get(), stream_),
              "reduce");
         if (root == rank_) data.put_back();
         return;
     }
     const at::Tensor rows = rows_like(tensor);
-    must(tuttiGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, root, comm_.get(), nullptr), "reduce");
+    must(tuttiGather(data.data(), rows.data_ptr(), data.bytes(), kBytes, root, comm_.get(), stream_), "reduce");
     if (root == rank_) at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
 }
 
@@ -77,10 +86,10 @@ void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
     const Packed in({input}, Access::read, in_), out(outputs, Access::write, out_);
     const Counts counts = parts(outputs, size_);
     if (even(counts)) {
-        must(tuttiAllGather(in.data(), out.data(), in.bytes(), kBytes, comm_.get(), nullptr), "all_gather");
+        must(tuttiAllGather(in.data(), out.data(), in.bytes(), kBytes, comm_.get(), stream_), "all_gather");
     } else {
         must(tuttiAllGatherv(in.data(), in.bytes(), out.data(), counts.data(), offsets(counts).data(), kBytes,
-                             comm_.get(), nullptr),
+                             comm_.get(), stream_),
              "all_gather");
     }
     out.put_back();
@@ -89,18 +98,18 @@ void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
 void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int root) {
     const Packed in({input}, Access::read, in_);
     if (root != rank_) {
-        must(tuttiGather(in.data(), nullptr, in.bytes(), kBytes, root, comm_.get(), nullptr), "gather");
+        must(tuttiGather(in.data(), nullptr, in.bytes(), kBytes, root, comm_.get(), stream_), "gather");
         return;
     }
     const Packed out(outputs, Access::write, out_);
-    must(tuttiGather(in.data(), out.data(), in.bytes(), kBytes, root, comm_.get(), nullptr), "gather");
+    must(tuttiGather(in.data(), out.data(), in.bytes(), kBytes, root, comm_.get(), stream_), "gather");
     out.put_back();
 }
 
 void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
     const Packed out({output}, Access::write, out_);
     const Packed in(inputs, Access::read, in_);
-    must(tuttiScatter(root == rank_ ? in.data() : nullptr, out.data(), out.bytes(), kBytes, root, comm_.get(), nullptr),
+    must(tuttiScatter(root == rank_ ? in.data() : nullptr, out.data(), out.bytes(), kBytes, root, comm_.get(), stream_),
          "scatter");
     out.put_back();
 }
@@ -110,11 +119,11 @@ void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs
     Counts counts = parts(inputs, size_);
     if (const auto how = arithmetic(output.scalar_type(), op)) {
         if (even(counts)) {
-            must(tuttiReduceScatter(in.data(), out.data(), elements(output), how->type, how->op, comm_.get(), nullptr),
+            must(tuttiReduceScatter(in.data(), out.data(), elements(output), how->type, how->op, comm_.get(), stream_),
                  "reduce_scatter");
         } else {
             for (std::size_t& count : counts) count /= output.element_size();
-            must(tuttiReduceScatterv(in.data(), out.data(), counts.data(), how->type, how->op, comm_.get(), nullptr),
+            must(tuttiReduceScatterv(in.data(), out.data(), counts.data(), how->type, how->op, comm_.get(), stream_),
                  "reduce_scatter");
         }
         out.put_back();
@@ -133,12 +142,38 @@ void Collectives::all_to_all(const Tensors& outputs, const Counts& from, const T
 
 void Collectives::exchange(const void* input, const Counts& to, void* output, const Counts& from) {
     must(tuttiAlltoAllv(input, to.data(), offsets(to).data(), output, from.data(), offsets(from).data(), kBytes,
-                        comm_.get(), nullptr),
+                        comm_.get(), stream_),
          "all_to_all");
 }
 
+void Collectives::exchange(const std::vector<Message>& messages) {
+    // Each with memory of its own: all are under way at once.
+    std::deque<Memory> spare;
+    std::deque<Packed> packed;
+    for (const Message& m : messages)
+        packed.emplace_back(Tensors{m.tensor}, m.sends ? Access::read : Access::write,
+                            spare.emplace_back(m.tensor.device()));
+    must(tuttiGroupStart(), "send and recv");
+    tuttiResult_t first = tuttiSuccess;
+    std::size_t next = 0;
+    for (const Message& m : messages) {
+        const Packed& data = packed[next++];
+        if (data.bytes() == 0 || first != tuttiSuccess) continue;
+        first = m.sends ? tuttiSend(data.data(), data.bytes(), kBytes, m.peer, comm_.get(), stream_)
+                        : tuttiRecv(data.data(), data.bytes(), kBytes, m.peer, comm_.get(), stream_);
+    }
+    const tuttiResult_t ended = tuttiGroupEnd();
+    must(first, "send and recv");
+    must(ended, "send and recv");
+    next = 0;
+    for (const Message& m : messages) {
+        const Packed& data = packed[next++];
+        if (!m.sends) data.put_back();
+    }
+}
+
 void Collectives::barrier() {
-    must(tuttiBarrier(comm_.get(), nullptr), "barrier");
+    must(tuttiBarrier(comm_.get(), stream_), "barrier");
 }
 
 }  // namespace tutti_torch

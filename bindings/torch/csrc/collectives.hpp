@@ -1,5 +1,5 @@
-// The collectives on tensors, done when the function returns. One thread at a time; see process_group.hpp for how they
-// get into a queue.
+// The collectives on tensors. On CPUs they are done when the function returns; on a device they are enqueued on one
+// stream, which is to be the current one. One thread at a time; see process_group.hpp for how they get into a queue.
 #pragma once
 
 #include "tensors.hpp"
@@ -9,10 +9,22 @@ namespace tutti_torch {
 /// Numbers of bytes, one for each rank.
 using Counts = std::vector<std::size_t>;
 
+/// Where a group's tensors lie, and the stream of their operations as Tutti knows it.
+struct Place {
+    c10::Device device = at::kCPU;
+    tuttiStream_t stream = nullptr;
+};
+
+/// To or from a rank.
+struct Message {
+    at::Tensor tensor;
+    int peer;
+    bool sends;
+};
+
 class Collectives {
   public:
-    Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout)
-        : comm_(id, rank, size, timeout, timeout), rank_(rank), size_(size) {}
+    Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place = {});
 
     void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
     void broadcast(const at::Tensor& tensor, int root);
@@ -28,7 +40,11 @@ class Collectives {
     /// What goes to and comes from each rank.
     void all_to_all(const Tensors& outputs, const Counts& from, const Tensors& inputs, const Counts& to);
     void barrier();
+    /// All at the same time, so that none waits for another.
+    void exchange(const std::vector<Message>& messages);
 
+    /// Throws what has befallen operations that were enqueued. Any thread.
+    void check_errors(const char* operation) const { comm_.check(operation); }
     /// Ends what is under way. Any thread.
     void revoke() { comm_.revoke(); }
 
@@ -39,6 +55,7 @@ class Collectives {
 
     Communicator comm_;
     int rank_, size_;
+    tuttiStream_t stream_;
     Memory in_, out_, rows_;
 };
 

@@ -24,11 +24,11 @@ void must(tuttiResult_t result, const char* operation) {
 }
 
 Communicator::Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
-                           Milliseconds operation_timeout) {
+                           Milliseconds operation_timeout, int device) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = whole(operation_timeout);
     config.initTimeoutMs = whole(timeout);
-    config.device = TUTTI_DEVICE_CPU;
+    config.device = device;
     config.commName = "torch";
     config.blocking = 1;
     must(tuttiCommInitRankConfig(&comm_, size, id, rank, &config), "init_process_group");
@@ -40,6 +40,12 @@ Communicator::~Communicator() {
 
 void Communicator::revoke() {
     tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT);
+}
+
+void Communicator::check(const char* operation) const {
+    tuttiResult_t error = tuttiSuccess;
+    must(tuttiCommGetAsyncError(comm_, &error), operation);
+    if (error != tuttiSuccess) fail(c10::str("tutti: ", operation, ": ", tuttiGetLastError(comm_)));
 }
 
 void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop) {
@@ -71,10 +77,16 @@ tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milli
 }
 
 Memory::~Memory() {
-    tuttiMemFree(data_);
+    if (device_.is_cpu()) tuttiMemFree(data_);
 }
 
 void* Memory::at_least(std::size_t bytes) {
+    if (bytes > bytes_ && !device_.is_cpu()) {
+        on_device_ =
+            at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_));
+        data_ = on_device_.data_ptr();
+        bytes_ = bytes;
+    }
     if (bytes > bytes_) {
         tuttiMemFree(data_);
         data_ = nullptr;

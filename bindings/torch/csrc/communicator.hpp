@@ -23,13 +23,17 @@ void must(tuttiResult_t result, const char* operation);
 class Communicator {
   public:
     /// Blocks until all ranks have come, at most for `timeout`. operation_timeout: how long an operation may wait.
-    Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout);
+    /// device: the GPU's number, or TUTTI_DEVICE_CPU.
+    Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout,
+                 int device = TUTTI_DEVICE_CPU);
     ~Communicator();  // other ranks that still need this one are told
     Communicator(const Communicator&) = delete;
 
     tuttiComm_t get() const { return comm_; }
     /// Ends what is under way, here and on the other ranks.
     void revoke();
+    /// Throws what has befallen operations that were enqueued. Any thread.
+    void check(const char* operation) const;
 
   private:
     tuttiComm_t comm_ = nullptr;
@@ -44,18 +48,22 @@ tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milli
 /// Waits until the store has the key, in the same way.
 void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop);
 
-/// Memory that peers can map, kept for the next operation, as large as it ever had to be.
+/// Memory kept for the next operation, as large as it ever had to be: such that peers can map it, or torch's on a
+/// device, of the stream that is current when it is asked for.
 class Memory {
   public:
-    Memory() = default;
+    explicit Memory(c10::Device device = at::kCPU) : device_(device) {}
     ~Memory();
     Memory(const Memory&) = delete;
 
+    c10::Device device() const { return device_; }
     void* at_least(std::size_t bytes);
 
   private:
+    c10::Device device_;
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
+    at::Tensor on_device_;
 };
 
 }  // namespace tutti_torch

@@ -70,13 +70,13 @@ Counts bytes_of(const Tensors& tensors) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout)
-    : Base(rank, size), timeout_(timeout) {
+    : Base(rank, size), store_(store), timeout_(timeout) {
     // A group may be made, destroyed and made again over one store: each time the ranks meet at another key.
     const std::int64_t generation = store->add(c10::str("tutti/made/", rank), 1);
-    const std::string key = c10::str("tutti/group/", generation);
-    const tuttiUniqueId id = meet(*store, key, rank == 0, timeout, [] { return false; });
+    key_ = c10::str("tutti/group/", generation);
+    const tuttiUniqueId id = meet(*store, key_, rank == 0, timeout, [] { return false; });
     collectives_ = std::make_unique<Collectives>(id, rank, size, timeout);
-    pairs_ = std::make_unique<Pairs>(store, key, rank, size, timeout);
+    pairs_ = std::make_unique<Pairs>(store, key_, rank, size, timeout);
     queue_ = std::make_shared<Queue>("tutti-torch");
     const std::lock_guard<std::mutex> lock(groups_mutex);
     groups().insert(this);
@@ -100,6 +100,8 @@ void ProcessGroup::close(bool abandon) {
     queue_->close();
     pairs_->close(abandon);
     collectives_.reset();
+    const std::lock_guard<std::mutex> devices(devices_mutex_);
+    for (const auto& group : devices_) group->close(abandon);
 }
 
 void ProcessGroup::close_all() {
@@ -128,7 +130,24 @@ void ProcessGroup::check_list(const Tensors& list, const char* operation) const 
         fail(c10::str("tutti: ", operation, ": a list of ", list.size(), " tensors for ", size_, " ranks"));
 }
 
+std::shared_ptr<DeviceGroup> ProcessGroup::group_on(c10::Device device) {
+    const std::lock_guard<std::mutex> lock(devices_mutex_);
+    if (closed_) fail("tutti: the process group is closed");
+    for (const auto& group : devices_)
+        if (group->device() == device) return group;
+    // The first that every rank makes belong together, and the second, whatever their devices' numbers.
+    const std::string key = c10::str(key_, "/devices/", devices_.size());
+    const tuttiUniqueId id = meet(*store_, key, rank_ == 0, timeout_, [] { return false; });
+    return devices_.emplace_back(std::make_shared<DeviceGroup>(id, rank_, size_, timeout_, device));
+}
+
 ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+    for (const Tensors* tensors : {&operation.inputs, &operation.outputs}) {
+        if (tensors->empty() || tensors->front().device().is_cpu()) continue;
+        check(joined({operation.inputs, operation.outputs}), operation.name);
+        ++calls_;
+        return group_on(tensors->front().device())->run(std::move(operation), job);
+    }
     operation.timeout = within(operation.timeout);
     auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
     ++calls_;
@@ -334,16 +353,56 @@ ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outp
 
 ProcessGroup::Result ProcessGroup::send(Tensors& tensors, int peer, int tag) {
     check_rank(peer, "send to rank");
-    return pairs_->send(only(tensors, "send"), peer, tag);
+    const at::Tensor& tensor = only(tensors, "send");
+    return tensor.device().is_cpu() ? noted(pairs_->send(tensor, peer, tag)) : pass({tensor, peer, true});
 }
 
 ProcessGroup::Result ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
     check_rank(peer, "recv from rank");
-    return pairs_->recv(only(tensors, "recv"), peer, tag);
+    const at::Tensor& tensor = only(tensors, "recv");
+    return tensor.device().is_cpu() ? noted(pairs_->recv(tensor, peer, tag)) : pass({tensor, peer, false});
 }
 
 ProcessGroup::Result ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
-    return pairs_->recv_any(only(tensors, "recv"), tag);
+    const at::Tensor& tensor = only(tensors, "recv");
+    if (!tensor.device().is_cpu()) fail("tutti: recv: on devices the rank that sends has to be named");
+    return noted(pairs_->recv_any(tensor, tag));
 }
+
+ProcessGroup::Result ProcessGroup::noted(Result work) {
+    if (coalescing_) works_.push_back(work);
+    return work;
+}
+
+ProcessGroup::Result ProcessGroup::pass(const Message& message) {
+    if (!coalescing_) return pass(std::vector<Message>{message});
+    messages_.push_back(message);
+    return c10::make_intrusive<Together>(std::vector<Result>{});
+}
+
+ProcessGroup::Result ProcessGroup::pass(const std::vector<Message>& messages) {
+    Tensors sent, received;
+    for (const Message& m : messages) (m.sends ? sent : received).push_back(m.tensor);
+    const bool sends = received.empty();
+    return enqueue({sends ? OpType::SEND : OpType::RECV, sends ? "tutti:send" : "tutti:recv", sent, received, timeout_},
+                   [&](Collectives& all) { all.exchange(messages); });
+}
+
+#if TUTTI_TORCH_AT_LEAST(2, 1)
+void ProcessGroup::startCoalescing() {
+    coalescing_ = true;
+}
+
+ProcessGroup::Result ProcessGroup::endCoalescing() {
+    coalescing_ = false;
+    std::vector<Result> works = std::move(works_);
+    const std::vector<Message> messages = std::move(messages_);
+    works_.clear();
+    messages_.clear();
+    if (!messages.empty()) works.push_back(pass(messages));
+    if (works.size() == 1) return works.front();
+    return c10::make_intrusive<Together>(std::move(works));
+}
+#endif
 
 }  // namespace tutti_torch

@@ -1,11 +1,13 @@
-// The backend "tutti" of torch.distributed, for tensors on the CPU. Collectives of a group run one after another, in
-// the order of the calls; sends and receives beside them (pairs.hpp).
+// The backend "tutti" of torch.distributed. Collectives of a group on tensors of CPUs run one after another, in the
+// order of the calls, and sends and receives beside them (pairs.hpp). On tensors of a device all run in the order of
+// the calls (device_group.hpp).
 #pragma once
 
 #include <atomic>
 #include <memory>
 
 #include "collectives.hpp"
+#include "device_group.hpp"
 #include "pairs.hpp"
 #include "work.hpp"
 
@@ -55,23 +57,42 @@ class ProcessGroup final : public Base {
                                            const c10d::AllgatherOptions& options) override;
     Result reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                            const c10d::ReduceScatterOptions& options) override;
+    /// Between the two, sends and receives are of one group.
+    bool supportsCoalescing() const override {
+        return any_has_streams();
+    }
+    void startCoalescing() override;
+    Result endCoalescing() override;
 #endif
 
   private:
     Result enqueue(Operation operation, std::function<void(Collectives&)> job);
+    std::shared_ptr<DeviceGroup> group_on(c10::Device device);
+    /// message: of a tensor on a device. It waits for endCoalescing, if there was a startCoalescing.
+    Result pass(const Message& message);
+    Result pass(const std::vector<Message>& messages);
+    Result noted(Result work);                        // for endCoalescing
     Milliseconds within(Milliseconds timeout) const;  // what an option means
     void check_rank(int rank, const char* what) const;
     /// Refuses tensors whose elements are not n times those of `one`.
     void check_rows(const at::Tensor& all, const at::Tensor& one, const char* operation) const;
     void check_list(const Tensors& list, const char* operation) const;
 
+    c10::intrusive_ptr<c10d::Store> store_;
+    std::string key_;  // of this group, in the store
     Milliseconds timeout_;
     std::atomic<std::uint64_t> calls_{0};
     std::unique_ptr<Collectives> collectives_;
     std::unique_ptr<Pairs> pairs_;
     std::shared_ptr<Queue> queue_;
+    std::mutex devices_mutex_;
+    std::vector<std::shared_ptr<DeviceGroup>> devices_;  // in the order in which they were first used
     std::mutex closing_;
     bool closed_ = false;
+    // From startCoalescing to endCoalescing, which one thread calls:
+    bool coalescing_ = false;
+    std::vector<Message> messages_;  // of tensors on devices
+    std::vector<Result> works_;      // of tensors on CPUs
 };
 
 }  // namespace tutti_torch

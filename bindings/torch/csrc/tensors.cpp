@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "streams.hpp"
+
 namespace tutti_torch {
 namespace {
 
@@ -63,9 +65,12 @@ std::optional<Arithmetic> truth_arithmetic(c10d::ReduceOp::RedOpType op) {
 void check(const Tensors& tensors, const char* operation) {
     for (const at::Tensor& tensor : tensors) {
         if (!tensor.defined()) fail(c10::str("tutti: ", operation, ": a tensor is undefined"));
-        if (!tensor.device().is_cpu())
+        if (!tensor.device().is_cpu() && !has_streams(tensor.device().type()))
             fail(c10::str("tutti: ", operation, ": a tensor is on ", tensor.device(),
-                          ", and the backend is for the CPU: use backend 'cpu:tutti,cuda:nccl'"));
+                          ", and the backend is for CPUs and CUDA's GPUs"));
+        if (tensor.device() != tensors.front().device())
+            fail(c10::str("tutti: ", operation, ": a tensor is on ", tensor.device(), " and another one on ",
+                          tensors.front().device()));
         if (tensor.layout() != at::kStrided)
             fail(c10::str("tutti: ", operation, ": a tensor is ", tensor.layout(), ": make it dense (to_dense())"));
     }
@@ -85,10 +90,17 @@ const at::Tensor& only(const Tensors& tensors, const char* operation) {
     return tensors.front();
 }
 
+at::Tensor lying_at(void* data, at::IntArrayRef sizes, const at::Tensor& like) {
+    return at::for_blob(data, sizes)
+        .options(like.options().requires_grad(false))
+        .target_device(like.device())
+        .make_tensor();
+}
+
 Packed::Packed(Tensors tensors, Access access, Memory& spare) : tensors_(std::move(tensors)), data_(nothing) {
     for (const at::Tensor& tensor : tensors_) bytes_ += tensor.nbytes();
-    if (bytes_ == 0) return;
-    if (lie_in_order()) return;
+    if (bytes_ == 0 && !spare.device().is_cpu()) data_ = spare.at_least(sizeof nothing);
+    if (bytes_ == 0 || lie_in_order()) return;
     copied_ = true;
     data_ = spare.at_least(bytes_);
     if (access != Access::write) copy(true);
@@ -117,17 +129,17 @@ void Packed::copy(bool in) const {
     for (const at::Tensor& tensor : tensors_) {
         const std::size_t bytes = tensor.nbytes();
         if (bytes == 0) continue;
-        if (tensor.is_contiguous() && !tensor.is_neg() && !tensor.is_conj()) {
+        if (tensor.is_contiguous() && !tensor.is_neg() && !tensor.is_conj() && tensor.device().is_cpu()) {
             if (in)
                 std::memcpy(at, tensor.data_ptr(), bytes);
             else
                 std::memcpy(tensor.data_ptr(), at, bytes);
         } else {
-            at::Tensor block = at::from_blob(at, tensor.sizes(), tensor.options());
+            at::Tensor block = lying_at(at, tensor.sizes(), tensor);
             if (in)
-                block.copy_(tensor);
+                block.copy_(tensor, true);
             else
-                at::Tensor(tensor).copy_(block);
+                at::Tensor(tensor).copy_(block, true);
         }
         at += bytes;
     }

@@ -10,12 +10,16 @@ namespace tutti_torch {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Refuses tensors that are undefined, sparse, or not on the CPU.
+/// Refuses tensors that are undefined, sparse, on a device that neither is the CPU nor has streams here, or on another
+/// device than the first one.
 void check(const Tensors& tensors, const char* operation);
 /// Besides: refuses tensors of other types than the first one's.
 void check_same_type(const Tensors& tensors, const char* operation);
 /// The one tensor of a list, as c10d passes them. Refuses other numbers.
 const at::Tensor& only(const Tensors& tensors, const char* operation);
+
+/// A tensor that lies there, of the type and on the device of `like`.
+at::Tensor lying_at(void* data, at::IntArrayRef sizes, const at::Tensor& like);
 
 enum class Access { read, write, both };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check.py BUILD: builds tutti_torch against the Tutti in a build directory and tests it, with this Python's torch or
-with the system's. Skips (77) where neither has one."""
+with the system's; and a kind of device for torch that is made of emulated GPUs. Skips (77) where neither has one."""
 import os
 import pathlib
 import subprocess
@@ -20,4 +20,11 @@ made = subprocess.run([str(HERE.parent / "build"), str(build)], env={**os.enviro
 if made.returncode != 0:
     sys.exit(f"bindings/torch/build failed:\n{made.stdout}")
 environment = {**os.environ, "PYTHONPATH": str(build / "torch"), "PYTHONDONTWRITEBYTECODE": "1"}
+if (build / "tests" / "libtutti.so.0").exists():
+    environment |= {"EMULATED": str(build / "tests"), "EMULATED_DEVICE": str(build / "torch-device")}
+    made = subprocess.run([python, str(HERE / "emulated" / "setup.py"), "--quiet", "build", "--build-base",
+                           str(build / "torch-device" / "obj"), "--build-lib", str(build / "torch-device")],
+                          env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if made.returncode != 0:
+        sys.exit(f"{HERE / 'emulated' / 'setup.py'} failed:\n{made.stdout}")
 sys.exit(subprocess.run([python, str(HERE / "torch_test.py")], env=environment, check=False).returncode)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """torch_test.py: tutti_torch, which lies on PYTHONPATH, with 2 and 4 ranks. Skips (77) where this Python has no
 torch."""
+import os
 import sys
 import unittest
 
@@ -26,6 +27,13 @@ class Torch(unittest.TestCase):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 self.all_ok(spawn.run("collectives.py", ranks))
+
+    @unittest.skipUnless("EMULATED" in os.environ, "no emulated GPUs: check.py has them")
+    def test_on_devices(self):
+        path = os.pathsep.join([os.environ["EMULATED_DEVICE"], os.environ["PYTHONPATH"]])
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                self.all_ok(spawn.run("on_devices.py", ranks, PYTHONPATH=path, LD_LIBRARY_PATH=os.environ["EMULATED"]))
 
     def test_ddp(self):
         for ranks in (2, 4):

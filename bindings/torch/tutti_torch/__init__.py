@@ -1,4 +1,4 @@
-"""torch.distributed over Tutti, for tensors on the CPU: importing this registers the backend "tutti".
+"""torch.distributed over Tutti, for tensors on CPUs and GPUs: importing this registers the backend "tutti".
 
     import tutti_torch
     torch.distributed.init_process_group("tutti")
@@ -20,9 +20,13 @@ def version():
 
 
 def _register():
+    devices = ["cpu"]
+    if torch.backends.cuda.is_built():  # whether there is a GPU is not asked: nobody may fork after that
+        devices.append("cuda")
+        _C.streams_of("cuda", lambda device: torch.cuda.current_stream(device).cuda_stream)
     arguments = {}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        arguments["devices"] = ["cpu"]
+        arguments["devices"] = devices
     dist.Backend.register_backend("tutti", _C.create, **arguments)
 
 

@@ -1,0 +1,113 @@
+// A rank that trains the network of model.hpp with the layer of tutti/dp.h, on a CPU or a GPU.
+#pragma once
+
+#include <tutti/dp.h>
+#include <tutti/tutti.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu_model.hpp"
+#include "model.hpp"
+
+struct Options {
+    std::string mode = "bucketed", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load;
+    int steps = 300, batch = 96, parts = 4, staleness = 2;
+    double rate = 0.003;
+    bool quiet = false, elastic = false;
+};
+
+/// The values of --mode.
+std::vector<std::string> mode_names();
+
+/// Throws what Tutti says of a call that failed.
+void must(tuttiResult_t result);
+
+/// The rank's samples of every step, in order: epoch after epoch.
+class Samples {
+  public:
+    Samples(std::size_t length, int ranks, int rank) : sampler_{length, ranks, rank, 1, 1, 1, 0} {}
+    std::vector<std::size_t> next(std::size_t count);
+
+  private:
+    tuttiDpSampler_t sampler_;
+    std::vector<std::size_t> order_;
+    std::size_t at_ = 0;
+};
+
+/// --mode dataparallel: as many devices as options.parts says, in this process (parts of its CPU, or GPUs, which may be
+/// one GPU several times), as PyTorch's DataParallel. Device 0 has the values and the gradients.
+class Devices {
+  public:
+    /// first: the model and the stream of device 0, if devices are GPUs; batch: samples of a step.
+    Devices(int count, const Shape& shape, const Text& text, GpuModel* first, std::size_t batch);
+    ~Devices();
+    Devices(const Devices&) = delete;
+
+    /// The mean loss of these samples. Gradients: those of the devices' mean losses, added up.
+    double pass(const std::vector<tuttiDpParameter_t>& parameters, const std::vector<std::size_t>& samples);
+
+  private:
+    static tuttiResult_t work(void* user, const tuttiDpReplica_t* replica);
+
+    std::vector<tuttiComm_t> comms_;
+    Shape shape_;
+    const Text& text_;
+    // On GPUs:
+    std::vector<GpuModel*> models_;
+    std::deque<GpuModel> own_models_;
+    std::vector<tuttiStream_t> streams_;
+    std::unique_ptr<gpu::Memory<double>> losses_;  // by sample
+};
+
+/// A rank with its network, on the device of its communicator.
+class Trainer {
+  public:
+    Trainer(const Options& options, const Text& text, tuttiComm_t comm);
+    ~Trainer();
+    Trainer(const Trainer&) = delete;
+
+    /// From 1 on. On a GPU it may return before the step is done.
+    void step(int number);
+    /// The mean loss of this rank's share in a step, in all of them. Waits for a GPU.
+    double loss(int step);
+    const std::vector<double>& losses();
+
+    /// Goes on with the survivors: how many steps are done. The samples are dealt anew; where the batch can't be, it is
+    /// a little smaller.
+    int move(tuttiComm_t comm);
+
+    /// The loss on samples that are the same for everybody, a thousand of them.
+    double evaluate();
+
+    tuttiDp_t dp() const { return dp_; }
+    bool serves_only() const { return serves_only_; }
+    int workers() const { return workers_; }
+
+  private:
+    struct OnGpu;
+
+    void deal_samples(int deal);
+    void fetch_losses(int first, int count);  // from a GPU, of these steps
+    double pass_on_devices();
+    Owner owner(bool learns);
+    // On a GPU: what the layer does next comes after what the passes have enqueued; the other way round.
+    void layer_follows() const;
+    void passes_follow() const;
+
+    const Options& options_;
+    const Text& text_;
+    Shape shape_;
+    std::vector<Weights> weights_;
+    std::vector<std::vector<float>> first_;
+    std::vector<double> losses_;     // of every step; those of a GPU when they have been asked for
+    std::unique_ptr<OnGpu> on_gpu_;  // nullptr on a CPU
+    tuttiDp_t dp_ = nullptr;
+    int rank_ = 0, ranks_ = 1, workers_ = 1, parts_ = 1;
+    bool serves_only_ = false, sharded_ = false, passing_gradients_ = false;
+    std::unique_ptr<Devices> devices_;
+    std::size_t share_ = 0;
+    std::vector<Samples> samples_;
+};
