@@ -104,6 +104,7 @@ class LayerComm {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.reproducible = 1;
         config.device = (local != nullptr ? std::atoi(local) : rank) % gpus;  // ranks may share one
+        if (o.mode == "ps-cpu" && rank == 0) config.device = TUTTI_DEVICE_CPU;
         must(tuttiCommInitRankConfig(&comm_, ranks, id, rank, &config));
     }
     ~LayerComm() {

@@ -162,6 +162,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     config.firstBucketBytes = 16 * 1024;
     config.trace = !options.trace.empty();
     if (on_gpu_) config.stream = on_gpu_->layer.handle;
+    config.elastic = options.elastic ? 1 : 0;
     serves_only_ = options.mode == "ps-cpu" && rank_ == 0;
     if (options.mode == "ps-cpu") config.dedicated = 1;
     if (options.mode == "async") config.staleness = options.staleness;

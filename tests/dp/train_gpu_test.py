@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,29 @@ class TrainingOnGpus(unittest.TestCase):
         for mode in ("bucketed", "ps-sharded", "zero2", "zero3"):
             with self.subTest(mode=mode):
                 self.assertEqual(train(EMULATED, RANKS, mode, "--device", "cuda"), self.alone)
+
+        self.assertEqual(train(EMULATED, RANKS, "async", "--device", "cuda", "--staleness", 0), self.alone)
+        with self.subTest("a CPU as the server"):
+            self.assertEqual(train(EMULATED, RANKS + 1, "ps-cpu", "--device", "cuda"), self.alone)
+
+    def test_elastic(self):
+        command = [TUTTI_RUN, "--keep-going", "-n", "3", EMULATED, "--device", "cuda", "--mode", "bucketed",
+                   "--elastic", "--steps", "110", "--batch", "12"]
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            for line in job.stderr:  # it is under way
+                if line.startswith("step 50 "):
+                    break
+            children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            victim = next(child for child in children
+                          if b"RANK=2\0" in pathlib.Path(f"/proc/{child}/environ").read_bytes())
+            os.kill(int(victim), signal.SIGKILL)
+            output, errors = job.communicate(timeout=100)
+        finally:
+            job.kill()
+        self.assertEqual(job.returncode, 0, errors)
+        self.assertIn("rank 2 is gone", errors)
+        self.assertRegex(output, r"2 ranks: final loss [23]\.\d+ after 110 steps")
 
     def test_losses_of_all_steps(self):
         with tempfile.TemporaryDirectory() as folder:
