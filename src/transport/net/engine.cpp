@@ -244,7 +244,10 @@ bool Engine::rest(bool asleep) {
             settle();
             for (Ends* const ends : ends_) ends->tell_board(*page_);
         }
-        moved = move(asleep || !by_carriers());
+        if (asleep || !by_carriers())
+            moved = move();
+        else
+            for (Ends* const ends : ends_) moved |= ends->push();
         if (asleep) moved |= !arm();
         for (const Ends* const ends : ends_) {
             pending |= ends->pending();

@@ -265,8 +265,21 @@ void Ends::send_rare() {
     }
 }
 
-bool Ends::move() {
+bool Ends::send_lanes() {
     bool moved = false;
+    for (Lane* const lane : open_)
+        if (lane->stirs()) moved |= send_lane(*lane);
+    return moved;
+}
+
+bool Ends::push() {
+    bool moved = send_lanes();
+    if (carrier_ && met_ && !lost_) moved |= carrier_->send();
+    return moved;
+}
+
+bool Ends::move() {
+    bool moved = send_lanes();  // before looking at what has come: for this somebody waits
     for (const auto& stream : streams_)
         if (stream && !stream->idle()) moved |= stream->receive(*this);
     if (carrier_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
@@ -279,8 +292,6 @@ bool Ends::move() {
         at_carrier_ = false;
     }
     if (offer_due_ > 0 || met_due_ || board_due_) send_rare();
-    for (Lane* const lane : open_)
-        if (lane->stirs()) moved |= send_lane(*lane);
     if (carrier_ && met_ && !lost_) {
         moved |= carrier_->send();
         if (!carrier_->trouble().empty()) {
