@@ -139,26 +139,33 @@ static void get(int bytes, int immediate) {
     ++received;
 }
 
-static double run(int rank, int bytes, int immediate, int at_once, long rounds) {
-    double begin = 0;
-    for (long i = -rounds / 10; i < rounds; ++i) {
-        if (i == 0) begin = now_seconds();
-        if (rank == 0 || at_once) put(bytes, immediate);
-        get(bytes, immediate);
-        if (rank == 1 && !at_once) put(bytes, immediate);
-    }
-    return 1e6 * (now_seconds() - begin) / (double)rounds / (at_once ? 1 : 2);
+struct way {
+    int rank, bytes, immediate;
+};
+
+static void round_trip(void* argument) {
+    const struct way* w = argument;
+    if (w->rank == 0) put(w->bytes, w->immediate);
+    get(w->bytes, w->immediate);
+    if (w->rank == 1) put(w->bytes, w->immediate);
+}
+
+static void exchange(void* argument) {
+    const struct way* w = argument;
+    put(w->bytes, w->immediate);
+    get(w->bytes, w->immediate);
 }
 
 /* One JSON line. */
 static void time_messages(int rank, int bytes, int immediate, long rounds) {
+    struct way way = {rank, bytes, immediate};
     char any;
     double half, both;
     memset(inbox, 0, sizeof inbox);
     sent = received = 0;
     meet("", &any, 1);
-    half = run(rank, bytes, immediate, 0, rounds);
-    both = run(rank, bytes, immediate, 1, rounds);
+    half = median_us(round_trip, &way, rounds) / 2;
+    both = median_us(exchange, &way, rounds);
     if (rank == 0)
         printf("{\"by\": \"%s\", \"bytes\": %d, \"half round trip\": %.2f, \"exchange\": %.2f}\n",
                immediate ? "completion" : "memory", bytes, half, both);

@@ -14,25 +14,19 @@ static void expect(tuttiResult_t result) {
     exit(1);
 }
 
-static double ping_pong(int rank, long rounds) {
-    double begin = 0, ball = 0;
-    for (long i = -rounds / 10; i < rounds; ++i) {
-        if (i == 0) begin = now_seconds();
-        if (rank == 0) expect(tuttiSend(&ball, 1, tuttiDouble, 1, comm, NULL));
-        expect(tuttiRecv(&ball, 1, tuttiDouble, 1 - rank, comm, NULL));
-        if (rank == 1) expect(tuttiSend(&ball, 1, tuttiDouble, 0, comm, NULL));
-    }
-    return 1e6 * (now_seconds() - begin) / (double)rounds / 2;
+static void round_trip(void* argument) {
+    const int rank = *(int*)argument;
+    double ball = 0;
+    if (rank == 0) expect(tuttiSend(&ball, 1, tuttiDouble, 1, comm, NULL));
+    expect(tuttiRecv(&ball, 1, tuttiDouble, 1 - rank, comm, NULL));
+    if (rank == 1) expect(tuttiSend(&ball, 1, tuttiDouble, 0, comm, NULL));
 }
 
-static double all_reduce(long rounds) {
-    double begin = 0, mine = 1, sum = 0;
-    for (long i = -rounds / 10; i < rounds; ++i) {
-        if (i == 0) begin = now_seconds();
-        expect(tuttiAllReduce(&mine, &sum, 1, tuttiDouble, tuttiSum, comm, NULL));
-    }
+static void all_reduce(void* unused) {
+    double mine = 1, sum = 0;
+    (void)unused;
+    expect(tuttiAllReduce(&mine, &sum, 1, tuttiDouble, tuttiSum, comm, NULL));
     if (sum != 2) exit(1);
-    return 1e6 * (now_seconds() - begin) / (double)rounds;
 }
 
 int main(int argc, char** argv) {
@@ -42,8 +36,8 @@ int main(int argc, char** argv) {
     pin_to_core(atoi(getenv("LOCAL_RANK")));
     expect(tuttiCommInitEnv(&comm, NULL));
     expect(tuttiCommUserRank(comm, &rank));
-    half = ping_pong(rank, rounds);
-    both = all_reduce(rounds);
+    half = median_us(round_trip, &rank, rounds) / 2;
+    both = median_us(all_reduce, NULL, rounds);
     if (rank == 0) printf("{\"bytes\": 8, \"half round trip\": %.2f, \"exchange\": %.2f}\n", half, both);
     expect(tuttiCommDestroy(comm));
     return 0;

@@ -97,7 +97,7 @@ def inside(options):
                 "ib_write_bw": lambda: 1e6 / perftest("ib_write_bw", LARGE, 100, 3),
                 "broadcast": lambda: tutti(options.build, "broadcast", 2, LARGE, 50, "verbs"),
                 "broadcast, mapped": lambda: tutti(options.build, "broadcast", 2, LARGE, 50, "verbs", "mapped"),
-                "ib_write_lat": lambda: perftest("ib_write_lat", SMALL, 1000, 5)}.items():
+                "ib_write_lat": lambda: perftest("ib_write_lat", SMALL, 1000, 4)}.items():
             note(key, measure())
         for key, us in small(options.build).items():
             note(key, us)

@@ -179,7 +179,8 @@ double Communicator::expected_time(const Operation& o) {
     if (o.root == rank()) return 0;
     const Platform& p = tuner_->platform();
     const double byte = p.line.us_per_byte + p.rates.load + p.rates.store;
-    return 2 * p.rates.message + p.line.alpha_us + static_cast<double>(o.count * size_of(o.type)) * byte;
+    return 2 * (p.rates.message + p.line.handling_us) + p.line.alpha_us +
+           static_cast<double>(o.count * size_of(o.type)) * byte;
 }
 
 std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
