@@ -16,6 +16,7 @@ import sys
 import time
 
 import contenders
+from measuring import write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LARGE, SMALL = 1 << 20, 8
@@ -141,8 +142,7 @@ def main():
         print(f"{key}: {ratio:.2f}")
     out = options.out or options.build / "bench" / "compare" / "verbs.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times,
-                               "ratios": ratios}, indent=1) + "\n")
+    write(out, {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times, "ratios": ratios})
     print(f"wrote {out}")
 
 

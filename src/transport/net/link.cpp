@@ -273,9 +273,10 @@ bool Ends::send_lanes() {
 }
 
 bool Ends::push() {
-    bool moved = send_lanes();
-    if (carrier_ && met_ && !lost_) moved |= carrier_->send();
-    return moved;
+    const bool queued = send_lanes();
+    if (!carrier_ || !met_ || lost_) return queued;
+    const bool sent = carrier_->send();
+    return carrier_->trouble().empty() ? queued || sent : move();
 }
 
 bool Ends::move() {
