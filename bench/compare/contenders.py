@@ -56,10 +56,13 @@ class Clients:
     def machine(self):
         return self._make("machine", "machine.c", "cc", "-std=gnu11", "-pthread")
 
-    def tutti(self):
+    def tutti(self, name="tutti_client"):
         library, include = self.build / "src", HERE.parent.parent / "include"
-        return self._make("tutti_client", "tutti_client.c", "cc", "-std=gnu11", f"-I{include}", f"-L{library}",
-                          "-ltutti", f"-Wl,-rpath,{library}")
+        return self._make(name, f"{name}.c", "cc", "-std=gnu11", f"-I{include}", f"-L{library}", "-ltutti",
+                          f"-Wl,-rpath,{library}")
+
+    def rdma(self):
+        return self._make("rdma", "rdma.c", "cc", "-std=gnu11", "-libverbs")
 
     def mpi(self, name):
         return self._make("peer_" + name, "peer_mpi.c", "mpicc." + name, "-std=gnu11")

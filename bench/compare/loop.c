@@ -98,6 +98,24 @@ void time_sizes(const struct library* library, const char* sizes, const struct e
     free(list);
 }
 
+static int ascending(const void* a, const void* b) {
+    const double x = *(const double*)a, y = *(const double*)b;
+    return (x > y) - (x < y);
+}
+
+double median_us(void (*act)(void* argument), void* argument, long rounds) {
+    enum { batches = 20 };
+    const long each = rounds / batches > 0 ? rounds / batches : 1;
+    double us[batches];
+    for (int batch = -1; batch < batches; ++batch) {
+        const double begin = now_seconds();
+        for (long i = 0; i < each; ++i) act(argument);
+        if (batch >= 0) us[batch] = 1e6 * (now_seconds() - begin) / (double)each;
+    }
+    qsort(us, batches, sizeof us[0], ascending);
+    return (us[batches / 2 - 1] + us[batches / 2]) / 2;
+}
+
 struct effort effort_of(const char* seconds, const char* batches) {
     struct effort effort;
     effort.seconds = strtod(seconds, NULL);

@@ -32,6 +32,10 @@ void time_sizes(const struct library* library, const char* sizes, const struct e
 
 double now_seconds(void);
 
+/* The median of 21 batches of rounds / 20 calls of act(argument), in microseconds of one; the first batch is no part.
+ */
+double median_us(void (*act)(void* argument), void* argument, long rounds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tutti over soft-RoCE beside perftest, in the machine of tools/rdma-vm: 1 MiB one way (broadcast of 2 ranks, from
-and to private memory, and memory that the adapter knows) beside ib_write_bw, 8 B beside ib_write_lat, in turns; then
-broadcast and all-reduce of 8 B over TCP with 1 ms of delay among 2, 4 and 8 ranks. Prints medians and ratios, writes
-JSON. An emulated machine's times tell nothing of adapters, only how much is added to what the stack itself takes."""
+"""Tutti over soft-RoCE beside perftest and bare writes, in the machine of tools/rdma-vm: 1 MiB one way (broadcast of 2
+ranks, from and to private memory, and memory that the adapter knows) beside ib_write_bw; 8 B one way (half of a round
+trip) beside ib_write_lat, and both ways at once (an all-reduce) beside two processes that do nothing else (rdma.c), in
+turns; then broadcast and all-reduce of 8 B over TCP among 2, 4 and 8 ranks, without a delay and with 1 ms of it. Prints
+medians and ratios, writes JSON. An emulated machine's times tell nothing of adapters, only how much is added to what
+the stack itself takes."""
 import argparse
 import json
 import os
@@ -13,8 +15,12 @@ import subprocess
 import sys
 import time
 
+import contenders
+from measuring import write
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LARGE, SMALL = 1 << 20, 8
+WAYS = "half round trip", "exchange"
 
 
 def arguments():
@@ -65,21 +71,44 @@ def perftest(program, size, iterations, column, port=18515):
     return float(re.search(rf"^ +{size} .*", text, re.MULTILINE).group(0).split()[column])
 
 
+def small(build):
+    """Of 8 bytes, one way and both ways at once: {name: microseconds}; bare writes by the faster way to notice them."""
+    clients = contenders.Clients(build)
+    text = output_of([build / "tools/tutti-run", "-n", "2", clients.tutti("tutti_small"), "500"], TUTTI_TUNING="none",
+                     TUTTI_IB_HCA="rxe0", TUTTI_TRANSPORT="verbs")
+    ours = json.loads(text.splitlines()[-1])
+    bare = [json.loads(line) for line in output_of([clients.rdma(), "rxe0", "1", "500"]).splitlines()]
+    times = {f"tutti, {way}": ours[way] for way in WAYS}
+    for way in WAYS:
+        times[f"bare writes, {way}"] = min(row[way] for row in bare if row["bytes"] == SMALL)
+        times[f"bare writes as large as ours, {way}"] = min(row[way] for row in bare if row["bytes"] != SMALL)
+    return times
+
+
 def inside(options):
     times = {}
+
+    def note(key, us):
+        times.setdefault(key, []).append(us)
+        print(f"{key}: {us:.1f} us", file=sys.stderr, flush=True)
+
     for _ in range(options.rounds):
         for key, measure in {
                 # MB/s of 2^20 bytes: as microseconds for LARGE
                 "ib_write_bw": lambda: 1e6 / perftest("ib_write_bw", LARGE, 100, 3),
                 "broadcast": lambda: tutti(options.build, "broadcast", 2, LARGE, 50, "verbs"),
                 "broadcast, mapped": lambda: tutti(options.build, "broadcast", 2, LARGE, 50, "verbs", "mapped"),
-                "ib_write_lat": lambda: perftest("ib_write_lat", SMALL, 1000, 4),
-                "all_reduce": lambda: tutti(options.build, "all_reduce", 2, SMALL, 500, "verbs")}.items():
-            times.setdefault(key, []).append(measure())
-    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"], check=True)
-    for collective in ("broadcast", "all_reduce"):
-        for ranks in (2, 4, 8):
-            times[f"{collective} of {ranks}, 1 ms"] = [tutti(options.build, collective, ranks, SMALL, 20, "tcp")]
+                "ib_write_lat": lambda: perftest("ib_write_lat", SMALL, 1000, 4)}.items():
+            note(key, measure())
+        for key, us in small(options.build).items():
+            note(key, us)
+    for delay in ("no delay", "1 ms"):
+        if delay != "no delay":
+            subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"], check=True)
+        for _ in range(3):
+            for collective in ("broadcast", "all_reduce"):
+                for ranks in (2, 4, 8):
+                    note(f"{collective} of {ranks}, {delay}", tutti(options.build, collective, ranks, SMALL, 20, "tcp"))
     print(json.dumps(times))
 
 
@@ -91,6 +120,9 @@ def main():
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"something else is running here (load {load:.1f}): the figures will be rough", file=sys.stderr)
+    clients = contenders.Clients(options.build)  # what is made here is there, too
+    clients.rdma()
+    clients.tutti("tutti_small")
     command = [ROOT / "tools/rdma-vm", "--mem", "3072", "--timeout", "1800", "--", sys.executable, __file__, "--inside",
                "--build", options.build, "--rounds", str(options.rounds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -100,18 +132,17 @@ def main():
     median = {key: statistics.median(values) for key, values in times.items()}
     ratios = {"bandwidth at 1 MiB, Tutti/ib_write_bw": median["ib_write_bw"] / median["broadcast"],
               "the same, tuttiMemAlloc": median["ib_write_bw"] / median["broadcast, mapped"],
-              "time at 8 B, Tutti/ib_write_lat": median["all_reduce"] / median["ib_write_lat"]}
+              "8 B one way, Tutti/ib_write_lat": median["tutti, half round trip"] / median["ib_write_lat"],
+              "8 B both ways at once, Tutti/ib_write_lat": median["tutti, exchange"] / median["ib_write_lat"]}
+    for way in WAYS:
+        ratios[f"{way} of 8 B, Tutti/bare writes"] = median[f"tutti, {way}"] / median[f"bare writes, {way}"]
     for key, us in median.items():
-        print(f"{key:>24} {us:>12,.1f} us")
+        print(f"{key:>44} {us:>12,.1f} us")
     for key, ratio in ratios.items():
         print(f"{key}: {ratio:.2f}")
-    for collective in ("broadcast", "all_reduce"):
-        steps = [median[f"{collective} of {ranks}, 1 ms"] / 1000 for ranks in (2, 4, 8)]
-        print(f"{collective} with 1 ms of delay, 2, 4 and 8 ranks: " + ", ".join(f"{ms:.1f} ms" for ms in steps))
     out = options.out or options.build / "bench" / "compare" / "verbs.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times,
-                               "ratios": ratios}, indent=1) + "\n")
+    write(out, {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times, "ratios": ratios})
     print(f"wrote {out}")
 
 

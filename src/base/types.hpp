@@ -9,10 +9,12 @@ namespace tutti {
 
 using Rank = int;
 
-/// Time of a message of b bytes: alpha_us + b * us_per_byte.
+/// Time of a message of b bytes: alpha_us + b * us_per_byte, and what its sender's core and its receiver's are busy
+/// with it, beside the bytes.
 struct Line {
     double alpha_us;
     double us_per_byte;
+    double handling_us = 0;  // of each of both
 };
 
 // Values are those of tuttiDataType_t.

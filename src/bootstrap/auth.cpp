@@ -99,6 +99,12 @@ bool Handshake::read_hello(View hello) {
     return true;
 }
 
+bool Handshake::is_of_some_version(View hello) {
+    const View magic = std::as_bytes(std::span(hello_magic));
+    const auto version = static_cast<std::ptrdiff_t>(magic.size() - 2);  // and an end of line
+    return std::equal(magic.begin(), magic.begin() + version, hello.begin(), hello.begin() + version);
+}
+
 Bytes Handshake::transcript() const {
     Bytes out;
     Writer w(out);

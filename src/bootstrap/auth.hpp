@@ -69,6 +69,8 @@ class Handshake {
     Bytes hello() const;
     /// False if these are not the first bytes of a peer that speaks this version.
     bool read_hello(View hello);
+    /// Whether they begin as those of all versions do.
+    static bool is_of_some_version(View hello);
     Bytes proof() const;
     bool check_proof(View proof) const;
     Secret outgoing_key() const { return key(initiator_); }

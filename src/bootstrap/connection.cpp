@@ -183,9 +183,14 @@ void Connection::digest() {
 std::size_t Connection::digest_handshake(View bytes) {
     const std::size_t expected =
         (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator_ ? proof_size : 0);
+    if (state_ == State::hello && bytes.size() >= hello_size && !handshake_.read_hello(bytes.first(hello_size))) {
+        if (!initiator_ && Handshake::is_of_some_version(bytes)) {  // it shall know why it is not let in
+            enqueue(handshake_.hello());
+            flush();
+        }
+        return lose("it does not speak this version of Tutti's protocol: use the same Tutti on all ranks"), 0;
+    }
     if (bytes.size() < expected) return 0;
-    if (state_ == State::hello && !handshake_.read_hello(bytes.first(hello_size)))
-        return lose("it does not speak this version of Tutti's protocol"), 0;
     if (state_ == State::hello && !initiator_) {
         state_ = State::proof;
         enqueue(handshake_.hello());

@@ -102,14 +102,15 @@ void Membership::call_directory() {
     directory_ = dial(address, directory_tag, Role::directory, -1, meeting_.secret);
     if (directory_) return;
     const int why = errno;
-    trouble_ = address.text() + ": " + std::strerror(why);
+    // Of a socket that was only tried in case, what TCP has met with tells more.
+    const bool in_case = address.is_local() && meeting_.host == 0 && meeting_.tcp && !meeting_.has(Meeting::one_host);
+    if (!in_case) trouble_ = address.text() + ": " + std::strerror(why);
     if (is_exhaustion(why))
         return hear({tuttiSystemError, rank_,
                      text("rank %d could not open a socket: %s%s", rank_, std::strerror(why),
                           why == EMFILE ? " (see `ulimit -n`)" : "")},
                     nullptr);
-    if (address.is_local() && meeting_.host == 0 && meeting_.tcp && !meeting_.has(Meeting::one_host))
-        return call_directory();
+    if (in_case) return call_directory();
     retry(&Membership::call_directory, address.is_local());
 }
 

@@ -123,7 +123,7 @@ Platform through_host(Platform p, const GpuBudget& budget) {
     p.rates.references = p.sees_regions = false;
     p.transport = "gpu through " + p.transport;
     for (Line* line : {&p.line, &p.near})
-        *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte};
+        *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte, line->handling_us};
     p.most_lanes = std::min(p.most_lanes, budget.lanes);
     p.lanes = std::min(p.lanes, p.most_lanes);
     p.most_tile = std::min(p.most_tile, gpu::slot_bytes);

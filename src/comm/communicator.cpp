@@ -179,7 +179,8 @@ double Communicator::expected_time(const Operation& o) {
     if (o.root == rank()) return 0;
     const Platform& p = tuner_->platform();
     const double byte = p.line.us_per_byte + p.rates.load + p.rates.store;
-    return 2 * p.rates.message + p.line.alpha_us + static_cast<double>(o.count * size_of(o.type)) * byte;
+    return 2 * (p.rates.message + p.line.handling_us) + p.line.alpha_us +
+           static_cast<double>(o.count * size_of(o.type)) * byte;
 }
 
 std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
@@ -199,7 +200,7 @@ int Communicator::queue_of(const Operation& o) {
 }
 
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
-    Shape& s = shape_;
+    Shape& s = shapes_[static_cast<std::size_t>(o.collective)];
     if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
         s.root == o.root && !o.rows)
         return s;
@@ -228,16 +229,17 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
 
 /// What this rank now calls, for its peers to compare and, should they differ, to name.
 Call Communicator::describe(const Operation& o) {
+    const Shape& shape = shape_of(o);
     Call call;
     call.collective = o.collective;
     call.type = o.type;
     call.op = o.call_op;
-    call.algorithm = static_cast<std::uint8_t>(number_of(*shape_.plan->algorithm));
+    call.algorithm = static_cast<std::uint8_t>(number_of(*shape.plan->algorithm));
     call.root = o.root;
     call.count = o.count;
     if (o.rows) [[unlikely]]
         call.count = o.rows->digest();
-    std::uint32_t hash = shape_.hash;
+    std::uint32_t hash = shape.hash;
     if (queue_of(o) == 0) {
         call.sequence = sequence_++;
         if (!on_gpus()) hash += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
@@ -280,7 +282,7 @@ void Communicator::learn() {
     lesson_.execution = nullptr;
     if (*lesson_.known == known) return;
     *lesson_.known = known;
-    shape_ = {};
+    shapes_ = {};
     log(Level::info, "rank %d: %s of the last call can be mapped by peers", rank(),
         known ? "the buffers of all ranks" : "not all buffers");
 }

@@ -187,7 +187,7 @@ class Communicator {
     std::unique_ptr<Tuner> tuner_;
     std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;
-    Shape shape_;                                    // of the last operation: most are like the one before
+    std::array<Shape, collectives> shapes_;          // of the last operation of each kind: most are like the one before
     std::uint32_t sequence_ = 0;                     // collectives begun
     std::array<bool, collectives * 65> mappable_{};  // by size_class: the buffers of all ranks were, in the last call
     struct {

@@ -47,11 +47,12 @@ class Clock {
                 per_byte += slice_extra_;
             } else {
                 const PartOfMessage& part = r_.matching.parts[part_of[i]];
-                if (part.last) work += rates_.message;
+                const Line& line = lines_[r_.matching.messages[part.message].connection];
+                if (part.last) work += rates_.message + line.handling_us;
                 per_byte += message_extra_;
                 if (source) {
                     ready = std::max(ready, arrives_[part.message]);
-                    per_byte += lines_[r_.matching.messages[part.message].connection].us_per_byte;
+                    per_byte += line.us_per_byte;
                 }
             }
             if (!passes) work += per_byte * bytes_;

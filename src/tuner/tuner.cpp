@@ -144,7 +144,8 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
         const Rates& r = rates;
         const double per_byte =
             2 * (r.load + r.store) + platform_.line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
-        c.price.busiest = messages * (r.step + 2 * r.message) + moved * static_cast<double>(c.chunk_bytes) * per_byte;
+        c.price.busiest = messages * (r.step + 2 * (r.message + platform_.line.handling_us)) +
+                          moved * static_cast<double>(c.chunk_bytes) * per_byte;
         c.price.chain = c.price.busiest + s.form.rounds * platform_.line.alpha_us;
         c.price.work = c.price.busiest * platform_.ranks;
         c.price.waits = static_cast<long long>(s.form.rounds) * platform_.ranks;

@@ -1,10 +1,15 @@
 // What ranks are told when a job can't come together.
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
+#include <cstring>
 #include <thread>
 
 #include "base/result.hpp"
+#include "bootstrap/auth.hpp"
+#include "bootstrap/directory.hpp"
 #include "support.hpp"
 
 namespace tutti::test {
@@ -104,6 +109,46 @@ TEST_CASE("somebody with another secret is refused, and told so, and does no har
         check_cards(*s);
         s->leave();
     });
+}
+
+TEST_CASE("a rank of another version is told so, and costs the others nothing") {
+    using namespace bootstrap;
+    const Identity identity = create_identity(Meeting::tcp_only);
+    const Meeting m = Meeting::of(identity);
+    Bytes hello = Handshake(m.secret, directory_tag, true).hello();
+    hello[6] = std::byte{'2'};
+    const Fd stranger = connect_to(m.tcp);
+    REQUIRE(eventually([&] { return send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_size; }));
+    Bytes answer(2 * hello_size);
+    std::size_t got = 0;
+    const auto hung_up = [&] {
+        const ssize_t more = recv(stranger.get(), answer.data() + got, answer.size() - got, MSG_DONTWAIT);
+        got += more > 0 ? static_cast<std::size_t>(more) : 0;
+        return more == 0;
+    };
+    REQUIRE(eventually(hung_up));
+    REQUIRE(got == hello_size);  // and no proof
+    CHECK(std::memcmp(answer.data(), "TUTTI-1\n", 8) == 0);
+    leave_all(join_all(identity, 2));
+
+    // What the stranger's Tutti makes of that: the same place, answered for by another version.
+    Address door = m.tcp;
+    door.port = 0;
+    const Fd listener = listen_at(door);
+    Meeting elsewhere = m;
+    elsewhere.tcp = bound_address(listener);
+    std::thread other([&] {
+        pollfd ready{listener.get(), POLLIN, 0};
+        if (poll(&ready, 1, 5000) <= 0) return;
+        const Fd rank(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        eventually([&] { return recv(rank.get(), answer.data(), hello_size, MSG_DONTWAIT) > 0; });
+        if (send(rank.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) return;
+        eventually([&] { return recv(rank.get(), answer.data(), 1, MSG_DONTWAIT) == 0; });
+    });
+    const std::string e = join_error(elsewhere.identity(), 1, 2, 500ms);
+    other.join();
+    INFO(e);
+    CHECK(has(e, "it does not speak this version of Tutti's protocol: use the same Tutti on all ranks"));
 }
 
 TEST_CASE("a port that is taken is named") {

@@ -15,6 +15,7 @@
 #include "harness/collective.hpp"
 #include "harness/emulated_gpus.hpp"
 #include "harness/harness.hpp"
+#include "transport/net_plugins.hpp"
 
 using namespace tutti;
 using harness::Case;
@@ -40,6 +41,7 @@ class Processes {
                                                "TASK=" + task,
                                                "WHERE=" + where};
             if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
+            if (transport == "plugin") variables.push_back("TUTTI_NET_PLUGIN=" NET_PLUGIN_11);
             std::vector<char*> environment;
             for (std::string& v : variables) environment.push_back(v.data());
             for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
@@ -220,10 +222,11 @@ TEST_CASE("GPUs: survivors of a killed rank name it") {
     check_outliving("one GPU");
 }
 
-TEST_CASE("GPUs through host memory: collectives between processes, by shared memory and TCP") {
+TEST_CASE("GPUs through host memory: collectives between processes, by shared memory, TCP and a network plugin") {
     check_collectives("GPUs");
     check_collectives("CPU");
     check_collectives("CPU", "tcp");
+    check_collectives("GPUs", "plugin");
 }
 
 TEST_CASE("GPUs through host memory: survivors of a killed rank name it") {

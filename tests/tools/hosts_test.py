@@ -111,6 +111,26 @@ class Apart(unittest.TestCase):
                    TUTTI_INIT_TIMEOUT_MS="4000")
         self.refused(done, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken by another program")
 
+    def test_two_jobs_on_one_port(self):
+        # The second one comes while the first one, of another secret, waits for its rank 1.
+        first = f"{PERF} -b 8 -e 8 && echo $RANK: first"
+        second = f'export TUTTI_SECRET={"0" * 64}; exec {PERF} -b 8 -e 8'
+        done = run(command=shell(f"[ $RANK = 1 ] && sleep 1; ({first}) & [ $RANK = 0 ] && sleep 0.5; ({second}); wait"),
+                   TUTTI_INIT_TIMEOUT_MS="2500")
+        self.assertEqual(sorted(re.findall(r"^\d: first$", done.stdout, re.MULTILINE)), ["0: first", "1: first"],
+                         done.both)
+        self.assertRegex(done.both, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken")
+        self.assertRegex(done.both, r"rank 1 could not reach the place where the ranks meet within 2.5 s "
+                                    r"\(10\.77\.0\.1:29500: ")
+
+    def test_large_packets_get_lost(self):
+        start = time.monotonic()
+        done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 2"))
+        self.refused(done, "Out of bounds values : 0 OK",
+                     r"rank [01] lost its connection with rank [01] \(pid \d+ on host host[01]\) \(10\.77.*: its host "
+                     "acknowledges nothing .* MTU")
+        self.assertLess(time.monotonic() - start, 40)
+
     def test_interface_that_is_not_there(self):
         done = run(TUTTI_SOCKET_IFNAME="ib7", TUTTI_INIT_TIMEOUT_MS="4000")
         self.refused(done, "TUTTI_SOCKET_IFNAME is 'ib7', but the interfaces of this host that are up are lo, eth0")

@@ -44,6 +44,13 @@ TEST_CASE("where only hand-overs take time, a tile takes as many as the algorith
     });
 }
 
+TEST_CASE("where only the handling of messages takes time, both ends of each take it") {
+    for_all_rehearsals([](const Algorithm&, Collective, const Rehearsal& r) {
+        const Price p = price(r, {64, 1, 1}, nothing(), [](Rank, Rank) { return Line{0, 0, 1}; });
+        CHECK(p.work == 2 * static_cast<double>(r.matching.messages.size()));
+    });
+}
+
 TEST_CASE("where only stored bytes take time, the work is the sinks'") {
     for_all_rehearsals([](const Algorithm&, Collective, const Rehearsal& r) {
         double all = 0, most = 0;

@@ -21,9 +21,11 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
-constexpr unsigned looks_per_socket = 64;  // where messages go by carriers beside them: each costs a system call
-constexpr milliseconds look_delay{1};      // between looks at carriers that can't tell
-constexpr unsigned eager_looks = 2048;     // fruitless ones, one right after the other, while kernels run
+// Where messages go by carriers, sockets are looked at so rarely, since each time costs a system call. Over imagined
+// adapters a look took 192 ns with one each time, 55 with one in 16, 46 with one in 64, and 41 without.
+constexpr unsigned looks_per_socket = 64;
+constexpr milliseconds look_delay{1};                   // between looks at carriers that can't tell
+constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
 constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
 constexpr std::uint64_t carrier_number = 255;           // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
@@ -244,7 +246,10 @@ bool Engine::rest(bool asleep) {
             settle();
             for (Ends* const ends : ends_) ends->tell_board(*page_);
         }
-        moved = move(asleep || !by_carriers());
+        if (asleep || !by_carriers())
+            moved = move();
+        else
+            for (Ends* const ends : ends_) moved |= ends->push();
         if (asleep) moved |= !arm();
         for (const Ends* const ends : ends_) {
             pending |= ends->pending();

@@ -265,8 +265,22 @@ void Ends::send_rare() {
     }
 }
 
-bool Ends::move() {
+bool Ends::send_lanes() {
     bool moved = false;
+    for (Lane* const lane : open_)
+        if (lane->stirs()) moved |= send_lane(*lane);
+    return moved;
+}
+
+bool Ends::push() {
+    const bool queued = send_lanes();
+    if (!carrier_ || !met_ || lost_) return queued;
+    const bool sent = carrier_->send();
+    return carrier_->trouble().empty() ? queued || sent : move();
+}
+
+bool Ends::move() {
+    bool moved = send_lanes();  // before looking at what has come: for this somebody waits
     for (const auto& stream : streams_)
         if (stream && !stream->idle()) moved |= stream->receive(*this);
     if (carrier_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
@@ -279,8 +293,6 @@ bool Ends::move() {
         at_carrier_ = false;
     }
     if (offer_due_ > 0 || met_due_ || board_due_) send_rare();
-    for (Lane* const lane : open_)
-        if (lane->stirs()) moved |= send_lane(*lane);
     if (carrier_ && met_ && !lost_) {
         moved |= carrier_->send();
         if (!carrier_->trouble().empty()) {

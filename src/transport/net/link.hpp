@@ -61,6 +61,8 @@ class Ends : public Recipient {
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
+    /// Only what this rank has to send, where that goes by a carrier.
+    bool push();
     void heard(int number, std::uint32_t events);
     /// All credits that are due go out with the next move().
     void settle();
@@ -115,6 +117,7 @@ class Ends : public Recipient {
     bool leave_carrier(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
+    bool send_lanes();
     bool send_lane(Lane& lane);
     void send_message(Carrier& carrier, Lane& lane);
     bool send_landings(Lane& lane);

@@ -76,7 +76,7 @@ class NetTransport : public Transport {
         if (self.fabrics[number_] == 0) return net_->absence();
         return peer.fabrics[number_] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
     }
-    Line cost() const override { return net_ == nullptr ? Line{9.0, 1.0 / 4e3} : net_->cost(); }
+    Line cost() const override { return net_ == nullptr ? Line{5.0, 1.0 / 4e3, 2.0} : net_->cost(); }
     Sees sees() const override { return Sees::nothing; }
     bool needs_engine() const override { return true; }
 

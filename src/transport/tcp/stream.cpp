@@ -26,6 +26,12 @@ std::string ends_of(const Fd& fd) {
     return bootstrap::bound_address(fd).text() + " to " + there;
 }
 
+std::string words_for(int error) {
+    if (error != ETIMEDOUT) return std::strerror(error);
+    return "its host acknowledges nothing any more: it is cut off, or has no power; or only large packets get lost, "
+           "where the MTU of a part of the way is smaller than its ends believe";
+}
+
 /// A peer that is cut off or has lost its power says nothing. What it does not acknowledge, or the probes that it does
 /// not answer, end the connection.
 void set_patience(const Fd& fd, std::chrono::milliseconds patience) {
@@ -110,7 +116,7 @@ bool Stream::send() {
         if (done < 0) {
             writable_ = false;
             if (errno != EAGAIN && errno != ENOBUFS) {  // what came before the end is still to be read
-                refused_ = std::strerror(errno);
+                refused_ = words_for(errno);
                 readable_ = ended_ = true;
             }
             break;
@@ -150,7 +156,7 @@ bool Stream::receive(Recipient& to) {
         if (got < 0) {
             readable_ = false;
             if (errno != EAGAIN)
-                lose(std::strerror(errno));
+                lose(words_for(errno));
             else if (!refused_.empty())
                 lose(refused_);
             break;

@@ -309,6 +309,7 @@ bool Carrier::receive(net::Recipient& to) {
         if (looked_at_ == here_ && !poll()) break;
         moved = true;
         if (!complete(batch_[static_cast<std::size_t>(looked_at_++)], to)) break;
+        if (looked_at_ == here_ && here_ < batch) break;  // there were no more
     }
     return moved;
 }
