@@ -228,8 +228,7 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
 }
 
 /// What this rank now calls, for its peers to compare and, should they differ, to name.
-Call Communicator::describe(const Operation& o) {
-    const Shape& shape = shape_of(o);
+Call Communicator::describe(const Operation& o, const Shape& shape) {
     Call call;
     call.collective = o.collective;
     call.type = o.type;
@@ -254,7 +253,7 @@ Call Communicator::describe(const Operation& o) {
 
 gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Shape& shape = shape_of(o);
-    const Call call = describe(o);
+    const Call call = describe(o, shape);
     for (const Rank peer : shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
         if (const auto found = peers_.find(peer); found != peers_.end())
             for (const auto& sender : found->second.senders)
@@ -330,7 +329,7 @@ HostExecution& Communicator::start(const Operation& o) {
         if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
         job.scalar = &scalar;
     }
-    job.call = describe(o);
+    job.call = describe(o, shape);
     plan.execution->start(job);
     return *plan.execution;
 }

@@ -160,7 +160,7 @@ class Communicator {
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
     Connection connection(Rank peer, int lane);
     const Transport& transport_to(Rank peer) const;
-    Call describe(const Operation& operation);
+    Call describe(const Operation& operation, const Shape& shape);
     std::size_t bytes_of(const Operation& operation) const;
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
     void learn();
