@@ -127,6 +127,7 @@ void train(const Options& o, tuttiComm_t& comm) {
     must(tuttiCommCount(comm, &ranks));
     auto layers = std::make_unique<LayerComm>(o, comm);
     Trainer trainer(o, text, layers->get());
+    const int began = trainer.workers();
     if (!o.load.empty()) must(tuttiDpLoad(trainer.dp(), o.load.c_str()));
     const Clock::time_point start = Clock::now();
     for (int step = 1; step <= o.steps; ++step) {
@@ -155,8 +156,10 @@ void train(const Options& o, tuttiComm_t& comm) {
     if (rank != 0) return;
     for (double& loss : losses) loss /= trainer.workers();
     say_statistics(trainer.dp(), o);
+    const std::string bound =
+        trainer.workers() < began ? "no bound: not all ranks have lived" : bound_of(o, trainer.workers());
     std::printf("mode %s, %d ranks: final loss %.9g after %d steps, %.2f ms a step (%s)\n", o.mode.c_str(), ranks,
-                final_loss, o.steps, passed.count() / std::max(1, o.steps), bound_of(o, trainer.workers()).c_str());
+                final_loss, o.steps, passed.count() / std::max(1, o.steps), bound.c_str());
     if (!o.curve.empty()) write_curve(o.curve, o.mode, losses);
     if (!o.trace.empty()) must(tuttiDpWriteTrace(trainer.dp(), o.trace.c_str()));
 }
