@@ -100,13 +100,16 @@ GpuBudget budget_of(const gpu::Places& places) {
     GpuBudget budget{
         .lanes = gpu::collective_lanes, .by_reference = !places.through_host(), .through_host = places.through_host()};
     std::map<gpu::Uuid, int> sharing;
+    std::map<std::pair<std::uint64_t, gpu::Uuid>, int> in_process;
     for (Rank r = 0; r < places.ranks(); ++r)
         if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
+    bool alone = true;  // of its process on its GPU, each rank
     // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
     for (Rank r = 0; r < places.ranks(); ++r) {
         budget.by_reference = budget.by_reference && places.card(r).process == places.card(0).process;
         if (!places.on_gpu(r)) continue;
         const gpu::Card& card = places.gpu(r);
+        alone = ++in_process[{places.card(r).process, card.uuid}] == 1 && alone;
         const int lanes = card.blocks / sharing[card.uuid];
         if (lanes < 1)
             fail(tuttiInvalidUsage,
@@ -114,7 +117,9 @@ GpuBudget budget_of(const gpu::Places& places) {
                  sharing[card.uuid], r, card.blocks);
         budget.lanes = std::min(budget.lanes, lanes);
     }
-    budget.lends = !budget.through_host && !budget.by_reference;
+    // Letting go of what was lent may wait for all kernels of the process on that GPU, and one of another rank may wait
+    // for the caller's.
+    budget.lends = !budget.through_host && !budget.by_reference && alone;
     if (budget.through_host) budget.lanes = std::min(budget.lanes, host_lanes);
     return budget;
 }

@@ -86,6 +86,15 @@ TEST_CASE("GPUs, their places: one pair that p2p does not join changes how all a
     CHECK(cut_through_host(100, 4, 1, 1, {1 << 20, 100}, budget).in_lines);
 }
 
+TEST_CASE("GPUs, their places: ranks lend memory where several processes are joined, and none has two ranks on a GPU") {
+    const auto lends = [](const std::vector<Somebody>& ranks) { return budget_of(places_of(ranks)).lends; };
+    CHECK(lends({{1, 1, 0}, {1, 2, 0}}));
+    CHECK(lends({{1, 1, 0, {1}}, {1, 1, 1, {0}}, {1, 2, 0, {1}}, {1, 2, 1, {0}}}));
+    CHECK_FALSE(lends({{1, 1, 0}, {1, 1, 0}}));  // addresses do
+    CHECK_FALSE(lends({{1, 1, 0}, {1, 1, 0}, {1, 2, 0}}));
+    CHECK_FALSE(lends({{1, 1, 0}, {1, 2, -1}}));
+}
+
 TEST_CASE("GPUs, their places: ranks for whom there is no room in an arena go through the host") {
     std::vector<Somebody> ranks;
     for (int r = 0; r < gpu::most_seats + 2; ++r) ranks.push_back({1, static_cast<std::uint64_t>(r), 0});
