@@ -3,6 +3,7 @@
 
   count_tests.py targets BUILD SUITE   the programs of a suite, and what they need, as Ninja targets
   count_tests.py count LOG             "<passed> <failed> <skipped>" from a testlog.json, a line per skip to stderr
+  count_tests.py failures LOG          what failed, a few lines each: the end of a long output may show only warnings
   count_tests.py --self-test
 
 A Catch2 program (version 2 or 3) counts its test cases; any other program is one. A program that fails without saying
@@ -14,6 +15,9 @@ import json
 import pathlib
 import re
 import sys
+
+
+TELLS = re.compile(r": FAILED:|^FAILED|WARNING: ThreadSanitizer|ERROR: \w+Sanitizer|runtime error:|^Traceback|Error: ")
 
 
 def catch2_cases(output):
@@ -61,6 +65,23 @@ def skip_reasons(test):
     return [f"  {test['name']}: {reason}" for reason in reasons]
 
 
+def failures(test):
+    """The lines of a failed test that say why: of each failed assertion, and of a sanitizer's report."""
+    if test["result"] in ("OK", "EXPECTEDFAIL", "SKIP"):
+        return []
+    why = [f"  {test['name']}: {test['result']}"]
+    for stream in ("stdout", "stderr"):
+        # Catch2 ends its blocks with a line of dots, sanitizers theirs with a SUMMARY.
+        for block in re.split(r"^(?:\.{20,}|={20,}|SUMMARY: .*)$", test.get(stream) or "", flags=re.MULTILINE):
+            lines = block.strip().splitlines()
+            first = next((i for i, line in enumerate(lines) if TELLS.search(line)), None)
+            if first is not None:
+                why += lines[max(0, first - 10):first + 15] + ["  ..."]
+    if len(why) == 1:
+        why += ((test.get("stdout") or "") + (test.get("stderr") or "")).splitlines()[-15:]
+    return why[:200]
+
+
 def targets(build, suite):
     build = pathlib.Path(build).resolve()
     tests = json.loads((build / "meson-info/intro-tests.json").read_text())
@@ -92,12 +113,25 @@ def self_test():
     case("FAIL", "All tests passed (12 assertions in 4 test cases)\n", (4, 1, 0))  # a sanitizer's report at exit
     case("OK", "No tests ran\n", (1, 0, 0))
 
+    said = "Two ranks meet\na_test.cpp:7: FAILED:\n  CHECK( a == b )\n" + "." * 79 + "\nwaits\n"
+    assert failures({"name": "a", "result": "OK", "stdout": said}) == []
+    why = failures({"name": "a", "result": "FAIL", "stdout": said, "stderr": "WARN: late\n" * 300})
+    assert why[:4] == ["  a: FAIL"] + said.splitlines()[:3] and not any("WARN" in line for line in why), why
+    report = "WARN: late\n" * 99 + "=" * 18 + "\nWARNING: ThreadSanitizer: data race\n  Write of size 4\n"
+    why = failures({"name": "a", "result": "FAIL", "stderr": report})
+    assert "  Write of size 4" in why and "WARNING: ThreadSanitizer: data race" in why, why
+    assert failures({"name": "a", "result": "TIMEOUT", "stdout": "half a li"}) == ["  a: TIMEOUT", "half a li"]
+
 
 def main(arguments):
     if arguments == ["--self-test"]:
         self_test()
     elif len(arguments) == 3 and arguments[0] == "targets":
         print("\n".join(targets(arguments[1], arguments[2])))
+    elif len(arguments) == 2 and arguments[0] == "failures":
+        for line in pathlib.Path(arguments[1]).read_text().splitlines():
+            for said in failures(json.loads(line)):
+                print(said)
     elif len(arguments) == 2 and arguments[0] == "count":
         totals = [0, 0, 0]
         for line in pathlib.Path(arguments[1]).read_text().splitlines():

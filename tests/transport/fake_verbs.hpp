@@ -2,21 +2,40 @@
 // immediate, with keys, ranges and states checked as hardware would; and its faults, on demand.
 #pragma once
 
+#include <atomic>
+
 #include "transport/verbs/library.hpp"
 
 namespace tutti::harness {
 
-/// What the adapters do next; read under no lock, so set it before they are used.
+/// A number that a test sets while threads of the library read it.
+template <typename T>
+class Knob {
+  public:
+    Knob(T initial) : value_(initial) {}  // NOLINT(google-explicit-constructor): it is to be like a T
+    Knob(const Knob& other) : value_(other.value_.load()) {}
+    Knob& operator=(const Knob& other) {
+        value_ = other.value_.load();
+        return *this;
+    }
+    operator T() const { return value_; }  // NOLINT(google-explicit-constructor): likewise
+    T operator--() { return --value_; }
+
+  private:
+    std::atomic<T> value_;
+};
+
+/// What the adapters do next.
 struct FakeVerbs {
-    int adapters = 2;
-    ibv_port_state state = IBV_PORT_ACTIVE;
-    bool infiniband = false;
-    unsigned inline_bytes = 256;  // that fit into a request; queue pairs with more are refused
-    int pairs = 1000;             // that an adapter has
-    int registrations = 1000000;  // before the kernel refuses
-    int frames = 1000000;         // writes with immediate before the network is cut
-    int cuts = 0, cut_every = 0;  // so many connections break, each after so many more of them
-    bool misplace = false;        // the peer writes immediates of its own making
+    Knob<int> adapters = 2;
+    Knob<ibv_port_state> state = IBV_PORT_ACTIVE;
+    Knob<bool> infiniband = false;
+    Knob<unsigned> inline_bytes = 256;  // that fit into a request; queue pairs with more are refused
+    Knob<int> pairs = 1000;             // that an adapter has
+    Knob<int> registrations = 1000000;  // before the kernel refuses
+    Knob<int> frames = 1000000;         // writes with immediate before the network is cut
+    Knob<int> cuts = 0, cut_every = 0;  // so many connections break, each after so many more of them
+    Knob<bool> misplace = false;        // the peer writes immediates of its own making
 };
 FakeVerbs& fake_verbs();
 
