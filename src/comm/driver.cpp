@@ -32,45 +32,54 @@ class Patience {
         if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
         futile_ = started_ = looked_on_ = false;
         looks_ = yields_ = 0;
+        yielding_ = {};
         if (wager_ != nullptr) wager_->won();
         wager_ = nullptr;
     }
 
     /// False when it is time to sleep. execution: what waits, if it is one.
     bool stay_awake(HostExecution* execution) {
-        if (spin_.count() != 0 && yields_ == 0 && ++looks_ % looks_per_clock != 0) {
+        if (spin_.count() != 0 && yields_ == 0) {
+            if (++looks_ % looks_per_clock != 0) {
+                cpu_relax();
+                return true;
+            }
+            if (since_start() < spin_) return true;
+        }
+        if (looks_on_ && execution != nullptr && look_on(*execution)) {
             cpu_relax();
             return true;
         }
-        auto now = Clock::now();
-        if (!started_) {
-            started_ = true;
-            start_ = now;
-            yielding_ = {};
-        }
-        if (yields_ == 0 && now - start_ < spin_) return true;
-        if (looks_on_ && execution != nullptr && look_on(*execution, now)) {
-            cpu_relax();
-            return true;
-        }
-        sched_yield();
-        const auto back = Clock::now();
         looked_on_ = false;
-        yielding_ += back - now;
-        if (++yields_ % 8 != 0) return true;
+        if (++yields_ % yields_per_clock != 0) {  // most waits end before, without a look at the clock
+            sched_yield();
+            return true;
+        }
+        const auto before = since_start();
+        sched_yield();
+        const auto waited = since_start();
+        yielding_ += yields_per_clock * (waited - before);  // as if all had been like this one
         futile_ = yielding_ < yields_ * switch_time;
         if (futile_ && yielding_ > trust_) {
             trust_ = std::max(trust_ / 2, shortest_trust);
             futile_ = false;
             return false;
         }
-        return back - start_ < yield_until_;
+        return waited < yield_until_;
     }
     std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
+    /// Since it was asked first.
+    std::chrono::nanoseconds since_start() {
+        const auto now = Clock::now();
+        if (!started_) start_ = now;
+        started_ = true;
+        return now - start_;
+    }
+
     /// Whether to wait for ranks on other cores a moment longer.
-    bool look_on(HostExecution& execution, Deadline now) {
+    bool look_on(HostExecution& execution) {
         const std::int32_t core = sched_getcpu() + 1;
         if (bell_.core.load(std::memory_order_relaxed) != core) bell_.core.store(core, std::memory_order_relaxed);
         if (!execution.waits_for_other_cores(core)) {
@@ -79,15 +88,17 @@ class Patience {
             if (looked_on_ || !execution.wager().worth_it()) return false;
             wager_ = &execution.wager();
             looked_on_ = true;
-            looking_since_ = now;
-        } else if (now - looking_since_ > two_switches) {
+            looks_ = 0;
+            looking_since_ = Clock::now();
+        } else if (++looks_ % 4 == 0 && Clock::now() - looking_since_ > two_switches) {
             wager_->lost();
             wager_ = nullptr;
         }
         return wager_ != nullptr;
     }
 
-    static constexpr unsigned looks_per_clock = 64;              // reading the clock takes half as long as a message
+    static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
+    static constexpr unsigned yields_per_clock = 4;
     static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
     static constexpr std::chrono::nanoseconds two_switches{2000};
     static constexpr microseconds shortest_trust{2}, longest_trust{50};

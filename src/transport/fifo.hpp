@@ -20,6 +20,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/device.hpp"
 #include "base/os.hpp"
 #include "base/types.hpp"
 
@@ -40,6 +41,12 @@ static_assert(slot_depth >= 2,
               "waits for the next");
 static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0,
               "message numbers wrap around at 2^32");
+
+/// Whether message a comes after message b. True or false only of numbers less than 2^31 apart: who keeps one for long
+/// keeps it up with the others.
+TUTTI_HOST_DEVICE constexpr bool later(std::uint32_t a, std::uint32_t b) {
+    return static_cast<std::int32_t>(a - b) > 0;
+}
 
 /// A place in the owner's memory as its peers name it. region 0: an address of this very process.
 struct Reference {
@@ -152,10 +159,10 @@ struct Wire {
     std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
 };
 
-/// The writer's end. One thread at a time.
+/// The writer's end. One thread at a time. next: the number of the first message, 0 but in tests.
 class Sender {
   public:
-    explicit Sender(Wire wire) : wire_(wire) {}
+    explicit Sender(Wire wire, std::uint32_t next = 0) : wire_(wire), next_(next), released_(next) {}
 
     /// Whether a message that may need a slot, or one that does not, can be written.
     bool ready(bool slot) {
@@ -174,21 +181,26 @@ class Sender {
     }
 
     void commit(Kind kind, std::uint32_t bytes, std::uint32_t signature, bool mappable = false) {
+        const std::uint32_t next = next_ + 1;
         Cell& c = cell();
         c.signature = signature;
         c.bytes = bytes;
         c.kind = kind;
         c.mappable = mappable;
-        c.turn.store(++next_, std::memory_order_release);
+        c.turn.store(next, std::memory_order_release);
+        next_ = next;
         __builtin_prefetch(&cell(), 1);  // the next message's line is ours again by the time it is written
-        if (kind == Kind::reference) last_reference_ = next_;
+        if (kind != Kind::reference) return;
+        refers_ = true;
+        last_reference_ = next;
     }
 
     /// True when no message by reference is still being read.
     bool settled() {
-        if (static_cast<std::int32_t>(released_ - last_reference_) >= 0) return true;
-        released_ = wire_.fifo->released.load(std::memory_order_acquire);
-        return static_cast<std::int32_t>(released_ - last_reference_) >= 0;
+        if (!refers_) return true;
+        if (later(last_reference_, released_)) released_ = wire_.fifo->released.load(std::memory_order_acquire);
+        refers_ = later(last_reference_, released_);
+        return !refers_;
     }
 
     /// True when the reader has finished with everything, whoever wrote it: the rank's host, or its kernels.
@@ -202,15 +214,16 @@ class Sender {
 
   private:
     Wire wire_;
-    std::uint32_t next_ = 0;
-    std::uint32_t released_ = 0;
+    std::uint32_t next_;
+    std::uint32_t released_;
     std::uint32_t last_reference_ = 0;
+    bool refers_ = false;  // a message by reference may still be being read, the last one is last_reference_ - 1
 };
 
-/// The reader's end. One thread at a time.
+/// The reader's end. One thread at a time. next: as the writer's.
 class Receiver {
   public:
-    explicit Receiver(Wire wire) : wire_(wire) {}
+    explicit Receiver(Wire wire, std::uint32_t next = 0) : wire_(wire), next_(next) {}
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
@@ -232,7 +245,7 @@ class Receiver {
 
   private:
     Wire wire_;
-    std::uint32_t next_ = 0;
+    std::uint32_t next_;
     std::uint32_t posted_ = 0;
 };
 

@@ -318,6 +318,37 @@ TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
     }
 }
 
+TEST_CASE("message numbers wrap around, and nothing waits for a reference that never was") {
+    for (const std::uint32_t first : {0x7fffffe0u, 0xffffffe0u}) {
+        for (const bool refers : {false, true}) {
+            CAPTURE(first, refers);
+            LinkedPair pair = join(local_transport());
+            pair.link[0]->outlet(0).fifo->released = first;
+            Sender sender(pair.link[0]->outlet(0), first);
+            Receiver receiver(pair.link[1]->inlet(0), first);
+            for (int m = 0; m < 40; ++m) {
+                receiver.post(0, {0, 0}, 100);
+                REQUIRE(sender.landing() != nullptr);
+                REQUIRE(!receiver.ready());
+                REQUIRE(sender.ready(true));
+                sender.commit(refers ? Kind::reference : Kind::inlined, 0, 1);
+                REQUIRE(sender.settled() == !refers);
+                REQUIRE(receiver.ready());
+                REQUIRE(!sender.drained());
+                receiver.release();
+                REQUIRE(sender.drained());
+                REQUIRE(sender.settled());
+            }
+            for (std::uint32_t m = 0; m < fifo_depth; ++m) {
+                REQUIRE(sender.ready(false));
+                sender.commit(Kind::inlined, 0, 1);
+                REQUIRE(sender.settled());
+            }
+            REQUIRE(!sender.ready(false));
+        }
+    }
+}
+
 TEST_CASE("memory passed by reference is seen by the peer, and free again once released") {
     for (const Subject& subject : subjects()) {
         CAPTURE(subject.transport->name(), subject.faults.seed);

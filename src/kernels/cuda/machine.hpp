@@ -159,6 +159,7 @@ class Machine {
         if (s_.kind[n] == Kind::reference) {
             cell.reference = s_.reference[n];
             end.last_reference = end.next;
+            end.refers = 1;
         }
         cell.signature = job_.signature;
         cell.bytes = bytes;
@@ -271,10 +272,13 @@ class Machine {
         bool good = true;
         each(0, plan_.to_count, [&](std::uint32_t i) {
             End& end = s_.to[i];
-            if (static_cast<std::int32_t>(end.released - end.last_reference) >= 0 || !good) return;
-            const WordSeen seen = await(end, end.fifo->released, end.last_reference, 1u << 31, false);
-            end.released = seen.value;
-            good = seen.outcome == Outcome::met;
+            if (end.refers == 0 || !good) return;
+            if (later(end.last_reference, end.released)) {
+                const WordSeen seen = await(end, end.fifo->released, end.last_reference, 1u << 31, false);
+                end.released = seen.value;
+                good = seen.outcome == Outcome::met;
+            }
+            if (good) end.refers = 0;
         });
         return !sync_or(!good);
     }

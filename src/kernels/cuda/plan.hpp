@@ -33,6 +33,7 @@ struct End {
     std::uint32_t next = 0;        // as in Sender and Receiver
     std::uint32_t released = 0;
     std::uint32_t last_reference = 0;
+    std::uint32_t refers = 0;  // 1: a message by reference may still be being read, the last one is last_reference - 1
     std::int32_t peer = -1;
     std::uint32_t under_way = 0;  // parts of the next message have been sent, or consumed
     std::uint32_t part = 0;       // bytes into it where the next one is

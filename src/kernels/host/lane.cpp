@@ -5,6 +5,15 @@
 #include "base/result.hpp"
 
 namespace tutti {
+namespace {
+
+std::size_t longest(const Program& program, std::uint32_t Step::*side) {
+    std::uint32_t most = 0;
+    for (const Step& s : program.steps) most = std::max(most, s.*side);
+    return most;
+}
+
+}  // namespace
 
 HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
                    std::vector<Connection> from)
@@ -16,11 +25,12 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
       step_list_(bound.program.steps.data()),
       operand_list_(bound.program.operands.data()),
       steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
+      columns_(static_cast<std::size_t>(bound.program.columns)),
       packs_(bound.program.message_chunks > 1),
+      sources_(longest(bound.program, &Step::sources)),
+      sinks_(longest(bound.program, &Step::sinks)),
       outgoing_(to_.size()),
-      incoming_(from_.size()) {
-    to_wake_.reserve(to_.size() + from_.size());
-}
+      incoming_(from_.size()) {}
 
 void HostLane::start(const Job& job, std::byte* scratch) {
     job_ = &job;
@@ -111,17 +121,17 @@ void HostLane::begin_tile(std::uint32_t tile) {
     }
 }
 
-bool HostLane::ready(const Step& step, std::uint32_t& seen) {
-    for (; seen < step.sources + step.sinks; ++seen) {
-        const Operand& o = operand_list_[step.first + seen];
-        if (o.place != Place::peer) continue;
-        const auto c = static_cast<std::size_t>(o.index);
-        if (!(seen < step.sources ? from_[c].receiver->ready() : to_[c].sender->ready(needs_slots_))) return false;
-    }
+inline bool HostLane::ready(const Step& step, std::uint32_t& seen) {
+    const Operand* const operands = operand_list_ + step.first;
+    for (; seen < step.sources; ++seen)
+        if (operands[seen].place == Place::peer && !from_[number(operands[seen])].receiver->ready()) return false;
+    for (; seen < step.sources + step.sinks; ++seen)
+        if (operands[seen].place == Place::peer && !to_[number(operands[seen])].sender->ready(needs_slots_))
+            return false;
     return true;
 }
 
-void HostLane::begin_step(const Step& step) {
+inline void HostLane::begin_step(const Step& step) {
     current_ = &step;
     if (rows_ != nullptr) [[unlikely]]
         begin_uneven(step);
@@ -152,38 +162,37 @@ void HostLane::touch(const Connection& connection) {
     }
 }
 
-void HostLane::load(std::uint32_t i) {
+inline void HostLane::load(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
         if (operand.place == Place::input && job_->scalar != nullptr)
-            scaled_source_ = static_cast<int>(sources_.size());
-        sources_.push_back(slice(operand));
+            scaled_source_ = static_cast<int>(sources_.count());
+        sources_.push(slice(operand));
         return;
     }
-    const Connection& c = from_[static_cast<std::size_t>(operand.index)];
+    const Connection& c = from_[number(operand)];
     const Cell& cell = c.receiver->cell();
-    const std::size_t at = incoming_[static_cast<std::size_t>(operand.index)], end = at + bytes_;
+    const std::size_t at = incoming_[number(operand)], end = at + bytes_;
     const bool fits = operand.more ? end <= cell.bytes : end == cell.bytes;
-    if (cell.signature != signature_ || !fits) mismatch(c);
+    if (cell.signature != signature_ || !fits) [[unlikely]]
+        mismatch(c);
     mappable_ &= cell.mappable != 0;
-    switch (cell.kind) {
-        case Kind::inlined:
-            sources_.push_back(cell.payload + at);
-            return;
-        case Kind::slot:
-            sources_.push_back(c.receiver->slot() + at);
-            return;
-        case Kind::reference:
-            touch(c);
-            sources_.push_back(c.link->see(cell.reference, bytes_));
-            return;
-        case Kind::landed: {
-            const Operand* place = first_slice_sink(*current_);
-            if (place == nullptr) break;
-            sources_.push_back(slice(*place));  // what the sender stored there is this step's result already
-            return;
-        }
+    if (cell.kind == Kind::inlined)
+        sources_.push(cell.payload + at);
+    else if (cell.kind == Kind::slot)
+        sources_.push(c.receiver->slot() + at);
+    else
+        sources_.push(source_elsewhere(c, cell));
+}
+
+const std::byte* HostLane::source_elsewhere(const Connection& c, const Cell& cell) {
+    if (cell.kind == Kind::reference) {
+        touch(c);
+        return c.link->see(cell.reference, bytes_);
     }
+    const Operand* const place = first_slice_sink(*current_);
+    if (cell.kind == Kind::landed && place != nullptr)
+        return slice(*place);  // what the sender stored there is this step's result already
     fail(tuttiInternalError, "rank %d: a message of unknown kind %u from rank %d", bound_.program.rank,
          static_cast<unsigned>(cell.kind), c.peer);
 }
@@ -203,21 +212,27 @@ const std::byte* HostLane::shareable_slice(const Step& step) const {
     return sink != nullptr ? slice(*sink) : nullptr;
 }
 
-void HostLane::store(std::uint32_t i) {
+inline void HostLane::store(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
-        sinks_.push_back(slice(operand));
+        sinks_.push(slice(operand));
         return;
     }
-    const Connection& c = to_[static_cast<std::size_t>(operand.index)];
-    Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
+    Outgoing& out = outgoing_[number(operand)];
     const bool alone = !operand.more && !out.under_way;
     if (alone ? bytes_ <= inline_bytes : !needs_slots_) {
         out.kind = Kind::inlined;
-        sinks_.push_back(c.sender->cell().payload + out.at);
+        sinks_.push(to_[number(operand)].sender->cell().payload + out.at);
         sinks_are_users_ = false;
-        return;
+    } else if (std::byte* const place = slot_or_elsewhere(operand, alone)) {
+        sinks_.push(place);
     }
+}
+
+/// nullptr: nowhere, since the receiver fetches it.
+std::byte* HostLane::slot_or_elsewhere(const Operand& operand, bool alone) {
+    const Connection& c = to_[number(operand)];
+    Outgoing& out = outgoing_[number(operand)];
     if (job_->by_reference && alone && (rows_ == nullptr || bytes_ >= reference_bytes)) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
@@ -225,32 +240,31 @@ void HostLane::store(std::uint32_t i) {
         if (landing != nullptr) {
             touch(c);
             out.kind = Kind::landed;
-            sinks_.push_back(c.link->see(landing->where, bytes_));
-            return;
+            return c.link->see(landing->where, bytes_);
         }
         const std::byte* shared = bound_.pull_safe ? shareable_slice(*current_) : nullptr;
         if (shared != nullptr && c.link->refer(shared, bytes_, out.reference)) {
             out.kind = Kind::reference;
-            return;
+            return nullptr;
         }
     }
     out.kind = Kind::slot;
-    sinks_.push_back(c.sender->slot() + out.at);
     sinks_are_users_ = false;
+    return c.sender->slot() + out.at;
 }
 
-void HostLane::reduce(const Step& step) {
+inline void HostLane::reduce(const Step& step) {
     const bool scaled = scaled_source_ >= 0, divided = job_->divide_by != 0 && step.completes;
-    if (sources_.size() == 1 && !scaled && !divided) std::erase(sinks_, sources_[0]);  // in place, or landed there
-    if (sinks_.empty() || elements_ == 0) return;
+    if (sources_.count() == 1 && !scaled && !divided) sinks_.remove(sources_.front());  // in place, or landed there
+    if (sinks_.count() == 0 || elements_ == 0) return;
     Reduction r;
     r.type = job_->type;
     r.op = job_->op;
     r.count = elements_;
     r.sources = sources_.data();
-    r.source_count = static_cast<int>(sources_.size());
+    r.source_count = static_cast<int>(sources_.count());
     r.sinks = sinks_.data();
-    r.sink_count = static_cast<int>(sinks_.size());
+    r.sink_count = static_cast<int>(sinks_.count());
     r.scaled_source = scaled_source_;
     r.scalar = job_->scalar;
     r.divide_by = divided ? job_->divide_by : 0;
@@ -258,37 +272,51 @@ void HostLane::reduce(const Step& step) {
     tutti::reduce(r);
 }
 
-void HostLane::commit(std::uint32_t i) {
+inline void HostLane::commit(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
-    const Connection& c = to_[static_cast<std::size_t>(operand.index)];
-    Outgoing& out = outgoing_[static_cast<std::size_t>(operand.index)];
-    const std::size_t bytes = out.at + bytes_;
+    std::size_t bytes = bytes_;
+    if (packs_ && goes_on(operand, bytes)) return;
+    const Connection& c = to_[number(operand)];
+    const Outgoing& out = outgoing_[number(operand)];
+    if (out.kind != Kind::inlined) [[unlikely]]
+        describe_elsewhere(c, out.kind, out.reference);
+    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
+    wake_later(c.sender->bell());
+}
+
+/// Whether the message under way has more parts; bytes: of all that there are so far.
+bool HostLane::goes_on(const Operand& operand, std::size_t& bytes) {
+    Outgoing& out = outgoing_[number(operand)];
+    bytes += out.at;
     out.under_way = operand.more;
     out.at = operand.more ? next_part(out.at, bytes_, out.kind == Kind::slot) : 0;
-    if (operand.more) return;
-    if (out.kind == Kind::reference) c.sender->cell().reference = out.reference;
-    if (rows_ != nullptr && out.kind != Kind::inlined) c.sender->cell().set_row(row_);
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-    to_wake_.push_back(&c);
+    return operand.more;
 }
 
-void HostLane::release(std::uint32_t i) {
+void HostLane::describe_elsewhere(const Connection& c, Kind kind, const Reference& reference) {
+    if (kind == Kind::reference) c.sender->cell().reference = reference;
+    if (rows_ != nullptr) c.sender->cell().set_row(row_);
+}
+
+inline void HostLane::release(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
-    const Connection& c = from_[static_cast<std::size_t>(operand.index)];
-    std::size_t& at = incoming_[static_cast<std::size_t>(operand.index)];
-    at = operand.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
-    if (operand.more) return;
+    const Connection& c = from_[number(operand)];
+    if (packs_) {
+        std::size_t& at = incoming_[number(operand)];
+        at = operand.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
+        if (operand.more) return;
+    }
     c.receiver->release();
-    to_wake_.push_back(&c);
+    wake_later(c.receiver->bell());
 }
 
-void HostLane::end_step(const Step&) {
+inline void HostLane::end_step(const Step&) {
     if (touching_) page_.touching.store(0, std::memory_order_release);
     touching_ = false;
     if (to_wake_.empty()) return;
-    for (const Connection* c : to_wake_) ring_bell(c->sender->bell());
+    for (Bell* const bell : to_wake_) ring_bell(*bell);
     to_wake_.clear();
 }
 

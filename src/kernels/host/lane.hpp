@@ -1,12 +1,33 @@
 // The host's Machine for the interpreter: one lane of a HostExecution.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/host/executor.hpp"
 #include "kernels/reduce.hpp"
 
 namespace tutti {
+
+/// The places that a step's sources or sinks have, gathered operand by operand. There is room for the longest step.
+template <typename Pointer>
+class Gathered {
+  public:
+    explicit Gathered(std::size_t most) : places_(new Pointer[most]) {}
+    void clear() { count_ = 0; }
+    void push(Pointer place) { places_[count_++] = place; }
+    void remove(const void* place) {
+        count_ = std::remove(places_.get(), places_.get() + count_, place) - places_.get();
+    }
+    std::ptrdiff_t count() const { return count_; }
+    const Pointer* data() const { return places_.get(); }
+    Pointer front() const { return places_[0]; }
+
+  private:
+    std::unique_ptr<Pointer[]> places_;
+    std::ptrdiff_t count_ = 0;
+};
 
 class HostLane {
   public:
@@ -43,13 +64,14 @@ class HostLane {
     void end_step(const Step& step);
 
   private:
+    static std::size_t number(const Operand& peer) { return static_cast<std::size_t>(peer.index); }
     std::byte* slice(const Operand& operand) const {
         const auto chunk = static_cast<std::size_t>(operand.index);
         if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
         if (rows_ != nullptr) [[unlikely]]
             return uneven_slice(operand);
-        const auto columns = static_cast<std::size_t>(bound_.program.columns);
-        const std::size_t at = chunk / columns * job_->count + chunk % columns * job_->block + tile_offset_;
+        std::size_t at = chunk * job_->block + tile_offset_;
+        if (chunk >= columns_) at = chunk / columns_ * job_->count + chunk % columns_ * job_->block + tile_offset_;
         // Inputs are only ever read: they are among the sources, or the same memory as an output.
         const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
         return const_cast<std::byte*>(base) + at * element_;
@@ -67,7 +89,18 @@ class HostLane {
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
     bool settled();
-    void wake_after(const Connection& connection) { to_wake_.push_back(&connection); }
+
+    // What is not in cells, nor all of a message in a slot; apart as well.
+    const std::byte* source_elsewhere(const Connection& connection, const Cell& cell);
+    std::byte* slot_or_elsewhere(const Operand& operand, bool alone);
+    bool goes_on(const Operand& operand, std::size_t& bytes);
+    void describe_elsewhere(const Connection& connection, Kind kind, const Reference& reference);
+
+    void wake_later(Bell& bell) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // as in ring_bell()
+        if (bell.sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            to_wake_.push_back(&bell);
+    }
     [[noreturn]] void mismatch(const Connection& connection) const;
 
     const BoundProgram& bound_;
@@ -77,6 +110,7 @@ class HostLane {
     const Step* step_list_;
     const Operand* operand_list_;
     std::uint32_t steps_;
+    const std::size_t columns_;
     const bool packs_;  // messages have several parts
     std::uint32_t tiles_ = 0;
 
@@ -99,8 +133,8 @@ class HostLane {
     bool touching_ = false;
     int scaled_source_ = -1;
     bool sinks_are_users_ = true;
-    std::vector<const void*> sources_;
-    std::vector<void*> sinks_;
+    Gathered<const void*> sources_;
+    Gathered<void*> sinks_;
     struct Outgoing {
         Kind kind;
         Reference reference;
@@ -108,8 +142,8 @@ class HostLane {
         std::size_t at = 0;      // where the next one goes
     };
     std::vector<Outgoing> outgoing_;     // by connection
-    std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins
-    std::vector<const Connection*> to_wake_;
+    std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins; 0 unless packs_
+    std::vector<Bell*> to_wake_;
 };
 
 }  // namespace tutti

@@ -203,7 +203,6 @@ bool Ends::send_landings(Lane& lane) {
     const std::uint32_t posted = lane.in.fifo->posted.load(std::memory_order_acquire);
     std::uint32_t turn = lane.spotted;
     bool queued = false;
-    if (static_cast<std::int32_t>(lane.received - turn) > 0) turn = lane.received;
     for (const std::uint32_t last = lane.received + fifo_depth; turn++ != last;) {
         const Landing& landing = lane.in.fifo->landings[(turn - 1) % fifo_depth];
         if (landing.turn.load(std::memory_order_acquire) != turn) continue;
@@ -235,7 +234,8 @@ bool Ends::send_lane(Lane& lane) {
     }
     const std::uint32_t released = lane.in.fifo->released.load(std::memory_order_acquire);
     const bool in_cells = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::inlined;
-    const bool at_once = lane.settle || static_cast<std::int32_t>(lane.awaited - lane.told) > 0;
+    if (later(lane.told, lane.awaited)) lane.awaited = lane.told;
+    const bool at_once = lane.settle || lane.awaited != lane.told;
     const std::uint32_t due = at_once ? 1 : in_cells ? due_in_cells : due_in_slots;
     if (released - lane.told < due || !carrier->has_room()) return queued;
     const Header h = header(What::credit, lane);
@@ -369,7 +369,7 @@ bool Ends::knows(const std::byte* memory, std::size_t bytes) {
 
 void Ends::withdraw() {
     for (const Lane* const lane : open_)
-        if (static_cast<std::int32_t>(lane->spotted - lane->received) > 0) return lose("this rank has given up");
+        if (later(lane->spotted, lane->received)) return lose("this rank has given up");
 }
 
 void Ends::say_bye() {
@@ -451,6 +451,7 @@ void Ends::finish(const Header& h) {
             if (kind != Kind::inlined) lane.arrivals->cell().set_row(h.row);
             lane.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
             ++lane.received;
+            if (later(lane.received, lane.spotted)) lane.spotted = lane.received;
             if (h.awaited == 1) lane.awaited = lane.received;
             lane.arrivals->commit(kind, h.bytes, h.signature);
             if (h.lane != pair_lane) note_call(h.call);
