@@ -46,6 +46,7 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.ranks = ranks;
     p.rates.cores = std::max(1, cores);
     p.rates.references = slowest.sees() == Sees::everything;
+    p.rates.to_all = slowest.carries_to_all() && ranks <= most_to_all;
     p.sees_regions = slowest.sees() == Sees::regions;
     p.line = slowest.cost();
     p.transport = slowest.name();
@@ -125,7 +126,7 @@ GpuBudget budget_of(const gpu::Places& places) {
 }
 
 Platform through_host(Platform p, const GpuBudget& budget) {
-    p.rates.references = p.sees_regions = false;
+    p.rates.references = p.rates.to_all = p.sees_regions = false;
     p.transport = "gpu through " + p.transport;
     for (Line* line : {&p.line, &p.near})
         *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte, line->handling_us};

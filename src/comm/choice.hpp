@@ -22,6 +22,9 @@ struct Cut {
     bool in_lines = false;  // GPUs: data with flags beside it
 };
 
+/// Who sends to all (schedule/to_all.hpp) has looked at the programs of all.
+inline constexpr int most_to_all = 64;
+
 /// Of ranks on CPUs. cores: that all of them together may run on.
 /// cache_bytes, core_cache_bytes: largest_cache() and core_cache() of rank 0.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,

@@ -9,6 +9,7 @@
 #include "bootstrap/identity.hpp"
 #include "comm/pieces.hpp"
 #include "schedule/compose.hpp"
+#include "schedule/to_all.hpp"
 #include "schedule/verify.hpp"
 #include "transport/faulty.hpp"
 #include "transport/regions.hpp"
@@ -66,6 +67,7 @@ std::size_t Communicator::memory() const {
     std::size_t wires = 0;
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
+    for (const auto& sender : for_all_) wires += sender != nullptr;
     const std::size_t on_gpu = gpu_ ? gpu_->memory() : 0;
     return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
 }
@@ -76,7 +78,7 @@ const Transport& Communicator::transport_to(Rank peer) const {
     return choose_transport(card(rank()), card(peer), p2p ? "" : options_.transport);
 }
 
-Connection Communicator::connection(Rank rank, int lane) {
+Communicator::Peer& Communicator::linked(Rank rank) {
     Peer& peer = peers_[rank];
     if (!peer.link) {
         const Transport& transport = transport_to(rank);
@@ -93,16 +95,41 @@ Connection Communicator::connection(Rank rank, int lane) {
         }
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
+        peer.heard.resize(lanes_per_link);
         const char* const obstacle = of_gpu ? places_.obstacle(this->rank(), rank) : nullptr;
         const std::string why = obstacle != nullptr ? text(", through host memory: %s", obstacle) : "";
         log(Level::info, "rank %d reaches rank %d by %s%s", this->rank(), rank, peer.transport.c_str(), why.c_str());
     }
+    return peer;
+}
+
+Connection Communicator::connection(Rank rank, int lane) {
+    Peer& peer = linked(rank);
     const auto l = static_cast<std::size_t>(lane);
     if (!peer.senders[l]) {
         peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(lane));
         peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(lane));
     }
     return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
+}
+
+Connection Communicator::connection_to_all(int lane) {
+    for_all_.resize(lanes_per_link);
+    std::unique_ptr<Sender>& sender = for_all_[static_cast<std::size_t>(lane)];
+    if (!sender) {
+        std::vector<Wire> readers;
+        for (Rank r = 0; r < ranks(); ++r)
+            if (r != rank()) readers.push_back(linked(r).link->outlet_to_all(lane));
+        sender = std::make_unique<Sender>(readers);
+    }
+    return {everybody, nullptr, sender.get(), nullptr};
+}
+
+Connection Communicator::connection_from_all(Rank rank, int lane) {
+    Peer& peer = linked(rank);
+    std::unique_ptr<Receiver>& receiver = peer.heard[static_cast<std::size_t>(lane)];
+    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(lane));
+    return {rank, peer.link.get(), nullptr, receiver.get()};
 }
 
 /// Ranks play the parts that suit their places; who brings an own program has said who does what.
@@ -123,23 +150,31 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
     }
 }
 
-Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm) {
-    const int node = tuner_->platform().node_ranks;
-    Request request{collective, rank(), ranks(), root, node};
-    if (config().verify && collective != Collective::send && collective != Collective::recv) {
-        std::vector<Program> all;
-        for (Rank r = 0; r < ranks(); ++r) all.push_back(make_program(algorithm, {collective, r, ranks(), root, node}));
-        const Report report = verify(all);
+std::vector<Program> Communicator::make_programs(Collective collective, Rank root, const Algorithm& algorithm) const {
+    std::vector<Program> all;
+    for (Rank r = 0; r < ranks(); ++r)
+        all.push_back(make_program(algorithm, {collective, r, ranks(), root, tuner_->platform().node_ranks}));
+    return all;
+}
+
+Communicator::Plan Communicator::make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool all) {
+    const bool pair = collective == Collective::send || collective == Collective::recv;
+    if (config().verify && !pair) {
+        const Report report = verify(make_programs(collective, root, algorithm));
         if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
     }
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
-    BoundProgram bound = BoundProgram::bind(make_program(algorithm, request), algorithm.pull_safe, algorithm.push_safe);
-    const bool pair = collective == Collective::send || collective == Collective::recv;
-    if (gpu_) return {collective, root, &algorithm, nullptr, upload(std::move(bound), pair)};
+    Program program = all ? to_all(make_programs(collective, root, algorithm), rank())
+                          : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().node_ranks});
+    BoundProgram bound = BoundProgram::bind(std::move(program), algorithm.pull_safe, algorithm.push_safe);
+    if (gpu_) return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
+    const auto connect = [&](BoundProgram::Peer peer, int lane, bool sends) {
+        if (peer.all) return sends ? connection_to_all(lane) : connection_from_all(peer.rank, lane);
+        return connection(peer.rank, pair ? pair_lane : lane);
+    };
     auto execution =
-        std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes,
-                                        [&](Rank peer, int lane) { return connection(peer, pair ? pair_lane : lane); });
-    return {collective, root, &algorithm, std::move(execution), nullptr};
+        std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes, connect);
+    return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
 /// The same on all ranks, which must cut alike.
@@ -148,17 +183,18 @@ bool Communicator::sends_slices(Plan& plan, bool altered) {
     if (known) return *known;
     known = plan.algorithm->pull_safe;
     const bool pair = plan.collective == Collective::send || plan.collective == Collective::recv;
-    for (Rank r = 0; r < ranks() && *known && !pair; ++r)
-        known = gpu::sends_slices(
-            make_program(*plan.algorithm, {plan.collective, r, ranks(), plan.root, tuner_->platform().node_ranks}),
-            altered);
+    if (!*known || pair) return *known;
+    for (const Program& program : make_programs(plan.collective, plan.root, *plan.algorithm))
+        known = *known && gpu::sends_slices(program, altered);
     return *known;
 }
 
-Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& algorithm) {
+Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& algorithm, bool all) {
     for (const auto& plan : plans_)
-        if (plan->collective == o.collective && plan->root == o.root && plan->algorithm == &algorithm) return *plan;
-    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm)));
+        if (plan->collective == o.collective && plan->root == o.root && plan->algorithm == &algorithm &&
+            plan->to_all == all)
+            return *plan;
+    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm, all)));
     return *plans_.back();
 }
 
@@ -169,9 +205,12 @@ std::size_t Communicator::bytes_of(const Operation& o) const {
 }
 
 const Candidate& Communicator::candidate_for(const Operation& o) {
-    const std::size_t bytes = bytes_of(o);
-    const bool mappable = o.rows == nullptr && mappable_[size_class(o.collective, bytes)];
-    return tuner_->choose({o.collective, bytes, o.root, o.rows != nullptr, mappable});
+    return tuner_->choose({o.collective, bytes_of(o), o.root, o.rows != nullptr, all_can_map(o)});
+}
+
+/// As far as the last call of this kind has told.
+bool Communicator::all_can_map(const Operation& o) const {
+    return o.rows == nullptr && mappable_[size_class(o.collective, bytes_of(o))];
 }
 
 double Communicator::expected_time(const Operation& o) {
@@ -184,13 +223,13 @@ double Communicator::expected_time(const Operation& o) {
 }
 
 std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
-    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair")), pair_flight};
+    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair"), false), pair_flight};
     const Candidate& chosen = candidate_for(o);
     if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes_of(o), std::string(chosen.algorithm->name).c_str(),
             chosen.chunk_bytes, chosen.flight.lanes, chosen.time);
-    return {&plan_by(o, *chosen.algorithm), chosen.flight};
+    return {&plan_by(o, *chosen.algorithm, to_all_), chosen.flight};
 }
 
 int Communicator::queue_of(const Operation& o) {
@@ -205,7 +244,7 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         s.root == o.root && !o.rows)
         return s;
     s = {};
-    const auto [plan, flight] = plan_for(o);
+    auto [plan, flight] = plan_for(o);
     const Program& program = plan->program();
     const std::size_t element = size_of(o.type);
     const Cut c = through_host()
@@ -214,6 +253,9 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
                                           sends_slices(*plan, o.premultiply || o.average), budget_)
                   : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
                            : cut(o.count, element, program.columns, program.message_chunks, flight);
+    // What peers can fetch where it lies need not be written even once.
+    if (plan->to_all && c.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
+        plan = &plan_by(o, *plan->algorithm, false);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
     if (o.rows) hash = ~hash;
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
@@ -254,7 +296,8 @@ Call Communicator::describe(const Operation& o, const Shape& shape) {
 gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Shape& shape = shape_of(o);
     const Call call = describe(o, shape);
-    for (const Rank peer : shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
+    for (const auto [peer, all] :
+         shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
         if (const auto found = peers_.find(peer); found != peers_.end())
             for (const auto& sender : found->second.senders)
                 if (sender) sender->begin(call);

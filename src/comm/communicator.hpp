@@ -120,6 +120,7 @@ class Communicator {
         Collective collective;
         Rank root;
         const Algorithm* algorithm;
+        bool to_all;                               // with messages to all, where it has any
         std::unique_ptr<HostExecution> execution;  // on the CPU
         std::unique_ptr<gpu::Program> uploaded;    // on a GPU
         std::optional<bool> sends_slices[2] = {};  // of all ranks: gpu::sends_slices(), not altered and altered
@@ -141,6 +142,7 @@ class Communicator {
         std::string transport;
         std::vector<std::unique_ptr<Sender>> senders;      // by lane
         std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
+        std::vector<std::unique_ptr<Receiver>> heard;      // by lane: of what the peer writes to all
     };
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
@@ -150,15 +152,20 @@ class Communicator {
     void start_engine(std::shared_ptr<Engine> engine);
     void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Candidate& candidate_for(const Operation& operation);
+    bool all_can_map(const Operation& operation) const;
     const Shape& shape_of(const Operation& operation);
-    Plan& plan_by(const Operation& operation, const Algorithm& algorithm);
+    Plan& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
     HostExecution& start(const Operation& operation);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
+    std::vector<Program> make_programs(Collective collective, Rank root, const Algorithm& algorithm) const;
     bool sends_slices(Plan& plan, bool altered);
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
-    Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm);
+    Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
+    Peer& linked(Rank peer);
     Connection connection(Rank peer, int lane);
+    Connection connection_to_all(int lane);
+    Connection connection_from_all(Rank peer, int lane);
     const Transport& transport_to(Rank peer) const;
     Call describe(const Operation& operation, const Shape& shape);
     std::size_t bytes_of(const Operation& operation) const;
@@ -181,6 +188,8 @@ class Communicator {
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
+    bool to_all_ = false;                                  // all links carry messages to all; the same on all ranks
+    std::vector<std::unique_ptr<Sender>> for_all_;         // by lane
     Identity identity_;                                    // what its ranks, and only they, know
     std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it

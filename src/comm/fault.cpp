@@ -1,4 +1,5 @@
 // How a communicator ends: its own failures, those it hears of, and waits that can't succeed.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -159,9 +160,9 @@ void Communicator::leave() {
     };
     const auto unread = [&](Rank rank, const Peer& peer) {
         if (session_->has_left(rank)) return false;
-        for (const auto& sender : peer.senders)
-            if (sender && !sender->drained()) return true;
-        return false;
+        const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
+        return std::ranges::any_of(peer.senders, [](const auto& s) { return s && !s->drained(); }) ||
+               std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
     };
     for (const auto& [peer_rank, peer] : peers_) {
         for (int looks = 0; family_.empty() && unread(peer_rank, peer) && !failed(); ++looks) {

@@ -52,8 +52,8 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
 std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
     const int first = pair ? gpu::collective_lanes : 0;
     const int lanes = !pair ? budget_.lanes : budget_.through_host ? 1 : std::min(gpu::pair_lanes, budget_.lanes);
-    for (const std::vector<Rank>& peers : {bound.to, bound.from})
-        for (const Rank peer : peers)
+    for (const auto& peers : {bound.to, bound.from})
+        for (const auto [peer, all] : peers)
             for (int lane = first; lane < first + lanes; ++lane) {
                 if (ends_->attached(peer, lane)) continue;
                 const Wires wires = connect(peer, pair ? pair_lane : lane);

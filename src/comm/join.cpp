@@ -24,6 +24,7 @@ struct Communicator::Hello {
     std::uint64_t core_cache_bytes;  // core_cache()
     std::uint64_t tuning;            // what its tuner knows, as a hash
     std::uint64_t programs;          // UserAlgorithms::hash()
+    std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
 };
 
@@ -60,6 +61,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.core_cache_bytes = core_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.programs = own.hash();
+    hello.faulty = !config().fault.empty();
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -201,6 +203,12 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
     make_tuner(hellos, static_cast<int>(all_cores));
+    to_all_ = !on_gpus() && ranks() <= most_to_all;
+    for (Rank r = 0; r < ranks(); ++r)
+        to_all_ = to_all_ && hellos[static_cast<std::size_t>(r)].faulty == 0 &&
+                  (r == 0 ||
+                   choose_transport(hellos.front().card, hellos[static_cast<std::size_t>(r)].card, options_.transport)
+                       .carries_to_all());
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());

@@ -62,8 +62,8 @@ Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, i
     for (const BoundProgram::Landable& l : bound_.landables) landables.push_back({l.from, l.ahead, l.slice, l.column});
     std::vector<End*> to, from;
     for (int lane = first_lane; lane < first_lane + lanes; ++lane) {
-        for (Rank peer : bound_.to) to.push_back(ends.to(peer, lane));
-        for (Rank peer : bound_.from) from.push_back(ends.from(peer, lane));
+        for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, lane));
+        for (const BoundProgram::Peer peer : bound_.from) from.push_back(ends.from(peer.rank, lane));
     }
     Image image;
     const std::size_t at_steps = image.add(bound_.program.steps), at_operands = image.add(bound_.program.operands),

@@ -1,9 +1,11 @@
 #include "schedule/cost.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/result.hpp"
 #include "schedule/simulate.hpp"
+#include "schedule/to_all.hpp"
 
 namespace tutti {
 namespace {
@@ -37,11 +39,13 @@ class Clock {
         const Program& p = r_.programs[turn.program];
         const Step& s = p.steps[turn.step];
         const std::vector<std::uint32_t>& part_of = r_.matching.part_of[turn.program];
-        const bool passes = refers_ && moves_by_reference(p, s);
+        const bool passes = refers_ && moves_by_reference(p, s), once = rates_.to_all && !refers_ && sends_to_all(p, s);
+        bool written = false;
         double work = rates_.step, ready = free_[turn.program];
         const double before = ready;
         for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
             const bool source = i < s.first + s.sources;
+            if (once && !source && part_of[i] != Matching::none && std::exchange(written, true)) continue;
             double per_byte = source ? rates_.load : rates_.store;
             if (part_of[i] == Matching::none) {
                 per_byte += slice_extra_;

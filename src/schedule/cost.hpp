@@ -25,6 +25,7 @@ struct Rates {
     int cores = 1 << 30;                       // that the ranks share
     bool lanes_share_core = true;              // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
+    bool to_all = false;                       // what goes to all others is written once, unless it is such a message
 };
 
 /// All ranks' programs, who meets whom, and an order in which the steps can run: what a price depends on, sizes aside.

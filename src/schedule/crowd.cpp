@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "schedule/to_all.hpp"
+
 namespace tutti {
 namespace {
 
@@ -124,8 +126,11 @@ class Cores {
         const Step& s = r_.programs[p].steps[player.step];
         const std::vector<std::uint32_t>& part_of = r_.matching.part_of[p];
         double work = rates_.step;
-        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i)
+        const bool once = rates_.to_all && sends_to_all(r_.programs[p], s);
+        const std::uint32_t end = s.first + s.sources + (once ? 0 : s.sinks);
+        for (std::uint32_t i = s.first; i < end; ++i)
             if (part_of[i] != Matching::none && r_.matching.parts[part_of[i]].last) work += rates_.message;
+        if (once) work += rates_.message;
         const std::uint32_t tile = player.tile;
         if (tile > 0 && tile < tiles - 1) work_ += work;
         player.free = start + work;

@@ -286,7 +286,7 @@ Operand Reader::operand(const Json& json, bool source) const {
             error != std::errc() || stop != end || index < 0)
             wrong(json, text("'%s': %s and %s's number were expected, as in \"%s 0\"", excerpt(all).c_str(),
                              w.name.data(), w.place == Place::peer ? "a rank" : "a chunk", w.name.data()));
-        return {w.place, w.more, index};
+        return {w.place, w.more, false, index};
     }
     std::string known;
     for (const Word& w : words_of(source)) known.append(known.empty() ? "" : ", ").append(w.name);

@@ -39,31 +39,32 @@ enum class Place : std::uint8_t { input, output, scratch, peer };
 struct Operand {
     Place place;
     bool more;           // Place::peer: this is a part of a message, and not the last one
+    bool all;            // Place::peer: of a message that all other ranks get at once; see to_all.hpp
     std::int32_t index;  // chunk number; for Place::peer the peer's rank
 
     friend bool operator==(const Operand&, const Operand&) = default;
 };
 
 constexpr Operand input(int chunk) {
-    return {Place::input, false, chunk};
+    return {Place::input, false, false, chunk};
 }
 constexpr Operand output(int chunk) {
-    return {Place::output, false, chunk};
+    return {Place::output, false, false, chunk};
 }
 constexpr Operand scratch(int chunk) {
-    return {Place::scratch, false, chunk};
+    return {Place::scratch, false, false, chunk};
 }
 constexpr Operand recv(Rank peer) {
-    return {Place::peer, false, peer};
+    return {Place::peer, false, false, peer};
 }
 constexpr Operand send(Rank peer) {
-    return {Place::peer, false, peer};
+    return {Place::peer, false, false, peer};
 }
 constexpr Operand recv_part(Rank peer) {
-    return {Place::peer, true, peer};
+    return {Place::peer, true, false, peer};
 }
 constexpr Operand send_part(Rank peer) {
-    return {Place::peer, true, peer};
+    return {Place::peer, true, false, peer};
 }
 
 struct Step {

@@ -70,6 +70,12 @@ Wire Arena::wire(Rank reader, int lane, Bell* bell_at_other_end) const {
     return wire;
 }
 
+Wire Arena::wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_end) const {
+    Wire to_all = wire(owner, lane, bell_at_other_end);
+    to_all.released = &wire(reader, lane, bell_at_other_end).fifo->released_of_all;
+    return to_all;
+}
+
 std::uint64_t process_id() {
     struct Identity {
         pid_t pid = 0;

@@ -68,6 +68,8 @@ class Arena {
     std::span<std::byte> memory() const { return {mapping_.base(), mapping_.size()}; }
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
     Wire wire(Rank reader, int lane, Bell* bell_at_other_end) const;
+    /// Of the messages to all: they lie where the owner would write to itself, each reader's credits in its own FIFO.
+    Wire wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_end) const;
     const Fd& fd() const { return fd_; }
 
     /// Registered arenas can be found by other ranks of this process under their key.

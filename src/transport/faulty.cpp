@@ -93,7 +93,7 @@ class FaultyLink : public Link {
         pipe.out.commit(from.kind, from.bytes, from.signature, from.mappable != 0);
         pipe.by_reference = from.kind == Kind::reference;
         pipe.passed_on = true;
-        ring_bell(pipe.out.bell());
+        pipe.out.ring();
     }
 
     std::unique_ptr<Link> link_;

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "base/device.hpp"
 #include "base/os.hpp"
@@ -127,8 +128,9 @@ struct Fifo {
     Cell cells[fifo_depth];
     Landing landings[fifo_depth];
     alignas(64) std::atomic<std::uint32_t> released;
-    std::atomic<std::uint32_t> posted;  // grows with every landing, for whoever has to tell the writer of them
-    alignas(64) SharedCall call;        // what the writer last began here; read only to explain an error
+    std::atomic<std::uint32_t> released_of_all;  // by this reader, of the messages to all
+    std::atomic<std::uint32_t> posted;           // grows with every landing, for whoever has to tell the writer of them
+    alignas(64) SharedCall call;                 // what the writer last began here; read only to explain an error
 };
 
 static_assert(sizeof(Cell) == 64 && sizeof(Landing) == 64 && std::is_trivially_copyable_v<Call>);
@@ -157,18 +159,28 @@ struct Wire {
     std::byte* slots = nullptr;       // slot_depth * slot_stride; no other lane has a part of their pages
     Bell* bell = nullptr;             // of the rank at the other end
     std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
+    std::atomic<std::uint32_t>* released = nullptr;  // where this reader gives its credits; nullptr: Fifo::released
+
+    std::atomic<std::uint32_t>& credits() const { return released != nullptr ? *released : fifo->released; }
 };
 
 /// The writer's end. One thread at a time. next: the number of the first message, 0 but in tests.
 class Sender {
   public:
-    explicit Sender(Wire wire, std::uint32_t next = 0) : wire_(wire), next_(next), released_(next) {}
+    explicit Sender(Wire wire, std::uint32_t next = 0) : Sender(std::vector<Wire>{wire}, next) {}
+
+    /// Of messages that several ranks read, a wire for each. They have the same cells and slots, and credits and bells
+    /// of their own. No message by reference, and none that lands.
+    explicit Sender(std::span<const Wire> readers, std::uint32_t next = 0)
+        : wire_(readers.front()), next_(next), released_(next) {
+        for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.bell});
+    }
 
     /// Whether a message that may need a slot, or one that does not, can be written.
     bool ready(bool slot) {
         const std::uint32_t depth = slot ? slot_depth : fifo_depth;
         if (next_ - released_ < depth) return true;
-        released_ = wire_.fifo->released.load(std::memory_order_acquire);
+        released_ = released_by_all();
         return next_ - released_ < depth;
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
@@ -198,22 +210,50 @@ class Sender {
     /// True when no message by reference is still being read.
     bool settled() {
         if (!refers_) return true;
-        if (later(last_reference_, released_)) released_ = wire_.fifo->released.load(std::memory_order_acquire);
+        if (later(last_reference_, released_)) released_ = released_by_all();
         refers_ = later(last_reference_, released_);
         return !refers_;
     }
 
-    /// True when the reader has finished with everything, whoever wrote it: the rank's host, or its kernels.
-    bool drained() const {
-        const std::uint32_t released = wire_.fifo->released.load(std::memory_order_acquire);
+    /// True when that reader has finished with everything, whoever wrote it: the rank's host, or its kernels.
+    bool drained(std::size_t reader = 0) const {
+        const std::uint32_t released = readers_[reader].released->load(std::memory_order_acquire);
         return wire_.fifo->cells[released % fifo_depth].turn.load(std::memory_order_acquire) != released + 1;
     }
 
+    /// The reader that has released least.
+    std::size_t slowest() const {
+        std::size_t slowest = 0;
+        for (std::size_t r = 1; r < readers_.size(); ++r)
+            if (later(readers_[slowest].released->load(), readers_[r].released->load())) slowest = r;
+        return slowest;
+    }
+
     void begin(const Call& call) { wire_.fifo->call.set(call); }
-    Bell& bell() { return *wire_.bell; }
+
+    /// After what the readers may sleep for.
+    void ring() {
+        for (const Reader& reader : readers_) ring_bell(*reader.bell);
+    }
+
+    struct Reader {
+        std::atomic<std::uint32_t>* released;
+        Bell* bell;
+    };
+    std::span<const Reader> readers() const { return readers_; }
 
   private:
+    std::uint32_t released_by_all() const {
+        std::uint32_t least = readers_.front().released->load(std::memory_order_acquire);
+        for (const Reader& reader : std::span(readers_).subspan(1)) {
+            const std::uint32_t released = reader.released->load(std::memory_order_acquire);
+            if (later(least, released)) least = released;
+        }
+        return least;
+    }
+
     Wire wire_;
+    std::vector<Reader> readers_;
     std::uint32_t next_;
     std::uint32_t released_;
     std::uint32_t last_reference_ = 0;
@@ -223,13 +263,13 @@ class Sender {
 /// The reader's end. One thread at a time. next: as the writer's.
 class Receiver {
   public:
-    explicit Receiver(Wire wire, std::uint32_t next = 0) : wire_(wire), next_(next) {}
+    explicit Receiver(Wire wire, std::uint32_t next = 0) : wire_(wire), released_(&wire.credits()), next_(next) {}
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
     const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * slot_stride; }
 
-    void release() { wire_.fifo->released.store(++next_, std::memory_order_release); }
+    void release() { released_->store(++next_, std::memory_order_release); }
 
     /// Offers a place for the message `ahead` messages after the next one, if it has so many bytes; ahead < fifo_depth.
     void post(std::uint32_t ahead, Reference where, std::size_t bytes) {
@@ -245,6 +285,7 @@ class Receiver {
 
   private:
     Wire wire_;
+    std::atomic<std::uint32_t>* released_;
     std::uint32_t next_;
     std::uint32_t posted_ = 0;
 };

@@ -13,6 +13,8 @@ class LocalLink : public Link {
     // What a rank writes lies in its own arena; what it reads, in the peer's.
     Wire outlet(int lane) override { return mine_->wire(peer_, lane, &theirs_->page().bell); }
     Wire inlet(int lane) override { return theirs_->wire(self_, lane, &theirs_->page().bell); }
+    Wire outlet_to_all(int lane) override { return mine_->wire_to_all(self_, peer_, lane, &theirs_->page().bell); }
+    Wire inlet_to_all(int lane) override { return theirs_->wire_to_all(peer_, self_, lane, &theirs_->page().bell); }
 
     bool refer(const void* pointer, std::size_t, Reference& out) override {
         out = {0, reinterpret_cast<std::uint64_t>(pointer)};
@@ -32,6 +34,7 @@ class LocalTransport : public Transport {
     bool reaches(const Card& self, const Card& peer) const override { return self.process == peer.process; }
     Line cost() const override { return {0.08, 1.0 / 60e3}; }
     Sees sees() const override { return Sees::everything; }
+    bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
         std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);

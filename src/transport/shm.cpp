@@ -21,6 +21,12 @@ class ShmLink : public Link {
 
     Wire outlet(int lane) override { return mine_->wire(peer_, lane, &theirs_->page().bell); }
     Wire inlet(int lane) override { return theirs_->wire(session_->rank(), lane, &theirs_->page().bell); }
+    Wire outlet_to_all(int lane) override {
+        return mine_->wire_to_all(session_->rank(), peer_, lane, &theirs_->page().bell);
+    }
+    Wire inlet_to_all(int lane) override {
+        return theirs_->wire_to_all(peer_, session_->rank(), lane, &theirs_->page().bell);
+    }
 
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
         const std::uint64_t freed = freed_regions();
@@ -85,6 +91,7 @@ class ShmTransport : public Transport {
     bool reaches(const Card& self, const Card& peer) const override { return self.host == peer.host; }
     Line cost() const override { return {0.1, 1.0 / 40e3}; }
     Sees sees() const override { return Sees::regions; }
+    bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const override {
         const Card& card = from.cards[static_cast<std::size_t>(peer)];

@@ -25,6 +25,14 @@ class CopyingLink : public Link {
 
 }  // namespace
 
+Wire Link::outlet_to_all(int) {
+    fail(tuttiInternalError, "a message to all on a link that carries none");
+}
+
+Wire Link::inlet_to_all(int lane) {
+    return outlet_to_all(lane);
+}
+
 std::unique_ptr<Link> without_references(std::unique_ptr<Link> link) {
     return std::make_unique<CopyingLink>(std::move(link));
 }

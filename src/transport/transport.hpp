@@ -101,6 +101,11 @@ class Link {
     virtual Wire outlet(int lane) = 0;
     virtual Wire inlet(int lane) = 0;
 
+    /// This peer's end of what this rank writes to all; of what the peer writes to all, this rank's. Only of transports
+    /// that carry such messages.
+    virtual Wire outlet_to_all(int lane);
+    virtual Wire inlet_to_all(int lane);
+
     /// Names this rank's memory [pointer, pointer + size) for the peer. False if the peer can't see it.
     virtual bool refer(const void* pointer, std::size_t size, Reference& out) = 0;
 
@@ -131,6 +136,8 @@ class Transport {
     virtual Line cost() const = 0;
     virtual Sees sees() const = 0;
     virtual bool needs_engine() const { return false; }
+    /// Readers see the writer's own memory, so that one message may be for all of them.
+    virtual bool carries_to_all() const { return false; }
 
     /// Both ranks of a pair connect, in any order; neither waits for the other's call. Throws on failure and after the
     /// deadline.

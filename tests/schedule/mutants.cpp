@@ -80,7 +80,7 @@ class Mutator {
                 mutate(what + text("re-aimed by %d", by), [&](auto& steps) { (steps[step_].*side)[i].index += by; });
             for (const Place place : {Place::input, Place::output, Place::scratch})
                 mutate(what + text("moved to place %d", static_cast<int>(place)), [&](auto& steps) {
-                    (steps[step_].*side)[i] = {place, false, (steps[step_].*side)[i].index};
+                    (steps[step_].*side)[i] = {place, false, false, (steps[step_].*side)[i].index};
                 });
             if ((unpack(original_[number_])[step_].*side)[i].place == Place::peer)
                 mutate(what + "ends its message, or no more",

@@ -73,7 +73,7 @@ TEST_CASE("a step that points nowhere is text, too") {
     Program p = program_for({Collective::all_reduce, 0, 1});
     p.steps.push_back({7, 0xffffffff, 0xffffffff, 0, 0});
     CHECK(text_of(p, p.steps[0]) == "operands out of range");
-    CHECK(text_of(Operand{static_cast<Place>(9), false, 1}, true) == "place 9[1]");
+    CHECK(text_of(Operand{static_cast<Place>(9), false, false, 1}, true) == "place 9[1]");
 }
 
 TEST_CASE("an error names a step, or else a rank") {

@@ -332,7 +332,7 @@ TEST_CASE("any input gets an answer") {
             for (int s = dice(4); s > 0; --s) {
                 std::vector<Operand> operands;
                 for (int i = 2 + dice(2); i > 0; --i)
-                    operands.push_back({static_cast<Place>(dice(5)), dice(4) == 0, dice(4) - 1});
+                    operands.push_back({static_cast<Place>(dice(5)), dice(4) == 0, false, dice(4) - 1});
                 p.step(std::span(operands).first(1), std::span(operands).subspan(1), dice(8) == 0);
                 if (dice(16) == 0) p.steps.back().first = random();
                 if (dice(16) == 0) p.steps.back().sources = random();

@@ -88,7 +88,7 @@ void write_all(Sender& sender, std::uint32_t messages, int lane) {
         std::byte* to = kind == Kind::inlined ? sender.cell().payload : sender.slot();
         for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(m, i, lane);
         sender.commit(kind, static_cast<std::uint32_t>(bytes), 1000 + m);
-        ring_bell(sender.bell());
+        sender.ring();
     }
 }
 
@@ -318,6 +318,49 @@ TEST_CASE("a writer gets exactly fifo_depth messages ahead of the reader") {
     }
 }
 
+TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
+    constexpr std::size_t readers = 3;
+    const std::shared_ptr<Arena> arena = Arena::make(readers + 1, false);
+    Bell bells[readers] = {};
+    for (const std::uint32_t first : {0u, 0xfffffff8u}) {
+        for (const bool slots : {false, true}) {
+            CAPTURE(first, slots);
+            std::vector<Wire> wires;
+            std::vector<Receiver> receivers;
+            for (std::size_t r = 0; r < readers; ++r) {
+                wires.push_back(arena->wire_to_all(0, static_cast<Rank>(r) + 1, slots, &bells[r]));
+                wires.back().credits() = first;
+                receivers.emplace_back(wires.back(), first);
+            }
+            for (Cell& cell : wires.front().fifo->cells) cell.turn = first;
+            Sender sender(wires, first);
+            const std::uint32_t depth = slots ? slot_depth : fifo_depth;
+            for (std::uint32_t m = 0; m < depth; ++m) {
+                REQUIRE(sender.ready(slots));
+                std::memcpy(slots ? sender.slot() : sender.cell().payload, &m, sizeof m);
+                sender.commit(slots ? Kind::slot : Kind::inlined, sizeof m, 1);
+            }
+            REQUIRE(!sender.ready(slots));
+            for (const std::size_t r : {2u, 0u, 1u}) {
+                REQUIRE(!sender.drained(r));
+                for (std::uint32_t m = 0, got = 0; m < depth; ++m) {
+                    REQUIRE(receivers[r].ready());
+                    std::memcpy(&got, slots ? receivers[r].slot() : receivers[r].cell().payload, sizeof got);
+                    REQUIRE(got == m);
+                    receivers[r].release();
+                    REQUIRE(sender.ready(slots) == (r == 1));
+                    REQUIRE((sender.slowest() == r) == (r == 1 && m + 1 < depth));
+                }
+                REQUIRE(sender.drained(r));
+                REQUIRE(!receivers[r].ready());
+            }
+            for (Bell& bell : bells) bell.sleeping = 1;
+            sender.ring();
+            for (const Bell& bell : bells) REQUIRE(bell.sleeping == 0);
+        }
+    }
+}
+
 TEST_CASE("message numbers wrap around, and nothing waits for a reference that never was") {
     for (const std::uint32_t first : {0x7fffffe0u, 0xffffffe0u}) {
         for (const bool refers : {false, true}) {
@@ -440,7 +483,7 @@ TEST_CASE("a sleeping rank is woken by the bell") {
         Sender sender(pair.link[0]->outlet(0));
         const auto start = Clock::now();
         sender.commit(Kind::inlined, 0, 1);
-        ring_bell(sender.bell());
+        sender.ring();
         while (engines[0] != nullptr && !woken) {
             engines[0]->rest(true);
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -460,7 +503,7 @@ TEST_CASE("one end may go while the other still works") {
         pair.at[1] = {};
         pair.arenas[1].reset();
         for (std::uint32_t m = 0; m < fifo_depth; ++m) sender.commit(Kind::inlined, 8, m);
-        ring_bell(sender.bell());
+        sender.ring();
         REQUIRE_FALSE(sender.drained());
     }
 }

@@ -17,8 +17,8 @@ struct Half {
           execution(BoundProgram::bind(all_programs(*find_algorithm("flat"), Collective::all_reduce,
                                                     2)[static_cast<std::size_t>(rank)],
                                        false, false),
-                    pair.arenas[rank]->page(), 1, [&](Rank peer, int) {
-                        return Connection{peer, pair.link[rank].get(), &sender, &receiver};
+                    pair.arenas[rank]->page(), 1, [&](BoundProgram::Peer peer, int, bool) {
+                        return Connection{peer.rank, pair.link[rank].get(), &sender, &receiver};
                     }) {
         Job job;
         job.input = reinterpret_cast<const std::byte*>(in);

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-int number_of(std::vector<Rank>& peers, Rank peer) {
+int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
     const auto found = std::find(peers.begin(), peers.end(), peer);
     if (found != peers.end()) return static_cast<int>(found - peers.begin());
     peers.push_back(peer);
@@ -43,11 +43,12 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
         Operand* const operands = program.operands.data() + step.first;
         for (std::uint32_t i = 0; i < step.sources + step.sinks; ++i) {
             if (operands[i].place != Place::peer) continue;
-            operands[i].index = number_of(i < step.sources ? bound.from : bound.to, operands[i].index);
+            operands[i].index =
+                number_of(i < step.sources ? bound.from : bound.to, {operands[i].index, operands[i].all});
             if (i >= step.sources) continue;
             received.resize(bound.from.size());
             Received& r = received[static_cast<std::size_t>(operands[i].index)];
-            const bool alone = !r.under_way && !operands[i].more;
+            const bool alone = !r.under_way && !operands[i].more && !operands[i].all;
             r.under_way = operands[i].more;
             const std::uint32_t ahead = r.messages;
             if (!r.under_way) ++r.messages;
@@ -63,13 +64,12 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::HostExecution(BoundProgram bound, RankPage& page, int lanes,
-                             const std::function<Connection(Rank, int)>& connect)
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int lanes, const Connect& connect)
     : bound_(std::move(bound)) {
     for (int lane = 0; lane < lanes; ++lane) {
         std::vector<Connection> to, from;
-        for (Rank peer : bound_.to) to.push_back(connect(peer, lane));
-        for (Rank peer : bound_.from) from.push_back(connect(peer, lane));
+        for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect(peer, lane, true));
+        for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect(peer, lane, false));
         lanes_.push_back(std::make_unique<HostLane>(bound_, page, lane, std::move(to), std::move(from)));
     }
 }

@@ -18,9 +18,10 @@
 
 namespace tutti {
 
-/// This rank's ends of one lane of the connection with a peer.
+/// This rank's ends of one lane of the connection with a peer; of messages to all, only one of the ends, and the
+/// writer's has no link.
 struct Connection {
-    Rank peer;
+    Rank peer;  // or everybody
     Link* link;
     Sender* sender;
     Receiver* receiver;
@@ -28,8 +29,14 @@ struct Connection {
 
 /// A program whose peers are connections: operand.index of a peer is a number into `to` (sinks) or `from` (sources).
 struct BoundProgram {
+    /// Who is at the other end, and whether all are (to), or it is heard by all (from).
+    struct Peer {
+        Rank rank;
+        bool all;
+        friend bool operator==(const Peer&, const Peer&) = default;
+    };
     Program program;
-    std::vector<Rank> to, from;
+    std::vector<Peer> to, from;
 
     /// A plain receive into a slice: its sender may store there itself.
     struct Landable {
@@ -83,8 +90,9 @@ class HostLane;
 /// A bound program with the connections of all its lanes; runs one job at a time, again and again.
 class HostExecution {
   public:
-    /// connect(peer, lane) gives the ends; they outlive the execution.
-    HostExecution(BoundProgram bound, RankPage& page, int lanes, const std::function<Connection(Rank, int)>& connect);
+    /// connect(peer, lane, sends) gives the ends; they outlive the execution.
+    using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
+    HostExecution(BoundProgram bound, RankPage& page, int lanes, const Connect& connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 

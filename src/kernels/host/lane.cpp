@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "schedule/to_all.hpp"
 
 namespace tutti {
 namespace {
@@ -68,7 +69,7 @@ HostExecution::Blocked HostLane::blocked_on() const {
     if (finished_) return {};
     if (cursor_.tile == tiles_) {
         for (const Connection& c : to_)
-            if (!c.sender->settled()) return {c.peer, false, number_, cursor_};
+            if (!c.sender->settled()) return {peer_of(c), false, number_, cursor_};
         return {};
     }
     const Step& step = step_list_[cursor_.step];
@@ -76,13 +77,24 @@ HostExecution::Blocked HostLane::blocked_on() const {
     if (o.place != Place::peer) return {};
     const bool source = cursor_.operand < step.sources;
     const Connection& c = (source ? from_ : to_)[static_cast<std::size_t>(o.index)];
-    return {c.peer, source, number_, cursor_};
+    return {peer_of(c), source, number_, cursor_};
+}
+
+/// The peer itself, or of all the one that has fallen behind most.
+Rank HostLane::peer_of(const Connection& c) const {
+    if (c.peer != everybody) return c.peer;
+    const auto others = static_cast<Rank>(c.sender->slowest());
+    return others < bound_.program.rank ? others : others + 1;
 }
 
 bool HostLane::waits_for_other_cores(std::int32_t core) const {
+    const auto at = [core](const Bell& bell) {
+        const std::int32_t its = bell.core.load(std::memory_order_relaxed);
+        return its == 0 || its == core;
+    };
     const auto elsewhere = [&](const Connection& c) {
-        const std::int32_t its = c.sender->bell().core.load(std::memory_order_relaxed);
-        return its != 0 && its != core;
+        if (c.receiver != nullptr) return !at(c.receiver->bell());
+        return std::ranges::none_of(c.sender->readers(), [&](const Sender::Reader& r) { return at(*r.bell); });
     };
     if (finished_) return true;
     if (cursor_.tile == tiles_)
@@ -233,7 +245,7 @@ inline void HostLane::store(std::uint32_t i) {
 std::byte* HostLane::slot_or_elsewhere(const Operand& operand, bool alone) {
     const Connection& c = to_[number(operand)];
     Outgoing& out = outgoing_[number(operand)];
-    if (job_->by_reference && alone && (rows_ == nullptr || bytes_ >= reference_bytes)) {
+    if (job_->by_reference && alone && c.link != nullptr && (rows_ == nullptr || bytes_ >= reference_bytes)) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
@@ -282,7 +294,7 @@ inline void HostLane::commit(std::uint32_t i) {
     if (out.kind != Kind::inlined) [[unlikely]]
         describe_elsewhere(c, out.kind, out.reference);
     c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-    wake_later(c.sender->bell());
+    for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.bell);
 }
 
 /// Whether the message under way has more parts; bytes: of all that there are so far.

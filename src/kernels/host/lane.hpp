@@ -96,6 +96,7 @@ class HostLane {
     bool goes_on(const Operand& operand, std::size_t& bytes);
     void describe_elsewhere(const Connection& connection, Kind kind, const Reference& reference);
 
+    Rank peer_of(const Connection& connection) const;
     void wake_later(Bell& bell) {
         std::atomic_signal_fence(std::memory_order_seq_cst);  // as in ring_bell()
         if (bell.sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]]
