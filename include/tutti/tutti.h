@@ -195,7 +195,8 @@ TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);
 
-/* Upper bound of the memory that comm's connections use by now, in bytes: the GPU's, or the host's. */
+/* Upper bound of the memory that comm's connections use by now, in bytes: the GPU's, or the host's. 0: comm is
+ * suspended. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes);
 
 /* Number of CUDA devices that ranks can be on; 0 where there is none, or no driver. */
@@ -233,6 +234,16 @@ TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRank
 TUTTI_API tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id);
 TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank,
                                       tuttiComm_t* newcomm, const tuttiConfig_t* config);
+
+/* Called by all ranks of comm: when all that was issued on it has ended, the memory of its connections and programs is
+ * given back, on the host and on the GPU. Until tuttiCommResume, which all ranks call as well, comm can only be asked
+ * for its memory and its error, resumed, destroyed and aborted; all else is tuttiInvalidUsage. Then it goes on as it
+ * was: its ranks, options, reduction operations and registered memory are the same (CUDA graphs captured before are
+ * void). The ranks meet again at rank 0's process, which has to live. Both functions return when it is done, also on
+ * non-blocking communicators; one thread that drives several ranks calls them in a group. A comm that has failed is not
+ * suspended; one whose ranks do not come back in initTimeoutMs stays suspended (tuttiTimeout). */
+TUTTI_API tuttiResult_t tuttiCommSuspend(tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiCommResume(tuttiComm_t comm);
 
 /* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and returns
  * when they have ended; may be called from any thread. Then comm refuses operations with tuttiInvalidUsage, its error

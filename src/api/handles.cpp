@@ -34,9 +34,14 @@ tuttiComm& checked(tuttiComm_t handle) {
     fail(tuttiInvalidArgument, "%p is no communicator", static_cast<void*>(handle));
 }
 
+void refuse_suspended() {
+    fail(tuttiInvalidUsage, "the communicator is suspended: tuttiCommResume, called by all its ranks, ends that");
+}
+
 CommunicatorPtr communicator(tuttiComm_t handle) {
     tuttiComm& h = checked(handle);
     std::lock_guard lock(h.mutex);
+    if (h.suspended) refuse_suspended();
     if (!h.comm) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
     return h.comm;
 }

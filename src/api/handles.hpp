@@ -22,16 +22,24 @@ struct PremultipliedSum {
 struct tuttiComm {
     /// making: in the background, until it is living, or unborn, with a reason. dead: destroyed or aborted.
     static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, unborn = 0x54754333;
-    enum class Closed : std::uint8_t { no, finalized, revoked };
+    enum class Closed : std::uint8_t { no, finalized, revoked, suspended };
+    /// What tuttiCommResume makes the communicator from.
+    struct Suspended {
+        tutti::Identity identity;
+        tutti::Rank rank;
+        int ranks;
+        tutti::Options options;
+    };
     std::atomic<std::uint32_t> magic{living};
     std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
-    tutti::CommunicatorPtr comm;  // null once destroyed; changed inside the turnstile and under mutex, so either
-                                  // will do to read it
+    tutti::CommunicatorPtr comm;  // null once destroyed, and while suspended; changed inside the turnstile and under
+                                  // mutex, so either will do to read it
     std::mutex mutex;
     std::atomic<Closed> closed{Closed::no};
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
     std::optional<tutti::Identity> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
+    std::optional<Suspended> suspended;            // as comm
     bool checks = false;                           // Options::check, or of issue()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
@@ -39,10 +47,13 @@ struct tuttiComm {
 
 namespace tutti {
 
+/// Says no to whatever needs the memory of a suspended communicator.
+[[noreturn]] void refuse_suspended();
+
 /// Throws tuttiInvalidArgument for null, destroyed and foreign handles; tuttiInvalidUsage for one that is still being
 /// made, and what went wrong with that for one that could not be.
 tuttiComm& checked(tuttiComm_t handle);
-CommunicatorPtr communicator(tuttiComm_t handle);
+CommunicatorPtr communicator(tuttiComm_t handle);  // tuttiInvalidUsage if it is suspended
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
 

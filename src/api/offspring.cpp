@@ -1,4 +1,5 @@
-// Communicators from communicators: split, shrunk, grown, and revoked to be one of these.
+// Communicators from communicators: split, shrunk, grown, and revoked to be one of these; or the same one again, after
+// it was suspended.
 #include <algorithm>
 #include <numeric>
 
@@ -137,7 +138,69 @@ Identity invitation(Council& council, std::optional<Identity> mine) {
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
+/// In a group, when it ends.
+void now_or_then(std::function<void()> work) {
+    if (Group::is_open())
+        Group::mine().add_join(std::move(work));
+    else
+        work();
+}
+
+void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
+    council.gather();
+    const auto ids = council.hear(comm->rank() == 0 ? Identity::create().to_unique_id() : tuttiUniqueId{});
+    council.dismiss();
+    {
+        InTurn turn(*handle.turnstile);
+        std::lock_guard lock(handle.mutex);
+        handle.suspended = {Identity::from(ids.front()), comm->rank(), comm->ranks(), comm->options()};
+        handle.closed = tuttiComm::Closed::suspended;
+        handle.comm.reset();
+    }
+    comm->leave();
+}
+
+void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
+    CommunicatorPtr comm = Communicator::join(from.identity, from.rank, from.ranks, from.options);
+    comm->go_on_with(handle.turnstile);
+    {
+        InTurn turn(*handle.turnstile);
+        std::lock_guard lock(handle.mutex);
+        if (handle.magic.load() == tuttiComm::living) {
+            handle.comm = std::move(comm);
+            handle.suspended.reset();
+            handle.closed = tuttiComm::Closed::no;
+            return;
+        }
+    }
+    comm->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
+    comm->leave();
+}
+
 }  // namespace
+
+tuttiResult_t tuttiCommSuspend(tuttiComm_t comm) {
+    return grouped([&] {
+        const Parent parent = parent_of("tuttiCommSuspend", comm, comm);
+        if (parent.revoked) fail(tuttiInvalidUsage, "tuttiCommSuspend: the communicator was revoked");
+        refuse_failed(parent);
+        const auto council = std::make_shared<Council>(parent.comm, false);
+        now_or_then([=, inner = parent.comm] { suspend(*comm, inner, *council); });
+    });
+}
+
+tuttiResult_t tuttiCommResume(tuttiComm_t comm) {
+    return grouped([&] {
+        tuttiComm& handle = checked(comm);
+        std::optional<tuttiComm::Suspended> from;
+        {
+            std::lock_guard lock(handle.mutex);
+            from = handle.suspended;
+        }
+        if (!from) fail(tuttiInvalidUsage, "tuttiCommResume: the communicator is not suspended");
+        now_or_then([=] { resume(*comm, *from); });
+    });
+}
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
     bool goes_on = false;

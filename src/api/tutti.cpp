@@ -26,8 +26,10 @@ bool moves(const Operation& o) {
 }
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
-    if (comm == nullptr)
+    if (comm == nullptr) {
+        if (h.closed == tuttiComm::Closed::suspended) refuse_suspended();
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
+    }
     if (const tuttiComm::Closed closed = h.closed.load(std::memory_order_relaxed); closed != tuttiComm::Closed::no)
         fail(tuttiInvalidUsage, "%s: the communicator was %s", arguments.function,
              closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
@@ -87,6 +89,12 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     std::lock_guard lock(h.mutex);
     h.comm.reset();
     return comm;
+}
+
+bool is_suspended(tuttiComm_t handle) {
+    tuttiComm& h = checked(handle);
+    std::lock_guard lock(h.mutex);
+    return h.suspended.has_value();
 }
 
 bool is(tuttiComm_t handle, std::uint32_t state) {
@@ -223,6 +231,8 @@ tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
 tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
     return guarded([&] {
         if (bytes == nullptr) fail(tuttiInvalidArgument, "tuttiCommMemory: bytes is NULL");
+        *bytes = 0;
+        if (is_suspended(comm)) return;
         const CommunicatorPtr c = communicator(comm);
         InTurn turn(*c->turnstile());
         *bytes = c->memory();
@@ -266,13 +276,16 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
-        if (!bury(comm, tuttiComm::unborn)) take(comm)->leave();
+        if (bury(comm, tuttiComm::unborn)) return;
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return;
+        take(comm)->leave();
     });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
         if (bury(comm, tuttiComm::making) || bury(comm, tuttiComm::unborn)) return;
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return;
         const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
         take(comm, &aborted)->leave();
     });
@@ -285,6 +298,8 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
             *asyncError = is(comm, tuttiComm::unborn) ? comm->error->code() : tuttiInProgress;
             return;
         }
+        *asyncError = tuttiSuccess;
+        if (is_suspended(comm)) return;
         CommunicatorPtr c = communicator(comm);
         if (comm->underway > 0 || comm->closed == tuttiComm::Closed::revoked) {
             *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;

@@ -41,6 +41,8 @@ class Communicator {
     int ranks() const { return session_->ranks(); }
     const Options& options() const { return options_; }
     const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
+    /// Before its first operation: it takes the place of another one, whose turnstile it is.
+    void go_on_with(std::shared_ptr<Turnstile> turnstile) { turnstile_ = std::move(turnstile); }
 
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
     /// of different queues (see queue_of) may be under way at once.

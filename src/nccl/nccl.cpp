@@ -221,21 +221,24 @@ NCCL_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
     return converted(tuttiCommUserRank(inner(comm), rank));
 }
 
-NCCL_API(ncclResult_t, ncclCommSuspend, (ncclComm_t, int)) {
-    return refuse(ncclInvalidUsage, "ncclCommSuspend: communicators keep their memory; destroy and make them anew");
+NCCL_API(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
+    if (flags != NCCL_SUSPEND_MEM)
+        return refuse(ncclInvalidArgument, "ncclCommSuspend: the flags are not NCCL_SUSPEND_MEM");
+    return converted(tuttiCommSuspend(inner(comm)));
 }
 
-NCCL_API(ncclResult_t, ncclCommResume, (ncclComm_t)) {
-    return refuse(ncclInvalidUsage, "ncclCommResume: communicators can't be suspended");
+NCCL_API(ncclResult_t, ncclCommResume, (ncclComm_t comm)) {
+    return converted(tuttiCommResume(inner(comm)));
 }
 
 NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value)) {
     if (value == nullptr || stat < ncclStatGpuMemSuspend || stat > ncclStatGpuMemTotal)
         return refuse(ncclInvalidArgument, "ncclCommMemStats: the statistic is unknown, or value is NULL");
-    const bool suspendable = stat == ncclStatGpuMemSuspend || stat == ncclStatGpuMemSuspended;
     const ncclResult_t result = converted(tuttiCommMemory(inner(comm), value));
-    if (result == ncclSuccess && suspendable) *value = 0;  // it all persists
-    return result;
+    if (result != ncclSuccess) return result;
+    if (stat == ncclStatGpuMemSuspended) *value = *value == 0;
+    if (stat == ncclStatGpuMemPersist) *value = 0;  // nothing does
+    return ncclSuccess;
 }
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {

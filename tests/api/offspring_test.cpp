@@ -242,3 +242,69 @@ TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups"
     }
     for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
+
+TEST_CASE("a suspended communicator takes no memory and no operations, and goes on as it was when it is resumed") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(3);
+    harness::run(3, [&](int rank) {
+        const tuttiComm_t comm = comms[static_cast<size_t>(rank)];
+        const float half = 0.5f;
+        tuttiRedOp_t halves;
+        require_success(
+            tuttiRedOpCreatePreMulSum(&halves, const_cast<float*>(&half), tuttiFloat32, tuttiScalarHostImmediate, comm),
+            "op");
+        for (int round = 0; round < 2; ++round) {
+            check_place(comm, rank, 3);
+            uint64_t bytes = 0;
+            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            check(bytes > 0, "memory of a communicator that is used");
+            check(tuttiCommResume(comm) == tuttiInvalidUsage, "resumed without having been suspended");
+            tuttiStream_t stream;  // what was issued before comes to its end
+            require_success(tuttiStreamCreate(&stream), "stream");
+            float sum = 2;
+            require_success(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, stream), "all-reduce");
+            require_success(tuttiCommSuspend(comm), "suspend");
+            check(sum == 3, "what was issued before");
+            require_success(tuttiStreamDestroy(stream), "stream");
+            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            check(bytes == 0, "memory of a suspended communicator");
+            tuttiResult_t error = tuttiInternalError;
+            require_success(tuttiCommGetAsyncError(comm, &error), "state");
+            check(error == tuttiSuccess, "state of a suspended communicator");
+            tuttiComm_t part;
+            int n;
+            for (const tuttiResult_t refused :
+                 {tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, tuttiSum, comm, nullptr), tuttiCommSuspend(comm),
+                  tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm)}) {
+                check(refused == tuttiInvalidUsage, "a call on a suspended communicator");
+                check(std::strstr(tuttiGetLastError(nullptr), "tuttiCommResume") != nullptr, "what it says of that");
+            }
+            require_success(tuttiCommResume(comm), "resume");
+            sum = 2;
+            require_success(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, nullptr), "all-reduce");
+            check(sum == 3, "all-reduce by an operation of before");
+        }
+        require_success(tuttiCommSuspend(comm), "suspend");
+        require_success(rank == 0 ? tuttiCommDestroy(comm) : tuttiCommAbort(comm), "the end of a suspended one");
+        check(tuttiCommResume(comm) == tuttiInvalidArgument, "resumed after its end");
+    });
+}
+
+TEST_CASE("a communicator of which not all ranks come back stays suspended") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.initTimeoutMs = 300;
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    harness::run(2, [&](int rank) {
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        require_success(tuttiCommSuspend(comm), "suspend");
+        if (rank == 0) {
+            check(tuttiCommResume(comm) == tuttiTimeout, "resumed alone");
+            check(std::strstr(tuttiGetLastError(nullptr), "rank 1") != nullptr, "who did not come");
+            uint64_t bytes = 1;
+            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            check(bytes == 0, "memory");
+        }
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
+}

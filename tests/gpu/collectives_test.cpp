@@ -222,3 +222,16 @@ TEST_CASE("GPUs: a communicator is split, shrunk, and what comes of it runs") {
         }
     });
 }
+
+TEST_CASE("GPUs: a suspended communicator has no memory on them, and runs again when it is resumed") {
+    GpuWorld world(3);
+    const std::size_t with_it = world.gpus().allocations();
+    for (int round = 0; round < 2; ++round) {
+        world.run({{Case::What::all_reduce, 1025}, {Case::What::all_gather, 70}});
+        world.each([&](int rank, void*) { harness::require_success(tuttiCommSuspend(world.comm(rank)), "suspend"); });
+        CHECK(with_it > 0);
+        CHECK(world.gpus().allocations() == 0);
+        world.each([&](int rank, void*) { harness::require_success(tuttiCommResume(world.comm(rank)), "resume"); });
+    }
+    world.run({{Case::What::all_reduce, 1025}});
+}

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -225,6 +226,12 @@ std::byte* EmulatedGpus::seen(int, std::byte* pinned) const {
     const std::lock_guard lock(mutex_);
     if (!pinned_.contains(pinned)) fail(tuttiUnhandledCudaError, "%p is not pinned", static_cast<void*>(pinned));
     return pinned;
+}
+
+std::size_t EmulatedGpus::allocations() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(
+        std::ranges::count_if(allocations_, [](const auto& a) { return a.second.device >= 0; }));
 }
 
 std::size_t EmulatedGpus::pinned() const {

@@ -74,6 +74,7 @@ class EmulatedGpus : public gpu::Gpus {
     int refused_shares() const;                                 // so far
     const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
     std::size_t pinned() const;                                 // bytes of host memory, now
+    std::size_t allocations() const;                            // on all devices, now
 
   private:
     struct Allocation {

@@ -267,10 +267,41 @@ static void memory(void) {
     CALL(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &bytes));
     EXPECT(bytes == 0);
     EXPECT(ncclCommMemStats(comm, (ncclCommMemStat_t)9, &bytes) == ncclInvalidArgument);
-    EXPECT(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage && says("ncclCommSuspend"));
+    EXPECT(ncclCommSuspend(comm, 0) == ncclInvalidArgument && says("NCCL_SUSPEND_MEM"));
     CALL(ncclMemFree(buffer));
     CALL(ncclMemFree(NULL));
     CALL(ncclCommDestroy(comm));
+}
+
+static void suspension(void) {
+    ncclComm_t comms[3];
+    uint64_t value = 7;
+    float data = 1;
+    int r;
+    CALL(ncclCommInitAll(comms, 3, NULL));
+    EXPECT(sum_of_ones(comms, 3) == 3);
+    EXPECT(ncclCommResume(comms[0]) == ncclInvalidUsage && says("not suspended"));
+    CALL(ncclGroupStart());
+    for (r = 0; r < 3; ++r) CALL(ncclCommSuspend(comms[r], NCCL_SUSPEND_MEM));
+    CALL(ncclGroupEnd());
+    for (r = 0; r < 3; ++r) {
+        EXPECT(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comms[r], NULL) == ncclInvalidUsage);
+        EXPECT(says("suspended"));
+        EXPECT(ncclCommSuspend(comms[r], NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+        CALL(ncclCommMemStats(comms[r], ncclStatGpuMemSuspended, &value));
+        EXPECT(value == 1);
+        CALL(ncclCommMemStats(comms[r], ncclStatGpuMemTotal, &value));
+        EXPECT(value == 0);
+    }
+    CALL(ncclGroupStart());
+    for (r = 0; r < 3; ++r) CALL(ncclCommResume(comms[r]));
+    CALL(ncclGroupEnd());
+    EXPECT(sum_of_ones(comms, 3) == 3);
+    CALL(ncclCommMemStats(comms[1], ncclStatGpuMemSuspended, &value));
+    EXPECT(value == 0);
+    CALL(ncclCommMemStats(comms[1], ncclStatGpuMemSuspend, &value));
+    EXPECT(value >= 4096);
+    destroy_all(comms, 3);
 }
 
 static void simulation(void) {
@@ -372,6 +403,7 @@ int main(int argc, char** argv) {
     non_blocking();
     families();
     memory();
+    suspension();
     simulation();
     environment(argv[0]);
     printf("ok\n");
