@@ -43,6 +43,8 @@ constexpr Variable table[] = {
      "= demands exact names."},
     {"TUTTI_IB_GID_INDEX", "-1",
      "Which entry of a RoCE port's table of addresses to use; -1: as docs/cluster.md says."},
+    {"TUTTI_NET_GDR", "1",
+     "0: network adapters keep off GPU memory, and messages of GPUs go through pinned host memory."},
     {"TUTTI_HOSTID", "",
      "Any text: ranks with the same one are on one host, and share memory; unset: as the system says."},
     {"TUTTI_SECRET", "", "64 hex digits that let ranks in when a launcher, not a unique id, brings them together."},
@@ -54,6 +56,8 @@ constexpr Variable table[] = {
     {"NCCL_IB_HCA", "", "For want of TUTTI_IB_HCA."},
     {"NCCL_IB_GID_INDEX", "", "For want of TUTTI_IB_GID_INDEX."},
     {"NCCL_IB_DISABLE", "0", "1: InfiniBand and RoCE are not used."},
+    {"NCCL_NET_GDR_LEVEL", "", "For want of TUTTI_NET_GDR: LOC or 0 is its 0, all other levels are its 1."},
+    {"NCCL_NET_GDR_READ", "1", "0: network adapters write GPU memory, but do not read what is sent from there."},
     {"NCCL_NET_PLUGIN", "", "For want of TUTTI_NET_PLUGIN; one that does not serve is then a warning, not an error."},
     {"NCCL_ALGO", "", "For want of TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT; others have no counterpart here."},
     {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
@@ -173,6 +177,9 @@ Config read() {
                                                                                         : "NCCL_IB_GID_INDEX",
                  -1, 255);
     c.ib = read_int("NCCL_IB_DISABLE", 0, 1) == 0;
+    const std::string level = read_text("NCCL_NET_GDR_LEVEL");
+    c.gdr = environment("TUTTI_NET_GDR") ? read_int("TUTTI_NET_GDR", 0, 1) == 1 : level != "LOC" && level != "0";
+    c.gdr_reads = read_int("NCCL_NET_GDR_READ", 0, 1) == 1;
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);

@@ -34,11 +34,13 @@ struct Config {
     std::string socket_ifname;
     std::string net_plugin;    // as in NCCL_NET_PLUGIN; empty: none
     bool net_plugin_demanded;  // no communicator without it
-    int sockets;  // between two ranks
+    int sockets;               // between two ranks
     bool encrypt;
     std::string ib_hca;
     int ib_gid_index;     // -1: chosen
     bool ib;              // false: not used
+    bool gdr;             // adapters may use GPU memory,
+    bool gdr_reads;       // and not only write there
     std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size

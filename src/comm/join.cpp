@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "bootstrap/identity.hpp"
 #include "comm/communicator.hpp"
+#include "gpu/direct.hpp"
 #include "topology/placement.hpp"
 
 namespace tutti {
@@ -241,6 +242,10 @@ void Communicator::start_engine(std::shared_ptr<Engine> engine) {
         needed = r != rank() && !(on_gpus() && places_.p2p(rank(), r)) && transport_to(r).needs_engine();
     if (!needed) return;
     neighbourhood_.engine = std::move(engine);
+    if (gpu_)
+        neighbourhood_.device_slots = [this](std::string& why) {
+            return gpu::direct_slots(gpu_->gpus(), gpu_->device(), {config().gdr, config().gdr_reads}, why);
+        };
     neighbourhood_.engine->start(neighbourhood_, options_.timeout);
     if (gpu_) neighbourhood_.engine->on_loss([this](const Error& error) { fail(error); });
 }

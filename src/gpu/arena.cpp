@@ -119,20 +119,22 @@ bool Ends::attached(Rank peer, int lane) const {
 }
 
 void Ends::attach(Rank peer, int lane, const Wire& out, const Wire& in) {
-    const End ends[] = {in_host_memory(peer, out), in_host_memory(peer, in)};
+    const End ends[] = {through_host(peer, out), through_host(peer, in)};
     mine_->gpus().upload(mine_->device(), reinterpret_cast<std::byte*>(to(peer, lane)), ends, sizeof ends);
     attached_.insert({peer, lane});
 }
 
-End Ends::in_host_memory(Rank peer, const Wire& wire) {
+End Ends::through_host(Rank peer, const Wire& wire) {
     TUTTI_ASSERT(!wire.cells.empty());
     const Pinned& cells = pinned_.emplace_back(mine_->gpus(), wire.cells);
     End end;
     end.peer = peer;
     end.fifo = reinterpret_cast<Fifo*>(cells.seen(mine_->device(), reinterpret_cast<std::byte*>(wire.fifo)));
-    const Pinned& slots = pinned_.emplace_back(mine_->gpus(), std::span(wire.slots, slot_depth * tutti::slot_stride));
+    end.slots = wire.slots;
+    end.slot_stride = wire.stride;
+    if (wire.on_device) return end;
+    const Pinned& slots = pinned_.emplace_back(mine_->gpus(), std::span(wire.slots, slot_depth * wire.stride));
     end.slots = slots.seen(mine_->device(), wire.slots);
-    end.slot_stride = tutti::slot_stride;
     return end;
 }
 

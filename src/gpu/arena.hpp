@@ -97,7 +97,7 @@ class Ends {
     End* to(Rank peer, int lane) const { return end(peer, lane, 0); }
     End* from(Rank peer, int lane) const { return end(peer, lane, 1); }
 
-    /// The lane's FIFOs and slots lie in host memory, which outlives this.
+    /// The lane's FIFOs lie in host memory, and so do its slots, unless adapters reach them here; all outlive this.
     void attach(Rank peer, int lane, const Wire& out, const Wire& in);
     bool attached(Rank peer, int lane) const;
 
@@ -112,7 +112,7 @@ class Ends {
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
     void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process);
-    End in_host_memory(Rank peer, const Wire& wire);
+    End through_host(Rank peer, const Wire& wire);
 
     std::shared_ptr<Arena> mine_;
     std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process

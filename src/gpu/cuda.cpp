@@ -241,6 +241,40 @@ class Cuda : public Gpus {
         cudaSetDevice(before);
     }
 
+    Fd export_pages(int device, std::byte* pages, std::size_t bytes) override {
+        static const auto attribute = driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute");
+        static const auto share =
+            driver_function<decltype(&cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
+        const OnDevice on(device);
+        const NotCaptured capture;
+        int can = 0, fd = -1;  // CUDA's devices and the driver's have the same numbers
+        if (attribute(&can, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device) != CUDA_SUCCESS || can == 0)
+            fail(tuttiUnhandledCudaError,
+                 "the driver makes no dma-buf of GPU %d's memory: it takes the open kernel modules and Linux 5.12",
+                 device);
+        const CUresult result =
+            share(&fd, reinterpret_cast<CUdeviceptr>(pages), bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+        if (result != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "cuMemGetHandleForAddressRange of %zu bytes of GPU %d: error %d", bytes,
+                 device, static_cast<int>(result));
+        return Fd(fd);
+    }
+    Arrival arrival(int device) const override {
+        int ordering = 0, options = 0;
+        check(cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, device),
+              "cudaDevAttrGPUDirectRDMAWritesOrdering");
+        check(cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, device),
+              "cudaDevAttrGPUDirectRDMAFlushWritesOptions");
+        if (ordering >= cudaGPUDirectRDMAWritesOrderingOwner) return Arrival::at_once;
+        return (options & cudaFlushGPUDirectRDMAWritesOptionHost) != 0 ? Arrival::after_flush : Arrival::unsure;
+    }
+    void flush(int device) override {
+        const OnDevice on(device);
+        check(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                                 cudaFlushGPUDirectRDMAWritesToOwner),
+              "cudaDeviceFlushGPUDirectRDMAWrites");
+    }
+
     void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch, void* stream) override {
         const OnDevice on(device);
         void* arguments[] = {const_cast<Launch*>(&launch)};

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/os.hpp"
 #include "base/types.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/plan.hpp"
@@ -40,6 +41,9 @@ struct Handle {
     std::array<std::byte, 64> bytes{};
 };
 
+/// When kernels of a GPU see what a network's adapter has written to its memory, after the host has been told of it.
+enum class Arrival { at_once, after_flush, unsure };
+
 class Gpus {
   public:
     virtual ~Gpus() = default;
@@ -69,6 +73,13 @@ class Gpus {
     virtual Handle share(int device, const std::byte* allocation) = 0;
     virtual std::byte* open(int device, const Handle& handle) = 0;
     virtual void close(int device, std::byte* opened) noexcept = 0;
+
+    /// A dma-buf of some pages of an allocation, whole ones of the host's size: adapters that are given it read and
+    /// write there.
+    virtual Fd export_pages(int device, std::byte* pages, std::size_t bytes) = 0;
+    virtual Arrival arrival(int device) const = 0;
+    /// What adapters have written is seen from now on. From any thread; it waits for no kernel.
+    virtual void flush(int device) = 0;
 
     /// lanes blocks for each of the first `jobs` of launch.
     virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,

@@ -156,10 +156,12 @@ inline void ring_bell(Bell& bell) {
 /// Where one direction of a link lies, as this process sees it.
 struct Wire {
     Fifo* fifo = nullptr;
-    std::byte* slots = nullptr;       // slot_depth * slot_stride; no other lane has a part of their pages
+    std::byte* slots = nullptr;       // slot_depth of them; no other lane has a part of their pages in host memory
     Bell* bell = nullptr;             // of the rank at the other end
     std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
     std::atomic<std::uint32_t>* released = nullptr;  // where this reader gives its credits; nullptr: Fifo::released
+    std::size_t stride = slot_stride;                // from a slot to the next
+    bool on_device = false;                          // slots lie on this rank's GPU, where the host can't look
 
     std::atomic<std::uint32_t>& credits() const { return released != nullptr ? *released : fifo->released; }
 };

@@ -22,6 +22,7 @@
 #include "bootstrap/session.hpp"
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
+#include "transport/slots.hpp"
 
 namespace tutti {
 
@@ -90,6 +91,9 @@ struct Neighbourhood {
     std::shared_ptr<Arena> arena;         // this rank's
     std::vector<Card> cards;              // of all ranks
     std::shared_ptr<Engine> engine = {};  // this rank's; none where all peers are on this host
+    /// Of a rank on a GPU: slots for a link that a network's adapter can use there. nullptr, or only those of one
+    /// direction, and why, where it can't be had.
+    std::function<std::unique_ptr<DeviceSlots>(std::string& why)> device_slots = {};
     Rank self() const { return session->rank(); }
 };
 

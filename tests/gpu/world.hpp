@@ -26,11 +26,13 @@ class GpuWorld {
     explicit GpuWorld(int ranks, int devices = 2, const tuttiConfig_t* config = nullptr, int blocks = 16)
         : GpuWorld(in_turn(ranks, devices), true, config, devices, blocks) {}
 
-    /// devices: of every rank; -1: it is on a CPU.
-    GpuWorld(std::vector<int> device_of, bool peer_access, const tuttiConfig_t* config = nullptr, int devices = 2,
-             int blocks = 16)
+    /// devices: of every rank; -1: it is on a CPU. prepare: what is to be done to the GPUs first.
+    GpuWorld(
+        std::vector<int> device_of, bool peer_access, const tuttiConfig_t* config = nullptr, int devices = 2,
+        int blocks = 16, const std::function<void(harness::EmulatedGpus&)>& prepare = [](auto&) {})
         : gpus_(devices, blocks, 3, peer_access), devices_(std::move(device_of)), comms_(devices_.size()) {
         const int ranks = static_cast<int>(devices_.size());
+        prepare(gpus_);
         gpu::use_gpus(&gpus_);
         tuttiUniqueId id;
         harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");

@@ -12,6 +12,7 @@
 
 #include "base/os.hpp"
 #include "base/result.hpp"
+#include "harness/dma_buf.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
 
@@ -283,6 +284,28 @@ Pointee EmulatedGpus::pointee(const void* pointer) const {
     if (at >= a.mapping.base() + a.mapping.size()) return {};
     if (a.device < 0) return {Pointee::Kind::pinned, 0, nullptr, 0, 0};
     return {Pointee::Kind::device, a.device, a.mapping.base(), a.mapping.size(), a.id};
+}
+
+Fd EmulatedGpus::export_pages(int device, std::byte* pages, std::size_t bytes) {
+    if (device >= adapters.exports)
+        fail(tuttiUnhandledCudaError, "the driver makes no dma-buf of GPU %d's memory", device);
+    const Pointee p = pointee(pages);
+    if (p.device != device || p.base == nullptr || pages + bytes > p.base + p.size ||
+        reinterpret_cast<std::uintptr_t>(pages) % 4096 != 0 || bytes % 4096 != 0)
+        fail(tuttiUnhandledCudaError, "these are no whole pages of an allocation of GPU %d", device);
+    const std::lock_guard lock(mutex_);
+    return make_dma_buf(allocations_.at(p.base).fd.get(), static_cast<std::uint64_t>(pages - p.base), bytes);
+}
+
+void EmulatedGpus::flush(int) {
+    adapters.flush();
+    const std::lock_guard lock(mutex_);
+    ++flushes_;
+}
+
+int EmulatedGpus::flushes() const {
+    const std::lock_guard lock(mutex_);
+    return flushes_;
 }
 
 Handle EmulatedGpus::share(int, const std::byte* allocation) {

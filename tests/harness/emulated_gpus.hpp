@@ -50,6 +50,9 @@ class EmulatedGpus : public gpu::Gpus {
     std::byte* seen(int device, std::byte* pinned) const override;
     void upload(int device, std::byte* to, const void* from, std::size_t bytes) override;
     gpu::Pointee pointee(const void* pointer) const override;
+    Fd export_pages(int device, std::byte* pages, std::size_t bytes) override;
+    gpu::Arrival arrival(int) const override { return adapters.arrival; }
+    void flush(int device) override;
     gpu::Handle share(int device, const std::byte* allocation) override;
     std::byte* open(int device, const gpu::Handle& handle) override;
     void close(int device, std::byte* opened) noexcept override;
@@ -67,11 +70,19 @@ class EmulatedGpus : public gpu::Gpus {
     void await(int device, void* event) noexcept override;
     void drop(int device, void* event) noexcept override;
 
+    /// What their driver does for network adapters; set before anything is made on them.
+    struct Adapters {
+        int exports = 16;  // of so many devices, the first ones, their memory can be given to adapters
+        gpu::Arrival arrival = gpu::Arrival::after_flush;
+        std::function<void()> flush = [] {};
+    } adapters;
+
     /// Memory that can't be shared with other processes.
     std::byte* allocate_from_pool(int device, std::size_t bytes);
 
     int launches() const;                                       // so far
     int refused_shares() const;                                 // so far
+    int flushes() const;                                        // so far
     const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
     std::size_t pinned() const;                                 // bytes of host memory, now
     std::size_t allocations() const;                            // on all devices, now
@@ -96,7 +107,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::map<const std::byte*, Allocation> allocations_;
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
     std::uint64_t last_id_ = 0;
-    int launches_ = 0, refused_shares_ = 0;
+    int launches_ = 0, refused_shares_ = 0, flushes_ = 0;
 };
 
 }  // namespace tutti::harness

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/dma_buf.hpp"
+
 namespace tutti::harness {
 namespace {
 
@@ -19,7 +21,7 @@ namespace {
 std::mutex mutex;
 std::uint32_t last_key = 100, last_pair = 10;
 int since_cut = 0;
-int writes[2] = {};
+FakeVerbsTally tally;
 
 struct Queue : ibv_cq {
     std::deque<ibv_wc> completions;
@@ -32,7 +34,18 @@ struct Pair : ibv_qp {
     unsigned untold = 0;  // requests that have ended without a completion
     std::deque<std::uint64_t> receives;
 };
-std::map<std::uint32_t, ibv_mr*> regions;
+struct Region : ibv_mr {
+    std::byte* gpu = nullptr;  // where the adapter sees it, if it is a GPU's
+};
+std::map<std::uint32_t, Region*> regions;
+
+/// A write to a GPU that has not arrived yet.
+struct Late {
+    std::uint32_t key;
+    std::byte* to;
+    std::vector<std::byte> body;
+};
+std::deque<Late> under_way;
 std::map<std::uint32_t, Pair*> pairs;
 
 std::vector<ibv_context*> contexts;
@@ -77,19 +90,38 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr**) {
     return 0;
 }
 
-bool covers(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
+/// The region of that key, if it holds all of this.
+const Region* find_region(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
     const auto found = regions.find(key);
-    if (found == regions.end()) return false;
+    if (found == regions.end()) return nullptr;
     const auto begin = reinterpret_cast<std::uintptr_t>(found->second->addr);
-    return address >= begin && address + bytes <= begin + found->second->length;
+    return address >= begin && address + bytes <= begin + found->second->length ? found->second : nullptr;
+}
+
+/// Where the adapter finds what kernels and hosts see at that address.
+std::byte* at(const Region* region, std::uint64_t address) {
+    if (region == nullptr || region->gpu == nullptr) return reinterpret_cast<std::byte*>(address);
+    return region->gpu + (address - reinterpret_cast<std::uintptr_t>(region->addr));
+}
+
+void move(const ibv_sge& piece, const Region* from, const ibv_send_wr& request, const Region* to) {
+    const std::byte* const body = at(from, piece.addr);
+    std::byte* const place = at(to, request.wr.rdma.remote_addr);
+    if (to->gpu != nullptr && fake_verbs().late)
+        under_way.push_back({to->rkey, place, {body, body + piece.length}});
+    else
+        std::memcpy(place, body, piece.length);
+    if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) return;
+    ++(from != nullptr && from->gpu != nullptr ? tally.sent_from_gpu : tally.sent_from_host);
+    ++(to->gpu != nullptr ? tally.sent_to_gpu : tally.sent_to_host);
 }
 
 /// What a write comes to.
 ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     const ibv_sge& piece = request.sg_list[0];
-    if (request.send_flags & IBV_SEND_INLINE ? piece.length > from.inline_bytes
-                                             : !covers(piece.lkey, piece.addr, piece.length))
-        return IBV_WC_LOC_PROT_ERR;
+    const bool in_request = (request.send_flags & IBV_SEND_INLINE) != 0;
+    const Region* const own = in_request ? nullptr : find_region(piece.lkey, piece.addr, piece.length);
+    if (in_request ? piece.length > from.inline_bytes : own == nullptr) return IBV_WC_LOC_PROT_ERR;
     const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (immediate && --fake_verbs().frames < 0) return IBV_WC_RETRY_EXC_ERR;
     const auto found = pairs.find(from.peer);
@@ -104,11 +136,11 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     if (found == pairs.end() || found->second->now < IBV_QPS_RTR || found->second->now == IBV_QPS_ERR)
         return IBV_WC_RETRY_EXC_ERR;
     Pair& to = *found->second;
-    if (!covers(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length)) return IBV_WC_REM_ACCESS_ERR;
-    std::memcpy(reinterpret_cast<void*>(request.wr.rdma.remote_addr), reinterpret_cast<void*>(piece.addr),
-                piece.length);
+    const Region* const theirs = find_region(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length);
+    if (theirs == nullptr) return IBV_WC_REM_ACCESS_ERR;
+    move(piece, own, request, theirs);
     if (!immediate) return IBV_WC_SUCCESS;
-    if (const auto adapter = from.context->device - devices; adapter < 2) ++writes[adapter];
+    if (const auto adapter = from.context->device - devices; adapter < 2) ++tally.writes[adapter];
     if (to.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
     ibv_wc completion{};
     completion.wr_id = to.receives.front();
@@ -216,11 +248,27 @@ ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int) {
         return nullptr;
     }
     const std::uint32_t key = ++last_key;
-    return regions[key] = new ibv_mr{domain->context, domain, memory, bytes, 0, key, key};
+    return regions[key] = new Region{{domain->context, domain, memory, bytes, 0, key, key}};
 }
 
-int dereg_mr(ibv_mr* region) {
+ibv_mr* reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address, int fd, int) {
     const std::lock_guard lock(mutex);
+    const bool refused = --fake_verbs().gpu_registrations < 0;
+    std::byte* const there = refused ? nullptr : map_dma_buf(fd, offset, bytes);
+    if (there == nullptr) {
+        errno = refused ? EOPNOTSUPP : EINVAL;
+        return nullptr;
+    }
+    const std::uint32_t key = ++last_key;
+    return regions[key] =
+               new Region{{domain->context, domain, reinterpret_cast<void*>(address), bytes, 0, key, key}, there};
+}
+
+int dereg_mr(ibv_mr* its) {
+    const std::lock_guard lock(mutex);
+    auto* const region = static_cast<Region*>(its);
+    std::erase_if(under_way, [&](const Late& write) { return write.key == region->rkey; });
+    if (region->gpu != nullptr) munmap(region->gpu, region->length);
     regions.erase(region->lkey);
     delete region;
     return 0;
@@ -289,6 +337,7 @@ verbs::Library make_library() {
     l.alloc_pd = [](ibv_context* context) { return new ibv_pd{context, 0}; };
     l.dealloc_pd = [](ibv_pd* domain) { return delete domain, 0; };
     l.reg_mr = reg_mr;
+    l.reg_dmabuf_mr = reg_dmabuf_mr;
     l.dereg_mr = dereg_mr;
     l.create_comp_channel = create_comp_channel;
     l.destroy_comp_channel = [](ibv_comp_channel* channel) {
@@ -322,11 +371,27 @@ void tell_that_ports_went_down() {
 
 FakeVerbsTally fake_verbs_tally() {
     const std::lock_guard lock(mutex);
-    return {{writes[0], writes[1]}, regions.size()};
+    tally.registered = regions.size();
+    return tally;
+}
+
+void land() {
+    const std::lock_guard lock(mutex);
+    for (; !under_way.empty(); under_way.pop_front())
+        std::memcpy(under_way.front().to, under_way.front().body.data(), under_way.front().body.size());
 }
 
 const verbs::Library& fake_library() {
     static const verbs::Library library = make_library();
+    return library;
+}
+
+const verbs::Library& old_fake_library() {
+    static const verbs::Library library = [] {
+        verbs::Library old = make_library();
+        old.reg_dmabuf_mr = nullptr;
+        return old;
+    }();
     return library;
 }
 

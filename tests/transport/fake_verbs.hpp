@@ -30,12 +30,14 @@ struct FakeVerbs {
     Knob<int> adapters = 2;
     Knob<ibv_port_state> state = IBV_PORT_ACTIVE;
     Knob<bool> infiniband = false;
-    Knob<unsigned> inline_bytes = 256;  // that fit into a request; queue pairs with more are refused
-    Knob<int> pairs = 1000;             // that an adapter has
-    Knob<int> registrations = 1000000;  // before the kernel refuses
-    Knob<int> frames = 1000000;         // writes with immediate before the network is cut
-    Knob<int> cuts = 0, cut_every = 0;  // so many connections break, each after so many more of them
-    Knob<bool> misplace = false;        // the peer writes immediates of its own making
+    Knob<unsigned> inline_bytes = 256;      // that fit into a request; queue pairs with more are refused
+    Knob<int> pairs = 1000;                 // that an adapter has
+    Knob<int> registrations = 1000000;      // before the kernel refuses
+    Knob<int> gpu_registrations = 1000000;  // likewise, of GPU memory
+    Knob<bool> late = false;                // what is written to GPU memory gets there with land() only
+    Knob<int> frames = 1000000;             // writes with immediate before the network is cut
+    Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
+    Knob<bool> misplace = false;            // the peer writes immediates of its own making
 };
 FakeVerbs& fake_verbs();
 
@@ -46,6 +48,11 @@ struct FakeVerbsReset {
 };
 
 const verbs::Library& fake_library();
+/// That of older machines, which knows no GPU memory.
+const verbs::Library& old_fake_library();
+
+/// What FakeVerbs::late has kept back is there: the flush of a GPU.
+void land();
 
 /// An event of each adapter, and nothing else: what is sent still arrives.
 void tell_that_ports_went_down();
@@ -54,6 +61,8 @@ void tell_that_ports_went_down();
 struct FakeVerbsTally {
     int writes[2] = {};  // with immediate, by fake0 and fake1
     std::size_t registered = 0;
+    int sent_from_host = 0, sent_from_gpu = 0;  // bodies of messages
+    int sent_to_host = 0, sent_to_gpu = 0;
 };
 FakeVerbsTally fake_verbs_tally();
 

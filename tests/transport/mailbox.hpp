@@ -24,7 +24,7 @@ class MailboxNet : public net::Net {
     std::uint64_t fabric() override { return 1; }
     std::string absence() override { return {}; }
     Line cost() const override { return {1, 0}; }
-    std::unique_ptr<net::NetCarrier> open(Rank, Rank, const Arena&, const Arena&, std::chrono::milliseconds) override {
+    std::unique_ptr<net::NetCarrier> open(Rank, Rank, const net::LinkMemory&, std::chrono::milliseconds) override {
         return std::make_unique<Carrier>(*this);
     }
 
@@ -127,7 +127,7 @@ class NetUnderTest : public Transport {
     Sees sees() const override { return Sees::nothing; }
     bool needs_engine() const override { return true; }
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
-        return net::make_link(std::dynamic_pointer_cast<net::Engine>(from.engine), peer, &net_);
+        return net::make_link(from, peer, &net_);
     }
 
   private:

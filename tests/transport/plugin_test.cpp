@@ -63,7 +63,7 @@ struct End : net::Recipient {
     std::vector<net::Header> seen;
     bool right = true;
 
-    End(PluginNet& net, Rank self) : carrier(net.open(self, 1 - self, *mine, *inbox, std::chrono::seconds(5))) {}
+    End(PluginNet& net, Rank self) : carrier(net.open(self, 1 - self, {*mine, *inbox}, std::chrono::seconds(5))) {}
 
     static std::byte* slot(const Arena& arena, Rank reader, int lane, std::uint32_t number) {
         return arena.wire(reader, lane, nullptr).slots + number % slot_depth * slot_stride;

@@ -215,9 +215,8 @@ TEST_CASE("of two ranks that go by different networks, whichever notices first s
     harness::MailboxNet net(false);
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false);
     for (auto& link : pair.link) link.reset();
-    const auto engine = [&](int r) { return std::dynamic_pointer_cast<net::Engine>(pair.at[r].engine); };
-    const std::unique_ptr<Link> by_tcp = net::make_link(engine(0), 1, nullptr);
-    const std::unique_ptr<Link> by_mail = net::make_link(engine(1), 0, &net);
+    const std::unique_ptr<Link> by_tcp = net::make_link(pair.at[0], 1, nullptr);
+    const std::unique_ptr<Link> by_mail = net::make_link(pair.at[1], 0, &net);
     Sender sender(by_tcp->outlet(0));
     sender.commit(Kind::inlined, 0, 1);
     std::string said[2];

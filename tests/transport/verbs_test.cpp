@@ -66,9 +66,9 @@ struct Ends {
             inbox[r] = Arena::make(1, false);
             reader[r] = std::make_unique<Reader>(*inbox[r]);
             const std::chrono::milliseconds patience(1000);
-            end[r] = r == 0 && broken != 0
-                         ? nets[0]->detour(0, 1, *mine[0], *inbox[0], patience, broken)
-                         : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, *mine[r], *inbox[r], patience);
+            const net::LinkMemory memory{*mine[r], *inbox[r]};
+            end[r] = r == 0 && broken != 0 ? nets[0]->detour(0, 1, memory, patience, broken)
+                                           : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, memory, patience);
         }
         if (!meet) return;
         end[0]->meet(end[1]->offer());
@@ -318,6 +318,13 @@ TEST_CASE("an offer is looked at before it is believed") {
         offer[offsetof(verbs::Offer, infiniband)] = std::byte{1};
         ends.end[0]->meet(offer);
         REQUIRE(has(ends.end[0]->trouble(), "InfiniBand, the other RoCE"));
+    }
+    SECTION("of slots that are too short for a message") {
+        offer[offsetof(verbs::Offer, slot_stride) + 1] = offer[offsetof(verbs::Offer, slot_stride) + 2] = std::byte{0};
+        ends.end[0]->meet(offer);
+        ends.end[1]->meet(ends.end[0]->offer());
+        ends.end[0]->queue(message(100, 1), ends.mine[0]->wire(1, 0, nullptr).slots);
+        REQUIRE(has(ends.end[0]->trouble(), "its slots have 64 bytes, a message 100"));
     }
     SECTION("with numbers that are nobody's") {
         offer[offsetof(verbs::Offer, ring_key)] ^= std::byte{64};

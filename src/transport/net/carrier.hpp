@@ -18,6 +18,7 @@
 #include "base/types.hpp"
 #include "transport/arena.hpp"
 #include "transport/net/header.hpp"
+#include "transport/slots.hpp"
 
 namespace tutti::net {
 
@@ -62,6 +63,13 @@ class Carrier {
 
   private:
     std::string trouble_;
+};
+
+/// What a carrier works on. It stays where it is, and outlives the carrier.
+struct LinkMemory {
+    const Arena& mine;                    // what bodies are sent from
+    const Arena& inbox;                   // what they are received into (Recipient::begin points there)
+    const DeviceSlots* device = nullptr;  // slots that lie on a GPU instead; only of a Net without obstacle()
 };
 
 /// A carrier of a network beside TCP.
@@ -109,15 +117,16 @@ class Net {
     virtual std::string absence() = 0;
     /// The cost of messages over it, for the tuner.
     virtual Line cost() const = 0;
-    /// mine: what bodies are sent from; inbox: what they are received into (Recipient::begin points there). Both stay
-    /// where they are, and outlive the carrier. patience: how long a peer that has something to acknowledge may stay
-    /// silent. Throws tuttiSystemError.
-    virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+    /// Why its adapters can't use slots in a GPU's memory; empty: they can. slots: these become known to them, for as
+    /// long as they last; nullptr: it is not about any.
+    virtual std::string obstacle(DeviceSlots*) { return "network plugins get messages from host memory"; }
+    /// patience: how long a peer that has something to acknowledge may stay silent. Throws tuttiSystemError.
+    virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const LinkMemory& memory,
                                              std::chrono::milliseconds patience) = 0;
     /// Another one after some have failed, by other ports if there are any. Both ends begin anew, and what the peer has
     /// not got is queued again. broken: what those have called so; forgotten where nothing else is left. nullptr: there
     /// is no other way.
-    virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const Arena&, const Arena&, std::chrono::milliseconds,
+    virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const LinkMemory&, std::chrono::milliseconds,
                                                [[maybe_unused]] std::uint64_t& broken) {
         return nullptr;
     }

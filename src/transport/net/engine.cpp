@@ -101,13 +101,13 @@ Ends& Engine::ends_with(Rank peer) {
     return *ends;
 }
 
-Ends& Engine::connect(Rank peer, Net* net) {
+Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
     if (session_->rank() < peer)
         service_->post(
             [r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)]] { r->dial(peer, doors); });
     std::lock_guard lock(mutex_);
     Ends& ends = ends_with(peer);
-    ends.use(net);
+    ends.use(net, slots);
     introduce(ends);
     return ends;
 }

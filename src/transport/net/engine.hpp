@@ -34,8 +34,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void withdraw() override;
 
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
-    /// messages go by; nullptr: TCP.
-    Ends& connect(Rank peer, Net* net);
+    /// messages go by; nullptr: TCP. slots: see Ends::use().
+    Ends& connect(Rank peer, Net* net, const DeviceSlots* slots = nullptr);
     void disconnect(Ends& ends);
     std::mutex& mutex() { return mutex_; }
 
@@ -97,6 +97,6 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 };
 
 /// The rank's link with peer. net: what its messages go by; nullptr: TCP.
-std::unique_ptr<Link> make_link(std::shared_ptr<Engine> engine, Rank peer, Net* net);
+std::unique_ptr<Link> make_link(const Neighbourhood& from, Rank peer, Net* net);
 
 }  // namespace tutti::net

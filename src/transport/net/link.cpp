@@ -39,7 +39,18 @@ Ends::Lane& Ends::open(int number) {
     lane.arrivals.emplace(lane.in);
     lane.go_to(0);
     open_.push_back(&lane);
+    place(lane);
     return lane;
+}
+
+/// Its slots, where those are on a GPU.
+void Ends::place(Lane& lane) const {
+    const auto put = [&](Wire& wire, const SlotTable& table) {
+        if (table) wire.slots = table.lane(lane.number), wire.stride = table.stride, wire.on_device = true;
+    };
+    if (slots_ == nullptr) return;
+    put(lane.out, slots_->out);
+    put(lane.in, slots_->in);
 }
 
 Wire Ends::outlet(int lane) {
@@ -63,17 +74,20 @@ void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream) {
     streams_[static_cast<std::size_t>(number)] = std::move(stream);
 }
 
-void Ends::use(Net* net) {
+void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
+    slots_ = slots;
+    for (Lane* const lane : open_) place(*lane);  // no message has come: those of a net wait for introduce()
     if (net == nullptr && offered_ > 0) lose(text("it goes by %s, this rank by tcp; %s", offer_in_.net, choose_alike));
 }
 
 NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
     if (net_ == nullptr || carrier_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
     try {
-        carrier_ = attempt_ == 0 ? net_->open(self_, peer_, *mine_, *inbox_, patience)
-                                 : net_->detour(self_, peer_, *mine_, *inbox_, patience, broken_);
+        const LinkMemory memory{*mine_, *inbox_, slots_};
+        carrier_ = attempt_ == 0 ? net_->open(self_, peer_, memory, patience)
+                                 : net_->detour(self_, peer_, memory, patience, broken_);
         if (!carrier_) fail(tuttiRemoteError, "there is no other way");
         const std::vector<std::byte> bytes = carrier_->offer();
         TUTTI_ASSERT(bytes.size() <= offer_bytes);
@@ -181,7 +195,7 @@ void Ends::send_message(Carrier& carrier, Lane& lane) {
     lane.settle = false;
     if (h.in_slot == 0) return carrier.queue(h, cell.payload);
     h.row = cell.row();
-    std::byte* const slot = lane.out.slots + (lane.taken - 1) % slot_depth * slot_stride;
+    std::byte* const slot = lane.out.slots + (lane.taken - 1) % slot_depth * lane.out.stride;
     const std::byte* body = slot;
     if (cell.kind == Kind::reference) {
         h.awaited = 1;
@@ -439,7 +453,11 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
         why = "it has written a message to memory that it was not given";
         return nullptr;
     }
-    return h.in_slot == 1 ? lane.arrivals->slot() : lane.arrivals->cell().payload;
+    if (h.in_slot == 1 && h.bytes > lane.in.stride) {
+        why = "it has sent a message that is longer than a slot";
+        return nullptr;
+    }
+    return h.in_slot == 1 ? lane.in_slot() : lane.arrivals->cell().payload;
 }
 
 void Ends::finish(const Header& h) {

@@ -12,6 +12,8 @@
 // (Kind::reference; the credit is the acknowledgement), and written to where the reader has posted it (Kind::landed),
 // of which the engine tells the writer.
 //
+// Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their carrier's adapter does.
+//
 // A link has one or more sockets. Where a better network joins the ranks, messages and credits go by a carrier of that,
 // and the sockets introduce its two ends to each other.
 #pragma once
@@ -43,8 +45,9 @@ class Ends : public Recipient {
     void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
     bool wants(int number, int count) const;
 
-    /// The rank has made the link: messages go by net; nullptr: by the sockets.
-    void use(Net* net);
+    /// The rank has made the link: messages go by net; nullptr: by the sockets. slots: on a GPU, where net is without
+    /// obstacle to it; they outlive this.
+    void use(Net* net, const DeviceSlots* slots = nullptr);
     /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
     NetCarrier* introduce(std::chrono::milliseconds patience);
     /// A carrier has failed, and introduce() is to try another way.
@@ -100,6 +103,8 @@ class Ends : public Recipient {
                    in.fifo->released.load(std::memory_order_relaxed) != told ||
                    in.fifo->posted.load(std::memory_order_relaxed) != posted;
         }
+        /// Where the next message that comes in a slot goes.
+        std::byte* in_slot() const { return in.slots + received % slot_depth * in.stride; }
         /// The messages of `out` before that one are sent.
         void go_to(std::uint32_t message) {
             taken = message;
@@ -109,6 +114,7 @@ class Ends : public Recipient {
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
     Lane& open(int lane);
+    void place(Lane& lane) const;
     Carrier* carrier_of(const Lane& lane) const;
     tcp::Stream* first_socket() const;
     void send_rare();
@@ -134,6 +140,7 @@ class Ends : public Recipient {
     std::vector<std::unique_ptr<tcp::Stream>> streams_;
     bool used_ = false;
     Net* net_ = nullptr;
+    const DeviceSlots* slots_ = nullptr;
     std::unique_ptr<NetCarrier> carrier_;  // of net_
     bool met_ = false;                     // carrier_ knows of its other end
     bool known_ = false;                   // and its other end of it: now it may send

@@ -1,6 +1,7 @@
 // Ranks that a network joins: see link.hpp for what travels, engine.hpp for who moves it.
 #include "transport/transport.hpp"
 #include "base/config.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
 #include "transport/plugin/plugin_net.hpp"
@@ -17,8 +18,8 @@ constexpr std::size_t least_reference = 64 * 1024;
 
 class NetLink : public Link {
   public:
-    NetLink(std::shared_ptr<Engine> engine, Rank peer, Net* net)
-        : engine_(std::move(engine)), ends_(engine_->connect(peer, net)) {}
+    NetLink(std::shared_ptr<Engine> engine, Rank peer, Net* net, std::unique_ptr<DeviceSlots> slots)
+        : engine_(std::move(engine)), slots_(std::move(slots)), ends_(engine_->connect(peer, net, slots_.get())) {}
     ~NetLink() override { engine_->disconnect(ends_); }
 
     Wire outlet(int lane) override {
@@ -47,14 +48,30 @@ class NetLink : public Link {
 
   private:
     const std::shared_ptr<Engine> engine_;
+    const std::unique_ptr<DeviceSlots> slots_;
     Ends& ends_;  // the engine's
 };
 
+/// For a link of a rank on a GPU: slots there if that can be had; nullptr: they lie in host memory, pinned. Not under
+/// the engine's lock: to make them may take until a kernel has ended, which waits for the engine.
+std::unique_ptr<DeviceSlots> device_slots(const Neighbourhood& from, Rank peer, Net* net) {
+    if (!from.device_slots) return nullptr;
+    std::string why = net == nullptr ? "TCP gets messages from host memory" : net->obstacle(nullptr), refused;
+    std::unique_ptr<DeviceSlots> slots = why.empty() ? from.device_slots(why) : nullptr;
+    if (slots) refused = net->obstacle(slots.get());
+    if (!refused.empty()) slots.reset(), why = refused;
+    const auto place = [](bool on_device) { return on_device ? "the GPU's memory" : "host memory"; };
+    log(Level::info, "rank %d: messages to rank %d are sent from %s, and received from it in %s%s%s", from.self(), peer,
+        place(slots && slots->out), place(slots && slots->in), why.empty() ? "" : ": ", why.c_str());
+    return slots;
+}
+
 }  // namespace
 
-std::unique_ptr<Link> make_link(std::shared_ptr<Engine> engine, Rank peer, Net* net) {
+std::unique_ptr<Link> make_link(const Neighbourhood& from, Rank peer, Net* net) {
+    auto engine = std::dynamic_pointer_cast<Engine>(from.engine);
     if (!engine) fail(tuttiInternalError, "this rank has no engine for networks");
-    return std::make_unique<NetLink>(std::move(engine), peer, net);
+    return std::make_unique<NetLink>(std::move(engine), peer, net, device_slots(from, peer, net));
 }
 
 namespace {
@@ -81,7 +98,7 @@ class NetTransport : public Transport {
     bool needs_engine() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
-        return make_link(std::dynamic_pointer_cast<Engine>(from.engine), peer, net_);
+        return make_link(from, peer, net_);
     }
 
   private:

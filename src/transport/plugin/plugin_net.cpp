@@ -92,7 +92,7 @@ std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
     return context;
 }
 
-std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const net::LinkMemory& memory,
                                                  std::chrono::milliseconds) {
     Frames::tend_kept();
     const std::lock_guard lock(mutex_);
@@ -102,8 +102,8 @@ std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const Are
              plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
     (*open_)[d] += connections_of_carrier;
     std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_carrier; });
-    const Connector connector{plugin_, context_of(mine), devices_[d].number};
-    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, mine, inbox);
+    const Connector connector{plugin_, context_of(memory.mine), devices_[d].number};
+    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, memory.mine, memory.inbox);
 }
 
 net::Net& plugin_net() {

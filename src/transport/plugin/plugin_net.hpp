@@ -24,7 +24,7 @@ class PluginNet : public net::Net {
     std::uint64_t fabric() override;
     std::string absence() override;
     Line cost() const override;
-    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                           std::chrono::milliseconds patience) override;
 
   private:

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
 constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
@@ -37,21 +37,34 @@ std::uint64_t address_of(const T* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
+/// What Net::obstacle() has made of them; nullptr: there are none.
+const ibv_mr* find_region(const DeviceSlots* slots, const Port& port) {
+    if (slots == nullptr) return nullptr;
+    const auto found = slots->known.find(port.device.get());
+    if (found == slots->known.end())
+        fail(tuttiSystemError, "%s does not know the GPU's memory", port.device->name().c_str());
+    return static_cast<const ibv_mr*>(found->second.get());
+}
+
 }  // namespace
 
-Carrier::Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& inbox, milliseconds patience)
+Carrier::Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, milliseconds patience)
     : port_(port),
       library_(port.device->library()),
       peer_(peer),
-      mine_(mine),
-      inbox_(inbox),
+      mine_(memory.mine),
+      device_(memory.device),
+      inbox_(device_ != nullptr && device_->in ? device_->in : slots_of(memory.inbox)),
       patience_(patience),
       memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
+      device_region_(find_region(device_, port)),
       ring_region_(port.device->enlist(memory_.base(), memory_.size())),
-      inbox_region_(port.device->enlist(inbox.memory().data(), inbox.memory().size())),
+      inbox_region_(nullptr, library_.dereg_mr),
       channel_(library_.create_comp_channel(port.device->context()), library_.destroy_comp_channel),
       completions_(nullptr, library_.destroy_cq),
       pair_(nullptr, library_.destroy_qp) {
+    const bool on_device = device_ != nullptr && device_->in;
+    if (!on_device) inbox_region_ = port_.device->enlist(memory.inbox.memory().data(), memory.inbox.memory().size());
     for (int lane = 0; lane < lanes_per_link; ++lane) lanes_.emplace_back(nullptr, library_.dereg_mr);
     if (!channel_ || fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
         fail_errno("%s makes no channel for completions", port_.text().c_str());
@@ -67,9 +80,11 @@ Carrier::Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& in
     mine_offer_.mtu = static_cast<std::uint8_t>(attributes.active_mtu);
     mine_offer_.gid = port_.gid.bytes;
     mine_offer_.ring = address_of(memory_.base());
-    mine_offer_.inbox = address_of(inbox_.memory().data());
+    mine_offer_.slots = address_of(inbox_.base);
     mine_offer_.ring_key = ring_region_->rkey;
-    mine_offer_.inbox_key = inbox_region_->rkey;
+    mine_offer_.slots_key = on_device ? device_region_->rkey : inbox_region_->rkey;
+    mine_offer_.lane_stride = static_cast<std::uint32_t>(inbox_.lane_stride);
+    mine_offer_.slot_stride = static_cast<std::uint32_t>(inbox_.stride);
     mine_offer_.rail = port_.rail;
     (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
 }
@@ -199,12 +214,19 @@ Frame& Carrier::staging(std::uint32_t number) const {
     return *reinterpret_cast<Frame*>(ring(number) + ring_frames * ring_stride);
 }
 
-/// The slots of a lane towards the peer, for the adapter; nullptr and trouble() if it can't have them.
-ibv_mr* Carrier::region_of(int lane) {
+/// Where messages of a lane lie until they are sent: its base is the lane's first slot.
+SlotTable Carrier::outbox(int lane) const {
+    if (device_ != nullptr && device_->out) return {device_->out.lane(lane), 0, device_->out.stride};
+    return {mine_.wire(peer_, lane, nullptr).slots, 0, slot_stride};
+}
+
+/// Those slots for the adapter; nullptr and trouble() if it can't have them.
+const ibv_mr* Carrier::region_of(int lane) {
+    if (device_ != nullptr && device_->out) return device_region_;
     Owned<ibv_mr>& region = lanes_[static_cast<std::size_t>(lane)];
     if (region) return region.get();
     try {
-        region = port_.device->enlist(mine_.wire(peer_, lane, nullptr).slots, slot_depth * slot_stride);
+        region = port_.device->enlist(outbox(lane).base, slot_depth * slot_stride);
     } catch (const Error& error) {
         lose(error.what());
     }
@@ -238,8 +260,11 @@ void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
 
 void Carrier::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) {
     Frame& frame = next_frame(header);
-    const std::ptrdiff_t at = slot - mine_.wire(peer_, header.lane, nullptr).slots;
-    TUTTI_ASSERT(at >= 0 && static_cast<std::size_t>(at) < slot_depth * slot_stride);
+    const SlotTable from = outbox(header.lane);
+    const std::size_t number = static_cast<std::size_t>(slot - from.base) / from.stride;
+    TUTTI_ASSERT(slot >= from.base && number < slot_depth);
+    if (to == nullptr && header.bytes > peer_offer_.slot_stride)
+        return void(lose(text("its slots have %u bytes, a message %u", peer_offer_.slot_stride, header.bytes)));
     std::uint32_t key = 0;
     if (body == slot) {
         const ibv_mr* const region = region_of(header.lane);
@@ -250,12 +275,13 @@ void Carrier::put(const net::Header& header, const std::byte* body, const std::b
     } else {
         return void(lose("the memory of a message was freed before it was sent"));
     }
-    frame.place =
-        to != nullptr ? to->address : ArenaLayout{1}.slots_offset(0, header.lane) + static_cast<std::size_t>(at);
+    frame.place = to != nullptr
+                      ? to->address
+                      : std::uint64_t{header.lane} * peer_offer_.lane_stride + number * peer_offer_.slot_stride;
     post(frame, sizeof frame - sizeof frame.body,
          {{address_of(body), header.bytes, key},
-          to != nullptr ? to->address : peer_offer_.inbox + frame.place,
-          to != nullptr ? to->key : peer_offer_.inbox_key});
+          to != nullptr ? to->address : peer_offer_.slots + frame.place,
+          to != nullptr ? to->key : peer_offer_.slots_key});
 }
 
 /// bytes: of the frame. The body is written before it.
@@ -293,6 +319,7 @@ void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
 
 bool Carrier::poll() {
     looked_at_ = 0;
+    flushed_ = false;
     here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
     if (here_ > 0) return true;
     // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
@@ -343,13 +370,25 @@ bool Carrier::arrived(std::uint32_t number, net::Recipient& to) {
     if (h.what == net::What::bye) bye_ = true;
     std::byte* const place = h.fits() && (elsewhere || h.bytes <= sizeof frame.body) ? to.begin(h, why) : nullptr;
     if (place == nullptr) return lose(why);
-    const std::byte* const base = h.in_slot == 1 ? inbox_.memory().data() : nullptr;
+    const std::byte* const base = h.in_slot == 1 ? inbox_.base : nullptr;
     if (!elsewhere)
         std::memcpy(place, frame.body, h.bytes);
     else if (address_of(place) != address_of(base) + frame.place)
         return lose("it has written a message to where another one belongs: it does not keep to the protocol");
+    if (h.in_slot == 1 && !flush()) return false;
     to.finish(h);
     return true;
+}
+
+/// What came with this batch of completions to slots on a GPU is seen by its kernels.
+bool Carrier::flush() {
+    if (device_ == nullptr || !device_->in || std::exchange(flushed_, true)) return true;
+    try {
+        device_->whole->flush();
+        return true;
+    } catch (const Error& error) {
+        return lose(error.what());
+    }
 }
 
 bool Carrier::arm() {

@@ -2,8 +2,12 @@
 // straight from its slot to the reader's; the frame that tells of it follows as a write with immediate into a ring,
 // with small payloads in it: one work request, whose data travels in the request itself.
 //
-//     slot of `mine`  -- RDMA write ----------------->  the same slot of the peer's inbox
+//     slot of `mine`  -- RDMA write ----------------->  the same slot of the peer's
 //     header [+ up to 48 bytes]  -- write, immediate -->  ring[frame % ring_frames], and a completion
+//
+// Slots lie in arenas or, of a rank on a GPU, in that GPU's memory (transport/slots.hpp): the peer is told where, and
+// before the first message of a batch that came to a GPU's slot is passed on, what the adapter has written there is
+// flushed.
 //
 // Rings are never full: of each lane there are at most fifo_depth messages that the peer has not released, and at most
 // as many credits, each of which tells of a message that the peer has not written anew. So there is no flow control.
@@ -21,8 +25,8 @@ namespace tutti::verbs {
 /// What travels in rings.
 struct Frame {
     net::Header header;
-    std::uint64_t place;  // where a body that is not in here was written: in a slot, in bytes from the inbox's
-                          // beginning; landed, its address
+    std::uint64_t place;  // where a body that is not in here was written: in a slot, in bytes from the reader's first
+                          // one; landed, its address
     std::byte body[inline_bytes];
 };
 static_assert(sizeof(Frame) == 104);
@@ -38,17 +42,18 @@ struct Offer {
     std::uint16_t lid;                   // InfiniBand
     std::uint8_t infiniband, mtu;
     Gid::Bytes gid;
-    std::uint64_t ring, inbox;  // addresses
-    std::uint32_t ring_key, inbox_key;
-    std::uint32_t rail;  // the number of its port
-    char port[60];       // for error texts
+    std::uint64_t ring, slots;  // addresses
+    std::uint32_t ring_key, slots_key;
+    std::uint32_t lane_stride, slot_stride;  // as in SlotTable
+    std::uint32_t rail;                      // the number of its port
+    char port[60];                           // for error texts
 };
-static_assert(sizeof(Offer) == 120 && sizeof(Offer) <= net::offer_bytes);
+static_assert(sizeof(Offer) == 128 && sizeof(Offer) <= net::offer_bytes);
 
 class Carrier : public net::NetCarrier {
   public:
-    /// The arenas outlive it. Throws tuttiSystemError.
-    Carrier(const Port& port, Rank peer, const Arena& mine, const Arena& inbox, std::chrono::milliseconds patience);
+    /// Throws tuttiSystemError.
+    Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, std::chrono::milliseconds patience);
     ~Carrier() override;
 
     std::vector<std::byte> offer() override;
@@ -81,6 +86,7 @@ class Carrier : public net::NetCarrier {
     bool poll();
     bool complete(const ibv_wc& completion, net::Recipient& to);
     bool arrived(std::uint32_t number, net::Recipient& to);
+    bool flush();
     struct Body {
         ibv_sge from{};  // of no length: there is none
         std::uint64_t to = 0;
@@ -88,7 +94,8 @@ class Carrier : public net::NetCarrier {
     };
     Frame& next_frame(const net::Header& header);
     void post(Frame& frame, std::size_t bytes, const Body& body);
-    ibv_mr* region_of(int lane);
+    SlotTable outbox(int lane) const;
+    const ibv_mr* region_of(int lane);
     void linger();
     std::byte* ring(std::uint32_t number) const { return memory_.base() + number % ring_frames * ring_stride; }
     Frame& staging(std::uint32_t number) const;
@@ -97,12 +104,15 @@ class Carrier : public net::NetCarrier {
     const Library& library_;
     const Rank peer_;
     const Arena& mine_;
-    const Arena& inbox_;
+    const DeviceSlots* const device_;  // nullptr: it has no part in this
+    const SlotTable inbox_;
     const std::chrono::milliseconds patience_;
 
     // In this order: what is below uses what is above.
-    Mapping memory_;  // the ring, and as many frames to be sent
-    Owned<ibv_mr> ring_region_, inbox_region_;
+    Mapping memory_;                     // the ring, and as many frames to be sent
+    const ibv_mr* const device_region_;  // device_'s memory
+    Owned<ibv_mr> ring_region_;
+    Owned<ibv_mr> inbox_region_;        // none where inbox_ is a part of device_'s memory
     std::vector<Owned<ibv_mr>> lanes_;  // what slots of `mine` are sent from, by lane, as soon as they are
     Owned<ibv_comp_channel> channel_;
     Owned<ibv_cq> completions_;
@@ -117,6 +127,7 @@ class Carrier : public net::NetCarrier {
     std::uint32_t unposted_ = 0;             // receives that have completed
     std::array<ibv_wc, batch> batch_{};
     int here_ = 0, looked_at_ = 0;  // of batch_
+    bool flushed_ = false;          // what came with batch_
     unsigned events_ = 0;           // of the channel, not acknowledged yet
 };
 

@@ -13,6 +13,8 @@
 namespace tutti::verbs {
 namespace {
 
+constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
 /// A port that goes down may come up again before anybody gives up: it is told, and the completions decide.
 class Events : public bootstrap::Watcher {
   public:
@@ -102,9 +104,19 @@ ibv_port_attr Device::query(int port) const {
 
 Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes) const {
     errno = 0;
-    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-                         library_.dereg_mr);
+    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, access), library_.dereg_mr);
     if (!region) fail(tuttiSystemError, "%s", explain_registration(errno, bytes, name_).c_str());
+    return region;
+}
+
+Owned<ibv_mr> Device::enlist(const DeviceSlots& slots) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(slots.memory.data());
+    errno = 0;
+    Owned<ibv_mr> region(library_.reg_dmabuf_mr(domain(), 0, slots.memory.size(), begin, slots.fd.get(), access),
+                         library_.dereg_mr);
+    if (!region)
+        fail(tuttiSystemError, "%s can't register %zu bytes of the GPU's memory: %s (ibv_reg_dmabuf_mr)", name_.c_str(),
+             slots.memory.size(), std::strerror(errno));
     return region;
 }
 

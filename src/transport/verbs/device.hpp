@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bootstrap/service.hpp"
+#include "transport/slots.hpp"
 #include "transport/verbs/gid.hpp"
 #include "transport/verbs/library.hpp"
 #include "transport/verbs/registrations.hpp"
@@ -35,6 +36,8 @@ class Device {
     /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
     /// do.
     Owned<ibv_mr> enlist(void* memory, std::size_t bytes) const;
+    /// Those of a GPU, likewise; the library has reg_dmabuf_mr.
+    Owned<ibv_mr> enlist(const DeviceSlots& slots) const;
     Registrations& registrations() const { return *registrations_; }
 
   private:

@@ -10,8 +10,13 @@ namespace {
 constexpr const char* file = "libibverbs.so.1";
 
 template <class Function>
-void find(void* handle, const char* name, Function& function) {
+void find_if_there(void* handle, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
+}
+
+template <class Function>
+void find(void* handle, const char* name, Function& function) {
+    find_if_there(handle, name, function);
     if (function == nullptr)
         fail(tuttiSystemError, "%s has no %s: it is too old, rdma-core 32 or later is needed", file, name);
 }
@@ -46,6 +51,7 @@ Library open_library() {
     find(handle, "ibv_create_qp", l.create_qp);
     find(handle, "ibv_modify_qp", l.modify_qp);
     find(handle, "ibv_destroy_qp", l.destroy_qp);
+    find_if_there(handle, "ibv_reg_dmabuf_mr", l.reg_dmabuf_mr);
     return l;
 }
 

@@ -4,6 +4,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace tutti::verbs {
@@ -33,6 +35,8 @@ struct Library {
     decltype(&::ibv_create_qp) create_qp;
     decltype(&::ibv_modify_qp) modify_qp;
     decltype(&::ibv_destroy_qp) destroy_qp;
+    /// Of rdma-core 34, so not in all headers; nullptr: it is older.
+    ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access);
 };
 
 /// An object of the library's that is destroyed with its owner.

@@ -38,14 +38,32 @@ std::string Net::absence() {
     return ports().empty() ? why_ : "";
 }
 
-std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+/// To all adapters: a link that one of them fails goes on by another one, with the same slots.
+std::string Net::obstacle(DeviceSlots* slots) {
+    for (const Port& p : ports()) {
+        if (p.device->library().reg_dmabuf_mr == nullptr)
+            return "libibverbs has no ibv_reg_dmabuf_mr: rdma-core 34 or later is needed";
+        if (slots == nullptr || slots->known.contains(p.device.get())) continue;
+        try {
+            Owned<ibv_mr> region = p.device->enlist(*slots);
+            slots->known[p.device.get()] = std::shared_ptr<void>(region.release(), [device = p.device](void* its) {
+                device->library().dereg_mr(static_cast<ibv_mr*>(its));
+            });
+        } catch (const Error& error) {
+            return error.what();
+        }
+    }
+    return {};
+}
+
+std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const net::LinkMemory& memory,
                                            std::chrono::milliseconds patience) {
     TUTTI_ASSERT(!ports().empty());
-    return std::make_unique<Rails>(ports(), self, peer, mine, inbox, patience);
+    return std::make_unique<Rails>(ports(), self, peer, memory, patience);
 }
 
 /// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
-std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const net::LinkMemory& memory,
                                              std::chrono::milliseconds patience, std::uint64_t& broken) {
     std::vector<Port> active, good;
     for (const Port& p : ports()) {
@@ -55,7 +73,13 @@ std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const Arena& 
     }
     if (active.empty()) fail(tuttiSystemError, "no other port is active");
     if (good.empty()) broken = 0;
-    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, mine, inbox, patience);
+    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, memory, patience);
+}
+
+void Net::use(const Library& (*load)()) {
+    const std::lock_guard lock(mutex_);
+    load_ = load;
+    ports_.reset();
 }
 
 Net& net_here() {

@@ -12,23 +12,27 @@ namespace tutti::verbs {
 class Net : public net::Net {
   public:
     /// load: the library, or a throw.
-    Net(const Library& (*load)(), Wish wish) : load_(load), wish_(std::move(wish)) {}
+    Net(const Library& (*load)(), Wish wish) : wish_(std::move(wish)), load_(load) {}
 
     std::string_view name() const override { return "verbs"; }
     std::uint64_t fabric() override;
     std::string absence() override;
     Line cost() const override { return {4.0, 1.0 / 1e4}; }
-    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+    std::string obstacle(DeviceSlots* slots) override;
+    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                           std::chrono::milliseconds patience) override;
-    std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+    std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const net::LinkMemory& memory,
                                             std::chrono::milliseconds patience, std::uint64_t& broken) override;
+
+    /// For tests: the adapters of this library from now on.
+    void use(const Library& (*load)());
 
   private:
     const std::vector<Port>& ports();
 
-    const Library& (*load_)();
     const Wish wish_;
     std::mutex mutex_;
+    const Library& (*load_)();
     std::optional<std::vector<Port>> ports_;
     std::uint64_t process_ = 0;  // that has found them
     std::string why_;

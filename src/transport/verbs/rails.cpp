@@ -24,13 +24,13 @@ class Rails::Gate : public net::Recipient {
     net::Recipient& to_;
 };
 
-Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
              std::chrono::milliseconds patience)
     : shift_(self + peer), channels_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!channels_) fail_errno("epoll_create failed");
     for (std::size_t i = 0; i < std::min(ports.size(), most_rails); ++i) {
         const Port& port = ports[(static_cast<std::size_t>(shift_) + i) % ports.size()];
-        const Rail& rail = *rails_.emplace_back(std::make_unique<Rail>(port, peer, mine, inbox, patience));
+        const Rail& rail = *rails_.emplace_back(std::make_unique<Rail>(port, peer, memory, patience));
         epoll_event event{};
         event.events = EPOLLIN;
         if (epoll_ctl(channels_.get(), EPOLL_CTL_ADD, rail.fd(), &event) != 0)

@@ -20,7 +20,7 @@ using Rail = verbs::Carrier;
 class Rails : public net::NetCarrier {
   public:
     /// By at most most_rails of ports, different ones for different pairs. Throws tuttiSystemError.
-    Rails(const std::vector<Port>& ports, Rank self, Rank peer, const Arena& mine, const Arena& inbox,
+    Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
           std::chrono::milliseconds patience);
 
     std::vector<std::byte> offer() override;
