@@ -97,7 +97,7 @@ Communicator::Peer& Communicator::linked(Rank rank) {
         peer.receivers.resize(lanes_per_link);
         peer.heard.resize(lanes_per_link);
         const char* const obstacle = of_gpu ? places_.obstacle(this->rank(), rank) : nullptr;
-        const std::string why = obstacle != nullptr ? text(", through host memory: %s", obstacle) : "";
+        const std::string why = obstacle != nullptr ? text(", not by p2p: %s", obstacle) : "";
         log(Level::info, "rank %d reaches rank %d by %s%s", this->rank(), rank, peer.transport.c_str(), why.c_str());
     }
     return peer;

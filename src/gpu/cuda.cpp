@@ -270,6 +270,7 @@ class Cuda : public Gpus {
     }
     void flush(int device) override {
         const OnDevice on(device);
+        const NotCaptured capture;
         check(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
                                                  cudaFlushGPUDirectRDMAWritesToOwner),
               "cudaDeviceFlushGPUDirectRDMAWrites");

@@ -2,6 +2,7 @@
 // memory away, and imagined adapters, which take it.
 #include <optional>
 
+#include "base/result.hpp"
 #include "gpu/direct.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -164,6 +165,23 @@ TEST_CASE("GPUDirect: a port that fails is replaced, with the same slots") {
     CHECK(fake_verbs().cuts == 0);
     CHECK(world.bodies().sent_to_host == 0);
     CHECK(world.bodies().sent_from_host == 0);
+}
+
+TEST_CASE("GPUDirect: a flush that fails is the reason why a link is lost") {
+    DirectWorld world({0, 1}, [](EmulatedGpus& gpus) {
+        gpus.adapters.flush = [] { fail(tuttiUnhandledCudaError, "the GPU has fallen off the bus"); };
+    });
+    std::byte* data[] = {world->gpus().allocate(0, 4000), world->gpus().allocate(1, 4000)};
+    for (int r : {0, 1})
+        CHECK(tuttiAllReduce(data[r], data[r], 1000, tuttiFloat32, tuttiSum, world->comm(r), world->stream(r)) ==
+              tuttiSuccess);
+    for (int r : {0, 1}) CHECK(await_error(world->comm(r)) == tuttiRemoteError);
+    CHECK((harness::mentions(world->comm(0), {"has fallen off the bus"}) ||
+           harness::mentions(world->comm(1), {"has fallen off the bus"})));
+    for (int r : {0, 1}) {
+        world->gpus().synchronize_stream(world->stream(r));
+        world->gpus().free(r, data[r]);
+    }
 }
 
 TEST_CASE("GPUDirect: why not is said") {
