@@ -154,7 +154,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
     } else {
         const std::size_t under_way =  // one message to each peer
             s.rehearsal.matching.connections.size() * c.chunk_bytes * packed * static_cast<std::size_t>(pieces.lanes);
-        pieces.messages_cached = under_way <= platform_.near_bytes;
+        pieces.messages_cached = under_way < platform_.near_bytes;
         c.price = price(s.rehearsal, pieces, rates, [&](Rank a, Rank b) { return platform_.line_between(a, b); });
     }
     c.time = c.price.time;
@@ -207,16 +207,15 @@ std::vector<Candidate> Tuner::candidates(const Question& q) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return a.time < b.time;
     });
-    prefer_balanced(all);
+    prefer_balanced(all, q.bytes > smallest_tile);
     return all;
 }
 
 /// Where ranks outnumber cores, the model takes it that the cores share all work evenly; they do so the better, the
 /// less the busiest rank has to do. Where bytes matter, that decides among those that are about equal, and then, or
 /// where they don't, fewer waits.
-void Tuner::prefer_balanced(std::vector<Candidate>& sorted) const {
+void Tuner::prefer_balanced(std::vector<Candidate>& sorted, bool bytes_matter) const {
     if (!platform_.crowded() || sorted.empty()) return;
-    const bool bytes_matter = sorted.front().chunk_bytes >= smallest_tile;
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
         return c.refusal.empty() && c.correction == 1 && c.time <= about_equal * sorted.front().time;
     });

@@ -93,7 +93,7 @@ class Tuner {
     Key key_of(const Question& question) const;
     std::vector<Subject>& subjects(const Question& question);
     std::vector<Subject> rehearse(const Question& question) const;
-    void prefer_balanced(std::vector<Candidate>& sorted) const;
+    void prefer_balanced(std::vector<Candidate>& sorted, bool bytes_matter) const;
     Candidate judge(const Subject& subject, const Question& question) const;
     Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
     Candidate cut(const Subject& subject, std::size_t bytes, Flight flight, bool mappable) const;
