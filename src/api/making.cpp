@@ -50,6 +50,13 @@ void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
 
 }  // namespace
 
+void now_or_then(std::function<void()> work) {
+    if (Group::is_open())
+        Group::mine().add_join(std::move(work));
+    else
+        work();
+}
+
 bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr()> join, tuttiComm* parent) {
     if (!options.blocking) {
         const tuttiComm_t handle = new_handle();
@@ -62,14 +69,10 @@ bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr
         Group::has_begun();
         return true;
     }
-    const auto now = [to, join = std::move(join)] {
+    now_or_then([to, join = std::move(join)] {
         CommunicatorPtr comm = join();
         *to = comm == nullptr ? nullptr : new_handle(std::move(comm));
-    };
-    if (Group::is_open())
-        Group::mine().add_join(now);
-    else
-        now();
+    });
     return false;
 }
 

@@ -8,6 +8,9 @@
 
 namespace tutti {
 
+/// Calls work() here; in a group, when that ends.
+void now_or_then(std::function<void()> work);
+
 /// Makes a communicator of a member of a family: join() is called once, on whatever thread, and returns it (or null,
 /// for which *to becomes null). options: the new one's. True if it goes on in the background: then *to is a handle
 /// already, of which tuttiCommGetAsyncError says what becomes of it; of parent, from which it comes, it says

@@ -78,9 +78,12 @@ struct Parent {
     bool revoked;
 };
 
+void refuse_null(const char* function, const char* name, const void* pointer) {
+    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
+}
+
 /// Throws what speaks against making communicators from this one.
-Parent parent_of(const char* function, tuttiComm_t handle, const void* newcomm) {
-    if (newcomm == nullptr) fail(tuttiInvalidArgument, "%s: newcomm is NULL", function);
+Parent parent_of(const char* function, tuttiComm_t handle) {
     CommunicatorPtr comm = communicator(handle);
     const tuttiComm::Closed closed = handle->closed.load();
     if (closed == tuttiComm::Closed::finalized) fail(tuttiInvalidUsage, "%s: the communicator was finalized", function);
@@ -138,14 +141,6 @@ Identity invitation(Council& council, std::optional<Identity> mine) {
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
-/// In a group, when it ends.
-void now_or_then(std::function<void()> work) {
-    if (Group::is_open())
-        Group::mine().add_join(std::move(work));
-    else
-        work();
-}
-
 void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
     council.gather();
     const auto ids = council.hear(comm->rank() == 0 ? Identity::create().to_unique_id() : tuttiUniqueId{});
@@ -181,7 +176,7 @@ void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
 
 tuttiResult_t tuttiCommSuspend(tuttiComm_t comm) {
     return grouped([&] {
-        const Parent parent = parent_of("tuttiCommSuspend", comm, comm);
+        const Parent parent = parent_of("tuttiCommSuspend", comm);
         if (parent.revoked) fail(tuttiInvalidUsage, "tuttiCommSuspend: the communicator was revoked");
         refuse_failed(parent);
         const auto council = std::make_shared<Council>(parent.comm, false);
@@ -208,7 +203,8 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
         if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
             fail(tuttiInvalidArgument, "tuttiCommSplit: color is %d; 0 or more was expected, or TUTTI_SPLIT_NOCOLOR",
                  color);
-        const Parent parent = parent_of("tuttiCommSplit", comm, newcomm);
+        refuse_null("tuttiCommSplit", "newcomm", newcomm);
+        const Parent parent = parent_of("tuttiCommSplit", comm);
         refuse_failed(parent);
         const Options options = options_for(parent, config);
         const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
@@ -233,7 +229,8 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
         if (flags != TUTTI_SHRINK_DEFAULT && flags != TUTTI_SHRINK_ABORT)
             fail(tuttiInvalidArgument, "tuttiCommShrink: flags are %d; TUTTI_SHRINK_DEFAULT or _ABORT was expected",
                  flags);
-        const Parent parent = parent_of("tuttiCommShrink", comm, newcomm);
+        refuse_null("tuttiCommShrink", "newcomm", newcomm);
+        const Parent parent = parent_of("tuttiCommShrink", comm);
         const std::vector<Rank> members =
             without(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
         const Options options = options_for(parent, config);
@@ -256,7 +253,8 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
 
 tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
     return guarded([&] {
-        const Parent parent = parent_of("tuttiCommGetUniqueId", comm, id);
+        refuse_null("tuttiCommGetUniqueId", "id", id);
+        const Parent parent = parent_of("tuttiCommGetUniqueId", comm);
         parent.handle.for_newcomers = Identity::create();
         *id = parent.handle.for_newcomers->to_unique_id();
     });
@@ -279,7 +277,8 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
             });
             return;
         }
-        const Parent parent = parent_of("tuttiCommGrow", comm, newcomm);
+        refuse_null("tuttiCommGrow", "newcomm", newcomm);
+        const Parent parent = parent_of("tuttiCommGrow", comm);
         refuse_failed(parent);
         const Rank self = parent.comm->rank();
         if (nranks <= parent.comm->ranks())

@@ -26,11 +26,11 @@ bool moves(const Operation& o) {
 }
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
-    if (comm == nullptr) {
-        if (h.closed == tuttiComm::Closed::suspended) refuse_suspended();
+    const tuttiComm::Closed closed = h.closed.load(std::memory_order_relaxed);
+    if (closed == tuttiComm::Closed::suspended) refuse_suspended();
+    if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
-    }
-    if (const tuttiComm::Closed closed = h.closed.load(std::memory_order_relaxed); closed != tuttiComm::Closed::no)
+    if (closed != tuttiComm::Closed::no)
         fail(tuttiInvalidUsage, "%s: the communicator was %s", arguments.function,
              closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
     const Operation operation = check(arguments, *comm, h.ops);

@@ -229,7 +229,7 @@ std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes_of(o), std::string(chosen.algorithm->name).c_str(),
             chosen.chunk_bytes, chosen.flight.lanes, chosen.time);
-    return {&plan_by(o, *chosen.algorithm, to_all_), chosen.flight};
+    return {&plan_by(o, *chosen.algorithm, tuner_->platform().rates.to_all), chosen.flight};
 }
 
 int Communicator::queue_of(const Operation& o) {

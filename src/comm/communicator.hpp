@@ -190,7 +190,6 @@ class Communicator {
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
-    bool to_all_ = false;                                  // all links carry messages to all; the same on all ranks
     std::vector<std::unique_ptr<Sender>> for_all_;         // by lane
     Identity identity_;                                    // what its ranks, and only they, know
     std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often

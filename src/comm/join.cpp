@@ -204,12 +204,6 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
     make_tuner(hellos, static_cast<int>(all_cores));
-    to_all_ = !on_gpus() && ranks() <= most_to_all;
-    for (Rank r = 0; r < ranks(); ++r)
-        to_all_ = to_all_ && hellos[static_cast<std::size_t>(r)].faulty == 0 &&
-                  (r == 0 ||
-                   choose_transport(hellos.front().card, hellos[static_cast<std::size_t>(r)].card, options_.transport)
-                       .carries_to_all());
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
@@ -268,6 +262,7 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
     if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
     if (options_.lanes > 0) platform.lanes = options_.lanes;
     platform.core_of = cores_of(hellos, order_);
+    for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
     const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
     if (const auto other = std::ranges::find_if(hellos, knows_other); other != hellos.end()) {

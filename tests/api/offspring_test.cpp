@@ -289,6 +289,23 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
     });
 }
 
+TEST_CASE("what makes no communicator says which argument is missing") {
+    tuttiComm_t comm = nullptr;
+    tuttiUniqueId id;
+    const auto says = [](const char* what) { return std::strstr(tuttiGetLastError(nullptr), what) != nullptr; };
+    CHECK(tuttiCommSuspend(nullptr) == tuttiInvalidArgument);
+    CHECK(says("the communicator is NULL"));
+    CHECK(tuttiCommResume(nullptr) == tuttiInvalidArgument);
+    CHECK(says("the communicator is NULL"));
+    CHECK(tuttiCommGetUniqueId(nullptr, &id) == tuttiInvalidArgument);
+    REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+    CHECK(tuttiCommGetUniqueId(comm, nullptr) == tuttiInvalidArgument);
+    CHECK(says("tuttiCommGetUniqueId: id is NULL"));
+    CHECK(tuttiCommSplit(comm, 0, 0, nullptr, nullptr) == tuttiInvalidArgument);
+    CHECK(says("tuttiCommSplit: newcomm is NULL"));
+    CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("a communicator of which not all ranks come back stays suspended") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.initTimeoutMs = 300;
