@@ -1,0 +1,86 @@
+// FIFOs by themselves: several readers, and numbers that wrap around.
+#include "transport/fifo.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "links.hpp"
+
+using namespace tutti;
+using harness::join;
+using harness::LinkedPair;
+
+TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
+    constexpr std::size_t readers = 3;
+    const std::shared_ptr<Arena> arena = Arena::make(readers + 1, false);
+    Bell bells[readers] = {};
+    for (const std::uint32_t first : {0u, 0xfffffff8u}) {
+        for (const bool slots : {false, true}) {
+            CAPTURE(first, slots);
+            std::vector<Wire> wires;
+            std::vector<Receiver> receivers;
+            for (std::size_t r = 0; r < readers; ++r) {
+                wires.push_back(arena->wire_to_all(0, static_cast<Rank>(r) + 1, slots, &bells[r]));
+                wires.back().credits() = first;
+                receivers.emplace_back(wires.back(), first);
+            }
+            for (Cell& cell : wires.front().fifo->cells) cell.turn = first;
+            Sender sender(wires, first);
+            const std::uint32_t depth = slots ? slot_depth : fifo_depth;
+            for (std::uint32_t m = 0; m < depth; ++m) {
+                REQUIRE(sender.ready(slots));
+                std::memcpy(slots ? sender.slot() : sender.cell().payload, &m, sizeof m);
+                sender.commit(slots ? Kind::slot : Kind::inlined, sizeof m, 1);
+            }
+            REQUIRE(!sender.ready(slots));
+            for (const std::size_t r : {2u, 0u, 1u}) {
+                REQUIRE(!sender.drained(r));
+                for (std::uint32_t m = 0, got = 0; m < depth; ++m) {
+                    REQUIRE(receivers[r].ready());
+                    std::memcpy(&got, slots ? receivers[r].slot() : receivers[r].cell().payload, sizeof got);
+                    REQUIRE(got == m);
+                    receivers[r].release();
+                    REQUIRE(sender.ready(slots) == (r == 1));
+                    REQUIRE((sender.slowest() == r) == (r == 1 && m + 1 < depth));
+                }
+                REQUIRE(sender.drained(r));
+                REQUIRE(!receivers[r].ready());
+            }
+            for (Bell& bell : bells) bell.sleeping = 1;
+            sender.ring();
+            for (const Bell& bell : bells) REQUIRE(bell.sleeping == 0);
+        }
+    }
+}
+
+TEST_CASE("message numbers wrap around, and nothing waits for a reference that never was") {
+    for (const std::uint32_t first : {0x7fffffe0u, 0xffffffe0u}) {
+        for (const bool refers : {false, true}) {
+            CAPTURE(first, refers);
+            LinkedPair pair = join(local_transport());
+            pair.link[0]->outlet(0).fifo->released = first;
+            Sender sender(pair.link[0]->outlet(0), first);
+            Receiver receiver(pair.link[1]->inlet(0), first);
+            for (int m = 0; m < 40; ++m) {
+                receiver.post(0, {0, 0}, 100);
+                REQUIRE(sender.landing() != nullptr);
+                REQUIRE(!receiver.ready());
+                REQUIRE(sender.ready(true));
+                sender.commit(refers ? Kind::reference : Kind::inlined, 0, 1);
+                REQUIRE(sender.settled() == !refers);
+                REQUIRE(receiver.ready());
+                REQUIRE(!sender.drained());
+                receiver.release();
+                REQUIRE(sender.drained());
+                REQUIRE(sender.settled());
+            }
+            for (std::uint32_t m = 0; m < fifo_depth; ++m) {
+                REQUIRE(sender.ready(false));
+                sender.commit(Kind::inlined, 0, 1);
+                REQUIRE(sender.settled());
+            }
+            REQUIRE(!sender.ready(false));
+        }
+    }
+}
