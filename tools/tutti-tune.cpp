@@ -1,4 +1,5 @@
 // tutti-tune: measures every algorithm on this machine, so that the tuner need not compute alone.
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,10 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <functional>
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
@@ -24,12 +26,16 @@ namespace {
 using namespace tutti;
 using Clock = std::chrono::steady_clock;
 
+constexpr int turns = 5;   // that the algorithms take for each figure, which is the median of theirs
+constexpr double far = 3;  // times the best: what takes so long in its first turn gets no other
+constexpr int most_powers = 33, most_algorithms = 32, most_ranks = 64;
+
 struct Arguments {
     std::vector<int> ranks;
     std::vector<std::string> ops;
     std::vector<std::string> transports{"shm", "local"};
-    double seconds = 0.006;  // per figure
-    int max_power = 24;      // of the bytes
+    double seconds = 0.02;  // per figure
+    int max_power = 24;     // of the bytes
     std::string out;
     bool quiet = false;
 };
@@ -44,177 +50,241 @@ void check(tuttiResult_t result) {
 
 /// What ranks and parent share: pages that a fork keeps.
 struct Board {
-    std::atomic<int> rounds;
-    double times[64];
     tuttiUniqueId id;
-    std::atomic<double> figures[64];  // microseconds by power of two of the bytes; 0: none
+    int calls[most_algorithms];  // of the next turn; 0: none. Rank 0 writes it, as all that follows but times
+    double times[most_ranks];
+    double figures[collectives][most_powers][most_algorithms];  // microseconds; 0: none
+    std::atomic<int> done;                                      // sizes, of all collectives: the parent's progress
 };
 
-/// One collective with buffers for it, as `count` floats per row. Calls take turns over more memory than caches hold,
-/// as those of a program with other things to do find theirs cold.
-struct Subject {
-    Collective op;
-    int ranks;
-    std::vector<float> all_input, all_output;
-    std::size_t largest = 0, next = 0;  // floats of a call's larger buffer; where the next call's begin
-
-    void call(std::size_t count, tuttiComm_t comm) {
-        if (next + largest > all_input.size()) next = 0;
-        float* const input = all_input.data() + next;
-        float* const output = all_output.data() + next;
-        next += (largest + 15) / 16 * 16;
-        switch (op) {
-            case Collective::all_reduce:
-                return check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm, nullptr));
-            case Collective::reduce_scatter:
-                return check(tuttiReduceScatter(input, output, count, tuttiFloat32, tuttiSum, comm, nullptr));
-            case Collective::all_gather:
-                return check(tuttiAllGather(input, output, count, tuttiFloat32, comm, nullptr));
-            case Collective::broadcast:
-                return check(tuttiBroadcast(input, output, count, tuttiFloat32, 0, comm, nullptr));
-            case Collective::reduce:
-                return check(tuttiReduce(input, output, count, tuttiFloat32, tuttiSum, 0, comm, nullptr));
-            case Collective::all_to_all:
-                return check(tuttiAlltoAll(input, output, count, tuttiFloat32, comm, nullptr));
-            case Collective::gather:
-                return check(tuttiGather(input, output, count, tuttiFloat32, 0, comm, nullptr));
-            case Collective::scatter:
-                return check(tuttiScatter(input, output, count, tuttiFloat32, 0, comm, nullptr));
-            case Collective::barrier:
-                return check(tuttiBarrier(comm, nullptr));
-            case Collective::send:
-            case Collective::recv:
-                break;
-        }
-        throw Failed("no collective to measure");
+/// One collective, as `count` floats per row of two buffers. Calls take the same buffers again and again, as
+/// benchmarks do and the model expects.
+void call(Collective op, const float* input, float* output, std::size_t count, tuttiComm_t comm) {
+    switch (op) {
+        case Collective::all_reduce:
+            return check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm, nullptr));
+        case Collective::reduce_scatter:
+            return check(tuttiReduceScatter(input, output, count, tuttiFloat32, tuttiSum, comm, nullptr));
+        case Collective::all_gather:
+            return check(tuttiAllGather(input, output, count, tuttiFloat32, comm, nullptr));
+        case Collective::broadcast:
+            return check(tuttiBroadcast(input, output, count, tuttiFloat32, 0, comm, nullptr));
+        case Collective::reduce:
+            return check(tuttiReduce(input, output, count, tuttiFloat32, tuttiSum, 0, comm, nullptr));
+        case Collective::all_to_all:
+            return check(tuttiAlltoAll(input, output, count, tuttiFloat32, comm, nullptr));
+        case Collective::gather:
+            return check(tuttiGather(input, output, count, tuttiFloat32, 0, comm, nullptr));
+        case Collective::scatter:
+            return check(tuttiScatter(input, output, count, tuttiFloat32, 0, comm, nullptr));
+        case Collective::barrier:
+            return check(tuttiBarrier(comm, nullptr));
+        case Collective::send:
+        case Collective::recv:
+            break;
     }
-};
+    throw Failed("no collective to measure");
+}
 
 double microseconds(Clock::duration d) {
     return std::chrono::duration<double, std::micro>(d).count();
 }
 
-/// The shortest of three batches, each as long as its slowest rank: what else runs on the machine only adds. All ranks
-/// call this alike.
-double measure(Subject& subject, std::size_t count, tuttiComm_t comm, int rank, Board& board, double seconds) {
-    const auto meet = [&] { check(tuttiBarrier(comm, nullptr)); };
-    const auto batch = [&](int rounds) {
+/// Floats per row where the larger one of a rank's buffers has 2^power bytes; 0: too few for all ranks.
+std::size_t row_count(Collective op, int power, int ranks) {
+    const std::size_t bytes = std::size_t{1} << power;
+    return (row_per_rank(op) ? bytes / static_cast<std::size_t>(ranks) : bytes) / sizeof(float);
+}
+
+std::vector<int> powers_of(const Arguments& args, Collective op, int ranks) {
+    std::vector<int> powers;
+    for (int power = 3; power <= (op == Collective::barrier ? 3 : args.max_power); ++power)
+        if (op == Collective::barrier || row_count(op, power, ranks) > 0) powers.push_back(power);
+    return powers;
+}
+
+/// One of the ranks that measure: it has a communicator for each algorithm, so that these can take turns; what else
+/// the machine does, and the state that it is in, then concerns all of them alike.
+class Rank {
+  public:
+    Rank(const Arguments& args, int ranks, int rank, tuttiComm_t whole, Board& board)
+        : ranks_(ranks),
+          rank_(rank),
+          seconds_(args.seconds),
+          whole_(whole),
+          board_(board),
+          input_(std::size_t{1} << (args.max_power - 2), 1.0F),
+          output_(input_.size(), 0.0F) {}
+
+    void measure(Collective op, const std::vector<int>& powers) {
+        std::vector<Contender> contenders;
+        for (std::size_t i = 0; i < algorithms().size(); ++i)
+            if (algorithms()[i].supports(op)) contenders.push_back({i, communicator(algorithms()[i]), {}, first_guess});
+        for (const int power : powers) {
+            for (Contender& c : contenders) c.times.clear();
+            for (int turn = 0; turn < turns; ++turn) {
+                meet();  // all have read the last plan
+                if (rank_ == 0) plan(contenders, turn);
+                meet();
+                for (std::size_t i = 0; i < contenders.size(); ++i)
+                    take_turn(contenders[(i + static_cast<std::size_t>(turn)) % contenders.size()], op, power);
+            }
+            if (rank_ == 0) write_down(contenders, op, power);
+        }
+        for (Contender& c : contenders) check(tuttiCommDestroy(c.comm));
+    }
+
+  private:
+    static constexpr double first_guess = 20;  // microseconds
+
+    struct Contender {
+        std::size_t index;  // in algorithms()
+        tuttiComm_t comm;
+        std::vector<double> times;  // of this size, by turn
+        double guess;               // what a call takes: the figure of the size before
+    };
+
+    tuttiComm_t communicator(const Algorithm& algorithm) {
+        const std::string name(algorithm.name);
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.algorithm = name.c_str();
+        config.timeoutMs = 60000;
+        tuttiComm_t comm = nullptr;
+        check(tuttiCommSplit(whole_, 0, rank_, &comm, &config));
+        return comm;
+    }
+
+    void meet() { check(tuttiBarrier(whole_, nullptr)); }
+
+    /// How many calls each gets in this turn.
+    void plan(const std::vector<Contender>& contenders, int turn) {
+        double best = 0;
+        for (const Contender& c : contenders)
+            if (!c.times.empty() && (best == 0 || c.times.front() < best)) best = c.times.front();
+        for (const Contender& c : contenders) {
+            const double time = c.times.empty() ? c.guess : c.times.front();
+            const bool too_far = turn > 0 && c.times.front() > far * best;
+            board_.calls[c.index] =
+                too_far ? 0 : static_cast<int>(std::clamp(seconds_ * 1e6 / turns / time, 1.0, 20000.0));
+        }
+    }
+
+    /// A call to warm up, then as many as were planned; they last as long as for the slowest rank.
+    void take_turn(Contender& c, Collective op, int power) {
+        const int calls = board_.calls[c.index];
+        if (calls == 0) return;
+        const std::size_t count = row_count(op, power, ranks_);
+        call(op, input_.data(), output_.data(), count, c.comm);
         meet();
         const auto begin = Clock::now();
-        for (int i = 0; i < rounds; ++i) subject.call(count, comm);
-        board.times[rank] = microseconds(Clock::now() - begin) / rounds;
+        for (int i = 0; i < calls; ++i) call(op, input_.data(), output_.data(), count, c.comm);
+        board_.times[rank_] = microseconds(Clock::now() - begin) / calls;
         meet();
-        return *std::max_element(board.times, board.times + subject.ranks);
-    };
-    const double first = std::min(batch(1), batch(1));
-    if (rank == 0) board.rounds = static_cast<int>(std::clamp(seconds * 1e6 / 3 / std::max(first, 0.05), 1.0, 20000.0));
-    meet();
-    const int rounds = board.rounds;
-    double best = first;
-    for (int i = 0; i < 3; ++i) {
-        best = std::min(best, batch(rounds));
-        meet();  // before anybody writes times again
+        if (rank_ == 0) c.times.push_back(*std::max_element(board_.times, board_.times + ranks_));
+        // The next turn begins with a meeting: nobody writes a time before rank 0 has read this one's.
     }
-    return best;
+
+    void write_down(std::vector<Contender>& contenders, Collective op, int power) {
+        for (Contender& c : contenders) {
+            std::ranges::sort(c.times);
+            c.guess = c.times[c.times.size() / 2];
+            board_.figures[static_cast<int>(op)][power][c.index] = c.guess;
+        }
+        ++board_.done;
+    }
+
+    const int ranks_, rank_;
+    const double seconds_;
+    const tuttiComm_t whole_;
+    Board& board_;
+    std::vector<float> input_, output_;
+};
+
+/// Ranks are bound to cores in turn, as launchers do, so that no figure depends on where the system has put them.
+void bind_to_core(int rank) {
+    cpu_set_t usable, mine;
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+    int skip = rank % CPU_COUNT(&usable);
+    CPU_ZERO(&mine);
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(core, &usable) && skip-- == 0) CPU_SET(core, &mine);
+    sched_setaffinity(0, sizeof mine, &mine);  // not allowed: then it is as the system likes
 }
 
-/// All sizes of one algorithm, from the smallest on; stops where it can't win any more.
-void run_rank(const Arguments& args, Collective op, int ranks, int rank, tuttiComm_t comm, Board& board,
-              const std::vector<double>& best) {
-    const std::size_t most = op == Collective::barrier ? 64 : std::size_t{1} << args.max_power;
-    const std::size_t room = std::max(most, (std::size_t{128} << 20) / static_cast<std::size_t>(ranks));
-    Subject subject{op, ranks, std::vector<float>(room / 4, 1.0F), std::vector<float>(room / 4, 0.0F)};
-    int behind = 0;
-    for (int power = 3; power <= args.max_power; ++power) {
-        const std::size_t bytes = std::size_t{1} << power;
-        const std::size_t row = row_per_rank(op) ? bytes / static_cast<std::size_t>(ranks) : bytes;
-        if (row < 4) continue;
-        subject.largest = bytes / 4;
-        const double time = measure(subject, row / 4, comm, rank, board, args.seconds);
-        if (rank == 0) board.figures[power] = time;
-        check(tuttiBarrier(comm, nullptr));
-        const auto p = static_cast<std::size_t>(power);
-        behind = best[p] > 0 && board.figures[p] > 3 * best[p] ? behind + 1 : 0;
-        if (behind == 3 || op == Collective::barrier) return;
-    }
-}
-
-tuttiConfig_t configuration(const std::string& algorithm, const std::string& transport) {
+void run_rank(const Arguments& args, const std::vector<Collective>& ops, const std::string& transport, int ranks,
+              int rank, Board& board) {
+    bind_to_core(rank);
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.algorithm = algorithm.c_str();
     config.transport = transport.c_str();
     config.timeoutMs = 60000;
-    return config;
+    tuttiComm_t whole = nullptr;
+    check(tuttiCommInitRankConfig(&whole, ranks, board.id, rank, &config));
+    Rank measuring(args, ranks, rank, whole, board);
+    for (const Collective op : ops) measuring.measure(op, powers_of(args, op, ranks));
+    check(tuttiCommDestroy(whole));
 }
 
-/// Ranks as processes (shm) or as threads of one (local), in children: this process stays without a thread.
-bool run_all(const Arguments& args, Collective op, const Algorithm& algorithm, const std::string& transport, int ranks,
-             Board& board, const std::vector<double>& best) {
-    for (auto& f : board.figures) f = 0;
-    const std::string named = algorithm.name.data();
-    const auto guarded = [&](auto&& body) {
-        try {
-            body();
-            return 0;
-        } catch (const std::exception& error) {
-            std::fprintf(stderr, "tutti-tune: %s, %d ranks: %s\n", named.c_str(), ranks, error.what());
-            return 1;
-        }
-    };
-    const tuttiConfig_t config = configuration(named, transport);
-    const auto as_rank = [&](int rank, tuttiComm_t comm) {
-        run_rank(args, op, ranks, rank, comm, board, best);
-        check(tuttiCommDestroy(comm));
-    };
-    std::vector<pid_t> children;
-    if (transport == "local") {
-        const pid_t child = fork();
-        if (child == 0)
-            _exit(guarded([&] {
-                tuttiUniqueId id;
-                check(tuttiGetUniqueId(&id));
-                std::vector<std::thread> threads;
-                std::atomic<int> failures{0};
-                for (int r = 0; r < ranks; ++r)
-                    threads.emplace_back([&, r] {
-                        failures += guarded([&] {
-                            tuttiComm_t comm = nullptr;
-                            check(tuttiCommInitRankConfig(&comm, ranks, id, r, &config));
-                            as_rank(r, comm);
-                        });
-                    });
-                for (std::thread& t : threads) t.join();
-                if (failures > 0) throw Failed("it failed");
-            }));
-        children.push_back(child);
-    } else {
-        int ready[2];
-        if (pipe(ready) != 0) throw Failed("pipe failed");
-        for (int r = 0; r < ranks; ++r) {
-            const pid_t child = fork();
-            if (child == 0)
-                _exit(guarded([&] {
-                    char go = 0;
-                    if (r == 0) {
-                        check(tuttiGetUniqueId(&board.id));
-                        for (int other = 1; other < ranks; ++other)
-                            if (write(ready[1], &go, 1) != 1) throw Failed("write failed");
-                    } else if (read(ready[0], &go, 1) != 1) {
-                        throw Failed("read failed");
-                    }
-                    tuttiComm_t comm = nullptr;
-                    check(tuttiCommInitRankConfig(&comm, ranks, board.id, r, &config));
-                    as_rank(r, comm);
-                }));
-            children.push_back(child);
-        }
-        close(ready[0]);
-        close(ready[1]);
+int guarded(int ranks, const std::string& transport, const std::function<void()>& body) {
+    try {
+        body();
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "\ntutti-tune: %s, %d ranks: %s\n", transport.c_str(), ranks, error.what());
+        return 1;
     }
+}
+
+/// The children that are the ranks: processes (shm), or threads of one (local). This process stays without a thread.
+std::vector<pid_t> start_ranks(const Arguments& args, const std::vector<Collective>& ops, const std::string& transport,
+                               int ranks, Board& board) {
+    const auto as_rank = [&](int rank) {
+        return guarded(ranks, transport, [&] { run_rank(args, ops, transport, ranks, rank, board); });
+    };
+    const auto child = [](const std::function<int()>& body) {
+        const pid_t pid = fork();
+        if (pid == 0) _exit(body());
+        if (pid < 0) throw Failed("fork failed");
+        return pid;
+    };
+    if (transport == "local")
+        return {child([&] {
+            if (guarded(ranks, transport, [&] { check(tuttiGetUniqueId(&board.id)); }) != 0) return 1;
+            std::atomic<int> failures{0};
+            std::vector<std::thread> threads;
+            for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { failures += as_rank(r); });
+            for (std::thread& t : threads) t.join();
+            return failures == 0 ? 0 : 1;
+        })};
+    int ready[2];
+    if (pipe(ready) != 0) throw Failed("pipe failed");
+    std::vector<pid_t> children;
+    for (int r = 0; r < ranks; ++r)
+        children.push_back(child([&, r] {
+            const int prepared = guarded(ranks, transport, [&] {
+                close(ready[r == 0 ? 0 : 1]);
+                char go = 0;
+                if (r == 0) check(tuttiGetUniqueId(&board.id));
+                for (int other = 1; r == 0 && other < ranks; ++other)
+                    if (write(ready[1], &go, 1) != 1) throw Failed("write failed");
+                if (r != 0 && read(ready[0], &go, 1) != 1) throw Failed("rank 0 has no id for the others");
+            });
+            return prepared != 0 ? prepared : as_rank(r);
+        }));
+    close(ready[0]);
+    close(ready[1]);
+    return children;
+}
+
+/// Waits for all of them; whether all succeeded.
+bool finished(std::vector<pid_t> children, const std::function<void()>& say_progress) {
     bool good = true;
-    for (const pid_t child : children) {
+    while (!children.empty()) {
         int status = 0;
-        good &= child > 0 && waitpid(child, &status, 0) == child && status == 0;
+        const pid_t ended = waitpid(-1, &status, WNOHANG);
+        good &= ended <= 0 || status == 0;
+        std::erase(children, ended);
+        say_progress();
+        if (ended <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     return good;
 }
@@ -230,37 +300,41 @@ std::vector<Collective> wanted(const Arguments& args) {
     return ops;
 }
 
+void keep(Tuning& tuning, const Board& board, const std::string& transport, int ranks) {
+    for (int op = 0; op < collectives; ++op)
+        for (int power = 0; power < most_powers; ++power)
+            for (std::size_t i = 0; i < algorithms().size(); ++i)
+                if (const double us = board.figures[op][power][i]; us > 0) {
+                    const auto collective = static_cast<Collective>(op);
+                    tuning.add(collective, std::string(algorithms()[i].name), transport, ranks,
+                               {collective == Collective::barrier ? 0 : std::size_t{1} << power, us});
+                }
+}
+
 int tune(const Arguments& args) {
+    TUTTI_ASSERT(algorithms().size() <= most_algorithms);
     const std::vector<Collective> ops = wanted(args);
-    std::size_t total = 0, done = 0;
-    for (const Collective op : ops)
-        for (const Algorithm& a : algorithms()) total += a.supports(op) * args.ranks.size() * args.transports.size();
+    int total = 0, done = 0;
+    for (const int ranks : args.ranks)
+        for (const Collective op : ops)
+            total += static_cast<int>(powers_of(args, op, ranks).size() * args.transports.size());
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw Failed("mmap failed");
-    Board& board = *new (shared) Board;
     Tuning tuning;
     const auto begin = Clock::now();
     bool good = true;
     for (const std::string& transport : args.transports)
-        for (const int ranks : args.ranks)
-            for (const Collective op : ops) {
-                std::vector<double> best(64, 0.0);
-                for (const Algorithm& a : algorithms()) {
-                    if (!a.supports(op)) continue;
-                    ++done;
-                    if (!args.quiet)
-                        std::fprintf(stderr, "\r%3zu %%  %s, %d ranks, %s by %s%20s", 100 * done / total,
-                                     transport.c_str(), ranks, name_of(op).data(), a.name.data(), "");
-                    good &= run_all(args, op, a, transport, ranks, board, best);
-                    for (std::size_t p = 0; p < best.size(); ++p) {
-                        const double us = board.figures[p];
-                        if (us == 0) continue;
-                        best[p] = best[p] > 0 ? std::min(best[p], us) : us;
-                        tuning.add(op, std::string(a.name), transport, ranks,
-                                   {op == Collective::barrier ? 0 : std::size_t{1} << p, us});
-                    }
-                }
-            }
+        for (const int ranks : args.ranks) {
+            Board& board = *new (shared) Board{};
+            int shown = -1;
+            good &= finished(start_ranks(args, ops, transport, ranks, board), [&] {
+                const int share = 100 * (done + board.done) / total;
+                if (args.quiet || share == std::exchange(shown, share)) return;
+                std::fprintf(stderr, "\r%3d %%  %s, %d ranks  ", share, transport.c_str(), ranks);
+            });
+            done += board.done;
+            keep(tuning, board, transport, ranks);
+        }
     if (!args.quiet) std::fprintf(stderr, "\n");
     if (!good) {
         std::fprintf(stderr, "tutti-tune: something failed; nothing was written\n");
@@ -281,13 +355,13 @@ int main(int argc, char** argv) {
         "where\n"
         "communicators find them. Not needed: without them the tuner computes.",
         "tutti-tune"};
-    app.add_option("-n,--ranks", args.ranks, "numbers of ranks (2, 4, 8)")->check(CLI::Range(2, 64));
+    app.add_option("-n,--ranks", args.ranks, "numbers of ranks (2, 4, 8)")->check(CLI::Range(2, most_ranks));
     app.add_option("--op", args.ops, "collectives (all)");
     app.add_option("--transport", args.transports, "shm (ranks are processes), local (threads) (both)")
         ->check(CLI::IsMember({"shm", "local"}));
-    app.add_option("--seconds", args.seconds, "for each figure (0.006)")->check(CLI::Range(1e-4, 10.0));
+    app.add_option("--seconds", args.seconds, "for each figure (0.02)")->check(CLI::Range(1e-4, 10.0));
     app.add_option("--max-power", args.max_power, "largest size as a power of two (24: 16 MiB)")
-        ->check(CLI::Range(3, 32));
+        ->check(CLI::Range(3, most_powers - 1));
     app.add_option("--out", args.out, "the file (TUTTI_TUNING, or one in the cache directory)");
     app.add_flag("--quiet", args.quiet, "no progress");
     try {
