@@ -245,4 +245,9 @@ PlacePtr pinned_host() {
     return std::make_shared<PinnedHost>();
 }
 
+bool HostPlace::reaches(const void* memory) const {
+    const gpu::Gpus* const gpus = gpu::gpus();
+    return gpus == nullptr || gpus->pointee(memory).kind != gpu::Pointee::Kind::device;
+}
+
 }  // namespace tutti::dp

@@ -1,4 +1,4 @@
-// The host's arithmetic, for memory of any origin.
+// The host's arithmetic, for all memory that the host reaches.
 #pragma once
 
 #include "dp/place.hpp"
@@ -8,7 +8,7 @@ namespace tutti::dp {
 class HostPlace : public Place {
   public:
     tuttiStream_t stream() const override { return nullptr; }
-    bool reaches(const void*) const override { return true; }
+    bool reaches(const void* memory) const override;  // in gpu_place.cpp
     void settle() override {}
     Mark mark() override { return nullptr; }
     void follow(const Mark&) override {}

@@ -111,8 +111,9 @@ void Engine::check_places() const {
         for (const void* at : {p.data, p.grad})
             if (at != nullptr && !place_->reaches(at))
                 fail(tuttiInvalidArgument,
-                     "tuttiDpCreate: '%s' has its %s at %p, in the host's memory, but rank %d is on device %d",
-                     p.name.c_str(), at == p.data ? "values" : "gradient", at, rank_, device_);
+                     "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but rank %d is on %s", p.name.c_str(),
+                     at == p.data ? "values" : "gradient", at, on_gpu_ ? "the host" : "a GPU", rank_,
+                     on_gpu_ ? text("device %d", device_).c_str() : "a CPU");
     if (options_.optimizer.kind == tuttiDpCallback && on_gpu_ && !offloads_ && owns(rank_))
         fail(tuttiInvalidUsage,
              "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: rank %d, which makes "

@@ -187,7 +187,7 @@ TEST_CASE("GPUs: what can't be is refused") {
         });
         return refused == ranks;
     };
-    REQUIRE(refuses("in the host's memory", [](auto&, auto& p, float* host) { p.data = host; }));
+    REQUIRE(refuses("in the memory of the host", [](auto&, auto& p, float* host) { p.data = host; }));
     REQUIRE(refuses("on rank 1", [&](auto& c, auto& p, float* host) {  // all are told of the one
         if (c.stream == g.world.stream(1)) p.data = host;
     }));

@@ -72,3 +72,19 @@ TEST_CASE("mixed: an update of the caller's on the CPU that serves; GPUs that se
     });
     REQUIRE(refused == static_cast<int>(cpu_first.size()));
 }
+
+TEST_CASE("mixed: memory of a GPU is refused where the rank is on a CPU") {
+    Gpus g(tuttiDpBucketed, tuttiDpSgd, cpu_first);
+    float* const on_gpu = reinterpret_cast<float*>(g.world.gpus().allocate(0, 64));
+    std::atomic<int> refused{0};
+    g.world.each([&](int rank, void* stream) {
+        tuttiDpParameter_t p{"a", rank == 0 ? on_gpu : nullptr, nullptr, 4, tuttiFloat32, tuttiDpSameType, 0, 0};
+        tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpSgd);
+        config.stream = stream;
+        tuttiDp_t dp = nullptr;
+        refused += tuttiDpCreate(&dp, &p, 1, &config, g.world.comm(rank)) == tuttiInvalidUsage && dp == nullptr &&
+                   says("in the memory of a GPU, but rank 0 is on a CPU");
+    });
+    g.world.gpus().free(0, reinterpret_cast<std::byte*>(on_gpu));
+    REQUIRE(refused == static_cast<int>(cpu_first.size()));
+}

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 import tutti_torch  # registers the backend
+from expecting import refused
 
 dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=60))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
@@ -60,15 +61,6 @@ def same(got, wanted, what):
         assert torch.allclose(got, wanted, rtol=close), (what, got, wanted)
     else:
         assert torch.equal(got, wanted), (what, got, wanted)
-
-
-def refused(call, *words):
-    try:
-        call()
-    except (RuntimeError, ValueError) as error:
-        assert all(word in str(error) for word in words), (words, str(error))
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def test_all_reduce():

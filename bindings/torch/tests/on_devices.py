@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tutti_torch
 import tutti_torch_device as gpus
+from expecting import refused
 
 KIND = "privateuseone"
 tutti_torch._C.streams_of(KIND, gpus.handle_of_current)
@@ -41,15 +42,6 @@ def empty(*shape, dtype=torch.float32, index=HERE):
 def same(got, wanted, what):
     got = got.cpu()
     assert got.dtype == wanted.dtype and torch.equal(got, wanted), (what, got, wanted)
-
-
-def refused(call, *words):
-    try:
-        call()
-    except (RuntimeError, ValueError) as error:
-        assert all(word in str(error) for word in words), (words, str(error))
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def test_after_what_was_enqueued():
