@@ -282,6 +282,10 @@ TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
 TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 
+/* The same on a CUDA device, for ranks there; TUTTI_DEVICE_CPU: tuttiMemAlloc; TUTTI_DEVICE_CURRENT: as in
+ * tuttiConfig_t. Waits until it is zeroed. tuttiMemFree frees it, and waits for what still runs on the device. */
+TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device);
+
 /* Makes memory of the caller's own mappable in the same way, from its first whole page to its last: pages that can be
  * shared take the place of the private ones, with their content, so nobody (no thread, no operation under way) may use
  * the range during the call, and a process forked later shares it. malloc'd buffers, large arrays, private anonymous

@@ -8,6 +8,7 @@
 #include "api/making.hpp"
 #include "base/config.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/memory.hpp"
 #include "transport/regions.hpp"
 
 using namespace tutti;
@@ -324,9 +325,22 @@ tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
     });
 }
 
+tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device) {
+    return guarded([&] {
+        if (ptr == nullptr) fail(tuttiInvalidArgument, "tuttiMemAllocDevice: ptr is NULL");
+        if (device < TUTTI_DEVICE_CURRENT)
+            fail(tuttiInvalidArgument,
+                 "tuttiMemAllocDevice: device is %d; a device's number, TUTTI_DEVICE_CPU or "
+                 "TUTTI_DEVICE_CURRENT was expected",
+                 device);
+        const int on = device == TUTTI_DEVICE_CURRENT ? gpu::current_device() : device;
+        *ptr = on == TUTTI_DEVICE_CPU ? allocate_region(size) : gpu::allocate_for_user(on, size);
+    });
+}
+
 tuttiResult_t tuttiMemFree(void* ptr) {
     return guarded([&] {
-        if (ptr != nullptr) free_region(ptr);
+        if (ptr != nullptr && !gpu::free_for_user(ptr)) free_region(ptr);
     });
 }
 

@@ -56,10 +56,7 @@ Options Options::from(const tuttiConfig_t* given) {
         if (known.device < TUTTI_DEVICE_CURRENT)
             fail(tuttiInvalidArgument, "config.device is %d; -2, -1 or the number of a CUDA device was expected",
                  known.device);
-        const gpu::Gpus* gpus = known.device == TUTTI_DEVICE_CURRENT ? gpu::gpus() : nullptr;
-        options.device = known.device != TUTTI_DEVICE_CURRENT   ? known.device
-                         : gpus != nullptr && gpus->count() > 0 ? gpus->current()
-                                                                : TUTTI_DEVICE_CPU;
+        options.device = known.device == TUTTI_DEVICE_CURRENT ? gpu::current_device() : known.device;
     }
     return options;
 }

@@ -38,6 +38,11 @@ const std::string& why_no_gpus() {
     return found().why;
 }
 
+int current_device() {
+    const Gpus* const found = gpus();
+    return found != nullptr && found->count() > 0 ? found->current() : -1;
+}
+
 void use_gpus(Gpus* instead) {
     instead_of_them.store(instead, std::memory_order_release);
 }

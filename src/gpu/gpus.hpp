@@ -110,6 +110,9 @@ class Gpus {
 Gpus* gpus();
 const std::string& why_no_gpus();
 
+/// The calling thread's device; -1 where no GPU is usable.
+int current_device();
+
 /// For tests: these instead, from now on.
 void use_gpus(Gpus* instead);
 

@@ -14,10 +14,7 @@ ncclResult_t refuse_one_sided(const char* function) {
 }  // namespace
 
 NCCL_API(ncclResult_t, ncclMemAlloc, (void** pointer, size_t size)) {
-    int gpus = 0;
-    if (tuttiGetDeviceCount(&gpus) == tuttiSuccess && gpus > 0)
-        return refuse(ncclInvalidUsage, "ncclMemAlloc: not there for GPUs; memory of cudaMalloc is used as it is");
-    return converted(tuttiMemAlloc(pointer, size));
+    return converted(tuttiMemAllocDevice(pointer, size, TUTTI_DEVICE_CURRENT));
 }
 
 NCCL_API(ncclResult_t, ncclMemFree, (void* pointer)) {

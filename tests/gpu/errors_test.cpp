@@ -1,5 +1,6 @@
 // What GPU communicators refuse, and how they end.
 #include <cstring>
+#include <utility>
 
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -40,6 +41,43 @@ TEST_CASE("GPUs: buffers that the rank's GPU can't use are refused") {
     CHECK(text_of_error().find("the stream is of GPU 1") != std::string::npos);
     gpus.free(0, mine);
     gpus.free(1, other);
+}
+
+TEST_CASE("GPUs: memory of tuttiMemAllocDevice") {
+    GpuWorld world(2);
+    float* memory[2] = {};
+    for (int rank : {0, 1}) {
+        void* got = nullptr;
+        REQUIRE(tuttiMemAllocDevice(&got, 400, world.device(rank)) == tuttiSuccess);
+        CHECK(world.gpus().pointee(got).device == world.device(rank));
+        memory[rank] = static_cast<float*>(got);
+        for (int i = 0; i < 100; ++i) CHECK(std::exchange(memory[rank][i], static_cast<float>(i + rank)) == 0);
+    }
+    world.each([&](int rank, void* stream) {
+        harness::require_success(
+            tuttiAllReduce(memory[rank], memory[rank], 100, tuttiFloat32, tuttiSum, world.comm(rank), stream), "sum");
+        world.gpus().synchronize_stream(stream);
+    });
+    CHECK(memory[0][99] == 199);
+    CHECK(memory[1][99] == 199);
+    void* none = nullptr;
+    CHECK(tuttiMemAllocDevice(&none, 8, 2) == tuttiInvalidArgument);
+    CHECK(text_of_error().find("no device 2; this machine has 2") != std::string::npos);
+    CHECK(tuttiMemAllocDevice(&none, 8, -3) == tuttiInvalidArgument);
+    CHECK(tuttiMemAllocDevice(nullptr, 8, 0) == tuttiInvalidArgument);
+    CHECK(none == nullptr);
+    void* host = nullptr;
+    REQUIRE(tuttiMemAllocDevice(&host, 0, TUTTI_DEVICE_CPU) == tuttiSuccess);
+    CHECK(world.gpus().pointee(host).kind == gpu::Pointee::Kind::host);
+    CHECK(tuttiMemFree(host) == tuttiSuccess);
+    REQUIRE(tuttiMemAllocDevice(&none, 0, TUTTI_DEVICE_CURRENT) == tuttiSuccess);
+    CHECK(world.gpus().pointee(none).device == world.gpus().current());
+    CHECK(tuttiMemFree(none) == tuttiSuccess);
+    CHECK(tuttiMemFree(none) == tuttiInvalidArgument);
+    CHECK(tuttiMemFree(memory[0] + 1) == tuttiInvalidArgument);
+    const std::size_t all = world.gpus().allocations();
+    for (float* m : memory) CHECK(tuttiMemFree(m) == tuttiSuccess);
+    CHECK(world.gpus().allocations() == all - 2);
 }
 
 TEST_CASE("GPUs: buffers that a rank does not use may be anything") {

@@ -1,0 +1,48 @@
+#include "gpu/memory.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/result.hpp"
+#include "gpu/gpus.hpp"
+
+namespace tutti::gpu {
+namespace {
+
+struct Allocations {
+    std::mutex mutex;
+    std::map<void*, int> device_of;
+};
+
+Allocations& allocations() {
+    static auto* const instance = new Allocations;  // stays: what is freed while the process ends looks into it
+    return *instance;
+}
+
+}  // namespace
+
+void* allocate_for_user(int device, std::size_t bytes) {
+    Gpus* const gpus = gpu::gpus();
+    if (gpus == nullptr)
+        fail(tuttiInvalidArgument, "there is no memory of device %d: %s", device, why_no_gpus().c_str());
+    if (device < 0 || device >= gpus->count())
+        fail(tuttiInvalidArgument, "there is no device %d; this machine has %d", device, gpus->count());
+    std::byte* const memory = gpus->allocate(device, std::max<std::size_t>(bytes, 1));
+    const std::lock_guard lock(allocations().mutex);
+    allocations().device_of[memory] = device;
+    return memory;
+}
+
+bool free_for_user(void* memory) {
+    std::unique_lock lock(allocations().mutex);
+    const auto found = allocations().device_of.find(memory);
+    if (found == allocations().device_of.end()) return false;
+    const int device = found->second;
+    allocations().device_of.erase(found);
+    lock.unlock();
+    gpus()->free(device, static_cast<std::byte*>(memory));
+    return true;
+}
+
+}  // namespace tutti::gpu
