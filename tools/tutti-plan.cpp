@@ -29,8 +29,9 @@ struct Arguments {
     std::string op, algorithm, file, name;
     int ranks = 0, max_ranks = 64;
     std::optional<int> rank, root;
+    std::vector<int> nodes;
     bool all = false;
-    std::string bytes = "1M", transport = "shm";
+    std::string bytes = "1M", transport;
     int cores = 0;
     bool reproducible = false;
 };
@@ -78,6 +79,21 @@ void check_numbers(const Arguments& args, Collective op) {
             throw Usage(text("%s is %d, should be in 0..%d", flag, *value, args.ranks - 1));
 }
 
+/// --nodes says how many ranks there are, and --ranks must not say otherwise.
+void count_nodes(Arguments& args) {
+    if (args.nodes.empty()) return;
+    if (!args.file.empty() || args.all) throw Usage("--nodes goes with --algo; what is in a file has its nodes");
+    long long sum = 0;
+    for (const int size : args.nodes) {
+        if (size < 1) throw Usage(text("--nodes has a node of %d ranks, each has 1 or more", size));
+        sum += size;
+    }
+    if (sum > 1 << 20) throw Usage(text("--nodes has %lld ranks, %d at most", sum, 1 << 20));
+    if (args.ranks != 0 && args.ranks != sum)
+        throw Usage(text("--nodes has %lld ranks, --ranks is %d; one of them is enough", sum, args.ranks));
+    args.ranks = static_cast<int>(sum);
+}
+
 // One question: which programs? Those of an algorithm, or of a set in a file.
 struct Choice {
     Collective op;
@@ -117,8 +133,8 @@ std::vector<Choice> choose(const Arguments& args) {
     check_numbers(args, op);
     const Rank root = args.root.value_or(0);
     return {{op, args.algorithm,
-             args.rank ? programs_of(algorithm, op, *args.rank, args.ranks, root)
-                       : all_programs(algorithm, op, args.ranks, root)}};
+             args.rank ? programs_of(algorithm, op, *args.rank, args.ranks, root, args.nodes)
+                       : all_programs(algorithm, op, args.ranks, root, args.nodes)}};
 }
 
 int list(const Arguments& args) {
@@ -157,7 +173,9 @@ int draw(const Arguments& args) {
     const int ranks = programs.front().ranks;
     if (ranks > 32) throw Usage(text("there are %d ranks; a picture has room for 32", ranks));
     if (const Report r = verify(programs); !r.ok) fail(tuttiInvalidUsage, "%s", r.error.c_str());
-    const std::string title = text("%s by %s, %d ranks", name_of(op).data(), name.c_str(), ranks);
+    std::string title = text("%s by %s, %d ranks", name_of(op).data(), name.c_str(), ranks);
+    for (std::size_t i = 0; i < args.nodes.size(); ++i)
+        title += (i == 0 ? " on hosts of " : "+") + text("%d", args.nodes[i]);
     std::fputs(svg_of(programs, title).c_str(), stdout);
     return 0;
 }
@@ -197,26 +215,34 @@ int explain(const Arguments& args) {
     if (args.ranks < 1 || args.ranks > 1 << 20)
         throw Usage(text("--ranks is %d, should be in 1..%d", args.ranks, 1 << 20));
     const std::size_t bytes = size_of_text(args.bytes);
+    const std::string wanted = !args.transport.empty() ? args.transport : args.nodes.size() > 1 ? "tcp" : "shm";
     const Transport* transport = nullptr;
-    for (const Transport* t : transports())
-        if (t->name() == args.transport) transport = t;
+    std::string known;
+    for (const Transport* t : transports()) {
+        if (t->name() == wanted) transport = t;
+        known += (known.empty() ? "" : ", ") + std::string(t->name());
+    }
     if (transport == nullptr)
-        throw Usage(text("there is no --transport %s; there are local, shm", args.transport.c_str()));
+        throw Usage(text("there is no --transport %s; there are %s", wanted.c_str(), known.c_str()));
     const int cores = args.cores > 0 ? args.cores : static_cast<int>(std::thread::hardware_concurrency());
     const std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
-    Tuner tuner(host_platform(args.ranks, cores, largest_cache(), core_cache(), *transport),
-                Allowed::parse(args.algorithm), args.reproducible, tuning);
+    std::vector<std::uint64_t> hosts;  // of each rank
+    for (std::size_t host = 0; host < args.nodes.size(); ++host)
+        hosts.insert(hosts.end(), static_cast<std::size_t>(args.nodes[host]), host);
+    Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), *transport);
+    Tuner tuner(spread(std::move(platform), hosts, shm_transport().cost()), Allowed::parse(args.algorithm),
+                args.reproducible, tuning);
     const std::vector<Candidate> all = tuner.candidates({op, bytes});
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
-                bytes, args.ranks, cores, args.transport.c_str(),
+                bytes, args.ranks, cores, wanted.c_str(),
                 tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
-    std::printf("%-17s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
+    std::printf("%-24s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
                 "chain", "busiest", "all work", "lost", "waits", "correction");
     for (const Candidate& c : all) {
         if (!c.refusal.empty())
-            std::printf("%-17s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
+            std::printf("%-24s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
         else
-            std::printf("%-17s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %10.4g %7lld %10.3g%s\n",
+            std::printf("%-24s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %10.4g %7lld %10.3g%s\n",
                         c.algorithm->name.data(), c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain,
                         c.price.busiest, c.price.work, c.price.lost, c.price.waits, c.correction,
                         c.closed_form ? "  (closed form)" : "");
@@ -258,7 +284,7 @@ void print(const Report& r, const std::string& name, const Program& first) {
 
 int verify_one(const Arguments& args) {
     const Choice choice = choose(args).front();
-    const Report r = prove(*find_algorithm(choice.name), choice.op, args.ranks, args.root.value_or(0));
+    const Report r = prove(*find_algorithm(choice.name), choice.op, args.ranks, args.root.value_or(0), args.nodes);
     if (!r.ok)
         fail(tuttiInternalError, "%s %s, %d ranks: %s", choice.name.c_str(), name_of(choice.op).data(), args.ranks,
              r.error.c_str());
@@ -279,6 +305,7 @@ int verify_file(const Arguments& args) {
 int export_file(const Arguments& args) {
     ProgramFile file;
     file.name = args.name.empty() ? "my_" + args.algorithm : args.name;
+    if (args.name.empty()) std::ranges::replace(file.name, '+', '_');
     if (!is_program_name(file.name)) throw Usage(text("--name %s: ", file.name.c_str()) + program_name_rule);
     if (!args.op.empty()) wanted_algorithm(args, wanted_op(args));
     const Algorithm* algorithm = find_algorithm(args.algorithm);
@@ -296,7 +323,8 @@ int export_file(const Arguments& args) {
         check_numbers(numbers, op);
         const Rank last = has_root(op) && !args.root ? args.ranks - 1 : args.root.value_or(0);
         for (Rank root = args.root.value_or(0); root <= last; ++root)
-            file.sets.push_back({op, args.ranks, root, all_programs(*algorithm, op, args.ranks, root), 0, {}, {}});
+            file.sets.push_back(
+                {op, args.ranks, root, all_programs(*algorithm, op, args.ranks, root, args.nodes), 0, {}, {}});
     }
     std::fputs(json_of(file).c_str(), stdout);
     return 0;
@@ -323,6 +351,53 @@ std::set<Rank> roots_to_try(Collective c, int ranks) {
     return {0, ranks / 2, ranks - 1, 1 % ranks};
 }
 
+void print(const Tally& tally, const Algorithm& a, Collective op, const std::string& range) {
+    std::printf("%-16s %-15s %s  steps %-4d fifo %d  rounds %-4d busiest link %-4lld pull %-5s push %s\n",
+                a.name.data(), name_of(op).data(), range.c_str(), tally.steps, tally.fifo_depth, tally.rounds,
+                tally.busiest_link, yes(tally.pull_safe), yes(tally.push_safe));
+}
+
+/// Proves one, or says what is wrong.
+bool proves(const Algorithm& a, Collective op, int ranks, Rank root, std::span<const int> nodes, Tally& tally) {
+    const Report r = prove(a, op, ranks, root, nodes);
+    if (r.ok) tally.add(r);
+    std::string hosts;
+    for (const int size : nodes) hosts += (hosts.empty() ? ", hosts of " : "+") + std::to_string(size);
+    if (!r.ok)
+        std::fprintf(stderr, "%s %s, %d ranks%s, root %d: %s\n", a.name.data(), name_of(op).data(), ranks,
+                     hosts.c_str(), root, r.error.c_str());
+    return r.ok;
+}
+
+/// So many ranks on hosts of whatever sizes: bit i of `cuts` says whether a host ends after rank i.
+std::vector<int> hosts_of(int ranks, unsigned cuts) {
+    std::vector<int> nodes{1};
+    for (int i = 0; i < ranks - 1; ++i)
+        if ((cuts >> i & 1) != 0)
+            nodes.push_back(1);
+        else
+            ++nodes.back();
+    return nodes;
+}
+
+/// Every composition, on every way to put the ranks on hosts. Returns how many programs; -1: one is wrong.
+long long verify_hierarchies(int most) {
+    long long programs = 0;
+    for (const Algorithm& a : compositions())
+        for (int c = 0; c < collectives; ++c) {
+            const auto op = static_cast<Collective>(c);
+            if (!a.supports(op)) continue;
+            Tally tally;
+            for (int n = 1; n <= most; ++n)
+                for (unsigned cuts = 0; cuts < 1u << (n - 1); ++cuts)
+                    for (const Rank root : roots_to_try(op, n))
+                        if (!proves(a, op, n, root, hosts_of(n, cuts), tally)) return -1;
+            print(tally, a, op, text("hosts of all sizes, n 1..%d", most));
+            programs += tally.programs;
+        }
+    return programs;
+}
+
 int verify_all(const Arguments& args) {
     if (args.max_ranks < 1) throw Usage(text("--max-ranks is %d, at least 1 was expected", args.max_ranks));
     long long programs = 0;
@@ -332,20 +407,14 @@ int verify_all(const Arguments& args) {
             if (!a.supports(op)) continue;
             Tally tally;
             for (int n = least_ranks(op); n <= args.max_ranks; ++n)
-                for (const Rank root : roots_to_try(op, n)) {
-                    const Report r = prove(a, op, n, root);
-                    if (!r.ok) {
-                        std::fprintf(stderr, "%s %s, %d ranks, root %d: %s\n", a.name.data(), name_of(op).data(), n,
-                                     root, r.error.c_str());
-                        return 1;
-                    }
-                    tally.add(r);
-                }
-            std::printf("%-16s %-15s n %d..%d  steps %-4d fifo %d  rounds %-4d busiest link %-4lld pull %-5s push %s\n",
-                        a.name.data(), name_of(op).data(), least_ranks(op), args.max_ranks, tally.steps,
-                        tally.fifo_depth, tally.rounds, tally.busiest_link, yes(tally.pull_safe), yes(tally.push_safe));
+                for (const Rank root : roots_to_try(op, n))
+                    if (!proves(a, op, n, root, {}, tally)) return 1;
+            print(tally, a, op, text("n %d..%d", least_ranks(op), args.max_ranks));
             programs += tally.programs;
         }
+    const long long hierarchies = verify_hierarchies(std::min(args.max_ranks, 7));
+    if (hierarchies < 0) return 1;
+    programs += hierarchies;
     std::printf("%lld programs proven\n", programs);
     return 0;
 }
@@ -361,6 +430,8 @@ void add_choice(CLI::App& command, Arguments& args) {
     command.add_option("--op", args.op, "collective, for instance all_reduce");
     command.add_option("--algo", args.algorithm, "algorithm, see list");
     command.add_option("--ranks", args.ranks, "number of ranks");
+    command.add_option("--nodes", args.nodes, "how many of them each host has, as 3,5, for hierarchies")
+        ->delimiter(',');
     command.add_option("--root", args.root, "root of a broadcast or reduce, 0 by default");
 }
 
@@ -387,20 +458,22 @@ int main(int argc, char** argv) {
     CLI::App& explains = *app.add_subcommand("explain", "which algorithm a call gets, and why: all candidates, priced");
     explains.add_option("--op", args.op, "collective, for instance all_reduce")->required();
     explains.add_option("--bytes", args.bytes, "of the larger of a rank's buffers, 1M by default");
-    explains.add_option("--ranks", args.ranks, "number of ranks")->required();
+    explains.add_option("--ranks", args.ranks, "number of ranks");
+    explains.add_option("--nodes", args.nodes, "how many of them each host has, as 3,5, instead")->delimiter(',');
     explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default");
-    explains.add_option("--transport", args.transport, "local or shm (default)");
+    explains.add_option("--transport", args.transport, "local, shm (default), or between hosts tcp (default), verbs");
     explains.add_option("--algo", args.algorithm, "only these, as TUTTI_ALGO lists them");
     explains.add_flag("--reproducible", args.reproducible, "sums in rank order only");
     CLI::App& verifies = *app.add_subcommand("verify", "prove one algorithm, or with --all every one");
-    verifies.add_flag("--all", args.all, "every algorithm and collective for 1 to --max-ranks ranks");
+    verifies.add_flag("--all", args.all,
+                      "every algorithm and collective for 1 to --max-ranks ranks, and hierarchies of unequal hosts");
     verifies.add_option("--max-ranks", args.max_ranks, "for --all, 64 by default");
     add_choice(verifies, args);
     add_file(verifies, args);
     CLI::App& exports = *app.add_subcommand("export", "the programs of all ranks as a file, to change and to load");
     add_choice(exports, args);
     exports.add_option("--name", args.name, "name of the algorithm in the file, my_ALGO by default");
-    for (const char* needed : {"--algo", "--ranks"}) exports.get_option(needed)->required();
+    exports.get_option("--algo")->required();
 
     const char* usage =
         "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] | show --file F "
@@ -411,6 +484,7 @@ int main(int argc, char** argv) {
         "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n";
     try {
         app.parse(argc, argv);
+        count_nodes(args);
         if (lists.parsed()) return list(args);
         if (draws.parsed()) return draw(args);
         if (explains.parsed()) return explain(args);

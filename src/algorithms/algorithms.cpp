@@ -44,14 +44,17 @@ std::span<const Algorithm> algorithms() {
          supports<all_reduce>},
         {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2,
          true, true},
-        {"hierarchy", "direct inside hosts (or nodes of 4), a tree among them", supports<all_reduce>, hierarchy,
-         hierarchy_form, 2, true, true},
+        {"hierarchy", "one inside hosts (or nodes of 4), another one across them, as direct+tree", supports<all_reduce>,
+         hierarchy, hierarchy_form, 2, true, true, supports<>, supports<>, "hierarchy"},
     };
     return table;
 }
 
 const Algorithm* find_algorithm(std::string_view name) {
     for (const Algorithm& a : algorithms())
+        if (a.name == name) return &a;
+    if (name.find('+') == name.npos) return nullptr;
+    for (const Algorithm& a : compositions())
         if (a.name == name) return &a;
     return nullptr;
 }

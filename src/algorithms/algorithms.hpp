@@ -32,11 +32,16 @@ struct Algorithm {
     std::function<bool(Collective)> in_rank_order = [](Collective) { return false; };
     /// For which collectives rows may differ in length: the verifier's uneven_safe.
     std::function<bool(Collective)> uneven_safe = [](Collective) { return false; };
+    std::string_view family = {};  // of a composition: the row of the table that stands for it; its own: this is it
+    bool usual = true;             // of a composition: worth a try where ranks are on several hosts
 };
 
 std::span<const Algorithm> algorithms();
 
-/// nullptr if there is none of that name.
+/// Every "inside+across" of two rows: not in the table, which would be long, but as good as its rows.
+std::span<const Algorithm> compositions();
+
+/// Of both; nullptr if there is none of that name.
 const Algorithm* find_algorithm(std::string_view name);
 
 Program ring(const Request& request);

@@ -132,11 +132,4 @@ ClosedForm server2_form(Collective, int n) {
     return {2, 2, n};
 }
 
-// Nodes of 4 ranks, see hierarchy.cpp: two rounds in them, a tree among them.
-ClosedForm hierarchy_form(Collective c, int n) {
-    if (n % 4 != 0) return tree_form(c, n);
-    const ClosedForm among = tree_form(c, n / 4);
-    return {2 + among.rounds, 2, 2 * 3 + among.busiest_rank};
-}
-
 }  // namespace tutti

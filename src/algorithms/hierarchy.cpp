@@ -1,52 +1,105 @@
-// Hierarchy: all-reduce in three parts, each an algorithm of its own. The ranks of a node reduce-scatter among
-// themselves, the ranks that are the same place in their nodes all-reduce what they have, and each node gathers. So
-// what leaves a node is each byte once, on as many links as the node has ranks.
+// Hierarchies: one algorithm inside the hosts, another one across them (schedule/hierarchy.cpp composes them). Every
+// two rows of the table that are capable of it make one, with a name of its own: "direct+ring" is direct inside and
+// ring across. `hierarchy` means all of them where a user names it, and is direct+tree where nobody chooses.
 //
-//     2 nodes of 4:   direct   0 1 2 3   4 5 6 7     a quarter of the sum of its node for each rank
-//                     tree     0-4   1-5   2-6   3-7
-//                     direct   0 1 2 3   4 5 6 7     the other three quarters
+//     2 hosts of 4, direct+tree:   direct   0 1 2 3   4 5 6 7     a quarter of the sum of its host for each rank
+//                                  tree     0-4   1-5   2-6   3-7
+//                                  direct   0 1 2 3   4 5 6 7     the other three quarters
 //
-// Nodes are ranks that follow each other: those of each host, or 4. Where that does not divide the ranks, every rank is
-// its own node, and it is the tree.
+// Where all ranks are on one host, nodes are 4 ranks that follow each other, or 2, or 1: what divides the ranks.
 //
 // (N. T. Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation
 // performance. IPDPS 2000.)
-#include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
+#include <algorithm>
+#include <deque>
+
+#include "algorithms/forms.hpp"
 #include "base/result.hpp"
 #include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
 
-constexpr int usual_node = 4;  // where all ranks are on one host, or not equally many on each
+constexpr std::string_view family = "hierarchy";
 
-Program all_reduce(const Request& q, int local_ranks) {
-    const int local = q.rank % local_ranks, node = q.rank / local_ranks, nodes = q.ranks / local_ranks;
-    const auto in_node = [&](Rank r) { return node * local_ranks + r; };
-    const auto across = [&](Rank r) { return r * local_ranks + local; };
-    const Program whole = program_for(q, local_ranks);
-    const Program scatter = direct({Collective::reduce_scatter, local, local_ranks});
-    const Program gather = direct({Collective::all_gather, local, local_ranks});
-    const Program among = tree({Collective::all_reduce, node, nodes});
-    const auto scattered = [&](Operand o) { return o.place == Place::input ? o.index : local; };
-    const auto gathered = [&](Operand o) { return o.place == Place::output ? o.index : local; };
-    Program p = placed(scatter, whole, in_node, scattered, nodes == 1);
-    if (nodes > 1)
-        p = joined(std::move(p), placed(
-                                     among, whole, across, [&](Operand) { return local; }, true));
-    return joined(std::move(p), placed(gather, whole, in_node, gathered, false));
+/// Of those across that are tried unasked, each is the best somewhere: fewest rounds, or bytes, or both for powers of
+/// two, or long streams; inside, where all pairs have good links, it is direct.
+constexpr std::string_view usual_inside = "direct";
+constexpr std::string_view usual_across[] = {"tree", "doubling", "halving_doubling", "ring", "direct"};
+
+int usual_node(int ranks) {
+    return ranks % 4 == 0 ? 4 : ranks % 2 == 0 ? 2 : 1;
+}
+
+Program composed(const Make& inside, const Make& across, Request q) {
+    if (q.collective != Collective::all_reduce)
+        fail(tuttiInternalError, "hierarchy was asked for %s, which it does not support", name_of(q.collective).data());
+    std::vector<int> nodes;
+    if (q.nodes.empty()) {
+        const int size = usual_node(q.ranks);
+        nodes.assign(static_cast<std::size_t>(q.ranks / size), size);
+        q.nodes = nodes;
+    }
+    return hierarchical(inside, across, q);
+}
+
+/// Of usual nodes: each rank's share of a node's data is as many columns as the algorithm across has, and these go
+/// through the node one after the other.
+ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int n) {
+    const int size = usual_node(n), nodes = n / size;
+    const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
+    const int pieces = across.make({c, 0, nodes}).columns;
+    return {pieces * near.rounds + far.rounds, std::max(pieces * near.busiest_link, far.busiest_link),
+            pieces * near.busiest_rank + far.busiest_rank};
+}
+
+bool goes_inside(const Algorithm& a) {
+    return a.supports(Collective::reduce_scatter) && a.supports(Collective::all_gather);
+}
+
+Algorithm composition(const Algorithm& inside, const Algorithm& across, std::string_view name,
+                      std::string_view summary) {
+    Algorithm a;
+    a.name = name;
+    a.summary = summary;
+    a.supports = supports<Collective::all_reduce>;
+    a.make = [&](const Request& q) { return composed(inside.make, across.make, q); };
+    a.closed_form = [&](Collective c, int n) { return form_of(inside, across, c, n); };
+    a.fifo_depth = std::max(inside.fifo_depth, across.fifo_depth);
+    a.pull_safe = inside.pull_safe && across.pull_safe;
+    a.push_safe = inside.push_safe && across.push_safe;
+    a.family = family;
+    a.usual = inside.name == usual_inside && std::ranges::find(usual_across, across.name) != std::end(usual_across);
+    return a;
+}
+
+std::vector<Algorithm> all_compositions() {
+    static std::deque<std::string> texts;  // stay where they are
+    std::vector<Algorithm> all;
+    for (const Algorithm& inside : algorithms())
+        for (const Algorithm& across : algorithms()) {
+            if (!goes_inside(inside) || !across.supports(Collective::all_reduce) || across.name == family) continue;
+            const std::string in(inside.name), over(across.name);
+            const std::string& name = texts.emplace_back(in + "+" + over);
+            all.push_back(
+                composition(inside, across, name, texts.emplace_back(in + " inside hosts, " + over + " across")));
+        }
+    return all;
 }
 
 }  // namespace
 
+std::span<const Algorithm> compositions() {
+    static const std::vector<Algorithm> all = all_compositions();
+    return all;
+}
+
 Program hierarchy(const Request& request) {
-    if (request.collective != Collective::all_reduce)
-        fail(tuttiInternalError, "hierarchy was asked for %s, which it does not support",
-             name_of(request.collective).data());
-    if (request.ranks == 1) return one_rank(request);
-    const int node = request.node_ranks > 0 ? request.node_ranks : usual_node;
-    return request.ranks % node == 0 ? all_reduce(request, node) : tree(request);
+    return composed(direct, tree, request);
+}
+
+ClosedForm hierarchy_form(Collective c, int n) {
+    return form_of(*find_algorithm("direct"), *find_algorithm("tree"), c, n);
 }
 
 }  // namespace tutti

@@ -9,13 +9,17 @@ std::string differs(const char* what, long long found, long long promised) {
     return text("%s: %lld, the closed form says %lld", what, found, promised);
 }
 
-std::string broken_promise(const Algorithm& a, Collective collective, int ranks, const Report& r) {
+std::string other_than_form(const Algorithm& a, Collective collective, int ranks, const Report& r) {
     const ClosedForm form = a.closed_form(collective, ranks);
     if (r.rounds != form.rounds) return differs("rounds", r.rounds, form.rounds);
     if (r.busiest_link != form.busiest_link)
         return differs("chunks on the busiest link", r.busiest_link, form.busiest_link);
     if (r.busiest_rank != form.busiest_rank)
         return differs("chunks of the busiest rank", r.busiest_rank, form.busiest_rank);
+    return {};
+}
+
+std::string broken_promise(const Algorithm& a, Collective collective, const Report& r) {
     if (r.fifo_depth > a.fifo_depth)
         return text("needs %d slots per connection, the table says %d", r.fifo_depth, a.fifo_depth);
     if (a.pull_safe && !r.pull_safe) return "is not pull safe: " + r.pull_hazard;
@@ -34,17 +38,17 @@ std::string in_order(int ranks) {
 }  // namespace
 
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root,
-                                 int node_ranks) {
-    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root, node_ranks})};
+                                 std::span<const int> nodes) {
+    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root, nodes})};
     return {algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}),
             algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks})};
 }
 
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root,
-                                  int node_ranks) {
+                                  std::span<const int> nodes) {
     std::vector<Program> programs;
     for (Rank rank = 0; rank < ranks; ++rank)
-        for (Program& p : programs_of(algorithm, collective, rank, ranks, root, node_ranks))
+        for (Program& p : programs_of(algorithm, collective, rank, ranks, root, nodes))
             programs.push_back(std::move(p));
     return programs;
 }
@@ -62,11 +66,12 @@ std::string other_than_rank_order(int ranks, const Report& r) {
     return {};
 }
 
-Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root) {
-    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root);
+Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root, std::span<const int> nodes) {
+    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root, nodes);
     Report report = verify(programs);
     if (!report.ok) return report;
-    report.error = broken_promise(algorithm, collective, ranks, report);
+    if (nodes.empty()) report.error = other_than_form(algorithm, collective, ranks, report);
+    if (report.error.empty()) report.error = broken_promise(algorithm, collective, report);
     if (report.error.empty()) report.error = different_order(programs, report);
     if (report.error.empty() && reduces(collective) && ranks > 1 && algorithm.in_rank_order(collective))
         report.error = other_than_rank_order(ranks, report);

@@ -63,7 +63,7 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
 
 Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
     std::vector<std::uint64_t> known;
-    std::vector<std::size_t> size;
+    std::vector<int> size;
     bool scattered = false;  // ranks of a host do not follow each other
     for (const std::uint64_t host : hosts) {
         const auto at = std::ranges::find(known, host);
@@ -78,8 +78,7 @@ Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
         return p;
     }
     p.near = near;
-    const bool even = std::ranges::all_of(size, [&](std::size_t s) { return s == size.front(); });
-    if (even && !scattered && size.front() > 1) p.node_ranks = static_cast<int>(size.front());
+    if (!scattered && std::ranges::max(size) > 1) p.nodes = std::move(size);
     return p;
 }
 

@@ -153,7 +153,7 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
 std::vector<Program> Communicator::make_programs(Collective collective, Rank root, const Algorithm& algorithm) const {
     std::vector<Program> all;
     for (Rank r = 0; r < ranks(); ++r)
-        all.push_back(make_program(algorithm, {collective, r, ranks(), root, tuner_->platform().node_ranks}));
+        all.push_back(make_program(algorithm, {collective, r, ranks(), root, tuner_->platform().nodes}));
     return all;
 }
 
@@ -165,7 +165,7 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     }
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     Program program = all ? to_all(make_programs(collective, root, algorithm), rank())
-                          : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().node_ranks});
+                          : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().nodes});
     BoundProgram bound = BoundProgram::bind(std::move(program), algorithm.pull_safe, algorithm.push_safe);
     if (gpu_) return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
     const auto connect = [&](BoundProgram::Peer peer, int lane, bool sends) {

@@ -47,8 +47,10 @@ Program reversed(const Program& p, Collective collective) {
 
 Program joined(Program p, const Program& second) {
     bool first = true;
+    std::vector<Operand> sources, sinks;
     for (const Step& s : second.steps) {
-        std::vector<Operand> sources(second.sources(s).begin(), second.sources(s).end()), sinks;
+        sources.assign(second.sources(s).begin(), second.sources(s).end());
+        sinks.clear();
         for (Operand& o : sources)
             if (o.place == Place::input) o.place = Place::output;
         const bool copies = sources.size() == 1 && sources[0].place == Place::output && !s.completes;
@@ -79,7 +81,7 @@ Program placed(const Program& part, Program whole, const std::function<Rank(Rank
     return whole;
 }
 
-Program reordered(const std::function<Program(const Request&)>& make, const Request& q, std::span<const Rank> order) {
+Program reordered(const Make& make, const Request& q, std::span<const Rank> order) {
     if (order.empty()) return make(q);
     TUTTI_ASSERT(order.size() == static_cast<std::size_t>(q.ranks));
     const auto part_of = [&](Rank rank) {
@@ -88,7 +90,7 @@ Program reordered(const std::function<Program(const Request&)>& make, const Requ
         return static_cast<Rank>(found - order.begin());
     };
     const Rank root = has_root(q.collective) ? part_of(q.root) : q.root;
-    Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.node_ranks});
+    Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.nodes});
     p.rank = q.rank;
     p.root = q.root;
     // Where there is a row per rank, the row of a part is the row of the rank that plays it.

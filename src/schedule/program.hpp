@@ -113,8 +113,8 @@ struct Request {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;       // of collectives that have one; send and recv: the peer
-    int node_ranks = 0;  // ranks (or parts) that follow each other on each host, equally many; 0: not so, or one host
+    Rank root = 0;                    // of collectives that have one; send and recv: the peer
+    std::span<const int> nodes = {};  // how many ranks (or parts) follow each other on each node; empty: nobody knows
 };
 
 /// An empty program with the rows that the collective has on this rank, cut into `columns` chunks each.

@@ -86,9 +86,14 @@ Allowed Allowed::parse(std::string_view text, const UserAlgorithms* own) {
     return allowed;
 }
 
-bool Allowed::allows(Collective collective, std::string_view algorithm) const {
+bool Allowed::allows(Collective collective, const Algorithm& algorithm) const {
     const List& list = lists_[static_cast<std::size_t>(collective)];
-    return !list.given || list.has(algorithm) != list.excludes;
+    return !list.given || (list.has(algorithm.name) || list.has(algorithm.family)) != list.excludes;
+}
+
+bool Allowed::names(Collective collective, std::string_view algorithm) const {
+    const List& list = lists_[static_cast<std::size_t>(collective)];
+    return !list.excludes && list.has(algorithm);
 }
 
 }  // namespace tutti

@@ -12,7 +12,8 @@
 namespace tutti {
 
 /// "ring,tree" allows these two, "^ring" all others; "all_reduce:direct;broadcast:^flat" says it of single
-/// collectives, where "" and "*" before the colon, or no colon, mean all. What stands later wins.
+/// collectives, where "" and "*" before the colon, or no colon, mean all. What stands later wins. "direct+ring" is one
+/// hierarchy, "hierarchy" are all of them.
 class Allowed {
   public:
     Allowed() = default;
@@ -22,7 +23,11 @@ class Allowed {
     /// own: algorithms from files, which are known, too; nullptr: there are none.
     static Allowed parse(std::string_view text, const UserAlgorithms* own = nullptr);
 
-    bool allows(Collective collective, std::string_view algorithm) const;
+    /// A list that names the row which stands for a composition means this, too.
+    bool allows(Collective collective, const Algorithm& algorithm) const;
+
+    /// Whether it is asked for by its own name.
+    bool names(Collective collective, std::string_view algorithm) const;
 
     const std::string& text() const { return text_; }
 

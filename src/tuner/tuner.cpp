@@ -62,31 +62,40 @@ Tuner::Key Tuner::key_of(const Question& q) const {
     return {q.collective, q.uneven, has_root(q.collective) && own_ && own_->hash() != 0 ? q.root : 0};
 }
 
-std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
-    const int ranks = platform_.ranks;
-    const int node = platform_.node_ranks;
-    const Rank root = std::get<Rank>(key_of(q));
+/// Where ranks are on several hosts, the usual compositions take the place of the row that stands for them; everywhere
+/// there are those that a list names.
+std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
+    const bool hosts = !platform_.nodes.empty();
     std::vector<const Algorithm*> capable;
     for (const Algorithm& a : algorithms())
-        if (a.supports(q.collective)) capable.push_back(&a);
+        if (a.supports(c) && (!hosts || a.name != a.family)) capable.push_back(&a);
+    for (const Algorithm& a : compositions())
+        if (a.supports(c) && ((hosts && a.usual) || allowed_.names(c, a.name))) capable.push_back(&a);
     if (own_)
-        for (const Algorithm* a : own_->candidates(q.collective, root)) capable.push_back(a);
-    const bool a_list_holds = std::ranges::any_of(capable, [&](const Algorithm* a) {
-        return objection(*a, q) == nullptr && allowed_.allows(q.collective, a->name);
-    });
+        for (const Algorithm* a : own_->candidates(c, root)) capable.push_back(a);
+    return capable;
+}
+
+std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
+    const int ranks = platform_.ranks;
+    const std::span<const int> nodes = platform_.nodes;
+    const Rank root = std::get<Rank>(key_of(q));
+    const std::vector<const Algorithm*> capable = capable_of(q.collective, root);
+    const bool a_list_holds = std::ranges::any_of(
+        capable, [&](const Algorithm* a) { return objection(*a, q) == nullptr && allowed_.allows(q.collective, *a); });
     std::vector<Subject> all;
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
         Subject s{a, q.collective, {}, whole, a->closed_form(q.collective, ranks), {}, nullptr, {}};
-        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, node);
+        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
         const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
         if (const char* reason = objection(*a, q))
             s.refusal = reason;
-        else if (a_list_holds && !allowed_.allows(q.collective, a->name))
+        else if (a_list_holds && !allowed_.allows(q.collective, *a))
             s.refusal = "it is not among those allowed: " + allowed_.text();
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, node));
+        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, nodes));
         if (s.refusal.empty() && whole && platform_.crowded())
             s.rehearsal.lost = lost_by_sharing(
                 s.rehearsal, platform_.rates, [&](Rank from, Rank to) { return platform_.line_between(from, to); },

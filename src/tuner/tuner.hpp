@@ -25,7 +25,7 @@ struct Platform {
     Line near{0.1, 0};                   // between ranks of one host, where there are several
     std::vector<int> host_of;            // by part; empty: there is one host
     std::vector<int> core_of;            // by part, where each is bound to one core; empty: unknown
-    int node_ranks = 0;                  // see Request
+    std::vector<int> nodes;              // parts of each host, see Request; empty: hosts are no nodes
     std::string transport = "shm";       // its name, for what was measured
     bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
     std::size_t cache_bytes = 32 << 20;  // of the largest cache
@@ -92,6 +92,7 @@ class Tuner {
     using Key = std::tuple<Collective, bool, Rank>;
     Key key_of(const Question& question) const;
     std::vector<Subject>& subjects(const Question& question);
+    std::vector<const Algorithm*> capable_of(Collective collective, Rank root) const;
     std::vector<Subject> rehearse(const Question& question) const;
     void prefer_balanced(std::vector<Candidate>& sorted, bool bytes_matter) const;
     Candidate judge(const Subject& subject, const Question& question) const;

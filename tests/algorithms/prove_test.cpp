@@ -132,19 +132,6 @@ TEST_CASE("direct and flat add in rank order, in one step") {
     }
 }
 
-TEST_CASE("hierarchies of hosts of any size are right") {
-    const Algorithm& hierarchy = *find_algorithm("hierarchy");
-    for (int node = 1; node <= 6; ++node)
-        for (int nodes = 1; nodes <= 5; ++nodes) {
-            CAPTURE(node, nodes);
-            const auto programs = all_programs(hierarchy, Collective::all_reduce, node * nodes, 0, node);
-            const Report report = verify(programs);
-            REQUIRE(report.error == "");
-            REQUIRE(report.fifo_depth <= hierarchy.fifo_depth);
-            REQUIRE((report.pull_safe && report.push_safe));
-        }
-}
-
 TEST_CASE("ring adds along the ring") {
     const Algorithm& ring = *find_algorithm("ring");
     const Report all_reduce = prove(ring, Collective::all_reduce, 4);

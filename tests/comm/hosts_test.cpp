@@ -117,20 +117,23 @@ TEST_CASE("an abort ends what waits for the network") {
     REQUIRE(ended == 2);
 }
 
-TEST_CASE("hosts of equally many ranks that follow each other are nodes; others are far and near only") {
+TEST_CASE("hosts whose ranks follow each other are nodes, of whatever sizes; others are far and near only") {
     const Line near{0.1, 0}, far{10, 0};
     Platform p;
     p.line = far;
     const auto of = [&](std::initializer_list<std::uint64_t> hosts) {
         return spread(p, std::vector<std::uint64_t>(hosts), near);
     };
-    REQUIRE(of({7, 7, 9, 9}).node_ranks == 2);
+    using Nodes = std::vector<int>;
+    REQUIRE(of({7, 7, 9, 9}).nodes == Nodes{2, 2});
+    REQUIRE(of({9, 9, 9, 7, 7}).nodes == Nodes{3, 2});
+    REQUIRE(of({8, 9, 9, 9, 9, 7, 7}).nodes == Nodes{1, 4, 2});
+    REQUIRE(of({7, 7, 9}).nodes == Nodes{2, 1});
     REQUIRE(of({7, 7, 9, 9}).line_between(0, 1).alpha_us == near.alpha_us);
     REQUIRE(of({7, 7, 9, 9}).line_between(1, 2).alpha_us == far.alpha_us);
-    REQUIRE(of({7, 9, 7, 9}).node_ranks == 0);
+    REQUIRE(of({7, 9, 7, 9}).nodes.empty());
     REQUIRE(of({7, 9, 7, 9}).line_between(0, 2).alpha_us == near.alpha_us);
-    REQUIRE(of({7, 7, 9}).node_ranks == 0);
-    REQUIRE(of({7, 9}).node_ranks == 0);
-    REQUIRE(of({7, 7}).node_ranks == 0);
+    REQUIRE(of({7, 9}).nodes.empty());  // nothing is inside
+    REQUIRE(of({7, 7}).nodes.empty());
     REQUIRE(of({7, 7}).line_between(0, 1).alpha_us == far.alpha_us);  // the only line there is
 }

@@ -111,6 +111,55 @@ TEST_CASE("lists of algorithms are obeyed, by collective, and where one is capab
     CHECK(error_of("") == "");
 }
 
+TEST_CASE("between hosts the tuner compares hierarchies: few rounds across for small sums, few bytes for large ones") {
+    const auto on_hosts = [](std::vector<int> nodes, const char* list = "") {
+        int ranks = 0;
+        Platform p = machine(0, 1 << 10);
+        for (std::size_t host = 0; host < nodes.size(); ++host)
+            for (int i = 0; i < nodes[host]; ++i, ++ranks) p.host_of.push_back(static_cast<int>(host));
+        p.ranks = ranks;
+        p.nodes = std::move(nodes);
+        p.near = p.line;
+        p.line = {20, 1 / 1e3};
+        return Tuner(p, Allowed::parse(list), false, nullptr);
+    };
+    constexpr auto op = Collective::all_reduce;
+    for (const std::vector<int>& nodes : {std::vector{4, 4}, std::vector{4, 4, 4, 4}, std::vector{3, 5, 4, 6}}) {
+        Tuner tuner = on_hosts(nodes, "hierarchy");
+        const auto far = [&](std::size_t bytes) {
+            const std::string name = chosen(tuner, op, bytes);
+            REQUIRE(name.starts_with("direct+"));
+            return *find_algorithm(name.substr(7));
+        };
+        const int hosts = static_cast<int>(nodes.size());
+        const Algorithm small = far(8), large = far(64 << 20);
+        CHECK(small.closed_form(op, hosts).rounds == (hosts == 2 ? 1 : 2));
+        const int columns = large.make({op, 0, hosts}).columns;
+        CHECK(large.closed_form(op, hosts).busiest_rank * hosts ==
+              2LL * (hosts - 1) * columns);                           // 2 (n-1)/n of the data
+        CHECK(chosen(tuner, Collective::all_to_all, 1 << 20) != "");  // no list holds for what it can't do
+        for (const Candidate& c : on_hosts(nodes).candidates({op, 1 << 20}))
+            CHECK(c.algorithm->name != "hierarchy");  // which all of them are
+    }
+    // By name, one of them, whether usual or not; or all but one; or none.
+    Tuner one = on_hosts({3, 5}, "all_reduce:ring+server2");
+    CHECK(chosen(one, op, 8) == "ring+server2");
+    CHECK(chosen(one, op, 64 << 20) == "ring+server2");
+    Tuner all = on_hosts({3, 5}, "hierarchy");
+    const std::string best = chosen(all, op, 1 << 20);
+    Tuner others = on_hosts({3, 5}, ("^" + best).c_str());
+    CHECK(chosen(others, op, 1 << 20) != best);
+    for (const Candidate& c : on_hosts({3, 5}, "^hierarchy").candidates({op, 1 << 20}))
+        CHECK((c.refusal.empty() == c.algorithm->family.empty() || c.algorithm->family.empty()));
+    // Where there is one host, those that are asked for and no others.
+    Tuner named(machine(8, 8), Allowed::parse("direct+ring"), false, nullptr);
+    CHECK(chosen(named, op, 1 << 20) == "direct+ring");
+    Tuner any(machine(8, 8), Allowed::parse("hierarchy"), false, nullptr);
+    CHECK(chosen(any, op, 1 << 20) == "hierarchy");
+    CHECK(error_of("broadcast:direct+ring").find("not capable of broadcast") != std::string::npos);
+    CHECK(error_of("direct+rign").find("there is no algorithm 'direct+rign'") != std::string::npos);
+}
+
 TEST_CASE("what was measured corrects what is computed") {
     const Platform platform = machine(4, 4);
     Tuner computed(platform, {}, false, nullptr);

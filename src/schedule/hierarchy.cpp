@@ -1,0 +1,136 @@
+// Two levels from the programs of each. All-reduce: the ranks of a node reduce-scatter among themselves, those that are
+// the same place in their nodes all-reduce what they have (a rail), and each node gathers.
+//
+//     nodes of 3 and 5:   inside   0 1 2   3 4 5 (6 7)     a third of the sum of its node for each of three ranks
+//                         across   0-3   1-4   2-5         three rails
+//                         inside   0 1 2   3 4 5 (6 7)     the other two thirds
+//
+// There are as many rails as the smallest node has ranks. What a node has more are guests: they hand their part of each
+// share to the rank that adds it up, which takes them with the last of the others', and get the results from there. So
+// what leaves a node is each byte once, however many ranks it has.
+//
+// Broadcast and reduce have the same middle and one of these ends; at the other one the root deals its data out to the
+// rails of its node, or collects it from them.
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+
+namespace tutti {
+namespace {
+
+class Hierarchy {
+  public:
+    Hierarchy(const Make& inside, const Make& across, const Request& q) : inside_(inside), across_(across), q_(q) {
+        int sum = 0;
+        rails_ = q.nodes.empty() ? q.ranks : q.nodes.front();
+        for (std::size_t node = 0; node < q.nodes.size(); ++node) {
+            const int size = q.nodes[node];
+            rails_ = std::min(rails_, size);
+            if (q.rank >= sum) first_ = sum, size_ = size, node_ = static_cast<int>(node);
+            sum += size;
+        }
+        if (q.nodes.empty()) sum = size_ = q.ranks;
+        TUTTI_ASSERT(sum == q.ranks && rails_ > 0);
+        nodes_ = q.nodes.empty() ? 1 : static_cast<int>(q.nodes.size());
+        local_ = q.rank - first_;
+        guest_ = local_ >= rails_;
+        rail_ = std::min(local_, rails_ - 1);
+    }
+
+    Program all_reduce() const {
+        const Program rail = across_({Collective::all_reduce, node_, nodes_});
+        const Program first = gathered_in(), last = spread_out();
+        const int pieces = rail.columns;
+        Program p = program_for(q_, rails_ * pieces);
+        for (int piece = 0; piece < pieces; ++piece) p = in_node(first, std::move(p), piece, pieces, nodes_ == 1);
+        if (nodes_ > 1 && !guest_) p = joined(std::move(p), along(rail));
+        Program rest = program_for(q_, p.columns);
+        for (int piece = 0; piece < pieces; ++piece) rest = in_node(last, std::move(rest), piece, pieces, false);
+        p.message_chunks = std::max({first.message_chunks, rail.message_chunks, last.message_chunks});
+        return joined(std::move(p), rest);
+    }
+
+  private:
+    /// A node's reduce-scatter among its rails, who take in its guests' parts; ranks are the node's.
+    Program gathered_in() const {
+        Program p = inside_({Collective::reduce_scatter, rail_, rails_});
+        TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
+        if (!guest_) return with_guests(p, [](const Step& s, const Program&) { return s.completes != 0; });
+        p.steps.clear();
+        p.operands.clear();
+        for (int i = 0; i < rails_; ++i) {  // not all guests begin with the same one
+            const int rail = (local_ + i) % rails_;
+            p.step({input(rail)}, {send(rail)});
+        }
+        return p;
+    }
+
+    /// The all-gather that is its counterpart.
+    Program spread_out() const {
+        Program p = inside_({Collective::all_gather, rail_, rails_});
+        TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
+        if (!guest_)
+            return with_guests(p, [](const Step& s, const Program& all) { return all.sources(s)[0] == input(0); });
+        p.steps.clear();
+        p.operands.clear();
+        for (int i = 0; i < rails_; ++i) p.step({recv((local_ + i) % rails_)}, {output((local_ + i) % rails_)});
+        return p;
+    }
+
+    /// The same, but that the one step which is `shared` takes from the guests, too, or gives to them.
+    template <class Shared>
+    Program with_guests(const Program& p, Shared shared) const {
+        Program result = p;
+        result.steps.clear();
+        result.operands.clear();
+        int found = 0;
+        for (const Step& s : p.steps) {
+            std::vector<Operand> sources(p.sources(s).begin(), p.sources(s).end());
+            std::vector<Operand> sinks(p.sinks(s).begin(), p.sinks(s).end());
+            if (shared(s, p) && found++ == 0)
+                for (int guest = rails_; guest < size_; ++guest)
+                    p.collective == Collective::reduce_scatter ? sources.push_back(recv(guest))
+                                                               : sinks.push_back(send(guest));
+            result.step(sources, sinks, s.completes, static_cast<int>(s.column));
+        }
+        TUTTI_ASSERT(found > 0);
+        return result;
+    }
+
+    /// One piece of each rail's share, appended.
+    Program in_node(const Program& part, Program whole, int piece, int pieces, bool completes) const {
+        const bool scatters = part.collective == Collective::reduce_scatter;
+        const auto chunk_of = [&](Operand o) {
+            const bool row = (o.place == Place::input) == scatters;  // one of all, not the own one
+            return (row ? o.index : rail_) * pieces + piece;
+        };
+        return placed(
+            part, std::move(whole), [&](Rank r) { return first_ + r; }, chunk_of, completes);
+    }
+
+    Program along(const Program& rail) const {
+        std::vector<Rank> begins{0};
+        for (const int size : q_.nodes) begins.push_back(begins.back() + size);
+        return placed(
+            rail, program_for(q_, rails_ * rail.columns),
+            [&](Rank node) { return begins[static_cast<std::size_t>(node)] + rail_; },
+            [&](Operand o) { return rail_ * rail.columns + o.index; }, true);
+    }
+
+    const Make &inside_, &across_;
+    const Request& q_;
+    int nodes_ = 1, node_ = 0, first_ = 0, size_ = 0;  // how many; of this rank's one
+    int rails_, rail_;                                 // how many; this rank's, or a guest's nearest
+    int local_;                                        // place in the node
+    bool guest_;
+};
+
+}  // namespace
+
+Program hierarchical(const Make& inside, const Make& across, const Request& request) {
+    TUTTI_ASSERT(request.collective == Collective::all_reduce);
+    return Hierarchy(inside, across, request).all_reduce();
+}
+
+}  // namespace tutti
