@@ -44,8 +44,9 @@ std::span<const Algorithm> algorithms() {
          supports<all_reduce>},
         {"server2", "two parameter servers, half of the data each", supports<all_reduce>, server2, server2_form, 2,
          true, true},
-        {"hierarchy", "one inside hosts (or nodes of 4), another one across them, as direct+tree", supports<all_reduce>,
-         hierarchy, hierarchy_form, 2, true, true, supports<>, supports<>, "hierarchy"},
+        {"hierarchy", "one inside hosts (or nodes of 4), another one across them, as direct+tree",
+         supports<all_reduce, broadcast, reduce>, hierarchy, hierarchy_form, 2, true, true, supports<>, supports<>,
+         "hierarchy"},
     };
     return table;
 }

@@ -25,14 +25,19 @@ constexpr std::string_view family = "hierarchy";
 /// Of those across that are tried unasked, each is the best somewhere: fewest rounds, or bytes, or both for powers of
 /// two, or long streams; inside, where all pairs have good links, it is direct.
 constexpr std::string_view usual_inside = "direct";
-constexpr std::string_view usual_across[] = {"tree", "doubling", "halving_doubling", "ring", "direct"};
+constexpr std::string_view usual_across[] = {"tree", "doubling", "halving_doubling", "ring", "direct", "binomial"};
+
+/// Forwards, or backwards.
+bool spreads(Collective c) {
+    return c == Collective::broadcast || c == Collective::reduce;
+}
 
 int usual_node(int ranks) {
     return ranks % 4 == 0 ? 4 : ranks % 2 == 0 ? 2 : 1;
 }
 
 Program composed(const Make& inside, const Make& across, Request q) {
-    if (q.collective != Collective::all_reduce)
+    if (q.collective != Collective::all_reduce && !spreads(q.collective))
         fail(tuttiInternalError, "hierarchy was asked for %s, which it does not support", name_of(q.collective).data());
     std::vector<int> nodes;
     if (q.nodes.empty()) {
@@ -43,14 +48,37 @@ Program composed(const Make& inside, const Make& across, Request q) {
     return hierarchical(inside, across, q);
 }
 
-/// Of usual nodes: each rank's share of a node's data is as many columns as the algorithm across has, and these go
-/// through the node one after the other.
+/// Of usual nodes, and an algorithm across that has one column: the root deals out a share to all rails, each brings it
+/// to all nodes, and these gather. A rank sends most if it is the root, or where the algorithm across wants most.
+/// Reduced to, it gets that; the others send each rail's share where it belongs, the rails' ranks all but the last.
+ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, Collective c, int n) {
+    if (n == 1) return {0, 0, 0};
+    const int size = usual_node(n), nodes = n / size, dealt = size - 1;
+    const ClosedForm near = inside.closed_form(Collective::all_gather, size), far = across.closed_form(c, nodes);
+    const Program root = across.make({Collective::broadcast, 0, nodes});
+    long long from_root = 0;
+    for (const Operand& o : root.operands) from_root += o.place == Place::peer;
+    ClosedForm form{(dealt > 0) + near.rounds + far.rounds, std::max(near.busiest_link + (dealt > 0), far.busiest_link),
+                    near.busiest_rank + std::max(dealt + from_root, far.busiest_rank)};
+    if (c == Collective::reduce) form.busiest_rank = size;
+    return form;
+}
+
+/// All-reduce of usual nodes: each rank's share of a node's data is as many columns as the algorithm across has, and
+/// these go through the node one after the other.
 ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int n) {
+    if (spreads(c)) return form_of_spreading(inside, across, c, n);
     const int size = usual_node(n), nodes = n / size;
     const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
     const int pieces = across.make({c, 0, nodes}).columns;
     return {pieces * near.rounds + far.rounds, std::max(pieces * near.busiest_link, far.busiest_link),
             pieces * near.busiest_rank + far.busiest_rank};
+}
+
+/// What is broadcast in several columns, to save bytes, has nothing to save here, where there are rails; and tiles
+/// stream through the others.
+bool in_one_column(const Algorithm& a, Collective c) {
+    return spreads(c) && a.supports(c) && a.make({c, 0, 3}).columns == 1;
 }
 
 bool goes_inside(const Algorithm& a) {
@@ -62,7 +90,9 @@ Algorithm composition(const Algorithm& inside, const Algorithm& across, std::str
     Algorithm a;
     a.name = name;
     a.summary = summary;
-    a.supports = supports<Collective::all_reduce>;
+    a.supports = [&](Collective c) {
+        return c == Collective::all_reduce ? across.supports(c) : in_one_column(across, c);
+    };
     a.make = [&](const Request& q) { return composed(inside.make, across.make, q); };
     a.closed_form = [&](Collective c, int n) { return form_of(inside, across, c, n); };
     a.fifo_depth = std::max(inside.fifo_depth, across.fifo_depth);
@@ -78,7 +108,8 @@ std::vector<Algorithm> all_compositions() {
     std::vector<Algorithm> all;
     for (const Algorithm& inside : algorithms())
         for (const Algorithm& across : algorithms()) {
-            if (!goes_inside(inside) || !across.supports(Collective::all_reduce) || across.name == family) continue;
+            const bool capable = across.supports(Collective::all_reduce) || across.supports(Collective::broadcast);
+            if (!goes_inside(inside) || !capable || across.name == family) continue;
             const std::string in(inside.name), over(across.name);
             const std::string& name = texts.emplace_back(in + "+" + over);
             all.push_back(

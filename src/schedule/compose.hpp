@@ -37,8 +37,9 @@ Program placed(const Program& part, Program whole, const std::function<Rank(Rank
 Program reordered(const Make& make, const Request& request, std::span<const Rank> order);
 
 /// Two levels (hierarchy.cpp): one algorithm inside the nodes that the request names, another one across them. inside:
-/// for reduce-scatter and all-gather, in one column; across: for all-reduce, in as many as it likes. It may itself be
-/// such a composition, of nodes of nodes. No nodes: all ranks are inside of one. The same on all ranks.
+/// for reduce-scatter and all-gather, in one column; across: for all-reduce, or for broadcast, which is reduce, too, in
+/// as many as it likes. It may itself be such a composition, of nodes of nodes. No nodes: all ranks are inside of one.
+/// The same on all ranks.
 Program hierarchical(const Make& inside, const Make& across, const Request& request);
 
 }  // namespace tutti

@@ -9,8 +9,8 @@
 // share to the rank that adds it up, which takes them with the last of the others', and get the results from there. So
 // what leaves a node is each byte once, however many ranks it has.
 //
-// Broadcast and reduce have the same middle and one of these ends; at the other one the root deals its data out to the
-// rails of its node, or collects it from them.
+// Broadcast: the root deals its data out, a share to each rail of its node; each rail broadcasts its share; each node
+// gathers. What comes along a rail goes on from where it arrives, in one step. Reduce is that backwards.
 #include <algorithm>
 
 #include "base/result.hpp"
@@ -51,7 +51,62 @@ class Hierarchy {
         return joined(std::move(p), rest);
     }
 
+    Program broadcast() const {
+        int from = 0;
+        for (int sum = 0; from < nodes_ - 1 && sum + q_.nodes[static_cast<std::size_t>(from)] <= q_.root; ++from)
+            sum += q_.nodes[static_cast<std::size_t>(from)];
+        const Program rail = across_({Collective::broadcast, node_, nodes_, from});
+        const Program share = spread_out();
+        Program p = program_for(q_, rails_ * rail.columns);
+        p.message_chunks = std::max(rail.message_chunks, share.message_chunks);
+        const Program own = along(rail);
+        for (const Step& s : own.steps) pass_on(own, s, share, rail.columns, p);
+        return p;
+    }
+
+    Program reduce() const {
+        Program p = reversed(broadcast(), Collective::reduce);
+        const int root = q_.root - first_;
+        if (guest_ || root < 0 || root >= rails_) return p;
+        // The root is on a rail like this rank: what it put in was dealt out, too, so shares are complete before it has
+        // them. All else that these ranks do is about other rails' shares.
+        for (Step& s : p.steps) s.completes = static_cast<int>(s.column) / (p.columns / rails_) == rail_;
+        return p;
+    }
+
   private:
+    /// What this rank does for a step of its node's rails, which brings them a piece each. The gather begins with what
+    /// spreads the own piece, and that goes along the rail, too.
+    void pass_on(const Program& rail, const Step& s, const Program& share, int pieces, Program& p) const {
+        const Operand source = rail.sources(s)[0];
+        const bool begins = source.place == Place::input;  // in the root's node
+        const int piece = static_cast<int>(s.column) % pieces;
+        if (begins && q_.rank == q_.root) deal(piece, pieces, p);
+        if (guest_ && q_.rank == q_.root) return;
+        const Program gather = in_node(share, program_for(q_, p.columns), piece, pieces, false);
+        for (const Step& g : gather.steps) {
+            std::vector<Operand> sources(gather.sources(g).begin(), gather.sources(g).end());
+            std::vector<Operand> sinks(gather.sinks(g).begin(), gather.sinks(g).end());
+            if (sources[0].place == Place::input) {
+                sources[0] = begins && q_.rank != q_.root ? recv(q_.root) : source;
+                for (const Operand o : rail.sinks(s))
+                    if (o.place == Place::peer) sinks.push_back(o);
+            }
+            p.step(sources, sinks, false, static_cast<int>(g.column));
+        }
+    }
+
+    /// A piece of each rail's share, from the root.
+    void deal(int piece, int pieces, Program& p) const {
+        for (int i = 0; i < rails_; ++i) {
+            const int rail = (local_ + i) % rails_, chunk = rail * pieces + piece;
+            if (guest_)
+                p.step({input(chunk)}, {output(chunk), send(first_ + rail)});
+            else if (rail != rail_)
+                p.step({input(chunk)}, {send(first_ + rail)});
+        }
+    }
+
     /// A node's reduce-scatter among its rails, who take in its guests' parts; ranks are the node's.
     Program gathered_in() const {
         Program p = inside_({Collective::reduce_scatter, rail_, rails_});
@@ -89,9 +144,11 @@ class Hierarchy {
             std::vector<Operand> sources(p.sources(s).begin(), p.sources(s).end());
             std::vector<Operand> sinks(p.sinks(s).begin(), p.sinks(s).end());
             if (shared(s, p) && found++ == 0)
-                for (int guest = rails_; guest < size_; ++guest)
+                for (int guest = rails_; guest < size_; ++guest) {
+                    if (q_.collective == Collective::broadcast && first_ + guest == q_.root) continue;
                     p.collective == Collective::reduce_scatter ? sources.push_back(recv(guest))
                                                                : sinks.push_back(send(guest));
+                }
             result.step(sources, sinks, s.completes, static_cast<int>(s.column));
         }
         TUTTI_ASSERT(found > 0);
@@ -129,8 +186,13 @@ class Hierarchy {
 }  // namespace
 
 Program hierarchical(const Make& inside, const Make& across, const Request& request) {
-    TUTTI_ASSERT(request.collective == Collective::all_reduce);
-    return Hierarchy(inside, across, request).all_reduce();
+    if (request.collective == Collective::all_reduce) return Hierarchy(inside, across, request).all_reduce();
+    Request spreads = request;
+    spreads.collective = Collective::broadcast;
+    const Hierarchy hierarchy(inside, across, spreads);
+    if (request.collective == Collective::broadcast) return hierarchy.broadcast();
+    TUTTI_ASSERT(request.collective == Collective::reduce);
+    return hierarchy.reduce();
 }
 
 }  // namespace tutti

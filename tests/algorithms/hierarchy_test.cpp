@@ -71,7 +71,7 @@ TEST_CASE("hierarchies of hosts of all sizes are right") {
 }
 
 TEST_CASE("any two algorithms make a hierarchy") {
-    REQUIRE(compositions().size() == 55);
+    REQUIRE(compositions().size() == 60);
     for (const Algorithm& a : compositions()) {
         INFO(a.name);
         CHECK(find_algorithm(a.name) == &a);
@@ -128,6 +128,7 @@ TEST_CASE("hosts are joined by rails, as many as the smallest one has ranks") {
         for (int host = 0; host < static_cast<int>(nodes.size()); ++host)
             for (int place = 0; place < nodes[static_cast<std::size_t>(host)]; ++place) seat.emplace_back(host, place);
         for (const Algorithm& a : compositions()) {
+            if (!a.supports(Collective::all_reduce)) continue;
             std::set<int> used;
             long long left = 0;  // chunks
             const std::vector<Program> programs = all_programs(a, Collective::all_reduce, n, 0, nodes);
@@ -148,6 +149,37 @@ TEST_CASE("hosts are joined by rails, as many as the smallest one has ranks") {
             if (nodes.size() == 2) CHECK(left <= programs.front().columns);
         }
     }
+}
+
+TEST_CASE(
+    "what is broadcast enters every other host once, and what is reduced leaves it once, in as many columns as it "
+    "likes") {
+    const Nodes nodes{3, 5, 2};
+    const int n = ranks_of(nodes);
+    const auto host_of = [&](Rank r) { return r < 3 ? 0 : r < 8 ? 1 : 2; };
+    for (const Make& across : {Make(tree), Make(double_tree), Make(direct), Make(ring)})
+        for (const Collective c : {Collective::broadcast, Collective::reduce})
+            for (Rank root = 0; root < n; ++root) {
+                std::vector<Program> programs;
+                for (Rank r = 0; r < n; ++r) programs.push_back(hierarchical(bruck, across, {c, r, n, root, nodes}));
+                INFO(name_of(c) << ", root " << root);
+                const Report report = verify(programs);
+                REQUIRE(report.error == "");
+                REQUIRE((report.pull_safe && report.push_safe && report.fifo_depth <= 2));
+                std::vector<int> entered(nodes.size()), left(nodes.size());
+                for (const Program& p : programs)
+                    for (const Step& s : p.steps)
+                        for (const Operand& o : p.sinks(s))
+                            if (o.place == Place::peer && host_of(p.rank) != host_of(o.index)) {
+                                ++left[static_cast<std::size_t>(host_of(p.rank))];
+                                ++entered[static_cast<std::size_t>(host_of(o.index))];
+                            }
+                for (int host = 0; host < 3; ++host) {
+                    if (host == host_of(root)) continue;
+                    const auto h = static_cast<std::size_t>(host);
+                    CHECK((c == Collective::broadcast ? entered : left)[h] == programs[0].columns);
+                }
+            }
 }
 
 TEST_CASE("nodes of nodes: a hierarchy may be what runs across") {

@@ -50,6 +50,21 @@ class Files(unittest.TestCase):
         only = self.write(plan("export", "--algo", "ring", "--ranks", 3, "--root", 1))
         self.assertEqual(plan("verify", "--file", only).count("root 1: proven"), 2)
 
+    def test_hierarchies_of_hosts(self):
+        for op, algorithm in ("all_reduce", "direct+ring"), ("all_reduce", "hierarchy"), ("broadcast", "direct+tree"):
+            choice = ["--op", op, "--algo", algorithm, "--nodes", "3,5", *(["--root", 4] if op == "broadcast" else [])]
+            file = self.write(plan("export", *choice))
+            self.assertEqual(plan("show", "--file", file), plan("show", *choice))
+            self.assertIn(f"my_{algorithm.replace('+', '_')} {op}, 8 ranks", plan("verify", "--file", file))
+            self.assertIn("8 ranks on hosts of 3+5", plan("svg", *choice))
+            self.assertNotEqual(plan("show", *choice), plan("show", "--op", op, "--algo", algorithm, "--ranks", 8))
+        explained = plan("explain", "--op", "all_reduce", "--nodes", "4,4", "--bytes", "64K")
+        self.assertIn("tcp", explained)
+        self.assertIn("\ndirect+tree ", explained)
+        self.assertNotIn("\nhierarchy ", explained)
+        for wrong, word in (["3,5", "--ranks", 7], "--ranks is 7"), (["3,0"], "a node of 0"):
+            self.assertIn(word, plan("show", "--op", "all_reduce", "--algo", "ring", "--nodes", *wrong, code=2))
+
     def test_the_manuals_example(self):
         example, = re.findall(r"```json\n(.*?)```", MANUAL.read_text(), re.S)
         self.assertIn("star all_reduce, 3 ranks: proven", plan("verify", "--file", self.write(example)))

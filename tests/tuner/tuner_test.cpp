@@ -156,7 +156,7 @@ TEST_CASE("between hosts the tuner compares hierarchies: few rounds across for s
     CHECK(chosen(named, op, 1 << 20) == "direct+ring");
     Tuner any(machine(8, 8), Allowed::parse("hierarchy"), false, nullptr);
     CHECK(chosen(any, op, 1 << 20) == "hierarchy");
-    CHECK(error_of("broadcast:direct+ring").find("not capable of broadcast") != std::string::npos);
+    CHECK(error_of("broadcast:direct+doubling").find("not capable of broadcast") != std::string::npos);
     CHECK(error_of("direct+rign").find("there is no algorithm 'direct+rign'") != std::string::npos);
 }
 
