@@ -16,6 +16,8 @@ struct ClosedForm {
     int rounds;              // messages on the longest chain of dependent messages
     long long busiest_link;  // chunks sent over the busiest ordered pair of ranks
     long long busiest_rank;  // chunks sent by the rank that sends most
+    int near_rounds = 0;     // of these, where it knows hosts: those inside
+    long long near_chunks = 0;
 };
 
 struct Algorithm {
@@ -34,6 +36,8 @@ struct Algorithm {
     std::function<bool(Collective)> uneven_safe = [](Collective) { return false; };
     std::string_view family = {};  // of a composition: the row of the table that stands for it; its own: this is it
     bool usual = true;             // of a composition: worth a try where ranks are on several hosts
+    /// Of a composition: its form where so many hosts have so many ranks each.
+    std::function<ClosedForm(Collective, int hosts, int ranks)> form_on_hosts = nullptr;
 };
 
 std::span<const Algorithm> algorithms();

@@ -48,31 +48,34 @@ Program composed(const Make& inside, const Make& across, Request q) {
     return hierarchical(inside, across, q);
 }
 
-/// Of usual nodes, and an algorithm across that has one column: the root deals out a share to all rails, each brings it
-/// to all nodes, and these gather. A rank sends most if it is the root, or where the algorithm across wants most.
-/// Reduced to, it gets that; the others send each rail's share where it belongs, the rails' ranks all but the last.
-ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, Collective c, int n) {
-    if (n == 1) return {0, 0, 0};
-    const int size = usual_node(n), nodes = n / size, dealt = size - 1;
+/// Of an algorithm across that has one column: the root deals out a share to all rails, each brings it to all nodes,
+/// and these gather. A rank sends most if it is the root, or where the algorithm across wants most. Reduced to, it gets
+/// that; the others send each rail's share where it belongs, the rails' ranks all but the last.
+ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
+    if (nodes * size == 1) return {0, 0, 0};
+    const int dealt = size - 1, deals = dealt > 0;
     const ClosedForm near = inside.closed_form(Collective::all_gather, size), far = across.closed_form(c, nodes);
     const Program root = across.make({Collective::broadcast, 0, nodes});
-    long long from_root = 0;
-    for (const Operand& o : root.operands) from_root += o.place == Place::peer;
-    ClosedForm form{(dealt > 0) + near.rounds + far.rounds, std::max(near.busiest_link + (dealt > 0), far.busiest_link),
-                    near.busiest_rank + std::max(dealt + from_root, far.busiest_rank)};
-    if (c == Collective::reduce) form.busiest_rank = size;
-    return form;
+    const auto is_peer = [](const Operand& o) { return o.place == Place::peer; };
+    const long long from_root = std::ranges::count_if(root.operands, is_peer);
+    const long long most =
+        c == Collective::reduce ? size : near.busiest_rank + std::max(dealt + from_root, far.busiest_rank);
+    return {deals + near.rounds + far.rounds, std::max(near.busiest_link + deals, far.busiest_link), most,
+            deals + near.rounds, std::max(0LL, most - far.busiest_rank)};
 }
 
-/// All-reduce of usual nodes: each rank's share of a node's data is as many columns as the algorithm across has, and
-/// these go through the node one after the other.
-ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int n) {
-    if (spreads(c)) return form_of_spreading(inside, across, c, n);
-    const int size = usual_node(n), nodes = n / size;
+/// Of all-reduce: each rank's share of a node's data is as many columns as the algorithm across has, and these go
+/// through the node one after the other.
+ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
+    if (spreads(c)) return form_of_spreading(inside, across, c, nodes, size);
     const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
     const int pieces = across.make({c, 0, nodes}).columns;
     return {pieces * near.rounds + far.rounds, std::max(pieces * near.busiest_link, far.busiest_link),
-            pieces * near.busiest_rank + far.busiest_rank};
+            pieces * near.busiest_rank + far.busiest_rank, pieces * near.rounds, pieces * near.busiest_rank};
+}
+
+ClosedForm form_on_usual_nodes(const Algorithm& inside, const Algorithm& across, Collective c, int ranks) {
+    return form_of(inside, across, c, ranks / usual_node(ranks), usual_node(ranks));
 }
 
 /// What is broadcast in several columns, to save bytes, has nothing to save here, where there are rails; and tiles
@@ -94,7 +97,8 @@ Algorithm composition(const Algorithm& inside, const Algorithm& across, std::str
         return c == Collective::all_reduce ? across.supports(c) : in_one_column(across, c);
     };
     a.make = [&](const Request& q) { return composed(inside.make, across.make, q); };
-    a.closed_form = [&](Collective c, int n) { return form_of(inside, across, c, n); };
+    a.closed_form = [&](Collective c, int n) { return form_on_usual_nodes(inside, across, c, n); };
+    a.form_on_hosts = [&](Collective c, int hosts, int ranks) { return form_of(inside, across, c, hosts, ranks); };
     a.fifo_depth = std::max(inside.fifo_depth, across.fifo_depth);
     a.pull_safe = inside.pull_safe && across.pull_safe;
     a.push_safe = inside.push_safe && across.push_safe;
@@ -130,7 +134,7 @@ Program hierarchy(const Request& request) {
 }
 
 ClosedForm hierarchy_form(Collective c, int n) {
-    return form_of(*find_algorithm("direct"), *find_algorithm("tree"), c, n);
+    return form_on_usual_nodes(*find_algorithm("direct"), *find_algorithm("tree"), c, n);
 }
 
 }  // namespace tutti

@@ -76,6 +76,12 @@ std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
     return capable;
 }
 
+/// Hosts of unequal sizes as if all were like the smallest: what they have more is guests of as many rails.
+ClosedForm Tuner::form_of(const Algorithm& a, Collective c) const {
+    if (platform_.nodes.empty() || !a.form_on_hosts) return a.closed_form(c, platform_.ranks);
+    return a.form_on_hosts(c, static_cast<int>(platform_.nodes.size()), std::ranges::min(platform_.nodes));
+}
+
 std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     const int ranks = platform_.ranks;
     const std::span<const int> nodes = platform_.nodes;
@@ -86,7 +92,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     std::vector<Subject> all;
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
-        Subject s{a, q.collective, {}, whole, a->closed_form(q.collective, ranks), {}, nullptr, {}};
+        Subject s{a, q.collective, {}, whole, form_of(*a, q.collective), {}, nullptr, {}};
         s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
         const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
         if (const char* reason = objection(*a, q))
@@ -128,6 +134,27 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
     return all;
 }
 
+/// Of more ranks than can be played through.
+void Tuner::price_by_form(Candidate& c, const Subject& s, const Pieces& pieces, const Rates& r) const {
+    c.closed_form = true;
+    const auto add = [&](const Line& line, int rounds, long long chunks) {
+        const double moved = static_cast<double>(chunks), packed = s.shape().message_chunks;
+        const double messages = std::max(moved / packed, static_cast<double>(rounds));
+        const double per_byte = 2 * (r.load + r.store) + line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
+        const double work = messages * (r.step + 2 * (r.message + line.handling_us)) +
+                            moved * static_cast<double>(pieces.chunk_bytes) * per_byte;
+        c.price.busiest += work;
+        c.price.chain += work + rounds * line.alpha_us;
+    };
+    const ClosedForm& f = s.form;
+    add(platform_.line, f.rounds - f.near_rounds, f.busiest_rank - f.near_chunks);
+    add(platform_.host_of.empty() ? platform_.line : platform_.near, f.near_rounds, f.near_chunks);
+    c.price.work = c.price.busiest * platform_.ranks;
+    c.price.waits = static_cast<long long>(f.rounds) * platform_.ranks;
+    if (platform_.crowded()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
+    add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
+}
+
 /// The price of `bytes` cut in one way.
 Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool mappable) const {
     const Program& p = s.shape();
@@ -147,19 +174,7 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
     c.flight.lanes = pieces.lanes;
     pieces.buffers_cached = 2 * ranks * bytes <= platform_.cache_bytes;
     if (!s.whole) {
-        c.closed_form = true;
-        const auto moved = static_cast<double>(s.form.busiest_rank);
-        const double messages = std::max(moved / static_cast<double>(packed), static_cast<double>(s.form.rounds));
-        const Rates& r = rates;
-        const double per_byte =
-            2 * (r.load + r.store) + platform_.line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
-        c.price.busiest = messages * (r.step + 2 * (r.message + platform_.line.handling_us)) +
-                          moved * static_cast<double>(c.chunk_bytes) * per_byte;
-        c.price.chain = c.price.busiest + s.form.rounds * platform_.line.alpha_us;
-        c.price.work = c.price.busiest * platform_.ranks;
-        c.price.waits = static_cast<long long>(s.form.rounds) * platform_.ranks;
-        if (platform_.crowded()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
-        add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
+        price_by_form(c, s, pieces, rates);
     } else {
         const std::size_t under_way =  // one message to each peer
             s.rehearsal.matching.connections.size() * c.chunk_bytes * packed * static_cast<std::size_t>(pieces.lanes);

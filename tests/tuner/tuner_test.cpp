@@ -160,6 +160,27 @@ TEST_CASE("between hosts the tuner compares hierarchies: few rounds across for s
     CHECK(error_of("direct+rign").find("there is no algorithm 'direct+rign'") != std::string::npos);
 }
 
+TEST_CASE("of very many ranks the form tells what is inside hosts") {
+    Platform p = machine(16 * 8, 16 * 8);
+    p.near = p.line;
+    p.line = {20, 1 / 1e3};
+    Tuner alike(p, {}, false, nullptr);
+    CHECK(find_algorithm(chosen(alike, Collective::all_reduce, 64 << 20))->family.empty());
+    for (int rank = 0; rank < p.ranks; ++rank) p.host_of.push_back(rank / 8);
+    p.nodes.assign(16, 8);
+    Tuner tuner(p, {}, false, nullptr);
+    for (const std::size_t bytes : {8, 1 << 16, 64 << 20}) {
+        const Candidate& best = tuner.choose({Collective::all_reduce, bytes});
+        INFO(bytes << " " << best.algorithm->name);
+        CHECK(best.closed_form);
+        CHECK(best.algorithm->family == "hierarchy");
+    }
+    const ClosedForm f = find_algorithm("direct+ring")->form_on_hosts(Collective::all_reduce, 16, 8);
+    CHECK(f.busiest_rank == 16 * 14 + 30);  // of 128 columns: 2 (k-1)/k of the data inside, 2 (m-1)/m of a rail's share
+    CHECK(f.near_chunks == 16 * 14);
+    CHECK(f.rounds - f.near_rounds == 30);
+}
+
 TEST_CASE("what was measured corrects what is computed") {
     const Platform platform = machine(4, 4);
     Tuner computed(platform, {}, false, nullptr);
