@@ -23,7 +23,7 @@ constexpr Variable table[] = {
      "1: sums have the same bits whatever the algorithm, transport, placement and message sizes, for n ranks."},
     {"TUTTI_ALGO", "",
      "Algorithms to choose from: `ring,tree`, or `^ring` for all others, or by collective: "
-     "`all_reduce:direct;*:^flat`."},
+     "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
     {"TUTTI_LANES", "0", "On how many lanes large data goes, 1 to 8; 0: as the cost model says."},
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
