@@ -64,17 +64,20 @@ class Together(unittest.TestCase):
         self.assertNotRegex(done.both, "rank 0 reaches rank 3")
 
     def test_hierarchy_of_unequal_hosts(self):
-        # 2 ranks on one host, 3 on the other; ranks 1 and 3 are the second ones there, 4 is the other's third.
-        hosts = "unset LOCAL_RANK LOCAL_WORLD_SIZE; [ $RANK -lt 2 ]; export TUTTI_HOSTID=host$?"
         for algorithm in "hierarchy", "direct+ring":
-            done = run("--hosts", "1", "--ranks", "5", TUTTI_DEBUG="INFO", TUTTI_VERIFY="1",
-                       TUTTI_ALGO=f"all_reduce:{algorithm};all_gather:halving_doubling",
-                       command=shell(f'{hosts}; exec {PERF} {" ".join(SMALL)}'))
+            done = run("--ranks", "2,3", TUTTI_DEBUG="INFO", TUTTI_VERIFY="1",
+                       TUTTI_ALGO=f"all_reduce:{algorithm};all_gather:halving_doubling")
             self.right(done)
-            self.assertRegex(done.both, "rank 0 reaches rank 2 by tcp")
+            self.assertRegex(done.both, "rank 0 reaches rank 2 by tcp")  # ranks 2, 3, 4 are the other host's
             self.assertRegex(done.both, "rank 3 reaches rank 4 by shm")
-            self.assertRegex(done.both, r"all_reduce.*direct\+")
-            self.assertNotRegex(done.both, "rank [01] reaches rank 4")
+            self.assertRegex(done.both, r"all_reduce.*: direct\+")
+            self.assertNotRegex(done.both, "rank [01] reaches rank 4")  # a guest of the two rails
+
+    def test_hierarchy_of_unequal_hosts_however_ranks_are_dealt(self):
+        done = run("--ranks", "3,1,2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_VERIFY="1",
+                   TUTTI_ALGO="all_reduce:hierarchy")
+        self.right(done)
+        self.assertRegex(done.both, "rank 0 reaches rank [35] by shm")  # hosts are 0 3 5, 1, and 2 4
 
     def test_encrypted_if_one_says_so(self):
         self.right(run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT=1; exec {PERF} {" ".join(SMALL)}')))
