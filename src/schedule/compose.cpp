@@ -48,6 +48,8 @@ Program reversed(const Program& p, Collective collective) {
 Program joined(Program p, const Program& second) {
     bool first = true;
     std::vector<Operand> sources, sinks;
+    p.steps.reserve(p.steps.size() + second.steps.size());
+    p.operands.reserve(p.operands.size() + second.operands.size());
     for (const Step& s : second.steps) {
         sources.assign(second.sources(s).begin(), second.sources(s).end());
         sinks.clear();

@@ -46,6 +46,8 @@ class Hierarchy {
         for (int piece = 0; piece < pieces; ++piece) p = in_node(first, std::move(p), piece, pieces, nodes_ == 1);
         if (nodes_ > 1 && !guest_) p = joined(std::move(p), along(rail));
         Program rest = program_for(q_, p.columns);
+        rest.steps.reserve(last.steps.size() * static_cast<std::size_t>(pieces));
+        rest.operands.reserve(last.operands.size() * static_cast<std::size_t>(pieces));
         for (int piece = 0; piece < pieces; ++piece) rest = in_node(last, std::move(rest), piece, pieces, false);
         p.message_chunks = std::max({first.message_chunks, rail.message_chunks, last.message_chunks});
         return joined(std::move(p), rest);
