@@ -88,17 +88,22 @@ bool goes_inside(const Algorithm& a) {
     return a.supports(Collective::reduce_scatter) && a.supports(Collective::all_gather);
 }
 
+/// Both are rows of the table, which stay.
 Algorithm composition(const Algorithm& inside, const Algorithm& across, std::string_view name,
                       std::string_view summary) {
     Algorithm a;
     a.name = name;
     a.summary = summary;
-    a.supports = [&](Collective c) {
-        return c == Collective::all_reduce ? across.supports(c) : in_one_column(across, c);
+    a.supports = [over = &across](Collective c) {
+        return c == Collective::all_reduce ? over->supports(c) : in_one_column(*over, c);
     };
-    a.make = [&](const Request& q) { return composed(inside.make, across.make, q); };
-    a.closed_form = [&](Collective c, int n) { return form_on_usual_nodes(inside, across, c, n); };
-    a.form_on_hosts = [&](Collective c, int hosts, int ranks) { return form_of(inside, across, c, hosts, ranks); };
+    a.make = [in = &inside, over = &across](const Request& q) { return composed(in->make, over->make, q); };
+    a.closed_form = [in = &inside, over = &across](Collective c, int n) {
+        return form_on_usual_nodes(*in, *over, c, n);
+    };
+    a.form_on_hosts = [in = &inside, over = &across](Collective c, int hosts, int ranks) {
+        return form_of(*in, *over, c, hosts, ranks);
+    };
     a.fifo_depth = std::max(inside.fifo_depth, across.fifo_depth);
     a.pull_safe = inside.pull_safe && across.pull_safe;
     a.push_safe = inside.push_safe && across.push_safe;
