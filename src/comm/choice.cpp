@@ -135,6 +135,16 @@ Platform through_host(Platform p, const GpuBudget& budget) {
     return p;
 }
 
+Flight pair_flight(std::size_t bytes, bool by_network, const Platform& p) {
+    // Of a message that fits into the slots of one lane all is under way at once. So more lanes never have slots for
+    // more than the message that they were taken for.
+    constexpr std::size_t lane_bytes = slot_depth * network_tile;
+    const int spare = lanes_per_link - (p.lanes > 0 ? p.lanes : p.most_lanes);
+    const int most = by_network ? std::clamp(spare, 1, network_lanes) : 1;
+    const std::size_t filled = (bytes + lane_bytes - 1) / lane_bytes;
+    return {network_tile, static_cast<int>(std::clamp<std::size_t>(filled, 1, static_cast<std::size_t>(most)))};
+}
+
 Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
                      const GpuBudget& budget) {
     flight.lanes = std::min(flight.lanes, budget.lanes);

@@ -33,8 +33,12 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
 /// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
 Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);
 
-/// Sends and receives: one lane of their own.
-inline constexpr Flight pair_flight{64 * 1024, 1};
+/// Sends and receives of so many bytes. They have a lane of their own; over a network large ones also those that no
+/// collective on this platform uses, so that they go by several sockets or ports. Both ends conclude alike.
+Flight pair_flight(std::size_t bytes, bool by_network, const Platform& platform);
+constexpr int lane_of_pair(int number) {
+    return pair_lane - number;
+}
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
 /// tile. slot: how long a message may be. Throws tuttiInvalidUsage where one of so many chunks has no room in it.

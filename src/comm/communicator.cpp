@@ -84,6 +84,7 @@ Communicator::Peer& Communicator::linked(Rank rank) {
         const Transport& transport = transport_to(rank);
         peer.link = transport.connect(neighbourhood_, rank, Clock::now() + options_.init_timeout);
         peer.transport = transport.name();
+        peer.by_network = transport.needs_engine();
         const bool of_gpu = places_.on_gpu(this->rank()) || places_.on_gpu(rank);
         if (of_gpu) peer.link = without_references(std::move(peer.link));
         if (!config().fault.empty() && !gpu_)  // a kernel sees the FIFOs as they are
@@ -168,12 +169,11 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
                           : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().nodes});
     BoundProgram bound = BoundProgram::bind(std::move(program), algorithm.pull_safe, algorithm.push_safe);
     if (gpu_) return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
-    const auto connect = [&](BoundProgram::Peer peer, int lane, bool sends) {
+    const auto connect = [this, pair](BoundProgram::Peer peer, int lane, bool sends) {
         if (peer.all) return sends ? connection_to_all(lane) : connection_from_all(peer.rank, lane);
-        return connection(peer.rank, pair ? pair_lane : lane);
+        return connection(peer.rank, pair ? lane_of_pair(lane) : lane);
     };
-    auto execution =
-        std::make_unique<HostExecution>(std::move(bound), arena_->page(), pair ? 1 : collective_lanes, connect);
+    auto execution = std::make_unique<HostExecution>(std::move(bound), arena_->page(), collective_lanes, connect);
     return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
@@ -223,7 +223,10 @@ double Communicator::expected_time(const Operation& o) {
 }
 
 std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
-    if (queue_of(o) != 0) return {&plan_by(o, *find_algorithm("pair"), false), pair_flight};
+    if (queue_of(o) != 0) {
+        const bool by_network = !on_gpus() && linked(o.root).by_network;  // kernels have one lane for it
+        return {&plan_by(o, *find_algorithm("pair"), false), pair_flight(bytes_of(o), by_network, tuner_->platform())};
+    }
     const Candidate& chosen = candidate_for(o);
     if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
@@ -262,8 +265,8 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->algorithm));
-        hash = mix(hash, static_cast<std::uint64_t>(c.lanes));
     }
+    hash = mix(hash, static_cast<std::uint64_t>(c.lanes));
     const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
     s = {o.collective, o.type, o.call_op, o.root, like, plan, c, hash};
     return s;
@@ -356,7 +359,7 @@ HostExecution& Communicator::start(const Operation& o) {
     job.block = c.block;
     job.tile = c.tile;
     job.tiles = c.tiles;
-    job.lanes = std::min(c.lanes, plan.execution->lanes());
+    job.lanes = std::min(c.lanes, plan.execution->most_lanes());
     job.by_reference = c.by_reference;
     job.streaming = c.streaming;
     if (c.by_reference && o.rows == nullptr && tells_all(o.collective) && !through_host()) {

@@ -142,6 +142,7 @@ class Communicator {
     struct Peer {
         std::unique_ptr<Link> link;
         std::string transport;
+        bool by_network = false;
         std::vector<std::unique_ptr<Sender>> senders;      // by lane
         std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
         std::vector<std::unique_ptr<Receiver>> heard;      // by lane: of what the peer writes to all

@@ -34,7 +34,7 @@ inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
 inline constexpr std::size_t inline_bytes = 48;
 inline constexpr int collective_lanes = 8;
-inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own
+inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own: see pair_flight()
 inline constexpr int lanes_per_link = collective_lanes + 1;
 
 static_assert(slot_depth >= 2,

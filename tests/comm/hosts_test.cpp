@@ -1,11 +1,15 @@
 // Communicators whose ranks are joined by TCP, as those of several hosts are: all of it that shared memory would make
 // easy. Real hosts, as network namespaces, are tests/tools/hosts_test.py.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 
 #include "comm/choice.hpp"
+#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
@@ -33,7 +37,101 @@ void by_tcp(int ranks, const Body& body) {
     });
 }
 
+/// Sends so many bytes from rank 0 to rank 1, and looks at them; gives the lanes that this took of each of both.
+std::array<std::size_t, 2> lanes_for(std::size_t bytes, const Options& options) {
+    constexpr std::size_t lane = sizeof(Fifo) + slot_depth * slot_stride;
+    const auto comms = Communicator::in_process(2, options);
+    std::vector<std::uint8_t> sent(bytes), got(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::uint8_t>(i * 7 + i / 65'536);
+    Operation o;
+    o.type = DataType::uint8;
+    o.count = bytes;
+    o.input = sent.data();
+    o.output = got.data();
+    harness::run(2, [&](int rank) {
+        Operation mine = o;
+        mine.collective = rank == 0 ? Collective::send : Collective::recv;
+        mine.root = 1 - rank;
+        run_one(*comms[static_cast<std::size_t>(rank)], mine);
+    });
+    REQUIRE(got == sent);
+    return {(comms[0]->memory() - page_bytes) / lane, (comms[1]->memory() - page_bytes) / lane};
+}
+
 }  // namespace
+
+TEST_CASE("a message between hosts goes by as many lanes as it fills") {
+    Options options = Options::from(nullptr);
+    options.transport = "tcp";
+    const auto takes = [&](std::size_t bytes) {
+        const auto [of_writer, of_reader] = lanes_for(bytes, options);
+        CHECK(of_writer == of_reader);
+        return of_writer;
+    };
+    constexpr std::size_t full = slot_depth * 65'536;
+    CHECK(takes(8) == 1);
+    CHECK(takes(full) == 1);
+    CHECK(takes(full + 1) == 2);
+    CHECK(takes(3 * full) == 3);
+    CHECK(takes(6 * full + 5) == 4);
+    options.lanes = 7;  // of collectives: what they may use is not for pairs
+    CHECK(takes(6 * full) == 2);
+    options.lanes = collective_lanes;
+    CHECK(takes(6 * full) == 1);
+    options.lanes = 1;
+    CHECK(takes(6 * full) == 4);
+    options = Options::from(nullptr);
+    CHECK(takes(6 * full) == 1);  // on one host
+}
+
+TEST_CASE("ranks whose settings give a message other lanes are told so") {
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    std::atomic<int> told{0};
+    harness::run(2, [&](int rank) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.transport = "tcp";
+        config.timeoutMs = 60'000;
+        if (rank == 1) config.lanes = 8;
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        std::vector<char> x(4'000'000);
+        const tuttiResult_t result = rank == 0 ? tuttiSend(x.data(), x.size(), tuttiInt8, 1, comm, nullptr)
+                                               : tuttiRecv(x.data(), x.size(), tuttiInt8, 0, comm, nullptr);
+        told += rank == 1 ? result == tuttiInvalidUsage : result != tuttiSuccess;
+        tuttiCommDestroy(comm);
+    });
+    REQUIRE(told == 2);
+}
+
+TEST_CASE("large and small messages of a group, both ways at once and among collectives, meet their like over TCP") {
+    constexpr std::size_t counts[] = {3, 300'000, 70'000, 1, 140'000};
+    REQUIRE_NOTHROW(by_tcp(3, [&](tuttiComm_t comm, int rank) {
+        const auto value = [](int from, int to, std::size_t message, std::size_t i) {
+            return static_cast<std::int32_t>(message * 1'000'000'007 + i * 9 + static_cast<std::size_t>(from * 3 + to));
+        };
+        std::vector<std::vector<std::int32_t>> out, in;
+        std::vector<float> sums(100'000, 1);
+        require_success(tuttiGroupStart(), "group");
+        for (int peer = 0; peer < 3; ++peer)
+            for (std::size_t m = 0; m < std::size(counts) && peer != rank; ++m) {
+                std::vector<std::int32_t>& message = out.emplace_back(counts[m]);
+                for (std::size_t i = 0; i < counts[m]; ++i) message[i] = value(rank, peer, m, i);
+                require_success(tuttiSend(message.data(), counts[m], tuttiInt32, peer, comm, nullptr), "send");
+                std::vector<std::int32_t>& place = in.emplace_back(counts[m]);
+                require_success(tuttiRecv(place.data(), counts[m], tuttiInt32, peer, comm, nullptr), "recv");
+            }
+        require_success(tuttiAllReduce(sums.data(), sums.data(), sums.size(), tuttiFloat32, tuttiSum, comm, nullptr),
+                        "all_reduce");
+        require_success(tuttiGroupEnd(), "group");
+        auto place = in.begin();
+        for (int peer = 0; peer < 3; ++peer)
+            for (std::size_t m = 0; m < std::size(counts) && peer != rank; ++m, ++place)
+                for (std::size_t i = 0; i < counts[m]; ++i)
+                    check((*place)[i] == value(peer, rank, m, i), "a wrong message");
+        check(std::ranges::all_of(sums, [](float sum) { return sum == 3; }), "a wrong sum");
+    }));
+}
 
 TEST_CASE("collectives of all kinds and sizes come out right over TCP") {
     using enum Case::What;

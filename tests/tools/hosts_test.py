@@ -9,6 +9,7 @@ import time
 import unittest
 
 NETNS_RUN, PERF = sys.argv.pop(1), sys.argv.pop(1)
+SENDRECV = os.path.join(os.path.dirname(PERF), "sendrecv_perf")
 SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
 
 
@@ -92,6 +93,14 @@ class Together(unittest.TestCase):
         self.right(done)
         self.assertRegex(done.both, r"connection 1 of 2 with rank 1: 10\.77\.0\.1:\d+ to 10\.77\.0\.2:\d+")
         self.assertRegex(done.both, r"connection 2 of 2 with rank 1: 10\.77\.1\.1:\d+ to 10\.77\.1\.2:\d+")
+
+    def test_one_large_message_goes_by_all_networks(self):
+        done = run("--rails", "2", TUTTI_SOCKET_IFNAME="eth", command=shell(
+            f"{SENDRECV} -b 8M -e 8M -n 1 -w 0 && awk '/eth/ {{ print $1, $10 }}' /proc/net/dev"))
+        self.assertIn("Out of bounds values : 0 OK", done.stdout)
+        sent = [int(by) for by in re.findall(r"^eth\d: (\d+)$", done.stdout, re.MULTILINE)]
+        self.assertEqual(len(sent), 4, done.both)
+        self.assertGreater(min(sent), 0.2 * sum(sent), done.both)  # each a quarter
 
     def test_narrow_link(self):
         self.right(run("--rate", "200mbit"))

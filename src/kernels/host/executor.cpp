@@ -64,19 +64,22 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::HostExecution(BoundProgram bound, RankPage& page, int lanes, const Connect& connect)
-    : bound_(std::move(bound)) {
-    for (int lane = 0; lane < lanes; ++lane) {
-        std::vector<Connection> to, from;
-        for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect(peer, lane, true));
-        for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect(peer, lane, false));
-        lanes_.push_back(std::make_unique<HostLane>(bound_, page, lane, std::move(to), std::move(from)));
-    }
-}
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_lanes, Connect connect)
+    : bound_(std::move(bound)), page_(page), most_lanes_(most_lanes), connect_(std::move(connect)) {}
 
 HostExecution::~HostExecution() = default;
 
+void HostExecution::add_lane() {
+    const int lane = static_cast<int>(lanes_.size());
+    std::vector<Connection> to, from;
+    for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect_(peer, lane, true));
+    for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect_(peer, lane, false));
+    lanes_.push_back(std::make_unique<HostLane>(bound_, page_, lane, std::move(to), std::move(from)));
+}
+
 void HostExecution::start(const Job& job) {
+    TUTTI_ASSERT(job.lanes <= most_lanes_);
+    while (lanes_.size() < static_cast<std::size_t>(job.lanes)) add_lane();
     job_ = job;
     const Program& program = bound_.program;
     TUTTI_ASSERT(job.rows == nullptr || (job.rows->input.size() == static_cast<std::size_t>(program.input_rows) &&

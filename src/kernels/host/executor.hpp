@@ -87,18 +87,20 @@ class Wager {
 
 class HostLane;
 
-/// A bound program with the connections of all its lanes; runs one job at a time, again and again.
+/// A bound program with the connections of its lanes; runs one job at a time, again and again. A lane is made, and its
+/// connections, when a job first needs it.
 class HostExecution {
   public:
-    /// connect(peer, lane, sends) gives the ends; they outlive the execution.
+    /// connect(peer, lane, sends) gives the ends; it and they outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
-    HostExecution(BoundProgram bound, RankPage& page, int lanes, const Connect& connect);
+    HostExecution(BoundProgram bound, RankPage& page, int most_lanes, Connect connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 
     const Program& program() const { return bound_.program; }
-    int lanes() const { return static_cast<int>(lanes_.size()); }
+    int most_lanes() const { return most_lanes_; }
 
+    /// On at most most_lanes(). Throws what connect throws.
     void start(const Job& job);
 
     /// True if anything moved. Throws Error when a peer calls something else, or has given up.
@@ -123,7 +125,12 @@ class HostExecution {
     Wager& wager() { return wager_; }  // about such waits
 
   private:
+    void add_lane();
+
     BoundProgram bound_;
+    RankPage& page_;
+    const int most_lanes_;
+    const Connect connect_;
     Job job_;
     std::vector<std::unique_ptr<HostLane>> lanes_;
     std::vector<std::byte> scratch_;

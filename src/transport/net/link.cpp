@@ -472,7 +472,7 @@ void Ends::finish(const Header& h) {
             if (later(lane.received, lane.spotted)) lane.spotted = lane.received;
             if (h.awaited == 1) lane.awaited = lane.received;
             lane.arrivals->commit(kind, h.bytes, h.signature);
-            if (h.lane != pair_lane) note_call(h.call);
+            if (h.call.collective != Collective::send) note_call(h.call);
             return;
         }
         case What::landing:
