@@ -153,7 +153,9 @@ std::string algorithms_of_nccl(std::string theirs) {
     return ours;
 }
 
-Config read() {
+}  // namespace
+
+Config read_config() {
     Config c;
     c.timeout_ms = read_int("TUTTI_TIMEOUT_MS", 1, 2'000'000'000);
     c.init_timeout_ms = read_int("TUTTI_INIT_TIMEOUT_MS", 1, 2'000'000'000);
@@ -193,14 +195,12 @@ Config read() {
     return c;
 }
 
-}  // namespace
-
 std::span<const Variable> variables() {
     return table;
 }
 
 const Config& config() {
-    static const Config instance = read();
+    static const Config instance = read_config();
     return instance;
 }
 

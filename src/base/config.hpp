@@ -19,7 +19,7 @@ struct Variable {
 /// The table, in the manual's order.
 std::span<const Variable> variables();
 
-/// What the environment says, read once when the process makes its first communicator or id.
+/// What the environment says.
 struct Config {
     int timeout_ms;
     int init_timeout_ms;
@@ -52,8 +52,12 @@ struct Config {
     std::string fault;  // seeded faults for tests, see docs/environment.md
 };
 
-/// Throws Error(tuttiInvalidUsage) that names the variable if a value can't be read.
+/// Read once, when the process makes its first communicator or id. Throws Error(tuttiInvalidUsage) that names the
+/// variable if a value can't be read.
 const Config& config();
+
+/// What config() would be if it were asked first now.
+Config read_config();
 
 /// What holds of a variable of the table, for whoever asks; of secrets nothing. nullopt: there is none of that name.
 std::optional<std::string> setting(std::string_view name);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/config.hpp"
 #include "base/os.hpp"
@@ -82,6 +83,48 @@ TEST_CASE("only variables of the table are read, and empty ones are unset") {
     unsetenv("SLURM_JOB_ID");
     for (const Variable& v : variables()) REQUIRE(std::strlen(v.meaning) > 10);
     REQUIRE(config().timeout_ms > 0);
+}
+
+namespace {
+
+/// What config() says of GPUDirect where these three, and no other, are set.
+Config gpu_direct(const char* own, const char* level, const char* read) {
+    const std::pair<const char*, const char*> variables[] = {
+        {"TUTTI_NET_GDR", own}, {"NCCL_NET_GDR_LEVEL", level}, {"NCCL_NET_GDR_READ", read}};
+    struct Unset {
+        ~Unset() {
+            for (const char* name : {"TUTTI_NET_GDR", "NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ"}) unsetenv(name);
+        }
+    } afterwards;
+    for (const auto& [name, value] : variables)
+        if (value != nullptr) setenv(name, value, 1);
+    return read_config();
+}
+
+}  // namespace
+
+TEST_CASE("whether adapters may use GPU memory: Tutti's switch, for want of it NCCL's level; and NCCL's for reading") {
+    CHECK(gpu_direct(nullptr, nullptr, nullptr).gdr);
+    CHECK(gpu_direct(nullptr, nullptr, nullptr).gdr_reads);
+    CHECK(gpu_direct("1", nullptr, nullptr).gdr);
+    CHECK_FALSE(gpu_direct("0", nullptr, nullptr).gdr);
+    for (const char* never : {"LOC", "0"}) {
+        CHECK_FALSE(gpu_direct(nullptr, never, nullptr).gdr);
+        CHECK_FALSE(gpu_direct("", never, nullptr).gdr);  // empty is unset
+        CHECK(gpu_direct("1", never, nullptr).gdr);
+    }
+    for (const char* some : {"", "PIX", "PXB", "PHB", "SYS", "1", "5", "loc"}) {
+        CHECK(gpu_direct(nullptr, some, nullptr).gdr);
+        CHECK_FALSE(gpu_direct("0", some, nullptr).gdr);
+    }
+    CHECK_FALSE(gpu_direct(nullptr, nullptr, "0").gdr_reads);
+    CHECK(gpu_direct(nullptr, nullptr, "0").gdr);  // what arrives may still be written there
+    CHECK(gpu_direct("0", "LOC", "1").gdr_reads);
+    for (const std::string wrong : {"2", "-1", "on", "1x", "0.5"}) {
+        const std::string rest = " is '" + wrong + "'; a whole number from 0 to 1 was expected";
+        CHECK_THROWS_WITH(gpu_direct(wrong.c_str(), nullptr, nullptr), "environment variable TUTTI_NET_GDR" + rest);
+        CHECK_THROWS_WITH(gpu_direct(nullptr, nullptr, wrong.c_str()), "environment variable NCCL_NET_GDR_READ" + rest);
+    }
 }
 
 TEST_CASE("identities of host and randomness") {

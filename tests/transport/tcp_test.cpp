@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -234,6 +235,51 @@ TEST_CASE("of two ranks that go by different networks, whichever notices first s
     REQUIRE(!said[0].empty());
     REQUIRE(!said[1].empty());
     REQUIRE((said[0] + said[1]).find("TUTTI_TRANSPORT") != std::string::npos);
+}
+
+TEST_CASE("a message that is longer than the receiver's slots is refused, and nothing of it is written") {
+    class ForGpus : public harness::MailboxNet {
+      public:
+        using MailboxNet::MailboxNet;
+        std::string obstacle(DeviceSlots*) override { return {}; }
+    } net(false);
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false);
+    for (auto& link : pair.link) link.reset();
+    constexpr std::size_t stride = 4096;  // less than any header may say: slots on GPUs are shorter than others
+    std::vector<std::byte> slots(lanes_per_link * slot_depth * stride);
+    pair.at[1].device_slots = [&](std::string&) {
+        auto device = std::make_unique<DeviceSlots>();
+        device->in = {slots.data(), slot_depth * stride, stride};
+        return device;
+    };
+    const std::unique_ptr<Link> link[] = {net::make_link(pair.at[0], 1, &net), net::make_link(pair.at[1], 0, &net)};
+    Sender sender(link[0]->outlet(0));
+    Receiver receiver(link[1]->inlet(0));
+    const auto send = [&](std::size_t bytes, std::uint32_t signature) {
+        std::memset(sender.slot(), 7, bytes);
+        sender.commit(Kind::slot, static_cast<std::uint32_t>(bytes), signature);
+    };
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    send(stride, 1);
+    while (!receiver.ready() && Clock::now() < limit)
+        for (Neighbourhood& n : pair.at) n.engine->poll();
+    REQUIRE(receiver.ready());
+    REQUIRE(std::ranges::count(slots, std::byte{7}) == stride);
+    send(stride + 1, 2);
+    std::string what;
+    while (what.empty() && Clock::now() < limit) {
+        pair.at[0].engine->poll();
+        try {
+            pair.at[1].engine->poll();
+        } catch (const Error& error) {
+            REQUIRE(error.code() == tuttiRemoteError);
+            what = error.what();
+        }
+    }
+    CAPTURE(what);
+    REQUIRE(what.find("rank 1 lost its connection with rank 0 (") == 0);
+    REQUIRE(what.find("it has sent a message that is longer than a slot") != std::string::npos);
+    REQUIRE(std::ranges::count(slots, std::byte{7}) == stride);
 }
 
 TEST_CASE("a door that nobody opens is named, and the interface that was tried") {
