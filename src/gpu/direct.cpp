@@ -18,8 +18,9 @@ class Owner : public DeviceMemory {
         return memory_.at() + (page - reinterpret_cast<std::uintptr_t>(memory_.at()) % page) % page;
     }
     void flush() const override {
-        if (arrival_ == Arrival::after_flush) gpus_.flush(device_);
+        if (needs_flush()) gpus_.flush(device_);
     }
+    bool needs_flush() const override { return arrival_ == Arrival::after_flush; }
 
   private:
     Gpus& gpus_;

@@ -36,6 +36,8 @@ class DeviceMemory {
     /// What adapters have written and told the host of is seen by kernels once this has returned. From any thread.
     /// Throws.
     virtual void flush() const = 0;
+    /// Else they see it without.
+    virtual bool needs_flush() const = 0;
 };
 
 /// Slots of one link there, and what a host that can't look needs to know of them.

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "transport/plugin/abi.hpp"
@@ -30,10 +32,13 @@ using namespace tutti::plugin::abi;
 
 // What is open and should not be in the end, and what the caller has done wrong: see test_net_plugin_debts().
 static std::atomic<int> opened{0}, registered{0}, hasty{0};
+// Bodies that were sent and received, from and to memory of the host and of GPUs.
+static std::atomic<int> bodies[2][2], flushes{0};
 
 namespace {
 
 constexpr Result failed = 2, invalid = 4;
+constexpr std::size_t largest_frames = 100'000;  // bytes registered for what is not counted
 
 struct Fault {
     std::string call, kind;
@@ -95,13 +100,36 @@ struct Request {
     char* data;
     std::uint64_t size, done = 0;  // done: with the length before it
     std::uint64_t length = 0;
+    char* place = nullptr;  // on a GPU, where kernels would see it too early: data is elsewhere until a flush
+    bool is_flush = false;
 };
 
 struct Region {
     Connection* of;
     char* base;
     std::size_t size;
+    bool gpu;
 };
+
+/// What has arrived for GPUs and was not flushed.
+struct Late {
+    Connection* of;
+    char *place, *data;
+    std::size_t size;
+};
+std::mutex late_mutex;
+std::vector<Late> late;
+
+/// only: of that connection; nullptr: of all.
+void flush(const Connection* only, bool writes) {
+    const std::lock_guard lock(late_mutex);
+    for (const Late& l : late) {
+        if (only != nullptr && l.of != only) continue;
+        if (writes) std::memcpy(l.place, l.data, l.size);
+        delete[] l.data;
+    }
+    std::erase_if(late, [&](const Late& l) { return only == nullptr || l.of == only; });
+}
 
 struct Connection {
     int socket;
@@ -157,7 +185,7 @@ Result properties(int device, Properties* out) {
     const Verdict v = verdict("getProperties");
     *out = {};
     out->name = names[device];
-    out->pointers = v.none ? 2 : host_memory;
+    out->pointers = v.none ? gpu_memory : host_memory | gpu_memory | dma_buf;
     out->speed = 10000;
     out->most_connections = 64;
     out->most_receives = 1;
@@ -217,7 +245,19 @@ Result register_memory(void* connection, void* data, std::size_t size, int type,
     if (verdict("regMr").fail) return failed;
     if (type != host_memory) return invalid;
     auto* const c = static_cast<Connection*>(connection);
-    *out = new Region{c, static_cast<char*>(data), size};
+    *out = new Region{c, static_cast<char*>(data), size, false};
+    ++c->regions;
+    ++registered;
+    return success;
+}
+
+Result register_dmabuf(void* connection, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                       void** out) {
+    if (verdict("regMrDmaBuf").fail) return failed;
+    struct stat file;
+    if (type != gpu_memory || offset != 0 || fstat(fd, &file) != 0) return invalid;
+    auto* const c = static_cast<Connection*>(connection);
+    *out = new Region{c, static_cast<char*>(data), size, true};
     ++c->regions;
     ++registered;
     return success;
@@ -244,7 +284,9 @@ Result post(const char* call, bool sends, void* connection, void* data, std::siz
     if (bytes < region->base || bytes + size > region->base + region->size) return invalid;
     if (c->under_way == most_requests) return invalid;
     auto* const request = new Request{c, bytes, size};
+    if (region->gpu || region->size >= largest_frames) ++bodies[sends ? 0 : 1][region->gpu ? 1 : 0];
     if (sends) request->length = size;
+    if (!sends && region->gpu) request->place = std::exchange(request->data, new char[size]);
     ++c->under_way;
     c->queue.push_back(request);
     progress(*c);
@@ -278,19 +320,42 @@ Result test(void* request, int* done, int* sizes) {
     *done = 0;
     if (v.fail || v.later) return v.fail ? failed : success;
     auto* const r = static_cast<Request*>(request);
-    progress(*r->of);
-    if (!is_done(*r)) return r->of->broken ? failed : success;
+    if (!r->is_flush) progress(*r->of);
+    if (!r->is_flush && !is_done(*r)) return r->of->broken ? failed : success;
     *done = 1;
     *sizes = static_cast<int>(r->length);
+    if (r->is_flush) flush(r->of, true);
+    if (r->place != nullptr) {
+        const std::lock_guard lock(late_mutex);
+        late.push_back({r->of, r->place, r->data, r->length});
+    }
     --r->of->under_way;
     delete r;
+    return success;
+}
+
+Result flush_one(void* connection, int count, void** data, int* sizes, void** memory, void** out) {
+    const Verdict v = verdict("iflush");
+    auto* const c = static_cast<Connection*>(connection);
+    const auto* const region = static_cast<Region*>(memory[0]);
+    if (count != 1 || c->sends || region->of != c || !region->gpu || *out != nullptr) return invalid;
+    const auto* const at = static_cast<char*>(data[0]);
+    if (at < region->base || at + sizes[0] > region->base + region->size) return invalid;
+    if (v.none || v.fail) return v.fail ? failed : success;  // nothing is to be waited for, it says
+    *out = new Request{c, nullptr, 0, 0, 0, nullptr, true};
+    ++c->under_way;
+    ++flushes;
     return success;
 }
 
 Result close_one(const char* call, void* connection) {
     auto* const c = static_cast<Connection*>(connection);
     if (c->under_way > 0 || c->regions > 0) ++hasty;
-    for (const Request* r : c->queue) delete r;
+    flush(c, false);
+    for (const Request* r : c->queue) {
+        if (r->place != nullptr) delete[] r->data;
+        delete r;
+    }
     close(c->socket);
     delete c;
     --opened;
@@ -339,7 +404,7 @@ Result finalize(void* context) {
     return verdict("finalize").fail ? failed : success;
 }
 
-constexpr Memory memory{register_memory, nullptr, forget_memory};
+constexpr Memory memory{register_memory, SHOWS == 8 ? nullptr : register_dmabuf, forget_memory};
 constexpr Closing closing{test, close_send, close_receive, close_listen, nullptr, nullptr};
 
 }  // namespace
@@ -351,6 +416,17 @@ SHOWN void test_net_plugin_debts(int* out) {
     out[0] = opened;
     out[1] = registered;
     out[2] = hasty;
+}
+
+/// Bodies of messages: sent from the host's memory, from GPUs', received to the host's, to GPUs'; and flushes.
+SHOWN void test_net_plugin_traffic(int* out) {
+    for (int i = 0; i < 4; ++i) out[i] = bodies[i / 2][i % 2];
+    out[4] = flushes;
+}
+
+/// What has arrived for GPUs is there: their driver's flush.
+SHOWN void test_net_plugin_land() {
+    flush(nullptr, true);
 }
 
 // NULL where real plugins have NULL.
@@ -383,11 +459,11 @@ Net10 ncclNetPlugin_v10{"Test10", start10,   {devices, properties<Properties9<4>
                         nullptr,  closing,   nullptr};
 #elif SHOWS == 11
 SHOWN NetV11 ncclNetPlugin_v11;
-NetV11 ncclNetPlugin_v11{"Test11", start11,   {devices, properties<Properties11>},
-                         listen11, connect11, accept,
-                         memory,   send10,    receive10,
-                         nullptr,  closing,   nullptr,
-                         finalize, nullptr};
+NetV11 ncclNetPlugin_v11{"Test11",  start11,   {devices, properties<Properties11>},
+                         listen11,  connect11, accept,
+                         memory,    send10,    receive10,
+                         flush_one, closing,   nullptr,
+                         finalize,  nullptr};
 #elif SHOWS == 12
 SHOWN NetV12 ncclNetPlugin_v12;
 NetV12 ncclNetPlugin_v12{"Test12", start11,   {devices, properties<Properties12>},

@@ -63,7 +63,8 @@ struct End : net::Recipient {
     std::vector<net::Header> seen;
     bool right = true;
 
-    End(PluginNet& net, Rank self) : carrier(net.open(self, 1 - self, {*mine, *inbox}, std::chrono::seconds(5))) {}
+    End(PluginNet& net, Rank self, const DeviceSlots* device = nullptr)
+        : carrier(net.open(self, 1 - self, {*mine, *inbox, device}, std::chrono::seconds(5))) {}
 
     static std::byte* slot(const Arena& arena, Rank reader, int lane, std::uint32_t number) {
         return arena.wire(reader, lane, nullptr).slots + number % slot_depth * slot_stride;
@@ -316,6 +317,32 @@ TEST_CASE("offers and frames that lie are trouble") {
         REQUIRE(has(two.b.carrier->trouble(), "no version of the protocol"));
         REQUIRE(two.b.seen.empty());
     }
+}
+
+TEST_CASE("a body for a GPU's memory that comes with its frame, which is the host's, is trouble") {
+    PluginNet net(every_version[3], true);
+    REQUIRE(net.fabric() != 0);
+    DeviceSlots device;
+    device.fd = make_memfd("gpu", 1 << 20);
+    const Mapping memory = Mapping::of(device.fd);
+    device.memory = {memory.base(), memory.size()};
+    device.in = {memory.base(), memory.size() / lanes_per_link, memory.size() / lanes_per_link / slot_depth};
+    End host(net, 0), gpu(net, 1, &device);
+    std::vector<std::byte> offer = gpu.carrier->offer();
+    const std::size_t apart = 8 + 56 + 2 * sizeof(plugin::Handle) + 64;  // behind a magic, two handles and a name
+    REQUIRE(offer.at(apart) == std::byte{1});
+    offer[apart] = std::byte{0};  // else the host would keep them apart
+    host.carrier->meet(offer);
+    gpu.carrier->meet(host.carrier->offer());
+    bool sent = false;
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(10); Clock::now() < limit;) {
+        if (!gpu.carrier->trouble().empty()) break;
+        if (!sent && (sent = host.carrier->has_room())) host.send(0, 100, 1, 0, 1);
+        host.look();
+        gpu.look();
+    }
+    REQUIRE(has(gpu.carrier->trouble(), "for a GPU's memory"));
+    REQUIRE(gpu.seen.empty());
 }
 
 TEST_CASE("connections are dealt to devices, and no device gets more than it takes") {

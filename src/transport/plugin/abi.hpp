@@ -16,6 +16,8 @@ inline constexpr std::size_t handle_bytes = 128;       // of what listen() fills
 inline constexpr int most_requests = 32;               // under way on one connection
 inline constexpr std::size_t most_bytes_v8 = 1 << 30;  // of one message, where properties do not say it
 inline constexpr int host_memory = 1;                  // what regMr() takes, and a bit of what a device supports
+inline constexpr int gpu_memory = 2;                   // what regMrDmaBuf() takes,
+inline constexpr int dma_buf = 4;                      // and a bit of what supports it
 inline constexpr int unset = -1;                       // a field of Config that says nothing
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);

@@ -101,6 +101,8 @@ class Adapted : public Plugin {
         d.number = number;
         d.name = room.p.name == nullptr ? "" : room.p.name;
         d.host_memory = (room.p.pointers & abi::host_memory) != 0;
+        d.gpu_memory = (room.p.pointers & abi::dma_buf) != 0;
+        if constexpr (requires { room.p.force_flush; }) d.needs_flush = room.p.force_flush != 0;
         d.speed = room.p.speed;
         d.most_connections = room.p.most_connections;
         if constexpr (requires { room.p.most_bytes; })
@@ -144,6 +146,12 @@ class Adapted : public Plugin {
         check("regMr", t_.memory.register_memory(connection, data, size, abi::host_memory, &memory));
         return memory;
     }
+    void* register_gpu_memory(void* connection, void* data, std::size_t size, int fd) override {
+        void* memory = nullptr;
+        check("regMrDmaBuf", t_.memory.register_dmabuf(connection, data, size, abi::gpu_memory, 0, fd, &memory));
+        return memory;
+    }
+    bool can_take_gpus() const override { return t_.memory.register_dmabuf != nullptr; }
     void forget_memory(void* connection, void* memory) override {
         warn("deregMr", t_.memory.forget_memory(connection, memory));
     }
@@ -173,6 +181,14 @@ class Adapted : public Plugin {
         }
         return request;
     }
+
+    void* flush(void* connection, void* data, std::size_t size, void* memory) override {
+        void* request = nullptr;
+        int bytes = static_cast<int>(size);
+        check("iflush", t_.flush(connection, 1, &data, &bytes, &memory, &request));
+        return request;
+    }
+    bool can_flush() const override { return t_.flush != nullptr; }
 
     bool is_done(void* request, std::size_t& size) override {
         int done = 0;

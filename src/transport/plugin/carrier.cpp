@@ -19,9 +19,10 @@ constexpr unsigned looks_for_kept = 64;
 struct Invitation {
     char magic[8];
     Handle frames, bodies;
-    char device[64];  // its name, filled up with zeros
+    char device[64];     // its name, filled up with zeros
+    std::uint8_t apart;  // 1: bodies for slots must come apart from their frames
 };
-constexpr char magic[8] = {'t', 'u', 't', 't', 'i', ' ', 'n', '1'};
+constexpr char magic[8] = {'t', 'u', 't', 't', 'i', ' ', 'n', '2'};
 static_assert(sizeof(Invitation) <= net::offer_bytes);
 
 /// The slots of one lane.
@@ -37,12 +38,13 @@ Slots slots_of(const Arena& arena, Rank reader, int lane) {
 }  // namespace
 
 Carrier::Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
-                 const Arena& mine, const Arena& inbox)
+                 const net::LinkMemory& memory)
     : plugin_(*connector.plugin),
       device_(device),
       peer_(peer),
-      mine_(mine),
-      inbox_(inbox),
+      mine_(memory.mine),
+      inbox_(memory.inbox),
+      device_slots_(memory.device),
       frames_(std::make_unique<Frames>(connector, std::move(lease))),
       bodies_out_(connector, Requests::Way::out),
       bodies_in_(connector, Requests::Way::in) {}
@@ -68,6 +70,7 @@ std::vector<std::byte> Carrier::offer() {
     own.frames = frames_->in().handle();
     own.bodies = bodies_in_.handle();
     device_.name.copy(own.device, sizeof own.device - 1);
+    own.apart = receives_on_gpu();
     std::vector<std::byte> bytes(sizeof own);
     std::memcpy(bytes.data(), &own, sizeof own);
     return bytes;
@@ -82,6 +85,7 @@ void Carrier::meet(std::span<const std::byte> offer) {
     }
     frames_->out().handle() = theirs.frames;
     bodies_out_.handle() = theirs.bodies;
+    apart_ = sends_from_gpu() || theirs.apart != 0;
     theirs.device[sizeof theirs.device - 1] = 0;
     for (const char* c = theirs.device; *c != 0; ++c) peer_device_ += *c < ' ' || *c == 127 ? '?' : *c;
     state_ = State::connecting;
@@ -114,13 +118,25 @@ void Carrier::queue(const net::Header& header, const std::byte* body, bool copie
     TUTTI_ASSERT(has_room() && !(copied && header.bytes > Frames::small));
     if (frames_->is_ended()) return;  // nobody would read it
     attempt([&] {
-        if (header.bytes > Frames::small) {
-            const Slots slots = slots_of(mine_, peer_, header.lane);
-            bodies_out_.add(const_cast<std::byte*>(body), header.bytes, bodies_out_.memory(slots.base, slots.size));
-        }
-        frames_->queue(header, body);
+        const bool stays = apart_ && header.in_slot == 1 && header.bytes > 0;
+        const bool along = !stays && header.bytes <= Frames::small;
+        if (!along) bodies_out_.add(const_cast<std::byte*>(body), header.bytes, outbox(header.lane));
+        frames_->queue(header, body, along);
         return true;
     });
+}
+
+/// The memory of a lane's slots, as the plugin knows it. Of those on a GPU all are one.
+void* Carrier::outbox(int lane) {
+    if (sends_from_gpu()) return bodies_out_.gpu_memory(device_slots_->memory, device_slots_->fd);
+    const Slots slots = slots_of(mine_, peer_, lane);
+    return bodies_out_.memory(slots.base, slots.size);
+}
+
+void* Carrier::inbox(int lane) {
+    if (receives_on_gpu()) return bodies_in_.gpu_memory(device_slots_->memory, device_slots_->fd);
+    const Slots slots = slots_of(inbox_, 0, lane);
+    return bodies_in_.memory(slots.base, slots.size);
 }
 
 bool Carrier::is_empty() const {
@@ -157,9 +173,15 @@ bool Carrier::receive(net::Recipient& to) {
 
 bool Carrier::take_bodies(net::Recipient& to) {
     bool moved = false;
-    for (std::size_t size; !arriving_.empty() && bodies_in_.take(size); moved = true) {
-        const net::Header header = arriving_.front();
-        if (size != header.bytes) return lose(text("a message of %u bytes has arrived as %zu", header.bytes, size));
+    for (std::size_t size; !arriving_.empty(); moved = true) {
+        const net::Header header = arriving_.front().head;
+        if (flush_ == nullptr) {
+            if (!bodies_in_.take(size)) break;
+            if (size != header.bytes) return lose(text("a message of %u bytes has arrived as %zu", header.bytes, size));
+            flush_ = begin_flush();
+        }
+        if (flush_ != nullptr && !plugin_.is_done(flush_, size)) break;
+        flush_ = nullptr;
         arriving_.pop_front();
         busy_[header.lane] = false;
         to.finish(header);
@@ -167,34 +189,46 @@ bool Carrier::take_bodies(net::Recipient& to) {
     return moved;
 }
 
+/// Of the first body that was under way, which has arrived: a request of the plugin's; nullptr: it is there.
+void* Carrier::begin_flush() {
+    if (!receives_on_gpu() || !(device_slots_->whole->needs_flush() || device_.needs_flush)) return nullptr;
+    const Arriving& body = arriving_.front();
+    if (plugin_.can_flush()) return bodies_in_.flush(body.place, body.head.bytes, body.memory);
+    device_slots_->whole->flush();
+    return nullptr;
+}
+
 bool Carrier::take_frames(net::Recipient& to) {
     bool moved = false;
     std::size_t size = 0;
     for (const Frames::Frame* frame; (frame = frames_->next(size)) != nullptr; moved = true) {
-        const std::size_t along = frame->head.bytes <= Frames::small ? frame->head.bytes : 0;
-        if (size < sizeof frame->head || !frame->head.fits() || size != sizeof frame->head + along)
-            return lose("it has sent a frame that no version of the protocol has");
+        const bool fits = size >= sizeof frame->head && frame->head.fits();
+        const bool along = fits && size == sizeof frame->head + frame->head.bytes;
+        const bool apart = fits && size == sizeof frame->head && frame->head.in_slot == 1;
+        if (!along && !apart) return lose("it has sent a frame that no version of the protocol has");
         if (busy_[frame->head.lane]) break;
-        if (!digest(*frame, to)) return false;
+        if (!digest(*frame, along, to)) return false;
         frames_->done();
     }
     return moved;
 }
 
 /// A frame of a lane on which no body is under way.
-bool Carrier::digest(const Frames::Frame& frame, net::Recipient& to) {
+bool Carrier::digest(const Frames::Frame& frame, bool along, net::Recipient& to) {
+    if (along && frame.head.in_slot == 1 && frame.head.bytes > 0 && receives_on_gpu())
+        return lose("it has sent what is for a GPU's memory together with what is for the host");
     const char* why = "";
     std::byte* const place = to.begin(frame.head, why);
     if (place == nullptr) return lose(why);
-    if (frame.head.bytes <= Frames::small) {
+    if (along) {
         if (frame.head.bytes > 0) std::memcpy(place, frame.body, frame.head.bytes);
         to.finish(frame.head);
         return true;
     }
-    const Slots slots = slots_of(inbox_, 0, frame.head.lane);
-    bodies_in_.add(place, frame.head.bytes, bodies_in_.memory(slots.base, slots.size));
+    void* const memory = inbox(frame.head.lane);
+    bodies_in_.add(place, frame.head.bytes, memory);
     busy_[frame.head.lane] = true;
-    arriving_.push_back(frame.head);
+    arriving_.push_back({frame.head, place, memory});
     return true;
 }
 

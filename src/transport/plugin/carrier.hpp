@@ -6,8 +6,8 @@
 //
 // Bodies of different lanes are under way at the same time; those of one lane, one after the other.
 //
-// The memory is the host's. For that of GPUs, it would have to be registered as such where the device supports it, and
-// what was received be flushed before it is told of.
+// Slots may lie on GPUs (transport/slots.hpp), which the plugin is then told of. No host looks there, so at such an end
+// no body that is for a slot travels with its frame; and what has arrived there is flushed before it is told of.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ namespace tutti::plugin {
 class Carrier : public net::NetCarrier {
   public:
     /// lease: kept until the connections are closed. Throws what the plugin does.
-    Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer, const Arena& mine,
-            const Arena& inbox);
+    Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
+            const net::LinkMemory& memory);
     ~Carrier() override;
 
     std::vector<std::byte> offer() override;
@@ -46,19 +46,33 @@ class Carrier : public net::NetCarrier {
     bool send_bodies();
     bool take_frames(net::Recipient& to);
     bool take_bodies(net::Recipient& to);
-    bool digest(const Frames::Frame& frame, net::Recipient& to);
+    bool digest(const Frames::Frame& frame, bool along, net::Recipient& to);
+    void* begin_flush();
+    void* outbox(int lane);
+    void* inbox(int lane);
+    bool sends_from_gpu() const { return device_slots_ != nullptr && device_slots_->out; }
+    bool receives_on_gpu() const { return device_slots_ != nullptr && device_slots_->in; }
     void part();
+
+    struct Arriving {
+        net::Header head;
+        std::byte* place;
+        void* memory;
+    };
 
     Plugin& plugin_;
     const Device device_;
     const Rank peer_;
     const Arena &mine_, &inbox_;
+    const DeviceSlots* const device_slots_;
     std::unique_ptr<Frames> frames_;
     Requests bodies_out_, bodies_in_;
     State state_ = State::alone;
     std::string peer_device_;
+    bool apart_ = false;  // bodies for slots never travel with their frames: to an end on a GPU, or from one
     unsigned looks_ = 0;
-    std::deque<net::Header> arriving_;         // whose bodies are under way
+    std::deque<Arriving> arriving_;            // whose bodies are under way
+    void* flush_ = nullptr;                    // of the first one's
     std::array<bool, lanes_per_link> busy_{};  // with one of them
 };
 

@@ -44,12 +44,13 @@ void Frames::expect(unsigned number) {
     in_.add(&arrived_[number], sizeof(Frame), in_.memory(arrived_, most * sizeof(Frame)));
 }
 
-void Frames::queue(const net::Header& header, const std::byte* body) {
+void Frames::queue(const net::Header& header, const std::byte* body, bool along) {
     Frame& frame = sent_[next_out_++ % most];
     frame.head = header;
-    const std::size_t along = header.bytes <= small ? header.bytes : 0;
-    if (along > 0) std::memcpy(frame.body, body, along);
-    out_.add(&frame, sizeof frame.head + along, out_.memory(sent_, most * sizeof(Frame)));
+    const std::size_t bytes = along ? header.bytes : 0;
+    TUTTI_ASSERT(bytes <= small);
+    if (bytes > 0) std::memcpy(frame.body, body, bytes);
+    out_.add(&frame, sizeof frame.head + bytes, out_.memory(sent_, most * sizeof(Frame)));
 }
 
 bool Frames::send() {

@@ -17,7 +17,7 @@ class Frames {
   public:
     static constexpr unsigned most = 16;
     static_assert(2 * most <= Requests::most, "empty frames queue behind those that are under way");
-    static constexpr std::size_t small = 4096 - sizeof(net::Header);  // bytes of a body that travels along
+    static constexpr std::size_t small = 4096 - sizeof(net::Header);  // bytes of a body that may travel along
     struct Frame {
         net::Header head;
         std::byte body[small];
@@ -32,8 +32,8 @@ class Frames {
     bool open();
 
     bool has_room() const { return out_.count() < most; }
-    /// A copy of the body is sent if it is small, and else nothing of it.
-    void queue(const net::Header& header, const std::byte* body);
+    /// along: with a copy of the body, which is small.
+    void queue(const net::Header& header, const std::byte* body, bool along);
     bool is_empty() const { return out_.count() == 0; }
     bool send();
 

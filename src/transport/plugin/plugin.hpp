@@ -31,7 +31,9 @@ struct Device {
     int number = 0;
     std::string name;
     bool host_memory = false;
-    int speed = 0;  // Mbit/s
+    bool gpu_memory = false;   // as a dma-buf
+    bool needs_flush = false;  // for that, whatever the GPU
+    int speed = 0;             // Mbit/s
     int most_connections = 0;
     std::size_t most_bytes = 0;  // of a message
 };
@@ -59,11 +61,18 @@ class Plugin {
 
     /// [data, data + size) may be sent, or received to, on this connection, until it is forgotten.
     virtual void* register_memory(void* connection, void* data, std::size_t size) = 0;
+    /// The same on a GPU: the first byte of the dma-buf fd is data, where kernels see it. Only where can_take_gpus().
+    virtual void* register_gpu_memory(void* connection, void* data, std::size_t size, int fd) = 0;
+    virtual bool can_take_gpus() const = 0;
     virtual void forget_memory(void* connection, void* memory) = 0;
 
     /// A request, to be asked for until it is done; nullptr: no room, to be called again. The data lies in `memory`.
     virtual void* send(void* connection, void* data, std::size_t size, void* memory) = 0;
     virtual void* receive(void* connection, void* data, std::size_t size, void* memory) = 0;
+    /// What was received there, on a GPU, is seen by its kernels once the request is done; nullptr: at once. Only where
+    /// can_flush().
+    virtual void* flush(void* connection, void* data, std::size_t size, void* memory) = 0;
+    virtual bool can_flush() const = 0;
     /// True once, and then the request is no more. size: of what was received.
     virtual bool is_done(void* request, std::size_t& size) = 0;
 

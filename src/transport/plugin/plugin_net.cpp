@@ -1,6 +1,8 @@
 #include "transport/plugin/plugin_net.hpp"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -11,6 +13,8 @@ namespace tutti::plugin {
 namespace {
 
 constexpr int connections_of_carrier = 4;
+constexpr std::chrono::seconds try_at_most{5};
+constexpr std::chrono::microseconds try_again{50};
 
 /// FNV-1a: the same on every host.
 std::uint64_t hash(const std::string& text) {
@@ -43,19 +47,19 @@ void PluginNet::start() {
 }
 
 std::uint64_t PluginNet::fabric() {
-    std::call_once(once_, [&] {
-        if (value_.empty() || value_ == "none") {
-            why_ = "no network plugin is named: TUTTI_NET_PLUGIN takes the file, or the name, of one";
-            return;
-        }
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(started_, true)) {
         try {
-            start();
+            if (value_.empty() || value_ == "none")
+                why_ = "no network plugin is named: TUTTI_NET_PLUGIN takes the file, or the name, of one";
+            else
+                start();
         } catch (const Error& error) {
             why_ = error.what();
             if (!demanded_)
                 log(Level::warn, "the network plugin that NCCL_NET_PLUGIN names is not used: %s", why_.c_str());
         }
-    });
+    }
     if (demanded_ && value_ != "none" && !why_.empty())
         fail(tuttiSystemError,
              "the network plugin that TUTTI_NET_PLUGIN names can't be used: %s (TUTTI_NET_PLUGIN=none goes without)",
@@ -92,6 +96,47 @@ std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
     return context;
 }
 
+/// A connection knows memory, not a device: whether one would is tried once, on connections of a process with itself,
+/// before the first link relies on it.
+std::string PluginNet::obstacle(DeviceSlots* slots) {
+    const std::lock_guard lock(mutex_);
+    if (!plugin_->can_take_gpus() || !std::ranges::all_of(devices_, &Device::gpu_memory))
+        return text("network plugin %s takes no memory of GPUs (regMrDmaBuf)", plugin_->name().c_str());
+    if (slots != nullptr && !gpu_obstacle_) gpu_obstacle_ = try_memory(*slots);
+    return gpu_obstacle_.value_or("");
+}
+
+std::string PluginNet::try_memory(const DeviceSlots& slots) {
+    try {
+        const std::shared_ptr<void> context = plugin_->context();
+        for (const Device& device : devices_) {
+            const Connector connector{plugin_, context, device.number};
+            Requests in(connector, Requests::Way::in), out(connector, Requests::Way::out);
+            out.handle() = in.handle();
+            const Deadline limit = Clock::now() + try_at_most;
+            for (bool one = false, other = false; !one || !other;) {
+                one = in.open(), other = out.open();
+                if (Clock::now() > limit) return device.name + " does not connect with itself, to try a GPU's memory";
+                std::this_thread::sleep_for(try_again);
+            }
+            for (Requests* end : {&in, &out}) end->gpu_memory(slots.memory, slots.fd);
+        }
+        return "";
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
+void PluginNet::use(const std::string& value, bool demanded) {
+    const std::lock_guard lock(mutex_);
+    value_ = value;
+    demanded_ = demanded;
+    started_ = false;
+    devices_.clear();
+    why_.clear();
+    gpu_obstacle_.reset();
+}
+
 std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const net::LinkMemory& memory,
                                                  std::chrono::milliseconds) {
     Frames::tend_kept();
@@ -103,10 +148,10 @@ std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const net
     (*open_)[d] += connections_of_carrier;
     std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_carrier; });
     const Connector connector{plugin_, context_of(memory.mine), devices_[d].number};
-    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, memory.mine, memory.inbox);
+    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, memory);
 }
 
-net::Net& plugin_net() {
+PluginNet& plugin_net() {
     // Never destroyed: communicators that are destroyed at the process' end may still have connections.
     static auto* const instance = new PluginNet(config().net_plugin, config().net_plugin_demanded);
     return *instance;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,27 +25,33 @@ class PluginNet : public net::Net {
     std::uint64_t fabric() override;
     std::string absence() override;
     Line cost() const override;
+    std::string obstacle(DeviceSlots* slots) override;
     std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                           std::chrono::milliseconds patience) override;
+
+    /// Another one from now on, while no communicator uses this: for tests.
+    void use(const std::string& value, bool demanded);
 
   private:
     void start();
     std::size_t choose(Rank self);
     std::shared_ptr<void> context_of(const Arena& arena);
-
-    const std::string value_;
-    const bool demanded_;
-    std::once_flag once_;
-    std::shared_ptr<Plugin> plugin_;
-    std::vector<Device> devices_;  // that serve, of the highest speed there is
-    std::string why_;              // there is none
+    std::string try_memory(const DeviceSlots& slots);
 
     std::mutex mutex_;
+    std::string value_;
+    bool demanded_;
+    bool started_ = false;
+    std::shared_ptr<Plugin> plugin_;
+    std::vector<Device> devices_;              // that serve, of the highest speed there is
+    std::string why_;                          // there is none
+    std::optional<std::string> gpu_obstacle_;  // once it was tried
+
     std::shared_ptr<std::vector<std::atomic<int>>> open_;    // connections, by device; leases outlive the net
     std::map<std::uint64_t, std::weak_ptr<void>> contexts_;  // by Arena::key()
 };
 
 /// What TUTTI_NET_PLUGIN or NCCL_NET_PLUGIN say.
-net::Net& plugin_net();
+PluginNet& plugin_net();
 
 }  // namespace tutti::plugin

@@ -29,6 +29,13 @@ void* Requests::memory(void* base, std::size_t size) {
     return memory_.emplace(base, plugin_->register_memory(connection_, base, size)).first->second;
 }
 
+void* Requests::gpu_memory(std::span<std::byte> memory, const Fd& fd) {
+    const auto known = memory_.find(memory.data());
+    if (known != memory_.end()) return known->second;
+    void* const handle = plugin_->register_gpu_memory(connection_, memory.data(), memory.size(), fd.get());
+    return memory_.emplace(memory.data(), handle).first->second;
+}
+
 void Requests::add(void* data, std::size_t size, void* memory) {
     TUTTI_ASSERT(count_ < most);
     items_[(first_ + count_++) % most] = {data, size, memory, nullptr};

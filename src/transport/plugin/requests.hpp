@@ -4,7 +4,9 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <span>
 
+#include "base/os.hpp"
 #include "transport/plugin/plugin.hpp"
 
 namespace tutti::plugin {
@@ -36,6 +38,11 @@ class Requests {
 
     /// [base, base + size) registered, once.
     void* memory(void* base, std::size_t size);
+    /// All of memory, on a GPU, of which fd is the dma-buf; once, too.
+    void* gpu_memory(std::span<std::byte> memory, const Fd& fd);
+
+    /// See Plugin::flush().
+    void* flush(void* data, std::size_t size, void* memory) { return plugin_->flush(connection_, data, size, memory); }
 
     /// Queued and under way together: at most `most`.
     unsigned count() const { return count_; }
