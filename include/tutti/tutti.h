@@ -7,7 +7,7 @@
  * Conventions
  *  (1) Every function returns tuttiResult_t; 0 is success. After a failure tuttiGetLastError() says what was expected,
  *      which rank and peer were concerned and what to do. Outputs are untouched on failure, unless said otherwise.
- *  (2) Handles (tuttiComm_t, streams, reduction ops) are opaque. A destroyed or foreign handle is refused with
+ *  (2) Handles (tuttiComm_t, streams, reduction ops, windows) are opaque. A destroyed or foreign handle is refused with
  *      tuttiInvalidArgument as long as the handle's memory was not reused, which the library avoids on purpose.
  *  (3) `count` counts elements, never bytes. 0 is allowed everywhere and moves nothing.
  *  (4) Buffers need the alignment of their element type, no more. Source and destination may be equal ("in place", see
@@ -238,10 +238,10 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
 /* Called by all ranks of comm: when all that was issued on it has ended, the memory of its connections and programs is
  * given back, on the host and on the GPU. Until tuttiCommResume, which all ranks call as well, comm can only be asked
  * for its memory and its error, resumed, destroyed and aborted; all else is tuttiInvalidUsage. Then it goes on as it
- * was: its ranks, options, reduction operations and registered memory are the same (CUDA graphs captured before are
- * void). The ranks meet again at rank 0's process, which has to live. Both functions return when it is done, also on
- * non-blocking communicators; one thread that drives several ranks calls them in a group. A comm that has failed is not
- * suspended; one whose ranks do not come back in initTimeoutMs stays suspended (tuttiTimeout). */
+ * was: its ranks, options, reduction operations and registered memory are the same (windows, and CUDA graphs captured
+ * before, are void). The ranks meet again at rank 0's process, which has to live. Both functions return when it is
+ * done, also on non-blocking communicators; one thread that drives several ranks calls them in a group. A comm that has
+ * failed is not suspended; one whose ranks do not come back in initTimeoutMs stays suspended (tuttiTimeout). */
 TUTTI_API tuttiResult_t tuttiCommSuspend(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommResume(tuttiComm_t comm);
 
@@ -400,7 +400,7 @@ TUTTI_API tuttiResult_t tuttiReduceScatterv(const void* sendbuff, void* recvbuff
                                             tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                             tuttiStream_t stream);
 
-/* ---------------------------------------------------------------------------------------- pairs, barrier, groups */
+/* ------------------------------------------------------------------------------------------------ pairs, barrier */
 
 /* Ends on no rank before all ranks have called it; on a stream, before all ranks' streams have come to it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
@@ -412,6 +412,66 @@ TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataT
                                   tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
                                   tuttiStream_t stream);
+
+/* ----------------------------------------------------------------------------------------- one-sided operations */
+
+/* A rank writes to the memory of another one, which does nothing for it, and tells it by a signal, which that one may
+ * wait for. For ranks on CPUs of one host: where some of comm's ranks are on different hosts (or joined by a network
+ * because config.transport says so), or on GPUs, all of this is refused with tuttiInvalidUsage.
+ *
+ * A window: all ranks of comm call Register in the same order, each with memory of its own (`size` bytes at `buff`, of
+ * any length; 0: no part), which others may then put to. If peers are in other processes, that is memory of
+ * tuttiMemAlloc, or whole pages of memory which tuttiCommRegister would take; they are registered as by that function,
+ * under its contract. One rank's memory that is not gives all ranks tuttiInvalidArgument, which names the rank. Ranks
+ * that are threads of one process take any memory. *win is this rank's handle of the window; in a group it is valid
+ * after tuttiGroupEnd, and one thread that drives several ranks calls Register in a group. When Register returns, all
+ * ranks may put to all. A rank has at most 512 windows of a communicator.
+ *
+ * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be put to is registered for collectives
+ * alone, as by tuttiCommRegister, and only tuttiPutSignal into it is refused, with the reason.
+ *
+ * Deregister is a call of each rank for itself: it waits for what this rank has issued on comm before, and when it
+ * returns, nobody writes to this rank's part any more. A put that comes too late fails, and its communicator with it.
+ * So it is when comm is destroyed, aborted or suspended (windows and signals do not come back with tuttiCommResume), or
+ * has failed; the handle is to be deregistered all the same, before the memory is freed. */
+typedef struct tuttiWindow* tuttiWindow_t;
+#define TUTTI_WIN_DEFAULT 0
+#define TUTTI_WIN_BEST_EFFORT 1
+TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size, tuttiWindow_t* win,
+                                                int winFlags);
+TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
+
+/* Copies `count` elements from localbuff to peer's part of the window, from byte peerWinOffset of it on, then raises
+ * peer's signal sigIdx; count 0 only raises it. Has ended when both are done: localbuff may be used again. peerWin:
+ * this rank's handle. peer may be this rank; localbuff must not overlap what is written. sigIdx: 0 to
+ * TUTTI_SIGNALS - 1, each of them a counter of its own for every pair of ranks. ctx, flags: 0.
+ *
+ * Whoever has waited for a signal sees all that was put to it before by the rank that raised it. Puts and signals to
+ * one peer take place in the order of their calls, in a group too, where all else goes on side by side: waits (in the
+ * order of their calls), other peers' puts, collectives. */
+#define TUTTI_SIGNALS 8
+TUTTI_API tuttiResult_t tuttiPutSignal(const void* localbuff, size_t count, tuttiDataType_t type, int peer,
+                                       tuttiWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                                       unsigned int flags, tuttiComm_t comm, tuttiStream_t stream);
+
+/* Raises peer's signal, and no more. Needs no window. */
+TUTTI_API tuttiResult_t tuttiSignal(int peer, int sigIdx, int ctx, unsigned int flags, tuttiComm_t comm,
+                                    tuttiStream_t stream);
+
+/* Waits until opCnt signals sigIdx of rank peer have come, for all nDesc descriptors, and takes them: the next wait
+ * counts those that come after. Descriptors of the same signal add up. They are read before the call returns. A rank
+ * that waits first and signals then, like its peer, does both in a group: also on different streams, operations of one
+ * communicator run in the order of their calls. */
+typedef struct {
+    int opCnt;
+    int peer;
+    int sigIdx;
+    int ctx; /* 0 */
+} tuttiWaitSignalDesc_t;
+TUTTI_API tuttiResult_t tuttiWaitSignal(int nDesc, const tuttiWaitSignalDesc_t* signalDescs, tuttiComm_t comm,
+                                        tuttiStream_t stream);
+
+/* -------------------------------------------------------------------------------------------------------- groups */
 
 /* Calls between Start and End of one thread are issued together at the outermost End: operations of several ranks that
  * one thread drives, sends and receives that wait for each other, and CommInitRank of several ranks. Groups nest. If a

@@ -38,6 +38,15 @@ void refuse_suspended() {
     fail(tuttiInvalidUsage, "the communicator is suspended: tuttiCommResume, called by all its ranks, ends that");
 }
 
+void refuse_closed(const char* function, const tuttiComm& handle) {
+    const tuttiComm::Closed closed = handle.closed.load(std::memory_order_relaxed);
+    if (closed == tuttiComm::Closed::no) [[likely]]
+        return;
+    if (closed == tuttiComm::Closed::suspended) refuse_suspended();
+    fail(tuttiInvalidUsage, "%s: the communicator was %s", function,
+         closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
+}
+
 CommunicatorPtr communicator(tuttiComm_t handle) {
     tuttiComm& h = checked(handle);
     std::lock_guard lock(h.mutex);

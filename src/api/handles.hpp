@@ -50,6 +50,9 @@ namespace tutti {
 /// Says no to whatever needs the memory of a suspended communicator.
 [[noreturn]] void refuse_suspended();
 
+/// Throws tuttiInvalidUsage for one that takes no operations any more: suspended, finalized, revoked.
+void refuse_closed(const char* function, const tuttiComm& handle);
+
 /// Throws tuttiInvalidArgument for null, destroyed and foreign handles; tuttiInvalidUsage for one that is still being
 /// made, and what went wrong with that for one that could not be.
 tuttiComm& checked(tuttiComm_t handle);

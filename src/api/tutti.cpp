@@ -27,13 +27,9 @@ bool moves(const Operation& o) {
 }
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
-    const tuttiComm::Closed closed = h.closed.load(std::memory_order_relaxed);
-    if (closed == tuttiComm::Closed::suspended) refuse_suspended();
+    refuse_closed(arguments.function, h);
     if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
-    if (closed != tuttiComm::Closed::no)
-        fail(tuttiInvalidUsage, "%s: the communicator was %s", arguments.function,
-             closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
     const Operation operation = check(arguments, *comm, h.ops);
     if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
     return operation;
@@ -57,7 +53,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         if (!moves(operation)) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
-        if (arguments.uneven != nullptr) issued.rows = arguments.uneven->rows;
+        if (arguments.uneven != nullptr) issued.kept = arguments.uneven->rows;
         if (Group::is_open())
             Group::mine().add(std::move(issued));
         else if (is_pair(operation) && operation.root == rank)

@@ -214,6 +214,8 @@ bool Communicator::all_can_map(const Operation& o) const {
 }
 
 double Communicator::expected_time(const Operation& o) {
+    const double put = tuner_->platform().rates.load + tuner_->platform().rates.store;  // by bytes
+    if (o.one_sided) return tuner_->platform().line.alpha_us + static_cast<double>(o.one_sided->bytes) * put;
     if (queue_of(o) == 0) return candidate_for(o).time;
     if (o.root == rank()) return 0;
     const Platform& p = tuner_->platform();
@@ -236,6 +238,7 @@ std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o
 }
 
 int Communicator::queue_of(const Operation& o) {
+    if (o.one_sided) return o.one_sided->kind == OneSided::Kind::wait ? -1 : -2 - o.one_sided->peer;
     if (o.collective == Collective::send) return 1 + 2 * o.root;
     if (o.collective == Collective::recv) return 2 + 2 * o.root;
     return 0;

@@ -16,6 +16,7 @@
 #include "bootstrap/session.hpp"
 #include "comm/choice.hpp"
 #include "comm/gpu_side.hpp"
+#include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
 #include "comm/options.hpp"
 #include "comm/turnstile.hpp"
@@ -75,7 +76,7 @@ class Communicator {
     void throw_verdict();
 
     /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
-    /// peer.
+    /// peer; the puts and signals to one peer; the waits for signals.
     static int queue_of(const Operation& operation);
 
     /// Options::check: the exchange of all ranks' calls that precedes operation, and the look at what came of it, which
@@ -92,6 +93,25 @@ class Communicator {
     /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something
     /// else, the time-out is over).
     void diagnose(HostExecution& execution, std::chrono::nanoseconds waited);
+
+    /// Why no rank can write to another one's windows, nor signal, the same on all ranks; empty: it can.
+    const std::string& one_sided_obstacle();
+
+    /// Whether peers can write to any memory of this rank; otherwise, to that of which find_region() knows.
+    bool peers_see_everything() const;
+
+    /// Called by all ranks, inside the turnstile, where there is no obstacle. trouble: why this rank can't, or empty.
+    /// Throws tuttiInvalidArgument on all ranks if one of them can't open its part.
+    std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, const char* trouble);
+
+    /// Of this rank alone, inside the turnstile. Nobody writes to its part any more when it returns. Throws
+    /// tuttiTimeout if a peer does not end what it writes.
+    void deregister_window(const WindowPart& part);
+
+    /// Goes on with it, `done` bytes of which have been put; true if it has ended. Throws if the peer has given up, or
+    /// closed its part.
+    bool advance(const OneSided& operation, std::size_t& done);
+    void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);  // as above
 
     /// Ranks of this host outnumber its cores: waiting must not spin.
     bool crowded() const { return crowded_; }
@@ -176,6 +196,15 @@ class Communicator {
     void learn();
     void heard(const Fault& fault);
     std::string told_by(Rank peer);  // what it last called, for error texts
+    WindowPart open_part(std::size_t bytes);
+    std::string find_obstacle() const;
+    bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
+    bool until_untouched();
+    void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
+    void copy_piece(const OneSided& operation, std::size_t& done);
+    void signal(const OneSided& operation);
+    std::uint64_t& taken(Rank peer, int signal);
+    std::uint64_t arrived(const OneSided::Wanted& wanted);
 
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> arena_;
@@ -206,6 +235,11 @@ class Communicator {
         bool* known = nullptr;
     } lesson_;                              // what the call under way will tell
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
+
+    std::once_flag looked_for_obstacle_;
+    std::string one_sided_obstacle_;
+    std::uint32_t last_key_ = 0;                                      // of the last window
+    std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // signals that waits have ended with, by rank
 
     Call my_call_;  // exchange_of_calls
     std::vector<Call> all_calls_;

@@ -138,6 +138,11 @@ class Work {
         bool moved = false;
         for (auto q = queues_.begin(); q != queues_.end();) {
             Queue& queue = q->second;
+            if (const OneSided* const o = queue.operations.front().one_sided) {
+                moved |= advance(*o, queue);
+                q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
+                continue;
+            }
             if (queue.running == nullptr) {
                 queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
                 const Operation& next = queue.operations.front();
@@ -161,7 +166,10 @@ class Work {
     }
     void diagnose(std::chrono::nanoseconds waited) {
         for (auto& [number, queue] : queues_)
-            if (queue.running != nullptr) comm_.diagnose(*queue.running, waited);
+            if (queue.running != nullptr)
+                comm_.diagnose(*queue.running, waited);
+            else if (const OneSided* const o = queue.operations.front().one_sided)
+                comm_.diagnose(*o, waited);
     }
 
   private:
@@ -169,7 +177,15 @@ class Work {
         std::deque<Operation> operations;
         HostExecution* running = nullptr;
         bool comparing = false, compared = false;  // Options::check: what runs is the exchange of calls; it has run
+        std::size_t put = 0;                       // bytes of the one-sided operation under way
     };
+
+    bool advance(const OneSided& operation, Queue& queue) {
+        if (!comm_.advance(operation, queue.put)) return operation.kind == OneSided::Kind::put;
+        queue.operations.pop_front();
+        queue.put = 0;
+        return true;
+    }
     Communicator& comm_;
     std::map<int, Queue> queues_;
 };

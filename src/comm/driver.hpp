@@ -20,7 +20,7 @@ struct Batch {
     CommunicatorPtr comm;
     std::vector<Operation> operations;
     std::uint32_t ticket = 0;
-    std::vector<std::shared_ptr<const Rows>> rows = {};  // what operations point to
+    std::vector<std::shared_ptr<const void>> kept = {};  // what operations point to
 };
 
 /// One operation, now. Throws the communicator's error. The caller is inside the turnstile.

@@ -47,16 +47,32 @@ void Communicator::fail(const Error& error) {
         session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
     }
     if (neighbourhood_.engine) neighbourhood_.engine->withdraw();
-    // Peers that entered a step before they could see `closed` may still be using this rank's buffers. A step is short;
-    // a dead peer never finishes, so the wait is bounded.
-    const Deadline limit = Clock::now() + std::chrono::milliseconds(200);
+    until_untouched();  // by peers that entered a step before they could see `closed`
+}
+
+/// Waits for peers that are inside a step which may use this rank's memory: it is short. One that is dead never ends
+/// it, so the wait ends a while after this communicator has failed, of which a death is a reason. True if nobody is.
+bool Communicator::until_untouched() {
+    full_fence();
     std::vector<RankPage*> pages;
     {
         std::lock_guard lock(fault_mutex_);
         pages = pages_;
     }
+    const auto brief = std::chrono::milliseconds(200);
+    const Deadline latest = Clock::now() + options_.timeout;
+    std::optional<Deadline> limit;
+    bool untouched = true;
     for (const RankPage* theirs : pages)
-        while (theirs->touching.load(std::memory_order_acquire) != 0 && Clock::now() < limit) std::this_thread::yield();
+        while (theirs->touching.load(std::memory_order_acquire) != 0) {
+            if (!limit && failed()) limit = Clock::now() + brief;
+            if (Clock::now() > limit.value_or(latest)) {
+                untouched = false;
+                break;
+            }
+            std::this_thread::yield();
+        }
+    return untouched;
 }
 
 void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) {
@@ -148,6 +164,7 @@ std::string Communicator::told_by(Rank peer) {
 
 void Communicator::leave() {
     arena_->page().leaving.store(1, std::memory_order_release);
+    close_parts(arena_->page().gates);
     if (gpu_) gpu_->finish();
     const Deadline limit = Clock::now() + options_.timeout;
     const auto drive = [&] {

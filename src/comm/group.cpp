@@ -62,7 +62,7 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
             batch = std::prev(batches.end());
         }
         batch->operations.push_back(call.operation);
-        if (call.rows) batch->rows.push_back(call.rows);
+        if (call.kept) batch->kept.push_back(call.kept);
     }
     return batches;
 }

@@ -17,7 +17,7 @@ struct Issued {
     StreamPtr stream;
     Operation operation;
     void* gpu_stream = nullptr;
-    std::shared_ptr<const Rows> rows = nullptr;  // what operation.rows points to
+    std::shared_ptr<const void> kept = nullptr;  // what operation points to
 };
 
 /// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one

@@ -9,6 +9,8 @@
 
 namespace tutti {
 
+struct OneSided;
+
 struct Operation {
     Collective collective{};
     DataType type{};
@@ -20,9 +22,10 @@ struct Operation {
     std::size_t count = 0;  // uneven: of the longest row; 0 for a barrier and uneven calls only
     const void* input = nullptr;
     void* output = nullptr;
-    const void* scalar = nullptr;  // pre-multiplied sum: read when it runs; nullptr: immediate
-    std::uint64_t immediate = 0;   // pre-multiplied sum: the bytes of one element
-    const Rows* rows = nullptr;    // of an uneven call; its Batch keeps them
+    const void* scalar = nullptr;         // pre-multiplied sum: read when it runs; nullptr: immediate
+    std::uint64_t immediate = 0;          // pre-multiplied sum: the bytes of one element
+    const Rows* rows = nullptr;           // of an uneven call; its Batch keeps them
+    const OneSided* one_sided = nullptr;  // what it is instead, with nothing of the above; its Batch keeps it
 };
 
 }  // namespace tutti

@@ -76,6 +76,10 @@ Wire Arena::wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_e
     return to_all;
 }
 
+Signals& Arena::signals(Rank from) const {
+    return *std::launder(reinterpret_cast<Signals*>(mapping_.base() + layout_.signals_offset(from)));
+}
+
 std::uint64_t process_id() {
     struct Identity {
         pid_t pid = 0;

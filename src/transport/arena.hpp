@@ -1,5 +1,6 @@
 // A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every
-// peer and lane. The file is sparse: what is not used costs nothing.
+// peer and lane; between them the signals, which peers raise here for the rank itself. The file is sparse: what is not
+// used costs nothing.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,13 @@
 namespace tutti {
 
 inline constexpr int board_entries = 8;
+inline constexpr std::size_t most_windows = 512;  // of a rank at once
+inline constexpr int signals_per_peer = 8;
+
+/// What one rank has raised for the owner, so far in all. It alone writes here; who waits keeps what it has taken.
+struct alignas(64) Signals {
+    std::atomic<std::uint64_t> raised[signals_per_peer];
+};
 
 /// What a rank tells about itself to everybody who can see its memory.
 struct RankPage {
@@ -24,6 +32,7 @@ struct RankPage {
     alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
     SharedCall board[board_entries];                  // the last ones: collective number s is at s % board_entries
     std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process
+    std::atomic<std::uint32_t> gates[most_windows];   // of its parts of windows: a number while peers may write there
 };
 
 inline constexpr std::size_t page_bytes = 4096;
@@ -49,7 +58,10 @@ struct ArenaLayout {
         const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
         return slots_begin() + number * lane_slots_bytes + number % slots_staggers * slots_stagger;
     }
-    std::size_t slots_begin() const { return whole_pages(fifo_offset(ranks, 0)); }
+    std::size_t signals_offset(Rank peer) const {
+        return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
+    }
+    std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
     std::size_t size() const {
         return slots_begin() + static_cast<std::size_t>(ranks) * lanes_per_link * lane_slots_bytes;
     }
@@ -70,6 +82,8 @@ class Arena {
     Wire wire(Rank reader, int lane, Bell* bell_at_other_end) const;
     /// Of the messages to all: they lie where the owner would write to itself, each reader's credits in its own FIFO.
     Wire wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_end) const;
+    /// What that rank raises for the owner.
+    Signals& signals(Rank from) const;
     const Fd& fd() const { return fd_; }
 
     /// Registered arenas can be found by other ranks of this process under their key.

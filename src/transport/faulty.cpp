@@ -46,6 +46,7 @@ class FaultyLink : public Link {
     }
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
     RankPage* page() override { return link_->page(); }
+    Signals* signals() override { return link_->signals(); }
     std::string describe() override { return link_->describe(); }
 
   private:

@@ -22,6 +22,7 @@ class LocalLink : public Link {
     }
     std::byte* see(Reference reference, std::size_t) override { return reinterpret_cast<std::byte*>(reference.offset); }
     RankPage* page() override { return &theirs_->page(); }
+    Signals* signals() override { return &theirs_->signals(self_); }
 
   private:
     std::shared_ptr<Arena> mine_, theirs_;

@@ -52,6 +52,7 @@ class ShmLink : public Link {
     }
 
     RankPage* page() override { return &theirs_->page(); }
+    Signals* signals() override { return &theirs_->signals(session_->rank()); }
 
   private:
     /// The owner's side: what was freed is offered no longer, and the peers learn that something was.

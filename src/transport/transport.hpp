@@ -120,6 +120,9 @@ class Link {
     /// The peer's page, or what it has told of it; nullptr if it can't be seen.
     virtual RankPage* page() = 0;
 
+    /// Where this rank raises signals for the peer; nullptr if it can't see them.
+    virtual Signals* signals() { return nullptr; }
+
     /// Who and where the peer is, for error texts; empty if it is on this host.
     virtual std::string describe() { return {}; }
 };

@@ -1,0 +1,231 @@
+// Windows, and the operations that reach into those of peers.
+#include <map>
+#include <shared_mutex>
+
+#include "api/checks.hpp"
+#include "api/making.hpp"
+#include "transport/regions.hpp"
+#include "tutti/tutti.h"
+
+using namespace tutti;
+
+namespace {
+
+/// What a tuttiWindow_t stands for.
+struct OpenWindow {
+    tuttiComm_t handle;
+    std::weak_ptr<Communicator> comm;  // its life ends with the communicator's, also when that is suspended
+    void* registration = nullptr;      // of the memory; nullptr: peers see it as it is
+    std::shared_ptr<const Window> window = nullptr;  // nullptr: puts do not reach it
+    std::string obstacle = {};                       // why not
+};
+using OpenWindowPtr = std::shared_ptr<OpenWindow>;
+
+/// Windows by handle: a number, never used twice, so a destroyed or foreign one is simply not found.
+struct Windows {
+    std::shared_mutex mutex;
+    std::map<tuttiWindow_t, OpenWindowPtr> living;
+    std::uintptr_t next = 16;
+};
+
+Windows& windows() {
+    static Windows* instance = new Windows;
+    return *instance;
+}
+
+OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t comm) {
+    std::shared_lock lock(windows().mutex);
+    const auto found = windows().living.find(handle);
+    if (found == windows().living.end())
+        fail(tuttiInvalidArgument, "%s: %p is no window, or was deregistered", function, static_cast<void*>(handle));
+    if (found->second->handle != comm)
+        fail(tuttiInvalidArgument, "%s: the window is one of another communicator", function);
+    return found->second;
+}
+
+tuttiWindow_t new_window(OpenWindowPtr window) {
+    std::unique_lock lock(windows().mutex);
+    auto* handle = reinterpret_cast<tuttiWindow_t>(windows().next += 16);
+    windows().living[handle] = std::move(window);
+    return handle;
+}
+
+/// All that all ranks find out together.
+void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
+    std::string trouble;
+    if (!comm.peers_see_everything() && size > 0) try {
+            window.registration = register_memory(buffer, size);
+        } catch (const Error& error) {
+            trouble = text("rank %d: %s", comm.rank(), error.what());
+        }
+    InTurn turn(*comm.turnstile());
+    window.window = comm.register_window(buffer, size, trouble.c_str());
+}
+
+void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buffer, std::size_t size, bool demanded,
+                     tuttiWindow_t* to) {
+    const auto window = std::make_shared<OpenWindow>();
+    window->handle = handle;
+    window->comm = comm;
+    window->obstacle = comm->one_sided_obstacle();
+    try {
+        if (window->obstacle.empty())
+            open(*window, *comm, buffer, size);
+        else if (!comm->on_gpus())
+            window->registration = register_memory(buffer, size);
+    } catch (const Error& error) {
+        const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
+        if (demanded || !others_too || (window->registration == nullptr && size > 0 && !comm->peers_see_everything())) {
+            if (window->registration != nullptr) deregister_memory(window->registration);
+            throw;
+        }
+        window->obstacle = error.what();
+    }
+    *to = new_window(window);
+}
+
+void check_signal(const char* function, int peer, int number, int ctx, const Communicator& comm) {
+    if (peer < 0 || peer >= comm.ranks())
+        fail(tuttiInvalidArgument, "%s: peer is %d; the communicator has ranks 0 to %d", function, peer,
+             comm.ranks() - 1);
+    if (number < 0 || number >= signals_per_peer)
+        fail(tuttiInvalidArgument, "%s: sigIdx is %d; 0 to %d was expected", function, number, signals_per_peer - 1);
+    if (ctx != 0) fail(tuttiInvalidArgument, "%s: ctx is %d; 0 was expected", function, ctx);
+}
+
+/// A put into this window, if that is right.
+OneSided checked_put(OneSided put, const Arguments& a, const OpenWindow& window, const CommunicatorPtr& comm) {
+    if (!window.window)
+        fail(tuttiInvalidUsage, "%s: puts do not reach the window: %s", a.function, window.obstacle.c_str());
+    if (window.comm.lock() != comm)
+        fail(tuttiInvalidUsage, "%s: the window was registered before the communicator was suspended; register anew",
+             a.function);
+    const std::size_t size = size_of(check_type(a.function, a.type));
+    const WindowPart& part = window.window->parts[static_cast<std::size_t>(put.peer)];
+    if (put.offset > part.bytes || a.count > (part.bytes - put.offset) / size)
+        fail(tuttiInvalidArgument, "%s: %zu elements of %zu bytes from byte %zu on go beyond rank %d's %llu bytes",
+             a.function, a.count, size, put.offset, put.peer, static_cast<unsigned long long>(part.bytes));
+    if (a.count > 0) check_pointer(a, "localbuff", a.input, size);
+    const auto from = reinterpret_cast<std::uintptr_t>(a.input), to = part.where.offset + put.offset;
+    const bool apart = from + a.count * size <= to || to + a.count * size <= from;
+    if (put.peer == comm->rank() && a.count > 0 && !apart)
+        fail(tuttiInvalidArgument, "%s: localbuff %p overlaps what is written, %zu bytes from byte %zu on", a.function,
+             a.input, a.count * size, put.offset);
+    put.from = static_cast<const std::byte*>(a.input);
+    put.bytes = a.count * size;
+    put.window = window.window;
+    return put;
+}
+
+/// make(comm) checks the arguments.
+template <class Make>
+tuttiResult_t issue_one_sided(const char* function, tuttiComm_t handle, tuttiStream_t stream, Make&& make) {
+    return grouped([&] {
+        tuttiComm& h = checked(handle);
+        CommunicatorPtr comm = communicator(handle);
+        refuse_closed(function, h);
+        if (const std::string& obstacle = comm->one_sided_obstacle(); !obstacle.empty())
+            fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
+        const auto operation = std::make_shared<const OneSided>(make(comm));
+        if (const std::optional<Fault> fault = comm->fault()) throw Error(fault->code, fault->text);
+        Issued issued{std::move(comm), stream_of(stream), {}, nullptr, operation};
+        issued.operation.one_sided = operation.get();
+        if (Group::is_open())
+            Group::mine().add(std::move(issued));
+        else
+            issue({std::move(issued)});
+    });
+}
+
+std::vector<OneSided::Wanted> checked_wait(const char* function, int count, const tuttiWaitSignalDesc_t* descs,
+                                           const Communicator& comm) {
+    if (count < 0 || (count > 0 && descs == nullptr))
+        fail(tuttiInvalidArgument, "%s: %d descriptors at %p", function, count, static_cast<const void*>(descs));
+    std::map<std::pair<Rank, int>, std::uint64_t> counts;
+    for (int i = 0; i < count; ++i) {
+        const tuttiWaitSignalDesc_t& d = descs[i];
+        check_signal(function, d.peer, d.sigIdx, d.ctx, comm);
+        if (d.opCnt < 0)
+            fail(tuttiInvalidArgument, "%s: opCnt of descriptor %d is %d; 0 or more was expected", function, i,
+                 d.opCnt);
+        counts[{d.peer, d.sigIdx}] += static_cast<std::uint64_t>(d.opCnt);
+    }
+    std::vector<OneSided::Wanted> wanted;
+    for (const auto& [whose, many] : counts) wanted.push_back({whose.first, whose.second, many});
+    return wanted;
+}
+
+void refuse_flags(const char* function, unsigned flags) {
+    if (flags != 0) fail(tuttiInvalidArgument, "%s: flags are %u; 0 was expected", function, flags);
+}
+
+}  // namespace
+
+static_assert(TUTTI_SIGNALS == signals_per_peer);
+
+tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size, tuttiWindow_t* win, int winFlags) {
+    const char* function = "tuttiCommWindowRegister";
+    return grouped([&] {
+        if (win == nullptr) fail(tuttiInvalidArgument, "%s: win is NULL", function);
+        if (buff == nullptr && size > 0) fail(tuttiInvalidArgument, "%s: buff is NULL", function);
+        if (size > SIZE_MAX - reinterpret_cast<std::uintptr_t>(buff))
+            fail(tuttiInvalidArgument, "%s: %zu bytes at %p go beyond the address space", function, size, buff);
+        if (winFlags != TUTTI_WIN_DEFAULT && winFlags != TUTTI_WIN_BEST_EFFORT)
+            fail(tuttiInvalidArgument, "%s: winFlags are %d; TUTTI_WIN_DEFAULT or _BEST_EFFORT was expected", function,
+                 winFlags);
+        CommunicatorPtr c = communicator(comm);
+        refuse_closed(function, *comm);
+        if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+        const bool demanded = winFlags == TUTTI_WIN_DEFAULT;
+        if (const std::string& obstacle = c->one_sided_obstacle(); demanded && !obstacle.empty())
+            fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
+        now_or_then([=] { register_window(comm, c, buff, size, demanded, win); });
+    });
+}
+
+tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
+    return guarded([&] {
+        const OpenWindowPtr window = window_of("tuttiCommWindowDeregister", win, comm);
+        {
+            std::unique_lock lock(windows().mutex);
+            if (windows().living.erase(win) == 0)
+                fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
+        }
+        if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
+            InTurn turn(*c->turnstile());
+            c->deregister_window(window->window->parts[static_cast<std::size_t>(c->rank())]);
+        }
+        if (window->registration != nullptr) deregister_memory(window->registration);
+    });
+}
+
+tuttiResult_t tuttiPutSignal(const void* localbuff, size_t count, tuttiDataType_t type, int peer, tuttiWindow_t peerWin,
+                             size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+    const char* function = "tuttiPutSignal";
+    return issue_one_sided(function, comm, stream, [&](const CommunicatorPtr& c) {
+        check_signal(function, peer, sigIdx, ctx, *c);
+        refuse_flags(function, flags);
+        const OpenWindowPtr window = window_of(function, peerWin, comm);
+        const OneSided put{.kind = OneSided::Kind::put, .peer = peer, .signal = sigIdx, .offset = peerWinOffset};
+        const Arguments a{function, {}, localbuff, nullptr, count, type, tuttiSum, peer};
+        return checked_put(put, a, *window, c);
+    });
+}
+
+tuttiResult_t tuttiSignal(int peer, int sigIdx, int ctx, unsigned int flags, tuttiComm_t comm, tuttiStream_t stream) {
+    const char* function = "tuttiSignal";
+    return issue_one_sided(function, comm, stream, [&](const CommunicatorPtr& c) {
+        check_signal(function, peer, sigIdx, ctx, *c);
+        refuse_flags(function, flags);
+        return OneSided{.kind = OneSided::Kind::signal, .peer = peer, .signal = sigIdx};
+    });
+}
+
+tuttiResult_t tuttiWaitSignal(int nDesc, const tuttiWaitSignalDesc_t* signalDescs, tuttiComm_t comm,
+                              tuttiStream_t stream) {
+    const char* function = "tuttiWaitSignal";
+    return issue_one_sided(function, comm, stream, [&](const CommunicatorPtr& c) {
+        return OneSided{.kind = OneSided::Kind::wait, .wanted = checked_wait(function, nDesc, signalDescs, *c)};
+    });
+}

@@ -1,0 +1,227 @@
+// Windows, puts, signals. What a rank raises for another one lies in the other's arena, a counter for each pair and
+// signal, so whoever waits looks at its own memory, and what was raised stays when the raiser is gone.
+#include "comm/one_sided.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
+
+namespace tutti {
+namespace {
+
+/// As much of a put as a peer that gives up, or closes its part, may have to wait for.
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+
+/// What a rank tells another one of its part, and whether it could open it.
+struct Told {
+    WindowPart part;
+    char trouble[224];
+};
+
+/// As HostLane::touch: peers that close their memory look here afterwards, and wait.
+class Touching {
+  public:
+    explicit Touching(RankPage& page) : page_(page) {
+        page_.touching.store(1, std::memory_order_relaxed);
+        full_fence();
+    }
+    ~Touching() { page_.touching.store(0, std::memory_order_release); }
+    Touching(const Touching&) = delete;
+
+  private:
+    RankPage& page_;
+};
+
+bool is_open(const RankPage& page, const WindowPart& part) {
+    return page.gates[part.gate].load(std::memory_order_relaxed) == part.key;
+}
+
+void raise_signal(Signals& signals, int number) {
+    std::atomic<std::uint64_t>& raised = signals.raised[number];
+    raised.store(raised.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+}  // namespace
+
+std::string Communicator::find_obstacle() const {
+    if (on_gpus()) return "ranks are on GPUs, and only those on CPUs can be written to";
+    const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
+    for (Rank a = 0; a < ranks(); ++a)
+        for (Rank b = a + 1; b < ranks(); ++b) {
+            const Transport& t = choose_transport(card(a), card(b), options_.transport);
+            if (t.sees() != Sees::nothing) continue;
+            return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
+                        session_->name(a).c_str(), session_->name(b).c_str(), std::string(t.name()).c_str());
+        }
+    return "";
+}
+
+const std::string& Communicator::one_sided_obstacle() {
+    std::call_once(looked_for_obstacle_, [this] { one_sided_obstacle_ = find_obstacle(); });
+    return one_sided_obstacle_;
+}
+
+bool Communicator::peers_see_everything() const {
+    for (Rank r = 0; r < ranks(); ++r)
+        if (r != rank() && transport_to(r).sees() != Sees::everything) return false;
+    return true;
+}
+
+/// Opens this rank's part: from now on peers that know it may write there.
+WindowPart Communicator::open_part(std::size_t bytes) {
+    RankPage& page = arena_->page();
+    for (std::uint32_t gate = 0; gate < most_windows; ++gate) {
+        if (page.gates[gate].load(std::memory_order_relaxed) != 0) continue;
+        if (++last_key_ == 0) ++last_key_;
+        page.gates[gate].store(last_key_, std::memory_order_release);
+        return {{0, 0}, bytes, gate, last_key_};
+    }
+    tutti::fail(tuttiInvalidUsage, "rank %d has %zu windows already, as many as there may be: deregister some", rank(),
+                most_windows);
+}
+
+std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes, const char* trouble) {
+    std::vector<Told> mine(static_cast<std::size_t>(ranks())), all(mine);
+    WindowPart part{{0, 0}, bytes, 0, 0};
+    std::string why = trouble;
+    try {
+        if (why.empty()) part = open_part(bytes);
+    } catch (const Error& error) {
+        why = error.what();
+    }
+    try {
+        for (Rank r = 0; r < ranks(); ++r) {
+            Told& told = mine[static_cast<std::size_t>(r)];
+            told.part = part;
+            told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
+            if (why.empty() && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
+                why = text(
+                    "rank %d: the %zu bytes at %p are not memory that other processes can map as a whole: take "
+                    "memory of tuttiMemAlloc, or whole pages",
+                    rank(), bytes, buffer);
+        }
+    } catch (const Error& error) {
+        fail(error);
+        throw;
+    }
+    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+    Operation exchange;
+    exchange.collective = Collective::all_to_all;
+    exchange.type = DataType::uint8;
+    exchange.count = sizeof(Told);
+    exchange.input = mine.data();
+    exchange.output = all.data();
+    run_one(*this, exchange);
+    auto window = std::make_shared<Window>();
+    for (const Told& told : all) {
+        if (told.trouble[0] != 0) {
+            deregister_window(part);
+            tutti::fail(tuttiInvalidArgument, "%.*s", static_cast<int>(sizeof told.trouble), told.trouble);
+        }
+        window->parts.push_back(told.part);
+    }
+    return window;
+}
+
+void Communicator::deregister_window(const WindowPart& part) {
+    if (part.key == 0 || !is_open(arena_->page(), part)) return;
+    if (close_parts({&arena_->page().gates[part.gate], 1}) || failed()) return;
+    tutti::fail(tuttiTimeout,
+                "rank %d: a peer that began to put to the window has not ended that for %.1f s (is it stopped?): its "
+                "memory must not be used for anything else",
+                rank(), static_cast<double>(options_.timeout.count()) * 1e-3);
+}
+
+/// False if somebody may still write there.
+bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
+    bool any = false;
+    for (auto& gate : gates) any |= gate.exchange(0, std::memory_order_seq_cst) != 0;
+    return !any || until_untouched();
+}
+
+void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) const {
+    if (theirs.closed.load(std::memory_order_relaxed) != 0)
+        tutti::fail(tuttiRemoteError, "rank %d puts to rank %d, which has given up", rank(), o.peer);
+    if (is_open(theirs, o.window->parts[static_cast<std::size_t>(o.peer)])) return;
+    if (theirs.leaving.load(std::memory_order_relaxed) != 0)
+        tutti::fail(tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(), o.peer);
+    tutti::fail(tuttiInvalidUsage, "rank %d puts %zu bytes into a window that rank %d has deregistered", rank(),
+                o.bytes, o.peer);
+}
+
+/// The next piece of a put.
+void Communicator::copy_piece(const OneSided& o, std::size_t& done) {
+    const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
+    const std::size_t size = std::min(piece_bytes, o.bytes - done);
+    const bool self = o.peer == rank();
+    Link* const link = self ? nullptr : linked(o.peer).link.get();
+    RankPage& theirs = self ? arena_->page() : *link->page();
+    refuse_closed(o, theirs);
+    const Reference there{part.where.region, part.where.offset + o.offset + done};
+    std::byte* const to = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
+    const Touching touching(arena_->page());
+    refuse_closed(o, theirs);
+    std::memcpy(to, o.from + done, size);
+    done += size;
+}
+
+void Communicator::signal(const OneSided& o) {
+    if (o.peer == rank()) return raise_signal(arena_->signals(rank()), o.signal);
+    Link& link = *linked(o.peer).link;
+    if (link.page()->closed.load(std::memory_order_relaxed) != 0)
+        tutti::fail(tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
+    raise_signal(*link.signals(), o.signal);
+    ring_bell(link.page()->bell);
+}
+
+std::uint64_t& Communicator::taken(Rank peer, int signal) {
+    taken_.resize(static_cast<std::size_t>(ranks()));
+    return taken_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(signal)];
+}
+
+std::uint64_t Communicator::arrived(const OneSided::Wanted& wanted) {
+    const auto& raised = arena_->signals(wanted.peer).raised[wanted.signal];
+    return raised.load(std::memory_order_acquire) - taken(wanted.peer, wanted.signal);
+}
+
+bool Communicator::advance(const OneSided& o, std::size_t& done) {
+    if (o.kind == OneSided::Kind::wait) {
+        for (const OneSided::Wanted& wanted : o.wanted)
+            if (arrived(wanted) < wanted.count) return false;
+        for (const OneSided::Wanted& wanted : o.wanted) taken(wanted.peer, wanted.signal) += wanted.count;
+        return true;
+    }
+    if (done < o.bytes) copy_piece(o, done);
+    if (done < o.bytes) return false;
+    signal(o);
+    return true;
+}
+
+void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
+    for (const OneSided::Wanted& wanted : o.wanted) {
+        if (arrived(wanted) >= wanted.count) continue;
+        // A peer's signals come before it leaves: look for them once more after having seen that.
+        bool left = session_->has_left(wanted.peer);
+        if (wanted.peer != rank() && !left) {
+            try {
+                left = linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
+            } catch (const Error&) {  // no more to be met, or soon to be declared dead
+                left = session_->has_left(wanted.peer);
+            }
+        }
+        const std::uint64_t come = arrived(wanted);
+        if (come >= wanted.count || (!left && waited < options_.timeout)) continue;
+        const std::string what = text("for %llu signals %d of rank %d, of which %llu have come",
+                                      static_cast<unsigned long long>(wanted.count), wanted.signal, wanted.peer,
+                                      static_cast<unsigned long long>(come));
+        if (left)
+            tutti::fail(tuttiRemoteError, "rank %d waits %s, and it has destroyed its communicator", rank(),
+                        what.c_str());
+        tutti::fail(tuttiTimeout, "rank %d waited %.1f s %s%s", rank(), static_cast<double>(waited.count()) * 1e-9,
+                    what.c_str(), told_by(wanted.peer).c_str());
+    }
+}
+
+}  // namespace tutti
