@@ -1,17 +1,10 @@
-// Memory, registrations and windows of libnccl.so.2, and what would reach into windows of peers.
+// Memory, registrations and windows of libnccl.so.2, and the operations that reach into windows of peers.
+#include <memory>
+#include <vector>
+
 #include "nccl/shared.hpp"
 
 using namespace tutti::nccl;
-
-namespace {
-
-ncclResult_t refuse_one_sided(const char* function) {
-    return refuse(ncclInvalidUsage, std::string(function) +
-                                        ": one-sided operations are not there; use ncclSend and "
-                                        "ncclRecv, or the collectives");
-}
-
-}  // namespace
 
 NCCL_API(ncclResult_t, ncclMemAlloc, (void** pointer, size_t size)) {
     return converted(tuttiMemAllocDevice(pointer, size, TUTTI_DEVICE_CURRENT));
@@ -36,15 +29,16 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
         return refuse(ncclInvalidArgument,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-    void* registration = nullptr;
-    const ncclResult_t result = converted(tuttiCommRegister(inner(comm), buffer, size, &registration));
-    if (result == ncclSuccess) *window = new ncclWindow_vidmem{buffer, registration};
+    auto made = std::make_unique<ncclWindow_vidmem>(ncclWindow_vidmem{buffer, nullptr});
+    const ncclResult_t result =
+        converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT));
+    if (result == ncclSuccess) *window = made.release();
     return result;
 }
 
 NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window)) {
     if (window == nullptr) return ncclSuccess;
-    const ncclResult_t result = converted(tuttiCommDeregister(inner(comm), window->registration));
+    const ncclResult_t result = converted(tuttiCommWindowDeregister(inner(comm), window->inner));
     if (result == ncclSuccess) delete window;
     return result;
 }
@@ -57,15 +51,21 @@ NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t, ncclWindow_t window, void
 }
 
 NCCL_API(ncclResult_t, ncclPutSignal,
-         (const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned int, ncclComm_t,
-          cudaStream_t)) {
-    return refuse_one_sided("ncclPutSignal");
+         (const void* local, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset,
+          int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream)) {
+    return converted(tuttiPutSignal(local, count, converted(type), peer, window == nullptr ? nullptr : window->inner,
+                                    offset, signal, context, flags, inner(comm), stream));
 }
 
-NCCL_API(ncclResult_t, ncclSignal, (int, int, int, unsigned int, ncclComm_t, cudaStream_t)) {
-    return refuse_one_sided("ncclSignal");
+NCCL_API(ncclResult_t, ncclSignal,
+         (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream)) {
+    return converted(tuttiSignal(peer, signal, context, flags, inner(comm), stream));
 }
 
-NCCL_API(ncclResult_t, ncclWaitSignal, (int, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t)) {
-    return refuse_one_sided("ncclWaitSignal");
+NCCL_API(ncclResult_t, ncclWaitSignal,
+         (int count, ncclWaitSignalDesc_t* descriptors, ncclComm_t comm, cudaStream_t stream)) {
+    std::vector<tuttiWaitSignalDesc_t> wanted;
+    for (int i = 0; i < count && descriptors != nullptr; ++i)
+        wanted.push_back({descriptors[i].opCnt, descriptors[i].peer, descriptors[i].sigIdx, descriptors[i].ctx});
+    return converted(tuttiWaitSignal(count, wanted.empty() ? nullptr : wanted.data(), inner(comm), stream));
 }

@@ -19,7 +19,7 @@ struct ncclComm {
 
 struct ncclWindow_vidmem {
     void* base;
-    void* registration;
+    tuttiWindow_t inner;  // written when the group ends in which it was made
 };
 
 namespace tutti::nccl {

@@ -1,6 +1,6 @@
 /* What NCCL documents of communicators, on CPU ranks: configs of every version, non-blocking communicators, split,
- * shrink after a rank was killed, grow, revoke, abort, windows, simulation, settings. Exit code 0, or the line that
- * found something wrong. */
+ * shrink after a rank was killed, grow, revoke, abort, windows, puts, simulation, settings. Exit code 0, or the line
+ * that found something wrong. */
 #define _GNU_SOURCE /* setenv, usleep */
 #include <nccl.h>
 #include <signal.h>
@@ -273,6 +273,43 @@ static void memory(void) {
     CALL(ncclCommDestroy(comm));
 }
 
+/* Two ranks of this thread: each waits for the other's put, all in one group. */
+static void one_sided(void) {
+    ncclComm_t comms[2];
+    ncclWindow_t windows[2];
+    ncclWaitSignalDesc_t from_other;
+    float memory[2][8] = {{0}}, data[2][2] = {{1, 2}, {3, 4}};
+    void* seen = NULL;
+    int r;
+    CALL(ncclCommInitAll(comms, 2, NULL));
+    CALL(ncclGroupStart());
+    for (r = 0; r < 2; ++r)
+        CALL(ncclCommWindowRegister(comms[r], memory[r], sizeof memory[r], &windows[r], NCCL_WIN_DEFAULT));
+    CALL(ncclGroupEnd());
+    CALL(ncclWinGetUserPtr(comms[1], windows[1], &seen));
+    EXPECT(seen == memory[1]);
+    CALL(ncclGroupStart());
+    for (r = 0; r < 2; ++r) {
+        from_other = (ncclWaitSignalDesc_t){2, 1 - r, 0, 0}; /* read in the call */
+        CALL(ncclWaitSignal(1, &from_other, comms[r], NULL));
+        CALL(ncclPutSignal(data[r], 2, ncclFloat, 1 - r, windows[r], 8, 0, 0, 0, comms[r], NULL));
+        CALL(ncclSignal(1 - r, 0, 0, 0, comms[r], NULL));
+    }
+    CALL(ncclGroupEnd());
+    for (r = 0; r < 2; ++r)
+        EXPECT(memory[r][1] == 0 && memory[r][2] == data[1 - r][0] && memory[r][3] == data[1 - r][1] &&
+               memory[r][4] == 0);
+    EXPECT(ncclPutSignal(data[0], 2, ncclFloat, 1, windows[0], 28, 0, 0, 0, comms[0], NULL) == ncclInvalidArgument);
+    EXPECT(says("rank 1's 32 bytes"));
+    EXPECT(ncclPutSignal(data[0], 2, ncclFloat, 1, NULL, 0, 0, 0, 0, comms[0], NULL) == ncclInvalidArgument);
+    EXPECT(ncclPutSignal(data[0], 2, ncclFloat, 1, windows[0], 0, 0, 1, 0, comms[0], NULL) == ncclInvalidArgument);
+    EXPECT(says("ctx"));
+    EXPECT(ncclSignal(0, 0, 0, 1, comms[0], NULL) == ncclInvalidArgument && says("flags"));
+    EXPECT(ncclWaitSignal(1, NULL, comms[0], NULL) == ncclInvalidArgument);
+    for (r = 0; r < 2; ++r) CALL(ncclCommWindowDeregister(comms[r], windows[r]));
+    destroy_all(comms, 2);
+}
+
 static void suspension(void) {
     ncclComm_t comms[3];
     uint64_t value = 7;
@@ -403,6 +440,7 @@ int main(int argc, char** argv) {
     non_blocking();
     families();
     memory();
+    one_sided();
     suspension();
     simulation();
     environment(argv[0]);
