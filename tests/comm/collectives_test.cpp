@@ -77,7 +77,7 @@ TEST_CASE("every collective at sizes around every threshold, in place and not") 
             for (Where where : {Where::out_of_place, Where::in_place})
                 for (bool mapped : {false, true}) {
                     if (mapped && count < 5000) continue;
-                    if (harness::sanitized && ranks > 3 && count > 100'000) continue;
+                    if (harness::sanitized && ranks > 2 && count > 100'000) continue;
                     cases.push_back({what, count, tuttiFloat32, tuttiSum, ranks - 1, where, mapped, count % 3});
                 }
     Threads(ranks).run(cases);

@@ -71,12 +71,18 @@ TEST_CASE("uneven: every collective, 1 to 9 ranks, with zeros and skews, in plac
 }
 
 TEST_CASE("uneven: every algorithm that can, the others are passed over") {
+    size_t number = 0;
     for (const Algorithm& a : algorithms())
         for (const int ranks : {2, 3, 6}) {
             if (harness::sanitized && ranks != 3) continue;
             if (!a.supports(Collective::all_gather) && !a.supports(Collective::gather)) continue;
             CAPTURE(a.name, ranks);
-            Threads(ranks, a.name.data()).run(many_cases(ranks, 17, ranks == 3 && !harness::sanitized));
+            std::vector<Case> cases = many_cases(ranks, 17, ranks == 3 && !harness::sanitized);
+            if (harness::sanitized)  // a third of them, another one for each algorithm
+                for (size_t i = cases.size(); i-- > 0;)
+                    if ((i + number) % 3 != 0) cases.erase(cases.begin() + static_cast<std::ptrdiff_t>(i));
+            ++number;
+            Threads(ranks, a.name.data()).run(cases);
         }
 }
 
