@@ -13,7 +13,7 @@ namespace {
 constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
 constexpr int most_peers = 31;       // of a rank; more connections cost too much memory
 constexpr std::size_t smallest_tile = 16 * 1024;
-constexpr double about_equal = 1.1;  // times that the model can't tell apart
+constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
 
 std::size_t line_up(std::size_t bytes) {
     return (bytes + 63) / 64 * 64;
@@ -231,17 +231,22 @@ std::vector<Candidate> Tuner::candidates(const Question& q) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return a.time < b.time;
     });
-    prefer_balanced(all, q.bytes > smallest_tile);
+    prefer_balanced(all, q.bytes);
     return all;
 }
 
-/// Where ranks outnumber cores, the model takes it that the cores share all work evenly; they do so the better, the
-/// less the busiest rank has to do. Where bytes matter, that decides among those that are about equal, and then, or
-/// where they don't, fewer waits.
-void Tuner::prefer_balanced(std::vector<Candidate>& sorted, bool bytes_matter) const {
-    if (!platform_.crowded() || sorted.empty()) return;
+/// What the model can't tell apart. Where ranks outnumber cores, it takes it that the cores share all work evenly; they
+/// do so the better, the less the busiest rank has to do. Where bytes matter, that decides among those that are about
+/// equal, and then, or where they don't, fewer waits. Fewer waits decide as well where each core has its rank, as long
+/// as all that is touched stays in the cores' own caches: there bytes cost less than the model says.
+void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
+    const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, what comes, what goes
+    const bool near = platform_.rates.lanes_share_core && platform_.host_of.empty() && touched <= platform_.near_bytes;
+    if (sorted.empty() || !(platform_.crowded() || near)) return;
+    const double equal = platform_.crowded() ? about_equal : about_equal_near;
+    const bool bytes_matter = platform_.crowded() && bytes > smallest_tile;
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
-        return c.refusal.empty() && c.correction == 1 && c.time <= about_equal * sorted.front().time;
+        return c.refusal.empty() && c.correction == 1 && c.time <= equal * sorted.front().time;
     });
     const auto busiest = [](const Candidate& c) { return c.price.busiest * c.tiles; };
     const auto waits = [](const Candidate& c) { return c.price.waits * c.tiles; };

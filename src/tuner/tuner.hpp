@@ -95,7 +95,7 @@ class Tuner {
     std::vector<const Algorithm*> capable_of(Collective collective, Rank root) const;
     ClosedForm form_of(const Algorithm& algorithm, Collective collective) const;
     std::vector<Subject> rehearse(const Question& question) const;
-    void prefer_balanced(std::vector<Candidate>& sorted, bool bytes_matter) const;
+    void prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const;
     Candidate judge(const Subject& subject, const Question& question) const;
     Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
     void price_by_form(Candidate& candidate, const Subject& subject, const Pieces& pieces, const Rates& rates) const;
