@@ -90,6 +90,11 @@ double microseconds(Clock::duration d) {
     return std::chrono::duration<double, std::micro>(d).count();
 }
 
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
 /// Floats per row where the larger one of a rank's buffers has 2^power bytes; 0: too few for all ranks.
 std::size_t row_count(Collective op, int power, int ranks) {
     const std::size_t bytes = std::size_t{1} << power;
@@ -184,10 +189,20 @@ class Rank {
         // The next turn begins with a meeting: nobody writes a time before rank 0 has read this one's.
     }
 
+    /// The median of an algorithm's turns, each beside what the others took in that turn: the machine may have been
+    /// slow for a while.
     void write_down(std::vector<Contender>& contenders, Collective op, int power) {
+        std::vector<double> usual(turns);
+        for (std::size_t turn = 0; turn < usual.size(); ++turn) {
+            std::vector<double> times;
+            for (const Contender& c : contenders)
+                if (c.times.size() == usual.size()) times.push_back(c.times[turn]);  // the best one has all its turns
+            usual[turn] = median(times);
+        }
+        const double overall = median(usual);
         for (Contender& c : contenders) {
-            std::ranges::sort(c.times);
-            c.guess = c.times[c.times.size() / 2];
+            for (std::size_t turn = 0; turn < c.times.size(); ++turn) c.times[turn] /= usual[turn];
+            c.guess = median(c.times) * overall;
             board_.figures[static_cast<int>(op)][power][c.index] = c.guess;
         }
         ++board_.done;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The tuner's choices beside every algorithm: all-reduce among 2, 4 and 8 processes of this machine. tutti-tune measures
-all algorithms, which take turns in the same processes; medians of several runs. Prints a table for each number of
-processes, with the choice marked and its algorithm's time over the best one's; writes JSON. --tuned: the library has
-measurements to choose by, from a run of tutti-tune before."""
+"""The tuner's choices beside every algorithm: all-reduce among 2, 4 and 8 processes of this machine. tutti-tune
+measures all algorithms, which take turns in the same processes; medians of several runs. Prints a table for each
+number of processes, with the choice marked and the time of its algorithm over that of the best; writes JSON.
+--tuned: first the library gets measurements to choose by."""
 import argparse
 import json
 import os
