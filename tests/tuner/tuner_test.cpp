@@ -105,6 +105,7 @@ TEST_CASE("lists of algorithms are obeyed, by collective, and where one is capab
         CHECK(with(("^" + best).c_str(), Collective::all_reduce, bytes) != best);
     }
     CHECK(error_of("rign").find("ring") != std::string::npos);
+    CHECK(error_of("direct+rign").find("as direct+ring") != std::string::npos);
     CHECK(error_of("all_reduce:dissemination").find("not capable of all_reduce; these are: ring") != std::string::npos);
     CHECK(error_of("all_redcue:ring").find("all_reduce") != std::string::npos);
     CHECK(error_of("ring,,tree").find("''") != std::string::npos);
