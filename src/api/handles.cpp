@@ -1,20 +1,12 @@
 #include "api/handles.hpp"
 
-#include <map>
-#include <shared_mutex>
+#include "api/numbered.hpp"
 
 namespace tutti {
 namespace {
 
-/// Streams by handle. A handle is a number, never used twice, so a destroyed or foreign one is simply not found.
-struct Streams {
-    std::shared_mutex mutex;
-    std::map<tuttiStream_t, StreamPtr> living;
-    std::uintptr_t next = 16;
-};
-
-Streams& streams() {
-    static Streams* instance = new Streams;
+Numbered<tuttiStream_t, StreamPtr>& streams() {
+    static auto* const instance = new Numbered<tuttiStream_t, StreamPtr>;
     return *instance;
 }
 
@@ -85,27 +77,19 @@ tuttiComm_t new_handle(CommunicatorPtr comm) {
 
 StreamPtr stream_of(tuttiStream_t handle) {
     if (handle == nullptr) return nullptr;
-    std::shared_lock lock(streams().mutex);
-    const auto found = streams().living.find(handle);
-    if (found == streams().living.end())
-        fail(tuttiInvalidArgument, "%p is no stream of this library, or was destroyed", handle);
-    return found->second;
+    StreamPtr stream = streams().find(handle);
+    if (!stream) fail(tuttiInvalidArgument, "%p is no stream of this library, or was destroyed", handle);
+    return stream;
 }
 
 tuttiStream_t new_stream() {
-    auto stream = std::make_shared<Stream>();
-    std::unique_lock lock(streams().mutex);
-    auto* handle = reinterpret_cast<tuttiStream_t>(streams().next += 16);
-    streams().living[handle] = std::move(stream);
-    return handle;
+    return streams().add(std::make_shared<Stream>());
 }
 
 void destroy_stream(tuttiStream_t handle) {
-    StreamPtr last = stream_of(handle);
+    const StreamPtr last = stream_of(handle);  // the worker finishes what was enqueued as it goes
     if (!last) fail(tuttiInvalidArgument, "the null stream can't be destroyed");
-    std::unique_lock lock(streams().mutex);
-    streams().living.erase(handle);
-    lock.unlock();  // the worker finishes what was enqueued as `last` goes
+    streams().remove(handle);
 }
 
 }  // namespace tutti

@@ -1,9 +1,7 @@
 // Windows, and the operations that reach into those of peers.
-#include <map>
-#include <shared_mutex>
-
 #include "api/checks.hpp"
 #include "api/making.hpp"
+#include "api/numbered.hpp"
 #include "transport/regions.hpp"
 #include "tutti/tutti.h"
 
@@ -21,33 +19,17 @@ struct OpenWindow {
 };
 using OpenWindowPtr = std::shared_ptr<OpenWindow>;
 
-/// Windows by handle: a number, never used twice, so a destroyed or foreign one is simply not found.
-struct Windows {
-    std::shared_mutex mutex;
-    std::map<tuttiWindow_t, OpenWindowPtr> living;
-    std::uintptr_t next = 16;
-};
-
-Windows& windows() {
-    static Windows* instance = new Windows;
+Numbered<tuttiWindow_t, OpenWindowPtr>& windows() {
+    static auto* const instance = new Numbered<tuttiWindow_t, OpenWindowPtr>;
     return *instance;
 }
 
 OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t comm) {
-    std::shared_lock lock(windows().mutex);
-    const auto found = windows().living.find(handle);
-    if (found == windows().living.end())
+    OpenWindowPtr window = windows().find(handle);
+    if (!window)
         fail(tuttiInvalidArgument, "%s: %p is no window, or was deregistered", function, static_cast<void*>(handle));
-    if (found->second->handle != comm)
-        fail(tuttiInvalidArgument, "%s: the window is one of another communicator", function);
-    return found->second;
-}
-
-tuttiWindow_t new_window(OpenWindowPtr window) {
-    std::unique_lock lock(windows().mutex);
-    auto* handle = reinterpret_cast<tuttiWindow_t>(windows().next += 16);
-    windows().living[handle] = std::move(window);
-    return handle;
+    if (window->handle != comm) fail(tuttiInvalidArgument, "%s: the window is one of another communicator", function);
+    return window;
 }
 
 /// All that all ranks find out together.
@@ -81,7 +63,7 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
         }
         window->obstacle = error.what();
     }
-    *to = new_window(window);
+    *to = windows().add(window);
 }
 
 void check_signal(const char* function, int peer, int number, int ctx, const Communicator& comm) {
@@ -186,11 +168,8 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
 tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
     return guarded([&] {
         const OpenWindowPtr window = window_of("tuttiCommWindowDeregister", win, comm);
-        {
-            std::unique_lock lock(windows().mutex);
-            if (windows().living.erase(win) == 0)
-                fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
-        }
+        if (!windows().remove(win))
+            fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
         if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
             InTurn turn(*c->turnstile());
             c->deregister_window(window->window->parts[static_cast<std::size_t>(c->rank())]);

@@ -59,9 +59,9 @@ Allowed::List Allowed::parse_list(std::string_view text, const Collective* only,
         const std::string name(part);
         const Algorithm* a = find_algorithm(name);
         if (a == nullptr && (own == nullptr || !own->knows(name)))
-            fail(tuttiInvalidUsage,
-                 "there is no algorithm '%s'; there are: %s, and two of them for hierarchies, as direct+ring",
-                 name.c_str(), names_for(only, own).c_str());
+            fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s%s", name.c_str(),
+                 names_for(only, own).c_str(),
+                 name.find('+') == name.npos ? "" : ", and hierarchies of two of these, as direct+ring");
         if (only != nullptr && a != nullptr && !a->supports(*only))
             fail(tuttiInvalidUsage, "algorithm '%s' is not capable of %s; these are: %s", name.c_str(),
                  std::string(name_of(*only)).c_str(), names_for(only, own).c_str());
