@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -68,6 +69,10 @@ constexpr Variable table[] = {
     {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
     {"RANK", "", "torchrun, tutti-run: this rank's number."},
     {"WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks."},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "8",
+     "CUDA's: hardware queues of a GPU for the streams of a process, 1 to 32. More ranks than queues that are threads "
+     "of "
+     "one process on one GPU are warned of."},
     {"LOCAL_RANK", "", "torchrun, tutti-run: this rank's number on its host."},
     {"LOCAL_WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks on this host."},
     {"MASTER_ADDR", "", "torchrun, tutti-run: the host where rank 0 runs."},
@@ -185,6 +190,9 @@ Config read_config() {
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);
+    const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
+    c.gpu_queues = 8;
+    std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");
     if (c.cache_directory.empty() && environment("HOME")) c.cache_directory = read_text("HOME") + "/.cache";

@@ -44,6 +44,7 @@ struct Config {
     std::string host_id;  // empty: what the system says
     std::string secret;
     int lanes;                    // 0: chosen by size
+    int gpu_queues;               // of a process on a GPU
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none
     int spin_us;                  // -1: chosen by whether ranks outnumber cores

@@ -1,6 +1,7 @@
 #include "comm/choice.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <map>
 
 #include "base/result.hpp"
@@ -97,30 +98,38 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
 }
 
 GpuBudget budget_of(const gpu::Places& places) {
-    GpuBudget budget{
-        .lanes = gpu::collective_lanes, .by_reference = !places.through_host(), .through_host = places.through_host()};
+    GpuBudget budget{.share = INT_MAX, .by_reference = !places.through_host(), .through_host = places.through_host()};
     std::map<gpu::Uuid, int> sharing;
+    std::map<std::uint64_t, gpu::Uuid> of_process;
     std::map<std::pair<std::uint64_t, gpu::Uuid>, int> in_process;
     for (Rank r = 0; r < places.ranks(); ++r)
         if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
     bool alone = true;  // of its process on its GPU, each rank
     // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
     for (Rank r = 0; r < places.ranks(); ++r) {
-        budget.by_reference = budget.by_reference && places.card(r).process == places.card(0).process;
+        const std::uint64_t process = places.card(r).process;
+        budget.by_reference = budget.by_reference && process == places.card(0).process;
         if (!places.on_gpu(r)) continue;
         const gpu::Card& card = places.gpu(r);
-        alone = ++in_process[{places.card(r).process, card.uuid}] == 1 && alone;
-        const int lanes = card.blocks / sharing[card.uuid];
-        if (lanes < 1)
+        alone = ++in_process[{process, card.uuid}] == 1 && alone;
+        budget.across = budget.across || of_process.try_emplace(process, card.uuid).first->second != card.uuid;
+        const int share = card.blocks / sharing[card.uuid];
+        if (share < 2)  // a send and a receive at the same time
             fail(tuttiInvalidUsage,
-                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all",
+                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all, "
+                 "each needs two",
                  sharing[card.uuid], r, card.blocks);
-        budget.lanes = std::min(budget.lanes, lanes);
+        budget.share = std::min(budget.share, share);
     }
+    budget.lanes = std::min(gpu::collective_lanes, budget.share);
+    budget.pair_lanes = std::min(gpu::pair_lanes, budget.share / 2);
     // Letting go of what was lent may wait for all kernels of the process on that GPU, and one of another rank may wait
     // for the caller's.
     budget.lends = !budget.through_host && !budget.by_reference && alone;
-    if (budget.through_host) budget.lanes = std::min(budget.lanes, host_lanes);
+    if (budget.through_host) {
+        budget.lanes = std::min(budget.lanes, host_lanes);
+        budget.pair_lanes = 1;
+    }
     return budget;
 }
 

@@ -51,10 +51,13 @@ Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int
 
 /// What all ranks' GPUs can bear.
 struct GpuBudget {
-    int lanes = 1;              // blocks of a rank that surely run beside those of all others
+    int share = 2;              // blocks of a rank that surely run beside those of all others
+    int lanes = 1;              // of a collective: as many, or fewer
+    int pair_lanes = 1;         // of a send or receive: two of these run side by side
     bool by_reference = false;  // every rank can reach every other one's buffers
     bool through_host = false;  // gpu::Places::through_host()
     bool lends = false;         // p2p joins several processes: they see what each other lends
+    bool across = false;        // p2p joins different GPUs within a process
 };
 
 /// Throws tuttiInvalidUsage where more ranks share a GPU than it runs blocks.

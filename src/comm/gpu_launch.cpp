@@ -1,6 +1,8 @@
 #include "comm/gpu_launch.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <compare>
 #include <map>
 
 #include "comm/pieces.hpp"
@@ -8,13 +10,23 @@
 namespace tutti {
 namespace {
 
+/// When an operation is let in, where not all of a group find room on a device at once. All ranks keep to one order, so
+/// the first that is not done yet has been let in everywhere, and goes on: collectives as they were called; messages
+/// round by round, as far as their receiver is behind their sender.
+struct Turn {
+    std::size_t number;  // among those of its queue, which never run at the same time
+    int round;           // 0: a collective
+    int tenant;          // by its communicator's first call of the group
+    auto operator<=>(const Turn&) const = default;
+};
+
 struct Ready {
     Communicator* comm;
     void* stream;
     Operation operation;
+    Turn turn;
     gpu::Job job{};
-    bool copies = false;   // one rank, or from a rank to itself: no kernel of ours
-    std::size_t wave = 0;  // its place in its queue
+    bool copies = false;  // one rank, or from a rank to itself: no kernel of ours
 };
 
 std::size_t rows_bytes(const Operation& o) {
@@ -24,6 +36,16 @@ std::size_t rows_bytes(const Operation& o) {
 bool is_plain_copy(const Communicator& comm, const Operation& o) {
     const bool to_itself = o.collective == Collective::recv && o.root == comm.rank();
     return to_itself || (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
+}
+
+bool is_collective(const Operation& o) {
+    return o.collective != Collective::send && o.collective != Collective::recv;
+}
+
+int round_of(const Communicator& comm, const Operation& o) {
+    if (is_collective(o)) return 0;
+    const int ahead = o.collective == Collective::send ? o.root - comm.rank() : comm.rank() - o.root;
+    return (ahead + comm.ranks()) % comm.ranks();
 }
 
 /// One rank's turn in all communicators concerned, taken in an order that all threads agree on.
@@ -44,57 +66,201 @@ class Turns {
     std::vector<Communicator*> comms_;
 };
 
-/// Jobs of one device and type, as many as fit, in one launch on the stream of the first; the other streams wait for
-/// it, and it for them.
-void launch(std::span<Ready* const> jobs) {
-    Communicator& first = *jobs.front()->comm;
-    gpu::Gpus& gpus = first.gpu()->gpus();
-    const int device = first.gpu()->device();
-    void* const stream = jobs.front()->stream;
-    gpu::Launch launch;
-    unsigned lanes = 0;
-    std::vector<void*> others;
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-        launch.jobs[i] = jobs[i]->job;
-        lanes = std::max(lanes, jobs[i]->job.lanes);
-        if (jobs[i]->stream != stream && std::find(others.begin(), others.end(), jobs[i]->stream) == others.end())
-            others.push_back(jobs[i]->stream);
+/// What runs at the same time: the blocks of no rank exceed its share, nor those of all communicators the device.
+class Wave {
+  public:
+    explicit Wave(std::uint64_t group) : group_(group) {}
+    bool empty() const { return members_.empty(); }
+
+    /// Those of one turn, or none of them if they can't run beside what is here.
+    bool add(std::span<Ready> turn) {
+        std::map<Communicator*, int> blocks = blocks_;
+        for (const Ready& r : turn)
+            if (!r.copies) blocks[r.comm] += static_cast<int>(r.job.lanes);
+        if (!empty() && (members_.front()->turn.number != turn.front().turn.number || !fits(blocks))) return false;
+        blocks_ = std::move(blocks);
+        for (Ready& r : turn) members_.push_back(&r);
+        return true;
     }
-    void* event = nullptr;
-    for (void* other : others) {
-        gpus.mark(device, event, other);
-        gpus.follow(device, event, stream);
+
+    void launch() {
+        Room room;
+        ask_for(room);
+        enqueue();
     }
-    for (const Ready* r : jobs) r->comm->gpu()->before_launch(stream, r->comm->engine());
-    gpus.launch(device, jobs.front()->operation.type, lanes, static_cast<unsigned>(jobs.size()), launch, stream);
-    for (const Ready* r : jobs) r->comm->gpu()->leave_engine(r->comm->engine(), stream);
-    if (!others.empty()) gpus.mark(device, event, stream);
-    for (void* other : others) gpus.follow(device, event, other);
-    for (const Ready* r : jobs) r->comm->gpu()->after_launch(r->stream);
-    if (event != nullptr) gpus.drop(device, event);
-}
 
-void copy(const Ready& r) {
-    GpuSide& side = *r.comm->gpu();
-    if (r.operation.input == r.operation.output) return;
-    side.before_launch(r.stream);
-    side.gpus().copy(side.device(), r.operation.output, r.operation.input, rows_bytes(r.operation), r.stream);
-    side.after_launch(r.stream);
-}
+  private:
+    /// Jobs of one device and type, on one stream.
+    struct Kernel {
+        std::vector<Ready*> jobs;
+        void* stream;
 
-}  // namespace
+        int device() const { return jobs.front()->comm->gpu()->device(); }
+        bool serves(const Communicator* comm) const {
+            return std::ranges::any_of(jobs, [&](const Ready* r) { return r->comm == comm; });
+        }
+        /// The users' that it is not on.
+        std::vector<void*> other_streams() const {
+            std::vector<void*> others;
+            for (const Ready* r : jobs)
+                if (r->stream != stream && std::ranges::find(others, r->stream) == others.end())
+                    others.push_back(r->stream);
+            return others;
+        }
+    };
 
-void launch_together(std::span<const Issued> calls) {
-    const Turns turns(calls);
+    /// Where it was asked for, until all is enqueued.
+    struct Room {
+        std::map<gpu::Residence*, std::vector<gpu::Stay>> stays;
+        Room() = default;
+        Room(const Room&) = delete;
+        ~Room() {
+            for (auto& [residence, its] : stays) residence->entered(its);
+        }
+    };
+
+    static bool fits(const std::map<Communicator*, int>& blocks) {
+        std::map<gpu::Tenant*, int> of_rank;
+        for (const auto& [comm, own] : blocks) {
+            if (own > comm->gpu()->budget().share) return false;
+            int& most = of_rank[comm->gpu()->tenant()];
+            most = std::max(most, own);
+        }
+        std::map<gpu::Residence*, int> of_device;
+        for (const auto& [tenant, most] : of_rank) {
+            int& sum = of_device[&tenant->residence()];
+            sum += tenant->ranks() * most;
+            if (sum > tenant->residence().blocks() && of_rank.size() > 1) return false;
+        }
+        return true;
+    }
+
+    void ask_for(Room& room) {
+        for (const auto& [comm, blocks] : blocks_) {
+            const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
+            const Ready& first = **std::ranges::find_if(members_, of_comm);
+            if (comm->gpu()->gpus().capturing(first.stream)) continue;  // when it is replayed nobody asks
+            const bool collective = is_collective(first.operation);     // these come first
+            const gpu::Stay stay = comm->gpu()->stay(blocks, collective, first.stream, group_);
+            room.stays[&stay.tenant->residence()].push_back(stay);
+        }
+        for (auto& [residence, its] : room.stays) residence->enter(its, GivingUp(*this));
+    }
+
+    /// For who waits for room.
+    class GivingUp {
+      public:
+        explicit GivingUp(const Wave& wave) : wave_(wave) {}
+        void operator()() const {
+            Communicator* slow = nullptr;
+            for (const auto& [comm, blocks] : wave_.blocks_) {
+                if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
+                if (Clock::now() - since_ > comm->timeout()) slow = comm;
+            }
+            if (slow == nullptr) return;
+            fail(tuttiTimeout,
+                 "rank %d found no room for its kernel on GPU %d within %.1f s: other communicators, several of whose "
+                 "ranks are threads of this process, run there and do not end. All threads must call what "
+                 "communicators share a GPU in the same order, or in one group",
+                 slow->rank(), slow->gpu()->device(), static_cast<double>(slow->timeout().count()) * 1e-3);
+        }
+
+      private:
+        const Wave& wave_;
+        const Clock::time_point since_ = Clock::now();
+    };
+
+    /// As few as there can be. Each has a stream that no other one of this wave has: they wait for each other.
+    std::vector<Kernel> kernels() {
+        std::map<std::pair<int, DataType>, std::vector<Ready*>> alike;
+        for (Ready* r : members_)
+            if (!r->copies) alike[{r->comm->gpu()->device(), r->operation.type}].push_back(r);
+        std::vector<Kernel> kernels;
+        std::map<int, std::vector<void*>> taken;  // by device
+        std::size_t spares = 0;
+        for (const auto& [key, jobs] : alike)
+            for (std::size_t at = 0; at < jobs.size(); at += gpu::max_jobs) {
+                const auto begin = jobs.begin() + static_cast<std::ptrdiff_t>(at);
+                const auto size = std::min<std::size_t>(gpu::max_jobs, jobs.size() - at);
+                Kernel kernel{{begin, begin + static_cast<std::ptrdiff_t>(size)}, nullptr};
+                std::vector<void*>& others = taken[key.first];
+                const auto free = std::ranges::find_if(
+                    kernel.jobs, [&](const Ready* r) { return std::ranges::find(others, r->stream) == others.end(); });
+                kernel.stream =
+                    free != kernel.jobs.end() ? (*free)->stream : jobs.front()->comm->gpu()->spare_stream(spares++);
+                others.push_back(kernel.stream);
+                kernels.push_back(std::move(kernel));
+            }
+        return kernels;
+    }
+
+    void enqueue() {
+        for (Ready* r : members_)
+            if (r->copies) copy(*r);
+        const std::vector<Kernel> all = kernels();
+        if (all.empty()) return;
+        gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
+        void* event = nullptr;
+        const auto follow = [&](const Kernel& k, void* first, void* second) {
+            gpus.mark(k.device(), event, first);
+            gpus.follow(k.device(), event, second);
+        };
+        // The kernels follow what was on all their users' streams before, so not each other, and are followed by those.
+        for (const Kernel& k : all)
+            for (void* user : k.other_streams()) follow(k, user, k.stream);
+        for (const Kernel& k : all) start(gpus, k);
+        for (const Kernel& k : all)
+            for (void* user : k.other_streams()) follow(k, k.stream, user);
+        for (const auto& [comm, blocks] : blocks_) {
+            void* last = nullptr;  // of a communicator's kernels the last one follows the others
+            for (const Kernel& k : all) {
+                if (!k.serves(comm)) continue;
+                if (last != nullptr) follow(k, last, k.stream);
+                last = k.stream;
+            }
+            comm->gpu()->after_launch(last);
+        }
+        if (event != nullptr) gpus.drop(all.front().device(), event);
+    }
+
+    void start(gpu::Gpus& gpus, const Kernel& kernel) const {
+        gpu::Launch launch;
+        unsigned lanes = 0;
+        for (std::size_t i = 0; i < kernel.jobs.size(); ++i) {
+            launch.jobs[i] = kernel.jobs[i]->job;
+            lanes = std::max(lanes, kernel.jobs[i]->job.lanes);
+        }
+        for (const auto& [comm, blocks] : blocks_)
+            if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->engine());
+        gpus.launch(kernel.device(), kernel.jobs.front()->operation.type, lanes,
+                    static_cast<unsigned>(kernel.jobs.size()), launch, kernel.stream);
+        for (const auto& [comm, blocks] : blocks_)
+            if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->engine(), kernel.stream);
+    }
+
+    static void copy(const Ready& r) {
+        GpuSide& side = *r.comm->gpu();
+        if (r.operation.input == r.operation.output) return;
+        side.before_launch(r.stream);
+        side.gpus().copy(side.device(), r.operation.output, r.operation.input, rows_bytes(r.operation), r.stream);
+        side.after_launch(r.stream);
+    }
+
+    std::vector<Ready*> members_;
+    std::map<Communicator*, int> blocks_;  // of a rank's kernels
+    std::uint64_t group_;                  // tells calls of launch_together() apart
+};
+
+std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group) {
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
-    std::size_t waves = 0;
+    std::map<const gpu::Tenant*, int> tenants;
     const auto add = [&](Communicator& comm, const Operation& operation, void* stream) {
-        Ready r{&comm, stream, as_bytes(operation)};
-        r.wave = in_queue[{&comm, Communicator::queue_of(operation)}]++;
-        waves = std::max(waves, r.wave + 1);
+        const std::size_t number = in_queue[{&comm, Communicator::queue_of(operation)}]++;
+        const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
+        Ready r{&comm, stream, as_bytes(operation), {number, round_of(comm, operation), tenant}};
         r.copies = is_plain_copy(comm, operation);
-        r.job = r.copies ? gpu::Job{} : comm.gpu_job(r.operation, stream);
+        if (!r.copies) r.job = comm.gpu_job(r.operation, stream);
         ready.push_back(r);
     };
     for (const Issued& call : calls) {
@@ -102,25 +268,34 @@ void launch_together(std::span<const Issued> calls) {
         comm.throw_verdict();
         if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
         comm.gpu()->check_stream(call.gpu_stream);
+        if (is_collective(call.operation)) comm.gpu()->check_mates(call.gpu_stream, group);
         if (call.operation.rows == nullptr)
             add(comm, call.operation, call.gpu_stream);
         else
             for (const Operation& piece : pieces_of(call.operation, comm.rank(), comm.ranks()))
                 add(comm, piece, call.gpu_stream);
     }
-    for (std::size_t wave = 0; wave < waves; ++wave) {
-        std::map<std::pair<int, DataType>, std::vector<Ready*>> batches;
-        for (Ready& r : ready) {
-            if (r.wave != wave) continue;
-            if (r.copies)
-                copy(r);
-            else
-                batches[{r.comm->gpu()->device(), r.operation.type}].push_back(&r);
-        }
-        for (auto& [key, jobs] : batches)
-            for (std::size_t at = 0; at < jobs.size(); at += gpu::max_jobs)
-                launch(std::span(jobs).subspan(at, std::min<std::size_t>(gpu::max_jobs, jobs.size() - at)));
+    return ready;
+}
+
+}  // namespace
+
+void launch_together(std::span<const Issued> calls) {
+    static std::atomic<std::uint64_t> groups{0};
+    const std::uint64_t group = ++groups;
+    const Turns turns(calls);
+    std::vector<Ready> ready = prepare(calls, group);
+    std::ranges::stable_sort(ready, {}, &Ready::turn);
+    Wave wave(group);
+    for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
+        while (end < ready.size() && ready[end].turn == ready[begin].turn) ++end;
+        const std::span turn(ready.data() + begin, end - begin);
+        if (wave.add(turn)) continue;
+        wave.launch();
+        wave = Wave(group);
+        wave.add(turn);
     }
+    if (!wave.empty()) wave.launch();
 }
 
 }  // namespace tutti

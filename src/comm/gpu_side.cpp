@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/config.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 #include "transport/arena.hpp"
 
@@ -28,6 +30,8 @@ GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device)
 
 GpuSide::~GpuSide() {
     finish();
+    if (tenant_) tenant_->leave(seat_);
+    for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
     if (last_ != nullptr) gpus_.drop(device_, last_);
     gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
 }
@@ -39,6 +43,7 @@ void GpuSide::finish() noexcept {
 void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline) {
     const Rank self = session.rank();
     budget_ = budget;
+    move_in(places, self);
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
     if (!budget.lends) return;
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
@@ -49,9 +54,34 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
     }
 }
 
+/// Beside the communicator's other ranks that are threads of this process on this device.
+void GpuSide::move_in(const gpu::Places& places, Rank self) {
+    for (Rank r = 0; r < places.ranks(); ++r) {
+        if (!places.on_gpu(r) || places.card(r).process != places.card(self).process) continue;
+        if (places.gpu(r).uuid != places.gpu(self).uuid) continue;
+        if (r == self) seat_ = static_cast<int>(mates_.size());
+        mates_.push_back(r);
+    }
+    const std::uint64_t key = places.gpu(mates_.front()).arena_key;
+    tenant_ = gpu::Tenant::of(gpus_, device_, key, static_cast<int>(mates_.size()), budget_.share);
+    tenant_->watch(seat_, &control_->verdict.done);
+    if (seat_ != 0 || static_cast<int>(mates_.size()) < config().gpu_queues) return;
+    log(Level::warn,
+        "%zu ranks are threads of this process on GPU %d, whose streams share %d queues there: what stands in one "
+        "behind "
+        "a kernel that waits may be what that waits for. Set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts, "
+        "or let a thread's ranks call in groups",
+        mates_.size(), device_, config().gpu_queues);
+}
+
+void* GpuSide::spare_stream(std::size_t number) {
+    while (spare_streams_.size() <= number) spare_streams_.push_back(gpus_.make_stream(device_));
+    return spare_streams_[number];
+}
+
 std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
     const int first = pair ? gpu::collective_lanes : 0;
-    const int lanes = !pair ? budget_.lanes : budget_.through_host ? 1 : std::min(gpu::pair_lanes, budget_.lanes);
+    const int lanes = pair ? budget_.pair_lanes : budget_.lanes;
     for (const auto& peers : {bound.to, bound.from})
         for (const auto [peer, all] : peers)
             for (int lane = first; lane < first + lanes; ++lane) {
@@ -80,7 +110,8 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
     b.at = const_cast<std::byte*>(at);
     b.region = lend ? lender_.find(p) : 0;
     b.base = p.base;
-    b.shareable = p.kind == Memory::device || budget_.by_reference;  // in one process an address is one everywhere
+    // In one process an address is one everywhere, but not every GPU may use it.
+    b.shareable = p.kind == Memory::device ? p.peers || !budget_.across : budget_.by_reference;
     return b;
 }
 
@@ -88,6 +119,17 @@ void GpuSide::check_stream(void* stream) const {
     const int device = gpus_.device_of(stream);
     if (stream != nullptr && device != device_)
         fail(tuttiInvalidArgument, "the stream is of GPU %d, the communicator on GPU %d", device, device_);
+}
+
+void GpuSide::check_mates(void* stream, std::uint64_t group) const {
+    if (mates_.size() < 2 || gpus_.capturing(stream)) return;
+    const int blocking = tenant_->blocked_by(seat_, stream, group);
+    if (blocking < 0) return;
+    const auto of_seat = [&](int seat) { return mates_[static_cast<std::size_t>(seat)]; };
+    fail(tuttiInvalidUsage,
+         "rank %d would wait for itself: on the same stream of GPU %d rank %d's kernel already waits for the one of "
+         "this call. Give every rank a stream of its own, or let the ranks of a thread call in one group",
+         of_seat(seat_), device_, of_seat(blocking));
 }
 
 gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu::Program& program,
@@ -145,12 +187,14 @@ void GpuSide::leave_engine(Engine* engine, void* stream) {
 void GpuSide::after_launch(void* stream) {
     if (gpus_.capturing(stream)) return;
     gpus_.mark(device_, last_, stream);
+    if (tenant_) tenant_->launched(seat_, last_);
     last_stream_ = stream;
     launched_ = true;
 }
 
 void GpuSide::abort() {
     __atomic_store_n(&control_->abort, 1, __ATOMIC_RELEASE);
+    if (tenant_) tenant_->forsake(seat_);
 }
 
 const gpu::Verdict* GpuSide::verdict() const {

@@ -10,6 +10,7 @@
 #include "gpu/arena.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/program.hpp"
+#include "gpu/residents.hpp"
 
 namespace tutti {
 
@@ -41,12 +42,23 @@ class GpuSide {
     gpu::Job job(const Operation& operation, const Cut& cut, const Call& call, gpu::Program& program,
                  std::chrono::milliseconds timeout, void* stream);
     void check_stream(void* stream) const;
+    /// Throws if another rank's kernel is on that stream, and waits for the one that is about to be put behind it.
+    void check_mates(void* stream, std::uint64_t group) const;
 
     /// Operations of a communicator run in the order of their calls, also on different streams. engine: of its
     /// networks, served while kernels run; nullptr: it has none, or nothing to do.
     void before_launch(void* stream, Engine* engine = nullptr);
     void after_launch(void* stream);
     void leave_engine(Engine* engine, void* stream);
+
+    /// A stream beside the users': what can't go into one launch, and must run at the same time, needs several.
+    void* spare_stream(std::size_t number);
+
+    /// This rank's blocks among all that run on the device.
+    gpu::Tenant* tenant() const { return tenant_.get(); }
+    gpu::Stay stay(int blocks, bool collective, void* stream, std::uint64_t group) const {
+        return {tenant(), seat_, blocks, collective, stream, group};
+    }
 
     /// Every kernel under way ends.
     void abort();
@@ -61,6 +73,7 @@ class GpuSide {
     static constexpr std::uint32_t remembered = 64;
     gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
     bool knows_loans(const gpu::Job& job) const;
+    void move_in(const gpu::Places& places, Rank self);
 
     gpu::Gpus& gpus_;
     const int device_;
@@ -71,6 +84,10 @@ class GpuSide {
     std::vector<gpu::Borrower> borrowers_;
     gpu::Control* control_ = nullptr;
     GpuBudget budget_;
+    std::shared_ptr<gpu::Tenant> tenant_;
+    int seat_ = 0;
+    std::vector<Rank> mates_;  // by seat
+    std::vector<void*> spare_streams_;
     Call calls_[remembered];  // the last ones
     std::uint32_t number_ = 0;
     void* last_ = nullptr;  // event after the last launch

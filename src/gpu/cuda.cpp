@@ -2,8 +2,10 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "base/result.hpp"
 #include "gpu/gpus.hpp"
@@ -12,29 +14,13 @@
 namespace tutti::gpu {
 namespace {
 
+constexpr int device_limit = 64;
+
 void check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return;
     cudaGetLastError();  // it is reported here, not to whoever asks next
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
-
-/// The calling thread's device, for as long as this lives.
-class OnDevice {
-  public:
-    explicit OnDevice(int device) {
-        check(cudaGetDevice(&before_), "cudaGetDevice");
-        if (before_ != device) check(cudaSetDevice(device), "cudaSetDevice");
-        changed_ = before_ != device;
-    }
-    ~OnDevice() {
-        if (changed_) cudaSetDevice(before_);
-    }
-    OnDevice(const OnDevice&) = delete;
-
-  private:
-    int before_ = 0;
-    bool changed_ = false;
-};
 
 /// Some calls are refused while any stream of this thread is captured, though they do not concern it.
 class NotCaptured {
@@ -61,6 +47,67 @@ Function driver_function(const char* name) {
     return reinterpret_cast<Function>(function);
 }
 
+/// The primary one, which the runtime uses, too. It is kept until the process ends.
+CUcontext context_of(int device) {
+    static std::atomic<CUcontext> known[device_limit];
+    std::atomic<CUcontext>& slot = known[device];
+    if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
+    static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
+    static const auto retain = driver_function<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+    CUdevice its = 0;
+    CUcontext context = nullptr;
+    CUresult result = number(&its, device);
+    if (result == CUDA_SUCCESS) result = retain(&context, its);
+    if (result != CUDA_SUCCESS)
+        fail(tuttiUnhandledCudaError, "GPU %d can't be used: cuDevicePrimaryCtxRetain: error %d%s", device,
+             static_cast<int>(result), result == CUDA_ERROR_OUT_OF_MEMORY ? ", its memory is full" : "");
+    slot.store(context, std::memory_order_release);
+    return context;
+}
+
+/// The device's context is current for as long as this lives, as any that was before is again afterwards. Not by
+/// cudaSetDevice: a thread that has used no device yet would be given back one with a context on device 0, whose memory
+/// is missed there, once for every process of the machine.
+class OnDevice {
+  public:
+    explicit OnDevice(int device) {
+        static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
+        const CUresult result = push(context_of(device));
+        if (result != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "cuCtxPushCurrent of GPU %d: error %d", device, static_cast<int>(result));
+        any.store(device, std::memory_order_relaxed);
+    }
+    ~OnDevice() {
+        static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
+        CUcontext own = nullptr;
+        pop(&own);
+    }
+    OnDevice(const OnDevice&) = delete;
+    inline static std::atomic<int> any{0};  // a device that has a context
+};
+
+/// For calls that need a context, whichever: the runtime would make one on device 0.
+class Somewhere {
+  public:
+    Somewhere() {
+        static const auto current = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
+        CUcontext own = nullptr;
+        if (current(&own) != CUDA_SUCCESS || own == nullptr) on_.emplace(OnDevice::any.load(std::memory_order_relaxed));
+    }
+
+  private:
+    std::optional<OnDevice> on_;
+};
+
+/// While a process ends there may be no driver any more, and then nothing is left to do.
+template <class Work>
+void if_possible(Work work) noexcept {
+    try {
+        work();
+    } catch (const Error&) {
+    }
+}
+
 cudaStream_t stream_of(void* stream) {
     return static_cast<cudaStream_t>(stream);
 }
@@ -78,34 +125,25 @@ class Cuda : public Gpus {
     unsigned threads() const override { return block_threads; }
 
     DeviceInfo info(int device) const override {
-        cudaDeviceProp properties;
-        check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-        DeviceInfo info;
-        info.name = properties.name;
-        info.uuid = uuid(device);
-        info.address = text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
-        info.memory = properties.totalGlobalMem;
-        info.multiprocessors = properties.multiProcessorCount;
-        // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
-        const OnDevice on(device);
-        int least = 1024;
-        for (int type = 0; type < data_types; ++type) {
-            int blocks = 0;
-            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, interpreter_of(static_cast<DataType>(type)),
-                                                                static_cast<int>(block_threads), 0),
-                  "loading the kernels");
-            least = blocks < least ? blocks : least;
-        }
-        info.blocks = least * properties.multiProcessorCount;
-        return info;
+        static std::mutex mutex;
+        static std::optional<DeviceInfo> known[device_limit];
+        const std::lock_guard lock(mutex);
+        std::optional<DeviceInfo>& info = known[device];
+        if (!info) info = ask(device);
+        return *info;
     }
 
+    /// Of a part of one, where it is cut (MIG).
     Uuid uuid(int device) const override {
-        cudaDeviceProp properties;
-        check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+        static const auto uuid_of = driver_function<decltype(&cuDeviceGetUuid_v2)>("cuDeviceGetUuid");
+        static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
+        CUdevice its = 0;
+        CUuuid found;
+        if (number(&its, device) != CUDA_SUCCESS || uuid_of(&found, its) != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "GPU %d has no UUID", device);
         Uuid uuid;
-        static_assert(sizeof uuid == sizeof properties.uuid.bytes);
-        std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
+        static_assert(sizeof uuid == sizeof found.bytes);
+        std::memcpy(uuid.data(), found.bytes, sizeof uuid);
         return uuid;
     }
     bool reaches(int device, int peer) const override {
@@ -140,14 +178,14 @@ class Cuda : public Gpus {
         return static_cast<std::byte*>(memory);
     }
     void free(int device, std::byte* memory) noexcept override {
-        const NotCaptured capture;
-        int before = 0;
-        cudaGetDevice(&before);
-        cudaSetDevice(device);
-        cudaFree(memory);
-        cudaSetDevice(before);
+        if_possible([&] {
+            const OnDevice on(device);
+            const NotCaptured capture;
+            cudaFree(memory);
+        });
     }
     std::byte* allocate_pinned(std::size_t bytes) override {
+        const Somewhere here;
         const NotCaptured capture;
         void* memory = nullptr;
         check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
@@ -155,16 +193,23 @@ class Cuda : public Gpus {
         return static_cast<std::byte*>(memory);
     }
     void free_pinned(std::byte* memory) noexcept override {
-        const NotCaptured capture;
-        cudaFreeHost(memory);
+        if_possible([&] {
+            const Somewhere here;
+            const NotCaptured capture;
+            cudaFreeHost(memory);
+        });
     }
     void pin(std::byte* memory, std::size_t bytes) override {
+        const Somewhere here;
         const NotCaptured capture;
         check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister");
     }
     void unpin(std::byte* memory) noexcept override {
-        const NotCaptured capture;
-        cudaHostUnregister(memory);
+        if_possible([&] {
+            const Somewhere here;
+            const NotCaptured capture;
+            cudaHostUnregister(memory);
+        });
     }
     std::byte* seen(int device, std::byte* pinned) const override {
         const OnDevice on(device);
@@ -183,6 +228,7 @@ class Cuda : public Gpus {
     }
 
     Pointee pointee(const void* pointer) const override {
+        const Somewhere here;
         cudaPointerAttributes attributes{};
         check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
         Pointee p;
@@ -210,6 +256,10 @@ class Cuda : public Gpus {
             p.base = reinterpret_cast<std::byte*>(base);
             p.id = id;
         }
+        // Pools and virtual memory say for themselves which devices may use them.
+        int plain = 0;
+        p.peers =
+            attribute(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) == CUDA_SUCCESS && plain != 0;
         return p;
     }
 
@@ -233,12 +283,11 @@ class Cuda : public Gpus {
         return static_cast<std::byte*>(memory);
     }
     void close(int device, std::byte* opened) noexcept override {
-        const NotCaptured capture;
-        int before = 0;
-        cudaGetDevice(&before);
-        cudaSetDevice(device);
-        cudaIpcCloseMemHandle(opened);
-        cudaSetDevice(before);
+        if_possible([&] {
+            const OnDevice on(device);
+            const NotCaptured capture;
+            cudaIpcCloseMemHandle(opened);
+        });
     }
 
     Fd export_pages(int device, std::byte* pages, std::size_t bytes) override {
@@ -309,9 +358,15 @@ class Cuda : public Gpus {
         check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
         return made;
     }
-    void destroy_stream(void* stream) noexcept override { cudaStreamDestroy(stream_of(stream)); }
+    void destroy_stream(void* stream) noexcept override {
+        if_possible([&] {
+            const Somewhere here;
+            cudaStreamDestroy(stream_of(stream));
+        });
+    }
     int device_of(void* stream) const override {
         if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return current();
+        const Somewhere here;
 #if CUDART_VERSION >= 12080
         int device = 0;
         check(cudaStreamGetDevice(stream_of(stream), &device), "the stream is not one");
@@ -331,6 +386,7 @@ class Cuda : public Gpus {
 #endif
     }
     bool capturing(void* stream) const override {
+        const Somewhere here;
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         const cudaError_t result = cudaStreamIsCapturing(stream_of(stream), &status);
         if (result == cudaErrorStreamCaptureImplicit) {  // the legacy stream while another one is captured
@@ -351,14 +407,52 @@ class Cuda : public Gpus {
         const OnDevice on(device);
         check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "cudaStreamWaitEvent");
     }
-    void await(int, void* event) noexcept override {
-        cudaEventSynchronize(static_cast<cudaEvent_t>(event));
+    bool reached(int device, void* event) const override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
+        if (result == cudaErrorNotReady) return false;
+        check(result, "cudaEventQuery");
+        return true;
     }
-    void drop(int, void* event) noexcept override {
-        cudaEventDestroy(static_cast<cudaEvent_t>(event));
+    void await(int device, void* event) noexcept override {
+        if_possible([&] {
+            const OnDevice on(device);
+            cudaEventSynchronize(static_cast<cudaEvent_t>(event));
+        });
+    }
+    void drop(int device, void* event) noexcept override {
+        if_possible([&] {
+            const OnDevice on(device);
+            cudaEventDestroy(static_cast<cudaEvent_t>(event));
+        });
     }
 
   private:
+    DeviceInfo ask(int device) const {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+        DeviceInfo info;
+        info.name = properties.name;
+        info.uuid = uuid(device);
+        info.address = text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+        info.memory = properties.totalGlobalMem;
+        info.multiprocessors = properties.multiProcessorCount;
+        // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
+        const OnDevice on(device);
+        int least = 1024, blocks = 0;
+        for (int type = 0; type < data_types; ++type) {
+            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, interpreter_of(static_cast<DataType>(type)),
+                                                                static_cast<int>(block_threads), 0),
+                  "loading the kernels");
+            least = blocks < least ? blocks : least;
+        }
+        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, flat_kernel(), flat_threads, 0),
+              "loading the kernel of flat arrays");
+        info.blocks = least * properties.multiProcessorCount;
+        return info;
+    }
+
     /// Apart from all that users enqueue. Under the mutex.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
@@ -368,7 +462,7 @@ class Cuda : public Gpus {
 
     const int count_;
     std::mutex mutex_;
-    std::array<cudaStream_t, 64> streams_{};
+    std::array<cudaStream_t, device_limit> streams_{};
 };
 
 }  // namespace
@@ -382,7 +476,7 @@ Gpus* cuda_gpus(std::string& why) {
         if (result != cudaSuccess) why += std::string(" (") + cudaGetErrorString(result) + ")";
         return nullptr;
     }
-    static Cuda instance(count < 64 ? count : 64);
+    static Cuda instance(count < device_limit ? count : device_limit);
     return &instance;
 }
 

@@ -34,6 +34,7 @@ struct Pointee {
     std::byte* base = nullptr;  // of the allocation: device memory only
     std::size_t size = 0;
     std::uint64_t id = 0;  // differs between allocations that lay at the same address one after the other
+    bool peers = true;     // kernels of other devices of this process can use it, too, once that is enabled
 };
 
 /// Names an allocation for other processes.
@@ -102,6 +103,7 @@ class Gpus {
     /// makes the event where it is nullptr, else moves it.
     virtual void mark(int device, void*& event, void* stream) = 0;
     virtual void follow(int device, void* event, void* stream) = 0;
+    virtual bool reached(int device, void* event) const = 0;
     virtual void await(int device, void* event) noexcept = 0;  // here
     virtual void drop(int device, void* event) noexcept = 0;
 };

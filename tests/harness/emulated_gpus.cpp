@@ -3,8 +3,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -21,52 +22,81 @@ namespace {
 
 using namespace gpu;
 
+/// Room for the blocks of one device.
+class Multiprocessors {
+  public:
+    explicit Multiprocessors(int blocks) : free_(blocks) {}
+    void take() {
+        std::unique_lock lock(mutex_);
+        freed_.wait(lock, [this] { return free_ > 0; });
+        --free_;
+    }
+    void give_back() {
+        const std::lock_guard lock(mutex_);
+        ++free_;
+        freed_.notify_one();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable freed_;
+    int free_;
+};
+
+/// As hardware does it, block by block in their order: one begins when another one, of whichever launch, has ended.
 template <class F>
-void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned size) {
-    std::vector<std::unique_ptr<Block>> blocks;
-    std::vector<std::unique_ptr<Shared>> shared;
+void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned size, Multiprocessors& device) {
+    struct Running {
+        explicit Running(unsigned size) : block(size), threads(size) {}
+        Block block;
+        Shared shared;
+        std::atomic<unsigned> threads;  // that have not ended
+    };
+    std::vector<std::unique_ptr<Running>> blocks;
     std::vector<std::thread> threads;
     for (unsigned j = 0; j < jobs; ++j)
         for (unsigned lane = 0; lane < lanes && lane < launch.jobs[j].lanes; ++lane) {
-            blocks.push_back(std::make_unique<Block>(size));
-            shared.push_back(std::make_unique<Shared>());
+            device.take();
+            Running* const own = blocks.emplace_back(std::make_unique<Running>(size)).get();
             for (unsigned t = 0; t < size; ++t)
-                threads.emplace_back([&launch, j, lane, t, own = blocks.back().get(), room = shared.back().get()] {
-                    block = own;
+                threads.emplace_back([&launch, &device, j, lane, t, own] {
+                    block = &own->block;
                     thread_number = t;
-                    Machine<F>(launch.jobs[j], lane, *room).run();
+                    Machine<F>(launch.jobs[j], lane, own->shared).run();
+                    if (own->threads.fetch_sub(1) == 1) device.give_back();
                 });
         }
     for (std::thread& t : threads) t.join();
 }
 
-void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size) {
+void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size,
+                Multiprocessors& device) {
     switch (type) {
         case DataType::uint8:
-            return run_blocks<Bytes<std::uint8_t>>(launch, lanes, jobs, size);
+            return run_blocks<Bytes<std::uint8_t>>(launch, lanes, jobs, size, device);
         case DataType::int32:
-            return run_blocks<Native<std::int32_t>>(launch, lanes, jobs, size);
+            return run_blocks<Native<std::int32_t>>(launch, lanes, jobs, size, device);
         case DataType::float32:
-            return run_blocks<Native<float>>(launch, lanes, jobs, size);
+            return run_blocks<Native<float>>(launch, lanes, jobs, size, device);
         case DataType::bfloat16:
-            return run_blocks<Bfloat16>(launch, lanes, jobs, size);
+            return run_blocks<Bfloat16>(launch, lanes, jobs, size, device);
 #ifndef TUTTI_FEW_TYPES
         case DataType::int8:
-            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size);
+            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size, device);
         case DataType::uint32:
-            return run_blocks<Native<std::uint32_t>>(launch, lanes, jobs, size);
+            return run_blocks<Native<std::uint32_t>>(launch, lanes, jobs, size, device);
         case DataType::int64:
-            return run_blocks<Native<std::int64_t>>(launch, lanes, jobs, size);
+            return run_blocks<Native<std::int64_t>>(launch, lanes, jobs, size, device);
         case DataType::uint64:
-            return run_blocks<Native<std::uint64_t>>(launch, lanes, jobs, size);
+            return run_blocks<Native<std::uint64_t>>(launch, lanes, jobs, size, device);
         case DataType::float16:
-            return run_blocks<Float16>(launch, lanes, jobs, size);
+            return run_blocks<Float16>(launch, lanes, jobs, size, device);
         case DataType::float64:
-            return run_blocks<Native<double>>(launch, lanes, jobs, size);
+            return run_blocks<Native<double>>(launch, lanes, jobs, size, device);
         case DataType::float8e4m3:
-            return run_blocks<Float8<false>>(launch, lanes, jobs, size);
+            return run_blocks<Float8<false>>(launch, lanes, jobs, size, device);
         case DataType::float8e5m2:
-            return run_blocks<Float8<true>>(launch, lanes, jobs, size);
+            return run_blocks<Float8<true>>(launch, lanes, jobs, size, device);
 #else
         default:
             std::abort();  // emulates() has said so
@@ -114,6 +144,10 @@ class Mark {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return reached_; });
     }
+    bool reached() {
+        const std::lock_guard lock(mutex_);
+        return reached_;
+    }
 
   private:
     std::mutex mutex_;
@@ -135,6 +169,7 @@ bool EmulatedGpus::emulates(tuttiDataType_t type) {
 EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads, bool peer_access)
     : devices_(devices), blocks_(blocks), threads_(threads), peer_access_(peer_access) {
     streams_[nullptr] = {0, std::make_unique<Stream>()};
+    for (int d = 0; d < devices; ++d) multiprocessors_.push_back(std::make_shared<Multiprocessors>(blocks));
 }
 
 EmulatedGpus::~EmulatedGpus() = default;
@@ -282,8 +317,8 @@ Pointee EmulatedGpus::pointee(const void* pointer) const {
     if (found == allocations_.begin()) return {};
     const Allocation& a = (--found)->second;
     if (at >= a.mapping.base() + a.mapping.size()) return {};
-    if (a.device < 0) return {Pointee::Kind::pinned, 0, nullptr, 0, 0};
-    return {Pointee::Kind::device, a.device, a.mapping.base(), a.mapping.size(), a.id};
+    if (a.device < 0) return {Pointee::Kind::pinned, 0, nullptr, 0, 0, true};
+    return {Pointee::Kind::device, a.device, a.mapping.base(), a.mapping.size(), a.id, a.shareable};
 }
 
 Fd EmulatedGpus::export_pages(int device, std::byte* pages, std::size_t bytes) {
@@ -340,14 +375,27 @@ void EmulatedGpus::close(int device, std::byte* opened) noexcept {
     free(device, opened);
 }
 
-void EmulatedGpus::launch(int, DataType type, unsigned lanes, unsigned jobs, const Launch& launch, void* stream) {
+/// Memory of pools is its own device's, unless they are told otherwise; nobody does.
+void EmulatedGpus::watch(const Launch& launch, unsigned jobs) {
+    for (unsigned j = 0; j < jobs; ++j)
+        for (const Buffer* b : {&launch.jobs[j].input, &launch.jobs[j].output})
+            if (b->at != nullptr && b->shareable != 0 && launch.jobs[j].by_reference != 0 && !pointee(b->at).peers) {
+                const std::lock_guard lock(mutex_);
+                ++offers_of_pools_;
+            }
+}
+
+void EmulatedGpus::launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
+                          void* stream) {
     {
         const std::lock_guard lock(mutex_);
         ++launches_;
     }
+    watch(launch, jobs);
     auto copy = std::make_shared<Launch>(launch);
-    enqueue(stream, [this, type, lanes, jobs, copy]() -> std::optional<Error> {
-        run_blocks(type, *copy, lanes, jobs, threads_);
+    auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
+    enqueue(stream, [this, type, lanes, jobs, copy, room]() -> std::optional<Error> {
+        run_blocks(type, *copy, lanes, jobs, threads_, *room);
         return std::nullopt;
     });
 }
@@ -381,8 +429,11 @@ int EmulatedGpus::device_of(void* stream) const {
 
 void EmulatedGpus::mark(int, void*& event, void* stream) {
     auto reached = std::make_shared<Mark>();
-    if (event == nullptr) event = new Event;
-    *static_cast<Event*>(event) = reached;
+    {
+        const std::lock_guard lock(mutex_);
+        if (event == nullptr) event = new Event;
+        *static_cast<Event*>(event) = reached;
+    }
     enqueue(stream, [reached]() -> std::optional<Error> {
         reached->reach();
         return std::nullopt;
@@ -390,18 +441,32 @@ void EmulatedGpus::mark(int, void*& event, void* stream) {
 }
 
 void EmulatedGpus::follow(int, void* event, void* stream) {
-    enqueue(stream, [reached = *static_cast<Event*>(event)]() -> std::optional<Error> {
-        reached->wait();
+    enqueue(stream, [reached = mark_of(event)]() -> std::optional<Error> {
+        static_cast<Mark*>(reached.get())->wait();
         return std::nullopt;
     });
 }
 
+bool EmulatedGpus::reached(int, void* event) const {
+    return static_cast<Mark*>(mark_of(event).get())->reached();
+}
+
 void EmulatedGpus::await(int, void* event) noexcept {
-    (*static_cast<Event*>(event))->wait();
+    static_cast<Mark*>(mark_of(event).get())->wait();
 }
 
 void EmulatedGpus::drop(int, void* event) noexcept {
     delete static_cast<Event*>(event);
+}
+
+std::shared_ptr<void> EmulatedGpus::mark_of(void* event) const {
+    const std::lock_guard lock(mutex_);
+    return *static_cast<Event*>(event);
+}
+
+int EmulatedGpus::offers_of_pools() const {
+    const std::lock_guard lock(mutex_);
+    return offers_of_pools_;
 }
 
 int EmulatedGpus::refused_shares() const {

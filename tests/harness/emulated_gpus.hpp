@@ -67,6 +67,7 @@ class EmulatedGpus : public gpu::Gpus {
     bool capturing(void* stream) const override;
     void mark(int device, void*& event, void* stream) override;
     void follow(int device, void* event, void* stream) override;
+    bool reached(int device, void* event) const override;
     void await(int device, void* event) noexcept override;
     void drop(int device, void* event) noexcept override;
 
@@ -77,8 +78,10 @@ class EmulatedGpus : public gpu::Gpus {
         std::function<void()> flush = [] {};
     } adapters;
 
-    /// Memory that can't be shared with other processes.
+    /// Memory that can't be shared with other processes, nor with other devices.
     std::byte* allocate_from_pool(int device, std::size_t bytes);
+    /// How often a kernel could have told others where such memory lies.
+    int offers_of_pools() const;
 
     int launches() const;                                       // so far
     int refused_shares() const;                                 // so far
@@ -96,6 +99,8 @@ class EmulatedGpus : public gpu::Gpus {
         bool shareable = true;
     };
     Stream& stream_of(void* stream) const;
+    std::shared_ptr<void> mark_of(void* event) const;
+    void watch(const gpu::Launch& launch, unsigned jobs);
     void enqueue(void* stream, Work work);
 
     const int devices_, blocks_;
@@ -106,6 +111,8 @@ class EmulatedGpus : public gpu::Gpus {
     mutable std::mutex mutex_;
     std::map<const std::byte*, Allocation> allocations_;
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
+    std::vector<std::shared_ptr<void>> multiprocessors_;  // by device
+    int offers_of_pools_ = 0;
     std::uint64_t last_id_ = 0;
     int launches_ = 0, refused_shares_ = 0, flushes_ = 0;
 };

@@ -1,0 +1,282 @@
+// Blocks wait for blocks of other ranks, so all that wait for each other must find room on a device at the same time.
+// The emulated ones run only as many at a time as they say.
+#include "gpu/world.hpp"
+#include "harness/catch.hpp"
+
+namespace tutti {
+namespace {
+
+using harness::Case;
+
+/// Ints in a device's memory, freed with it.
+class Ints {
+  public:
+    Ints(harness::EmulatedGpus& gpus, int device, std::size_t count)
+        : gpus_(gpus), device_(device), at_(reinterpret_cast<int*>(gpus.allocate(device, count * sizeof(int)))) {}
+    Ints(Ints&& other) noexcept : gpus_(other.gpus_), device_(other.device_), at_(std::exchange(other.at_, nullptr)) {}
+    ~Ints() {
+        if (at_ != nullptr) gpus_.free(device_, reinterpret_cast<std::byte*>(at_));
+    }
+    int* at() const { return at_; }
+
+  private:
+    harness::EmulatedGpus& gpus_;
+    int device_;
+    int* at_;
+};
+
+/// What rank `from` sends to rank `to`, in element i.
+int element_of(int from, int to, std::size_t i) {
+    return from * 1'000'000 + to * 10'000 + static_cast<int>(i % 9973);
+}
+
+/// Every rank exchanges `count` elements with every other one, in the call's group.
+class Exchange {
+  public:
+    Exchange(GpuWorld& world, int ranks, std::size_t count, int rank)
+        : ranks_(ranks),
+          count_(count),
+          rank_(rank),
+          out_(world.gpus(), 0, count * static_cast<std::size_t>(ranks)),
+          in_(world.gpus(), 0, count * static_cast<std::size_t>(ranks)) {
+        for (int to = 0; to < ranks; ++to)
+            for (std::size_t i = 0; i < count; ++i) row(out_, to)[i] = element_of(rank, to, i);
+    }
+    /// The receives come in another order than the sends of their peers.
+    void call(tuttiComm_t comm, void* stream) {
+        for (int peer = 0; peer < ranks_; ++peer)
+            harness::require_success(tuttiSend(row(out_, peer), count_, tuttiInt32, peer, comm, stream), "send");
+        for (int peer = ranks_ - 1; peer >= 0; --peer)
+            harness::require_success(tuttiRecv(row(in_, peer), count_, tuttiInt32, peer, comm, stream), "receive");
+    }
+    void check() const {
+        for (int from = 0; from < ranks_; ++from)
+            for (std::size_t i = 0; i < count_; i += 41)
+                harness::check(row(in_, from)[i] == element_of(from, rank_, i), "a message is wrong");
+    }
+
+  private:
+    int* row(const Ints& rows, int peer) const { return rows.at() + static_cast<std::size_t>(peer) * count_; }
+    const int ranks_;
+    const std::size_t count_;
+    const int rank_;
+    const Ints out_, in_;
+};
+
+/// Two communicators of the same threads, on streams of their own.
+struct Pair {
+    /// config: of the second one.
+    explicit Pair(int ranks, int blocks, const tuttiConfig_t* config = nullptr)
+        : first(ranks, 1, nullptr, blocks), second(comms_of(ranks, config)) {
+        for (int r = 0; r < ranks; ++r) streams.push_back(first.gpus().make_stream(0));
+    }
+    ~Pair() {
+        for (void* stream : streams) first.gpus().destroy_stream(stream);
+        for (tuttiComm_t comm : second) tuttiCommDestroy(comm);
+    }
+    void synchronize(int rank) {
+        first.gpus().synchronize_stream(first.stream(rank));
+        first.gpus().synchronize_stream(stream(rank));
+    }
+    void* stream(int rank) const { return streams[static_cast<std::size_t>(rank)]; }
+    tuttiComm_t comm(int rank) const { return second[static_cast<std::size_t>(rank)]; }
+
+    GpuWorld first;
+    std::vector<tuttiComm_t> second;
+    std::vector<void*> streams;
+
+  private:
+    static std::vector<tuttiComm_t> comms_of(int ranks, const tuttiConfig_t* config) {
+        tuttiUniqueId id;
+        harness::require_success(tuttiGetUniqueId(&id), "id");
+        std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
+        harness::run(ranks, [&](int rank) {
+            tuttiConfig_t own = TUTTI_CONFIG_INITIALIZER;
+            if (config != nullptr) own = *config;
+            own.device = 0;
+            harness::require_success(
+                tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &own), "init");
+        });
+        return comms;
+    }
+};
+
+void add_up(tuttiComm_t comm, const Ints& data, std::size_t count, void* stream) {
+    harness::require_success(tuttiAllReduce(data.at(), data.at(), count, tuttiInt32, tuttiSum, comm, stream),
+                             "all_reduce");
+}
+
+tuttiResult_t error_of(tuttiComm_t comm) {
+    tuttiResult_t error = tuttiInternalError;
+    harness::require_success(tuttiCommGetAsyncError(comm, &error), "tuttiCommGetAsyncError");
+    return error;
+}
+
+}  // namespace
+
+TEST_CASE("GPUs, their room: one thread lets all ranks exchange more messages than fit into a launch, on one stream") {
+    constexpr int ranks = 5;
+    const std::size_t count = GENERATE(std::size_t{3}, std::size_t{60'000});  // in the slots, and far more
+    GpuWorld world(ranks, 1);
+    std::vector<std::unique_ptr<Exchange>> all;
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < ranks; ++r) {
+        all.push_back(std::make_unique<Exchange>(world, ranks, count, r));
+        all.back()->call(world.comm(r), world.stream(0));
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    world.gpus().synchronize_stream(world.stream(0));
+    for (const auto& exchange : all) CHECK_NOTHROW(exchange->check());
+    for (int r = 0; r < ranks; ++r) CHECK(error_of(world.comm(r)) == tuttiSuccess);
+}
+
+TEST_CASE("GPUs, their room: every rank exchanges messages with all others, two blocks a rank at a time") {
+    constexpr int ranks = 4;
+    GpuWorld world(ranks, 1, nullptr, 2 * ranks);
+    std::vector<std::unique_ptr<Exchange>> all;
+    for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<Exchange>(world, ranks, 60'000, r));
+    for (int twice = 0; twice < 2; ++twice)
+        for (const int r : {0, 2, 1, 3}) {  // if the first two took more, nothing would be left for their peers
+            REQUIRE(tuttiGroupStart() == tuttiSuccess);
+            all[static_cast<std::size_t>(r)]->call(world.comm(r), world.stream(r));
+            REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it takes what it gets
+        }
+    for (int r = 0; r < ranks; ++r) world.gpus().synchronize_stream(world.stream(r));
+    for (const auto& exchange : all) CHECK_NOTHROW(exchange->check());
+    for (int r = 0; r < ranks; ++r) CHECK(error_of(world.comm(r)) == tuttiSuccess);  // no kernel has given up
+}
+
+TEST_CASE("GPUs, their room: a collective of more ranks than a launch serves, on one stream") {
+    constexpr int ranks = gpu::max_jobs + 3;
+    GpuWorld world(ranks, 1, nullptr, 2 * ranks);
+    std::vector<Ints> data;
+    const int before = world.gpus().launches();
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < ranks; ++r) {
+        data.emplace_back(world.gpus(), 0, 100);
+        for (int i = 0; i < 100; ++i) data.back().at()[i] = r + i;
+        add_up(world.comm(r), data.back(), 100, world.stream(0));
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    world.gpus().synchronize_stream(world.stream(0));
+    CHECK(world.gpus().launches() == before + 2);
+    for (const Ints& d : data) CHECK(d.at()[7] == ranks * (ranks - 1) / 2 + 7 * ranks);
+}
+
+TEST_CASE("GPUs, their room: communicators that don't fit side by side take turns") {
+    constexpr int ranks = 3;
+    constexpr std::size_t count = 50'000;
+    Pair pair(ranks, 4 * ranks);  // either fills the device
+    pair.first.each([&](int rank, void* stream) {
+        const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count);
+        for (std::size_t i = 0; i < count; ++i) a.at()[i] = 1, b.at()[i] = 2;
+        int expected = 1;
+        for (int again = 0; again < 6; ++again, expected *= ranks) {
+            add_up(pair.first.comm(rank), a, count, stream);
+            add_up(pair.comm(rank), b, count, pair.stream(rank));
+        }
+        pair.synchronize(rank);
+        for (std::size_t i = 0; i < count; i += 77)
+            harness::check(a.at()[i] == expected && b.at()[i] == 2 * expected, "a sum is wrong");
+    });
+}
+
+TEST_CASE("GPUs, their room: communicators that don't fit, in one group") {
+    constexpr int ranks = 3;
+    constexpr std::size_t count = 50'000;
+    Pair pair(ranks, 4 * ranks);
+    pair.first.each([&](int rank, void* stream) {
+        const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count);
+        for (std::size_t i = 0; i < count; ++i) a.at()[i] = 1, b.at()[i] = 2;
+        harness::require_success(tuttiGroupStart(), "start");
+        add_up(pair.first.comm(rank), a, count, stream);
+        add_up(pair.comm(rank), b, count, pair.stream(rank));
+        harness::require_success(tuttiGroupEnd(), "end");
+        pair.synchronize(rank);
+        for (std::size_t i = 0; i < count; i += 77)
+            harness::check(a.at()[i] == ranks && b.at()[i] == 2 * ranks, "a sum is wrong");
+    });
+}
+
+TEST_CASE("GPUs, their room: threads that call communicators in different orders are told so") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 200;
+    Pair pair(ranks, 2 * ranks, &config);
+    const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count);
+    const auto call = [&](tuttiComm_t comm, const Ints& data, void* stream) {
+        return tuttiAllReduce(data.at(), data.at(), count, tuttiInt32, tuttiSum, comm, stream);
+    };
+    REQUIRE(call(pair.first.comm(0), a, pair.first.stream(0)) == tuttiSuccess);  // as one thread
+    CHECK(call(pair.comm(1), b, pair.stream(1)) == tuttiTimeout);                // as another one
+    CHECK(harness::mentions(
+        nullptr, {"rank 1 found no room for its kernel on GPU 0 within 0.2 s", "in the same order, or in one group"}));
+    REQUIRE(call(pair.first.comm(1), b, pair.first.stream(1)) == tuttiSuccess);  // nothing has happened
+    pair.first.gpus().synchronize_stream(pair.first.stream(0));
+    pair.first.gpus().synchronize_stream(pair.first.stream(1));
+}
+
+TEST_CASE("GPUs, their room: a communicator whose kernel has given up leaves room for others") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 100;
+    Pair pair(ranks, 2 * ranks, &config);
+    const Ints data(pair.first.gpus(), 0, count);
+    for (std::size_t i = 0; i < count; ++i) data.at()[i] = 1;
+    add_up(pair.comm(0), data, count, pair.stream(0));  // and rank 1 never does
+    pair.first.each([&](int rank, void* stream) {
+        const Ints own(pair.first.gpus(), 0, count);
+        for (std::size_t i = 0; i < count; ++i) own.at()[i] = 1;
+        add_up(pair.first.comm(rank), own, count, stream);
+        pair.synchronize(rank);
+        harness::check(own.at()[count - 1] == ranks, "a sum is wrong");
+    });
+}
+
+TEST_CASE("GPUs, their room: two ranks on one stream are told that one would wait for the other, unless in a group") {
+    GpuWorld world(2, 1);
+    const Ints a(world.gpus(), 0, 10), b(world.gpus(), 0, 10);
+    const auto call = [&](int rank, const Ints& data, void* stream) {
+        return tuttiAllReduce(data.at(), data.at(), 10, tuttiInt32, tuttiSum, world.comm(rank), stream);
+    };
+    for (const bool grouped : {true, false}) {
+        if (grouped) REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        REQUIRE(call(0, a, world.stream(0)) == tuttiSuccess);
+        const tuttiResult_t second = call(1, b, world.stream(0));
+        if (grouped) {
+            REQUIRE(second == tuttiSuccess);
+            REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+            continue;
+        }
+        CHECK(second == tuttiInvalidUsage);
+        CHECK(std::string(tuttiGetLastError(world.comm(1))).find("on the same stream of GPU 0 rank 0's kernel") !=
+              std::string::npos);
+        CHECK(call(1, b, world.stream(1)) == tuttiSuccess);  // nothing has happened
+    }
+    world.gpus().synchronize_stream(world.stream(0));
+    world.gpus().synchronize_stream(world.stream(1));
+}
+
+TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {
+    constexpr std::size_t bytes = 400'000;
+    for (const int devices : {1, 2}) {
+        GpuWorld world(2, devices);
+        world.each([&](int rank, void* stream) {
+            std::byte* const memory = world.gpus().allocate_from_pool(world.device(rank), bytes);
+            auto* const data = reinterpret_cast<int*>(memory);
+            for (std::size_t i = 0; i < bytes / 4; ++i) data[i] = rank + static_cast<int>(i);
+            harness::require_success(
+                tuttiAllReduce(data, data, bytes / 4, tuttiInt32, tuttiSum, world.comm(rank), stream), "all_reduce");
+            world.gpus().synchronize_stream(stream);
+            for (std::size_t i = 0; i < bytes / 4; i += 91)
+                harness::check(data[i] == 1 + 2 * static_cast<int>(i), "a sum is wrong");
+            world.gpus().free(world.device(rank), memory);
+        });
+        CHECK((world.gpus().offers_of_pools() != 0) == (devices == 1));
+    }
+}
+
+}  // namespace tutti
