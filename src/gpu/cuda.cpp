@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -166,7 +167,15 @@ class Cuda : public Gpus {
         const OnDevice on(device);
         const NotCaptured capture;
         void* memory = nullptr;
-        check(cudaMalloc(&memory, bytes), "cudaMalloc");
+        const cudaError_t result = cudaMalloc(&memory, bytes);
+        if (result == cudaErrorMemoryAllocation) {
+            std::size_t free = 0, total = 0;
+            cudaMemGetInfo(&free, &total);
+            cudaGetLastError();
+            fail(tuttiUnhandledCudaError, "GPU %d has no %zu bytes left for Tutti: %zu of its %zu MB are free", device,
+                 bytes, free >> 20, total >> 20);
+        }
+        check(result, "cudaMalloc");
         try {
             const std::lock_guard lock(mutex_);
             check(cudaMemsetAsync(memory, 0, bytes, own_stream(device)), "cudaMemsetAsync");
@@ -440,15 +449,22 @@ class Cuda : public Gpus {
         info.multiprocessors = properties.multiProcessorCount;
         // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
         const OnDevice on(device);
-        int least = 1024, blocks = 0;
-        for (int type = 0; type < data_types; ++type) {
-            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, interpreter_of(static_cast<DataType>(type)),
-                                                                static_cast<int>(block_threads), 0),
-                  "loading the kernels");
-            least = blocks < least ? blocks : least;
-        }
-        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, flat_kernel(), flat_threads, 0),
-              "loading the kernel of flat arrays");
+        const auto fit = [&](const void* kernel, unsigned threads) {
+            int blocks = 0;
+            const cudaError_t result =
+                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0);
+            if (result == cudaErrorNoKernelImageForDevice)
+                fail(tuttiUnhandledCudaError,
+                     "GPU %d, a %s of compute capability %d.%d: this build has no kernels for it (Meson option "
+                     "gpu_architectures)",
+                     device, properties.name, properties.major, properties.minor);
+            check(result, "loading the kernels");
+            return blocks;
+        };
+        int least = 1024;
+        for (int type = 0; type < data_types; ++type)
+            least = std::min(least, fit(interpreter_of(static_cast<DataType>(type)), block_threads));
+        fit(flat_kernel(), flat_threads);
         info.blocks = least * properties.multiProcessorCount;
         return info;
     }
