@@ -472,7 +472,11 @@ class Cuda : public Gpus {
     /// Apart from all that users enqueue. Under the mutex.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
-        if (stream == nullptr) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+        if (stream != nullptr) return stream;
+        // Of a priority that few streams have, so most likely in another of the device's queues than kernels that wait.
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+        check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
         return stream;
     }
 
