@@ -59,6 +59,7 @@ double Worker::wrong_elements(const Row& row, bool in_place) {
         image.sent.push();
         image.received.push();
     }
+    world_.barrier(thread_);  // copies to and from GPUs are over before kernels begin to wait for other threads
     issue(row, in_place, 0);
     complete();
     double wrong = 0;
@@ -95,6 +96,7 @@ double Worker::largest_error(const Row& row, bool in_place) {
         input_pattern(kind, m.rank, needed).write(view.data(), 0, needed);
         view.push();
     }
+    world_.barrier(thread_);
     issue(row, in_place, 0);
     complete();
     double largest = 0;
@@ -115,6 +117,7 @@ double Worker::largest_error(const Row& row, bool in_place) {
                 if (!(error <= largest)) largest = error;  // a NaN counts too
             }
     }
+    world_.barrier(thread_);
     return largest;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+
 #include "world.hpp"
 
 namespace perf::cuda {
@@ -19,6 +21,9 @@ void use(int device) {
 }
 
 int devices(std::string& why) {
+    // Streams share so many hardware queues of a device, and work waits for all before it in its queue. Ranks that are
+    // threads wait for each other, so no two of them may share one. CUDA reads this when it is first called.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result == cudaSuccess && count > 0) return count;
@@ -58,7 +63,26 @@ void download(int device, void* to, const std::byte* from, std::size_t bytes) {
 void fill(int device, std::byte* memory, std::byte value, std::size_t bytes) {
     use(device);
     check(cudaMemset(memory, static_cast<int>(value), bytes), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    // Not for the device: other threads' kernels may be waiting for this thread.
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+}
+
+double copy_seconds(int device, std::byte* to, const std::byte* from, std::size_t bytes) {
+    void* const stream = make_stream(device);
+    const auto s = static_cast<cudaStream_t>(stream);
+    cudaEvent_t begin = nullptr, end = nullptr;
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    check(cudaEventRecord(begin, s), "cudaEventRecord");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
+    check(cudaEventRecord(end, s), "cudaEventRecord");
+    check(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+    check(cudaEventDestroy(begin), "cudaEventDestroy");
+    check(cudaEventDestroy(end), "cudaEventDestroy");
+    destroy_stream(device, stream);
+    return milliseconds * 1e-3;
 }
 
 void* make_stream(int device) {
@@ -94,6 +118,8 @@ void* end_capture(int device, void* stream) {
     cudaGraphExec_t executable = nullptr;
     check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check(cudaGraphUpload(executable, static_cast<cudaStream_t>(stream)), "cudaGraphUpload");
+    check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
     return executable;
 }
 

@@ -7,7 +7,7 @@
 
 namespace perf::cuda {
 
-/// 0 if there is none; why says so then.
+/// 0 if there is none; why says so then. Comes before all else that concerns GPUs: see the first lines of it.
 int devices(std::string& why);
 std::string name_of(int device);
 
@@ -19,13 +19,15 @@ void release(int device, std::byte* memory);
 void upload(int device, std::byte* to, const void* from, std::size_t bytes);
 void download(int device, void* to, const std::byte* from, std::size_t bytes);
 void fill(int device, std::byte* memory, std::byte value, std::size_t bytes);
+/// Of one copy inside its memory; nothing else may run there.
+double copy_seconds(int device, std::byte* to, const std::byte* from, std::size_t bytes);
 
 void* make_stream(int device);
 void destroy_stream(int device, void* stream);
 bool idle(int device, void* stream);
 
 void begin_capture(int device, void* stream);
-void* end_capture(int device, void* stream);  // an executable graph
+void* end_capture(int device, void* stream);  // an executable graph, which is on the device already
 void replay(int device, void* graph, void* stream);
 void destroy_graph(void* graph);
 

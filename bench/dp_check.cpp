@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
+#include <barrier>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -168,6 +169,8 @@ Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
     Weights weights;
     std::vector<std::thread> threads;
     std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+    // Memory of GPUs is taken and freed while no kernel there waits for another rank: that may wait for all kernels.
+    std::barrier all(ranks);
     for (int r = 0; r < ranks; ++r)
         threads.emplace_back([&, r] {
             const auto k = static_cast<std::size_t>(r);
@@ -180,13 +183,16 @@ Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
                 must(tuttiCommInitRankConfig(&comm, ranks, id, r, &config));
                 {
                     Rank rank(c, comm, r, places[k]);
+                    all.arrive_and_wait();
                     for (int step = 0; step < steps; ++step) rank.step(step);
                     Weights mine = rank.weights();
                     if (r == ranks - 1) weights = std::move(mine);
+                    all.arrive_and_wait();
                 }
                 must(tuttiCommDestroy(comm));
             } catch (const std::exception& error) {
                 failures[k] = error.what();
+                all.arrive_and_drop();
             }
         });
     for (std::thread& t : threads) t.join();

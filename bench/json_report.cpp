@@ -111,6 +111,10 @@ void JsonReport::end_of_row() {
     document_["results"].push_back(row_);
 }
 
+void JsonReport::copies(std::size_t bytes, double bandwidth) {
+    document_["copies"].push_back({{"size", bytes}, {"bandwidth", bandwidth}});
+}
+
 void JsonReport::footer(long wrong, double bandwidth, const char* verdict) {
     document_["out_of_bounds"] = {{"count", wrong}, {"okay", wrong == 0}};
     Json okay = "unchecked";

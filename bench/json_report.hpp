@@ -20,6 +20,7 @@ class JsonReport {
     void rival(const Library& library, const std::string& refusal);
     void half(const Measurement* measured, bool in_place, bool cpu_time, const Measurement* rival);
     void end_of_row();
+    void copies(std::size_t bytes, double bandwidth);
     void footer(long wrong, double bandwidth, const char* verdict);
     void failed(const std::string& reason);
 

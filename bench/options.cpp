@@ -98,9 +98,13 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
 }
 
 void add_own_options(CLI::App& app, Options& o, Texts& t) {
-    app.add_option("--algo", o.algorithm, "the only algorithm to use (the library's choice)");
+    app.add_option("--algo", o.algorithms,
+                   "the only algorithm to use, or a list as TUTTI_ALGO takes it (the library's choice); again: a table "
+                   "and a JSON file each, one after the other")
+        ->allow_extra_args(false);
     app.add_flag("--reproducible", o.reproducible, "sums in rank order: the same bits whatever else is chosen");
     app.add_flag("--checksum", o.checksum, "print one checksum of all results on random data");
+    app.add_flag("--copies", o.copies, "time copies of the largest size inside rank 0's memory, too");
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
     app.add_option("--device", t.device, "cpu, cuda, mixed: rank 0 on the CPU and the others on GPUs (cpu)");
     app.add_option("--memory", t.memory, "private: malloc (default); mapped: tuttiMemAlloc; registered");

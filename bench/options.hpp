@@ -57,11 +57,13 @@ struct Options {
     bool on_gpu(int rank) const { return devices > 0 && !(mixed && rank == 0); }
     int graphs = 0;  // replays of a graph of all iterations; 0: no graph
     bool error = false;
-    std::string algorithm;
+    std::vector<std::string> algorithms;  // of each table that is to be printed, in TUTTI_ALGO's words
+    std::string algorithm;                // of this table; empty: the library's choice
     std::string transport;
     bool reproducible = false;
     bool checksum = false;
-    std::string rival;  // as given to --vs; empty: no race
+    bool copies = false;  // time copies inside one memory, too
+    std::string rival;    // as given to --vs; empty: no race
     std::string json;
     std::vector<std::string> notes;      // what was accepted but means nothing here
     std::vector<std::string> arguments;  // as given

@@ -56,6 +56,7 @@ void Report::header(const std::vector<Device>& devices, const Library* rival, co
         "validation: %d graph: %d unalign: %d\n",
         o.threads, o.ranks_per_thread, o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes,
         factor ? "factor" : "bytes", o.warmup, o.iterations, o.aggregate, o.checks, o.graphs, o.unalign);
+    if (!o.algorithm.empty()) std::printf("# Algorithm: %s\n", o.algorithm.c_str());
     if (o.blocking) std::printf("# Blocking Enabled: wait for completion and barrier after each collective \n");
     if (o.parallel_init) std::printf("# Parallel Init Enabled: threads initialise concurrently \n");
     for (const std::string& note : o.notes) std::printf("# note: %s\n", note.c_str());
@@ -190,6 +191,12 @@ void Report::footer() {
 
 void Report::memory(const std::string& text) {
     if (prints_) std::printf("# %-20s : %s\n", "Memory usage", text.c_str());
+}
+
+void Report::copies(std::size_t bytes, double bandwidth) {
+    if (!prints_) return;
+    std::printf("# Copies of %zu bytes inside rank 0's memory: %.1f GB/s, read plus written\n", bytes, bandwidth);
+    if (json_) json_->copies(bytes, bandwidth);
 }
 
 void Report::failed(const std::string& reason) {

@@ -60,6 +60,8 @@ class Report {
     void end_of_row();
     void footer();
     void memory(const std::string& text);
+    /// How fast `bytes` are copied inside rank 0's memory, in GB/s, read plus written.
+    void copies(std::size_t bytes, double bandwidth);
     void failed(const std::string& reason);
 
     ExitCode exit_code() const;

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -111,9 +113,30 @@ Options only_for(const Collective& collective, Options options) {
     return options;
 }
 
-}  // namespace
+/// GB/s, read plus written, of copies of this many bytes in the memory where rank 0 has its buffers: the best of some.
+double copy_bandwidth(const World& world, std::size_t bytes) {
+    const int device = world.device_of(world.first_rank(0));
+    const Buffer from(bytes, false, device), to(bytes, false, device);
+    double seconds = 1e9;
+    for (int round = 0; round < 5; ++round) {
+        if (device >= 0) {
+            seconds = std::min(seconds, cuda::copy_seconds(device, to.data(), from.data(), bytes));
+            continue;
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        std::memcpy(to.data(), from.data(), bytes);
+        seconds = std::min(seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return 2 * static_cast<double>(bytes) / seconds / 1e9;
+}
 
-int run(const char* program, const Collective& collective, Options options) {
+/// Copies are timed while nothing else happens: before the ranks' buffers are made, or after they have gone.
+void time_copies(const World& world, const Options& options, Report& report) {
+    if (options.copies && world.is_main(0)) report.copies(options.max_bytes, copy_bandwidth(world, options.max_bytes));
+}
+
+/// All ranks, their communicators and one table. The program's exit code.
+int run_table(const char* program, const Collective& collective, Options options) {
     World world(only_for(collective, options));
     if (const std::string reason = why_not(collective, options, world.ranks()); !reason.empty()) {
         if (!world.is_main(0)) return exit_usage;
@@ -123,6 +146,7 @@ int run(const char* program, const Collective& collective, Options options) {
     Report report(options, program, world.is_main(0));
     on_failure([&](const std::string& reason) { report.failed(reason); });
     report.header(devices_of(world, options), world.loaded_rival(), world.rival_refusal());
+    time_copies(world, options, report);
     std::vector<std::thread> threads;
     for (int t = 1; t < options.threads; ++t)
         threads.emplace_back([&, t] { Worker(world, options, collective, nullptr, t).run(); });
@@ -133,12 +157,26 @@ int run(const char* program, const Collective& collective, Options options) {
         checksum = worker.checksum();
     }
     for (std::thread& thread : threads) thread.join();
+    time_copies(world, options, report);
     if (options.memory_report) report_memory(world, report);
     report.footer();
     if (options.checksum && world.is_main(0))
         std::printf("# Checksum of rank 0's results: %016llx\n", static_cast<unsigned long long>(checksum));
     world.leave();
+    on_failure(nullptr);
     return report.exit_code();
+}
+
+}  // namespace
+
+int run(const char* program, const Collective& collective, Options options) {
+    if (options.algorithms.empty()) options.algorithms.emplace_back();
+    int code = exit_ok;
+    for (const std::string& algorithm : options.algorithms) {
+        options.algorithm = algorithm;
+        code = std::max(code, run_table(program, collective, options));
+    }
+    return code;
 }
 
 }  // namespace perf

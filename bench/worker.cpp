@@ -93,6 +93,7 @@ void Worker::run() {
     for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle)
         for (const tuttiDataType_t type : options_.types)
             for (const Op op : collective_.reduces ? options_.ops : none) run_all_roots(type, op);
+    world_.barrier(thread_);  // buffers may go now: freeing a GPU's memory waits for all that runs there
 }
 
 void Worker::run_all_roots(tuttiDataType_t type, Op op) {
@@ -206,6 +207,7 @@ double Worker::time_graphs(const Row& row, bool in_place) {
         for (std::size_t i = 0; i < distinct.size(); ++i)
             cuda::replay(distinct[i]->device, graphs[i], distinct[i]->stream);
     };
+    world_.barrier(thread_);  // making a graph may wait for what runs, so nothing may wait for it
     replay();
     complete();
     world_.barrier(thread_);
@@ -213,6 +215,7 @@ double Worker::time_graphs(const Row& row, bool in_place) {
     for (int i = 0; i < options_.graphs; ++i) replay();
     complete();
     const auto end = Clock::now();
+    world_.barrier(thread_);  // and so may destroying one
     for (void* graph : graphs) cuda::destroy_graph(graph);
     return microseconds(end - begin) / options_.iterations / options_.graphs;
 }

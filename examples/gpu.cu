@@ -1,6 +1,7 @@
 // GPUs by CUDA. Compiled with -fmad=false: a fused multiplication rounds once where the host rounds twice.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "gpu.hpp"
@@ -38,6 +39,9 @@ void load(const std::variant<Any...>*) {
 }  // namespace
 
 int count(std::string& why) {
+    // Devices of DataParallel may be one GPU: their streams wait for each other, and must not share a hardware queue.
+    // CUDA reads this when it is first called.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int devices = 0;
     const cudaError_t result = cudaGetDeviceCount(&devices);
     if (result == cudaSuccess && devices > 0) return devices;
@@ -74,7 +78,7 @@ void* allocate(int device, std::size_t bytes) {
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), "cudaMalloc");
     check(cudaMemset(memory, 0, bytes), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");  // not for kernels of collectives
     return memory;
 }
 

@@ -141,6 +141,37 @@ class Table(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
+class Algorithms(unittest.TestCase):
+    """--algo several times: a table for each, one after the other."""
+
+    def test_a_table_and_a_file_for_each(self):
+        for launch, ranks in (((), ["-t", "2"]), ((), ["-g", "2"]), ((TUTTI_RUN, "-q", "-n", "2"), [])):
+            with self.subTest(launch=launch, ranks=ranks), tempfile.TemporaryDirectory() as directory:
+                path = pathlib.Path(directory) / "report.json"
+                done = perf("all_reduce", "-b", "8", "-e", "64", "-f", "8", "-n", "1", *ranks, "--algo", "ring",
+                            "--algo", "direct,ring", "--algo", "all_reduce:tree;*:ring", "--json", str(path),
+                            "--copies", launch=launch)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                told = [line[13:] for line in done.stdout.splitlines() if line.startswith("# Algorithm: ")]
+                self.assertEqual(told, ["ring", "direct,ring", "all_reduce:tree;*:ring"])
+                self.assertEqual([row[0] for row in rows(done)], 3 * ["8", "64"])
+                self.assertEqual(done.stdout.count("Out of bounds values : 0 OK"), 3)
+                files = [path, path.with_name("report.json.0"), path.with_name("report.json.1")]
+                reports = [json.loads(file.read_text()) for file in files]
+                self.assertEqual([report["config"]["algorithm"] for report in reports], told)
+                for report in reports:
+                    self.assertEqual(len(report["results"]), 2)
+                    self.assertEqual([copy["size"] for copy in report["copies"]], [64, 64])
+                    self.assertGreater(report["copies"][0]["bandwidth"], 0)
+
+    def test_what_came_before_a_failure_is_told(self):
+        done = perf("all_reduce", "-b", "8", "-e", "8", "-n", "1", "-t", "2", "--algo", "ring", "--algo", "nonsense",
+                    "--algo", "tree")
+        self.assertEqual((done.returncode, len(rows(done))), (3, 1))
+        self.assertIn("nonsense", done.stderr)
+        self.assertNotIn("Algorithm: tree", done.stdout)
+
+
 class Json(unittest.TestCase):
     def test_report(self):
         with tempfile.TemporaryDirectory() as directory:
