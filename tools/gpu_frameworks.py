@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+from gpu_cells import gpus
+
 TOLERANCE = 1e-4  # of losses: sums of 2 or 4 parts round otherwise than those of the whole
 
 
@@ -28,12 +30,6 @@ def frameworks(check, folder, nccl_tests):
     jax(check, python, scripts)
     cupy(check, python, scripts)
     nvidia_tests(check, nccl_tests)
-
-
-def gpus():
-    tool = shutil.which("nvidia-smi")
-    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False).stdout if tool else ""
-    return max(1, len([line for line in listed.splitlines() if line.startswith("GPU ")]))
 
 
 def has(check, python, module):
