@@ -263,6 +263,12 @@ class Rehearsal(Folder):
         packed = self.folder / "packed"
         subprocess.run([sys.executable, str(GPU_CHECK), "--build", str(BUILD), "pack", str(packed)], check=True,
                        capture_output=True, timeout=120)
+        linked = subprocess.run(["ldd", *map(str, (packed / "bin").iterdir())], capture_output=True, text=True,
+                                check=True, env=os.environ | {"LD_LIBRARY_PATH": str(packed / "lib")}).stdout
+        self.assertNotIn("not found", linked)
+        elsewhere = {line.split()[0].split(".")[0] for line in linked.splitlines()
+                     if "=> /" in line and str(packed) not in line}
+        self.assertLessEqual(elsewhere, {"libc", "libm", "libdl", "librt", "libpthread", "libstdc++", "libgcc_s"})
         _, cells = self.run_it("--match", "smoke: all_reduce, |one rank on a CPU|data parallelism 2|^gather binomial 2",
                                program=packed / "gpu-check", build=self.folder / "nowhere")
         self.assertEqual({result for result, _ in cells.values()}, {"OK"})
