@@ -30,7 +30,7 @@ def algorithms(check, collective):
 
 def shorter(check, arguments, largest):
     """In a rehearsal no message is larger than this."""
-    return [largest if check.rehearses and re.fullmatch(r"\d+M", word) else word for word in arguments]
+    return [largest if check.small and re.fullmatch(r"\d+M", word) else word for word in arguments]
 
 
 # ---- a first look: one cell of each kind
@@ -207,7 +207,8 @@ def benchmarks(check):
         what = f"bench: graph of {n} ranks, 8 B to 8 KiB"
         if check.only_on_gpus(what, "CPUs have no graphs"):
             check.perf(what, "all_reduce", "threads", 1,
-                       ["-g", str(n), "-b", "8", "-e", "8K", "-f", "4", "-n", "20", "-G", "50"], keep=f"graph {n}")
+                       ["-g", str(n), "-b", "8", "-e", "8K", "-f", "4", "-n", "20", "-G", "2" if check.small else "50"],
+                       keep=f"graph {n}")
     large = shorter(check, ["-b", "256M", "-e", "256M", "-n", "10", "--copies"], "1M")
     check.perf("bench: all_reduce 4 threads, 256 MiB", "all_reduce", "threads", 4, large, keep="threads 4")
     check.perf("bench: all_reduce ring 4 threads, 256 MiB", "all_reduce", "threads", 4, large + ["--algo", "ring"],
@@ -240,7 +241,7 @@ def memory_of_8(check):
 def race(check):
     """Against NCCL, which has one rank on a GPU at most."""
     what = "bench: all_reduce beside NCCL"
-    path = check.library("libnccl.so.2") if check.rehearses else nccl(check)
+    path = check.library("libnccl.so.2") if check.device == "cpu" else nccl(check)
     if path is None:
         check.skip(what, "there is no libnccl.so.2 besides ours")
         return

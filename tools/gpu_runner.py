@@ -40,10 +40,10 @@ def tables_of(text, algorithms):
 
 class Check:
     """folder: where gpu-check lies, with bin/ and lib/ beside it if it was packed; out: for results; seconds: until all
-    has to have ended; device: cuda, or cpu in a rehearsal; match: regular expression, only cells with it in their
-    name."""
+    has to have ended; device: cuda or cpu; small: no large messages; match: regular expression, only cells with it in
+    their names; build: where programs are that were not packed."""
 
-    def __init__(self, folder, out, seconds=600, device="cuda", match="", build=None):
+    def __init__(self, folder, out, seconds=600, device="cuda", small=False, match="", build=None):
         packed = (folder / "bin").is_dir()
         self.folder = folder
         self.bin = folder / "bin" if packed else None
@@ -51,6 +51,7 @@ class Check:
         self.environment = dict(os.environ, LD_LIBRARY_PATH=str(folder / "lib")) if packed else dict(os.environ)
         self.out = out
         self.device = device
+        self.small = small
         self.match = re.compile(match)
         self.cells = []
         self.documents = {}  # of benchmarks, by name
@@ -62,10 +63,6 @@ class Check:
         self.job = None
         commit = folder / "commit"
         self.commit = commit.read_text().strip() if commit.exists() else ""
-
-    @property
-    def rehearses(self):
-        return self.device == "cpu"
 
     def program(self, name):
         if self.bin:
@@ -112,10 +109,10 @@ class Check:
         return self.match.search(what) is not None
 
     def only_on_gpus(self, what, why="it needs a GPU"):
-        """False, and the cell is skipped, in a rehearsal."""
-        if self.rehearses:
+        """False, and the cell is skipped, where ranks are on CPUs."""
+        if self.device == "cpu":
             self.skip(what, why)
-        return not self.rehearses
+        return self.device != "cpu"
 
     def run(self, what, command, limit=60, good=lambda r: r.returncode == 0, detail=lambda r: "", environment=None):
         """One cell. good: of a Result, whether it is right; detail: what to say of one that is. None if it did not
@@ -150,7 +147,7 @@ class Check:
     def perf_command(self, collective, kind, n, arguments, device=None):
         """kind: whether ranks are threads, or processes. device: if not that of the check."""
         head, tail = ([], ["-t", str(n)]) if kind == "threads" else ([self.program("tutti-run"), "-n", str(n)], [])
-        device = self.device if self.rehearses else device or self.device
+        device = device if device and self.device != "cpu" else self.device
         return head + [self.program(f"{collective}_perf"), "--device", device, "-T", str(PATIENCE)] + tail + arguments
 
     def tables(self, name, collective, kind, n, algorithms, arguments, limit=20, device=None):

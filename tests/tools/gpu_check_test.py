@@ -1,6 +1,6 @@
 """gpu_check_test.py GPU_CHECK BUILD: tools/gpu-check without a GPU: what it makes of programs that fail, hang, or are
-right, with stubs in their place; targets, of figures that were made up; and a short rehearsal with the programs of
-BUILD, in place and packed."""
+right, with stubs in their place; targets, of figures that were made up; and short rehearsals with the programs of
+BUILD: with ranks on CPUs, in place and packed, and on emulated GPUs."""
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -16,7 +16,7 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True  # no caches beside the sources
-GPU_CHECK, BUILD = (pathlib.Path(os.path.abspath(path)) for path in sys.argv[1:])
+GPU_CHECK, BUILD = (pathlib.Path(os.path.abspath(sys.argv.pop(1))) for _ in range(2))
 loader = importlib.machinery.SourceFileLoader("gpu_check", str(GPU_CHECK))
 gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
 loader.exec_module(gpu_check)
@@ -43,6 +43,12 @@ exit ${code:-0}
 """
 
 
+# In the place of gpu_bench, which no emulated GPU can run.
+GPU_BENCH = """#!/bin/sh
+[ "$1" = --check ] || echo '{"empty_replay_us": 2, "reductions": []}' >"$2"
+"""
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -50,9 +56,9 @@ class Folder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.out = self.folder / "out"
 
-    def stub(self, folder, text=STUB):
-        (self.folder / folder).mkdir()
-        path = self.folder / folder / "all_reduce_perf"
+    def stub(self, folder, text=STUB, name="all_reduce_perf"):
+        (self.folder / folder).mkdir(exist_ok=True)
+        path = self.folder / folder / name
         path.write_text(text)
         path.chmod(0o755)
 
@@ -192,8 +198,9 @@ class Targets(unittest.TestCase):
 
 
 class Rehearsal(Folder):
-    def command(self, *arguments, program=GPU_CHECK, build=BUILD):
-        return [sys.executable, str(program), "--rehearse", "--build", str(build), "--out", str(self.out), *arguments]
+    def command(self, *arguments, program=GPU_CHECK, build=BUILD, device="cpu"):
+        where = ["--build", str(build), "--out", str(self.out)]
+        return [sys.executable, str(program), "--rehearse", device, *where, *arguments]
 
     def run_it(self, *arguments, code=0, **where):
         done = subprocess.run(self.command(*arguments, **where), capture_output=True, text=True, timeout=120,
@@ -225,6 +232,25 @@ class Rehearsal(Folder):
         known = [line for line in goals.targets(documents) if line["verdict"] != "not measured"]
         self.assertEqual(len(known), 3)  # of the floor, by default and by ring; memory
         self.assertIn("skipped     0.0 s  compute-sanitizer memcheck  (it needs a GPU)\n", said)
+
+    def test_on_emulated_gpus(self):
+        self.stub("bench", GPU_BENCH, "gpu_bench")
+        wanted = ("smoke: .*(2 threads|one thread|processes|graph|kernels)|killed rank .* by p2p|training: one rank|"
+                  "bench: (reduction|graph of [12]|.*one rank)|graphs of 2 threads by local|"
+                  "sendrecv 3 processes, mixed|^(all_reduce|sendrecv) .* 2 threads$")
+        programs = {f"bench/{c}_perf": "perf-emulated" for c in gpu_check.COLLECTIVES + gpu_check.MADE_OF_MESSAGES}
+        programs |= {"bench/dp_check": "dp_check-emulated", "examples/train_chars": "train_chars-emulated"}
+        (self.folder / "examples").mkdir()
+        (self.folder / "tools").symlink_to(BUILD / "tools")
+        for name, program in programs.items():
+            (self.folder / name).symlink_to(BUILD / "tests" / "tools" / program)
+        _, cells = self.run_it("--only", "smoke,benchmarks,correctness", "--match", wanted, device="cuda",
+                               build=self.folder)
+        self.assertEqual({result for result, _ in cells.values()}, {"OK"}, cells)
+        self.assertGreater(len(cells), 25)
+        lines = goals.targets(json.loads((self.out / "benchmarks.json").read_text()))
+        known = {line["what"].split(",")[0] for line in lines if line["verdict"] != "not measured"}
+        self.assertEqual(known, {"all_reduce of 2 ranks in a graph", "one rank", "one rank in place"})
 
     def test_a_failure_is_named(self):
         said, cells = self.run_it("--only", "correctness", "--match", "every type", code=1, build=self.failing())
@@ -276,4 +302,4 @@ class Rehearsal(Folder):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main()
