@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from gpu_runner import OUT_OF_TIME, Result, complaint, kill_all, read_json
+from gpu_runner import OUT_OF_TIME, Result, complaint, end, read_json
 from gpu_targets import race_of
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
@@ -166,8 +166,8 @@ def killed_rank(check, device, transport):
                 why = "" if fine else complaint(text)
             except subprocess.TimeoutExpired:
                 why = "the others did not end within 30 s"
-        kill_all(job)
-        result = Result(job.wait(), pathlib.Path(output.name).read_text(), time.monotonic() - begin)
+        end(job)
+        result = Result(job.poll(), pathlib.Path(output.name).read_text(), time.monotonic() - begin)
         check.job = None
     if check.interrupted:
         check.skip(what, OUT_OF_TIME)
@@ -179,22 +179,20 @@ def killed_rank(check, device, transport):
 
 def kill_rank_2(job, output, patience=30):
     """Waits until the table has begun, and kills. Why not, if it could not be done."""
-    end = time.monotonic() + patience
+    latest = time.monotonic() + patience
     while re.search(r"^ +1048576 ", output.read_text(), re.MULTILINE) is None:
-        if job.poll() is not None or time.monotonic() > end:
+        if job.poll() is not None or time.monotonic() > latest:
             return f"the job did not begin: {complaint(output.read_text())}"
         time.sleep(0.1)
     time.sleep(0.5)  # into the middle of it
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            parent = re.search(r"^PPid:\s+(\d+)$", (process / "status").read_text(), re.MULTILINE)
-            variables = (process / "environ").read_bytes().split(b"\0")
-            if parent and int(parent.group(1)) == job.pid and b"RANK=2" in variables:
-                os.kill(int(process.name), signal.SIGKILL)
-                return ""
-        except OSError:
-            continue  # it has ended meanwhile
-    return "its processes were not found"
+    process = re.search(r"^# +Rank +2 .* Pid +(\d+) on ", output.read_text(), re.MULTILINE)
+    if process is None:
+        return "the job does not say which process rank 2 is"
+    try:
+        os.kill(int(process.group(1)), signal.SIGKILL)
+    except ProcessLookupError:
+        return f"rank 2 had ended before it was killed: {complaint(output.read_text())}"
+    return ""
 
 
 # ---- how fast is it?

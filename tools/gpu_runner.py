@@ -8,10 +8,13 @@ import signal
 import subprocess
 import tempfile
 import time
+import traceback
 
 OUT_OF_TIME = "out of time"
 PATIENCE = 10           # seconds that an operation waits for its peers: -T
 MOST_FAILURES = 2       # of one list of algorithms; the rest would fail for the same reason, and cost as much time
+LONGEST_DETAIL = 300
+UNKILLABLE = 20         # seconds after which a killed process is left to itself: a driver may hold it
 LONGEST_OUTPUT = 20000  # characters of a failed command that are kept, half from each end
 TABLE_ROW = re.compile(r"^\s+\d+\s+\d+\s+\w+\s+\w+\s+-?\d+")
 RIGHT = "Out of bounds values : 0 OK"
@@ -48,7 +51,10 @@ class Check:
         self.folder = folder
         self.bin = folder / "bin" if packed else None
         self.build = None if packed else build or folder.parent / "build"
-        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(folder / "lib")) if packed else dict(os.environ)
+        self.environment = dict(os.environ)
+        if packed:  # before what was there, by which the driver's library may be found
+            others = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+            self.environment["LD_LIBRARY_PATH"] = ":".join([str(folder / "lib")] + others)
         self.out = out
         self.device = device
         self.small = small
@@ -97,6 +103,7 @@ class Check:
     # ---- cells
 
     def note(self, what, result, seconds, detail):
+        detail = detail if len(detail) <= LONGEST_DETAIL else detail[:LONGEST_DETAIL] + "..."
         self.cells.append((what, result, seconds, detail))
         print(f"{result:8} {seconds:6.1f} s  {what}{'  ' + detail if detail else ''}", flush=True)
         self.save()
@@ -201,6 +208,11 @@ class Check:
             file.write(f"==== {what}\n$ {' '.join(command)}\n{text}\n---- {how} after {result.seconds:.1f} s\n\n")
         self.note(what, "FAILED", result.seconds if seconds is None else seconds, why)
 
+    def own_failure(self, part):
+        """An exception in gpu-check itself, which ends one part only."""
+        text = traceback.format_exc()
+        self.failed(f"{part}: gpu-check itself", Result(1, text, 0.0), [], text.strip().splitlines()[-1])
+
     @staticmethod
     def why(result, limit, text=None):
         said = complaint(text or result.stdout)
@@ -227,8 +239,7 @@ class Check:
                 code = self.job.wait(limit)
             except subprocess.TimeoutExpired:
                 code = None
-                kill_all(self.job)
-                self.job.wait()
+                end(self.job)
             self.job = None
             output.seek(0)
             text = output.read().decode("utf-8", "replace")
@@ -267,6 +278,15 @@ def kill_all(job):
     try:
         os.killpg(job.pid, signal.SIGKILL)
     except ProcessLookupError:
+        pass
+
+
+def end(job):
+    """Kills, and waits, but not for ever."""
+    kill_all(job)
+    try:
+        job.wait(UNKILLABLE)
+    except subprocess.TimeoutExpired:
         pass
 
 

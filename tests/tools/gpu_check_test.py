@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True  # no caches beside the sources
 GPU_CHECK, BUILD = (pathlib.Path(os.path.abspath(sys.argv.pop(1))) for _ in range(2))
@@ -121,6 +122,12 @@ class Cells(Folder):
     def test_no_time_at_all(self):
         cells, commands = self.check("a", "b", seconds=0)
         self.assertEqual((cells, commands), (dict.fromkeys("ab", ("skipped", "out of time")), 0))
+
+    def test_libraries_are_still_found_where_they_were(self):
+        (self.folder / "bin").mkdir()
+        with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/a:/b"}):
+            check = runner.Check(self.folder, self.out)
+        self.assertEqual(check.environment["LD_LIBRARY_PATH"], f"{self.folder}/lib:/a:/b")
 
     def test_shares_of_the_time(self):
         check = runner.Check(self.folder, self.out, 100)
@@ -258,6 +265,14 @@ class Rehearsal(Folder):
         self.assertEqual(cells["all_gather every type and operation, 4 threads"][0], "FAILED")  # it is not there
         self.assertRegex(said, r"(?m)^FAILED .* all_reduce every type and operation, 4 threads")
         self.assertIn("==== all_reduce every type", (self.out / "failures.txt").read_text())
+
+    def test_a_part_that_breaks_does_not_end_the_others(self):
+        self.stub("bench")  # but there is no tools/tutti-plan
+        _, cells = self.run_it("--only", "correctness,sanitizers", "--match", "ring 4 threads|itself|memcheck",
+                               code=1, build=self.folder)
+        self.assertEqual(cells["correctness: gpu-check itself"][0], "FAILED")
+        self.assertIn("tutti-plan", cells["correctness: gpu-check itself"][1])
+        self.assertEqual(cells["compute-sanitizer memcheck"][0], "skipped")
 
     def test_out_of_time(self):
         said, cells = self.run_it("--seconds", "0", code=3)
