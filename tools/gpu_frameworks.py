@@ -1,7 +1,6 @@
 """The frameworks' part of tools/gpu-check: programs written for NCCL, over our libnccl.so.2, with several ranks on one
 GPU. Runs whatever of them is installed, and says of the others that they are not."""
 import json
-import os
 import pathlib
 import re
 import shutil

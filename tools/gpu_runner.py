@@ -112,6 +112,12 @@ class Check:
         if self.wanted(what):
             self.note(what, "skipped", 0.0, why)
 
+    def withdraw(self, what, why):
+        """The last cell, if it is this one, is skipped after all: what it ran says that it can't be done here."""
+        if self.cells and self.cells[-1][0] == what:
+            self.cells.pop()
+            self.note(what, "skipped", 0.0, why)
+
     def wanted(self, what):
         return self.match.search(what) is not None
 

@@ -129,6 +129,16 @@ class Cells(Folder):
             check = runner.Check(self.folder, self.out)
         self.assertEqual(check.environment["LD_LIBRARY_PATH"], f"{self.folder}/lib:/a:/b")
 
+    def test_what_can_not_be_done_here(self):
+        self.out.mkdir()
+        check = runner.Check(self.folder, self.out)
+        with contextlib.redirect_stdout(io.StringIO()):
+            check.note("a", "FAILED", 1.0, "")
+            check.withdraw("b", "another cell")
+            self.assertEqual(check.count("FAILED"), 1)
+            check.withdraw("a", "why")
+        self.assertEqual(check.cells, [("a", "skipped", 0.0, "why")])
+
     def test_shares_of_the_time(self):
         check = runner.Check(self.folder, self.out, 100)
         planned = [(name, check.left()) for name in check.plan([("first", 1), ("second", 3)])]
