@@ -36,19 +36,25 @@ def shorter(check, arguments, largest):
 # ---- a first look: one cell of each kind
 
 def smoke(check):
+    """With what the library says of its choices: in smoke.txt."""
+    def look(what, collective, kind, n, arguments, device=None):
+        what, told = f"smoke: {what}", {"TUTTI_DEBUG": "INFO"}
+        result = check.perf(what, collective, kind, n, arguments, 40, device=device, environment=told)
+        if result:
+            check.record("smoke.txt", what, result, check.perf_command(collective, kind, n, arguments, device))
+
     if check.only_on_gpus("smoke: reduction kernels"):
         check.run("smoke: reduction kernels", [check.program("gpu_bench"), "--check"], 90)
     some = ["-b", "8", "-e", "1M", "-f", "32", "-n", "3"]
-    check.perf("smoke: all_reduce, one rank", "all_reduce", "threads", 1, some)
-    check.perf("smoke: all_reduce, 2 threads", "all_reduce", "threads", 2, some)
-    check.perf("smoke: all_reduce, 2 ranks of one thread", "all_reduce", "threads", 1, ["-g", "2"] + some)
-    check.perf("smoke: all_reduce, 2 processes", "all_reduce", "processes", 2, some)
+    look("all_reduce, one rank", "all_reduce", "threads", 1, some)
+    look("all_reduce, 2 threads", "all_reduce", "threads", 2, some)
+    look("all_reduce, 2 ranks of one thread", "all_reduce", "threads", 1, ["-g", "2"] + some)
+    look("all_reduce, 2 processes", "all_reduce", "processes", 2, some)
     if check.only_on_gpus("smoke: all_reduce graph of 2 ranks", "CPUs have no graphs"):
-        check.perf("smoke: all_reduce graph of 2 ranks", "all_reduce", "threads", 1, ["-g", "2"] + GRAPHS)
-    check.perf("smoke: all_reduce through host memory, 2 threads", "all_reduce", "threads", 2,
-               some + ["--transport", "local"])
-    check.perf("smoke: all_reduce, a CPU among GPUs, 3 threads", "all_reduce", "threads", 3, some, device="mixed")
-    check.perf("smoke: sendrecv, 2 threads", "sendrecv", "threads", 2, some)
+        look("all_reduce graph of 2 ranks", "all_reduce", "threads", 1, ["-g", "2"] + GRAPHS)
+    look("all_reduce through host memory, 2 threads", "all_reduce", "threads", 2, some + ["--transport", "local"])
+    look("all_reduce, a CPU among GPUs, 3 threads", "all_reduce", "threads", 3, some, "mixed")
+    look("sendrecv, 2 threads", "sendrecv", "threads", 2, some)
     killed_rank(check, "cuda", "p2p")
 
 

@@ -28,8 +28,9 @@ class Result:
 
 
 def complaint(text):
-    """What a program says of its failure: its first line that is neither of a table nor a comment; else the last."""
-    lines = [TABLE_ROW.sub("", line).strip() for line in text.splitlines()]
+    """What a program says of its failure: its first line that is neither of a table, a comment nor the library's
+    information; else the last."""
+    lines = [TABLE_ROW.sub("", line).strip() for line in text.splitlines() if " TUTTI INFO " not in line]
     own = [line for line in lines if line and not line.startswith("#") and not re.fullmatch(r"[-\d.e+\sN/A]+", line)]
     return (own or [line for line in lines if line][-1:] or [""])[0]
 
@@ -206,13 +207,17 @@ class Check:
         return good, len(algorithms)
 
     def failed(self, what, result, command, why, seconds=None):
-        with open(self.out / "failures.txt", "a", encoding="utf-8") as file:
+        self.record("failures.txt", what, result, command)
+        self.note(what, "FAILED", result.seconds if seconds is None else seconds, why)
+
+    def record(self, name, what, result, command):
+        """Appends what a command has said to a file of the results."""
+        with open(self.out / name, "a", encoding="utf-8") as file:
             text, half = result.stdout, LONGEST_OUTPUT // 2
             if len(text) > LONGEST_OUTPUT:
                 text = f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"
             how = "stopped" if result.returncode is None else f"exit code {result.returncode}"
             file.write(f"==== {what}\n$ {' '.join(command)}\n{text}\n---- {how} after {result.seconds:.1f} s\n\n")
-        self.note(what, "FAILED", result.seconds if seconds is None else seconds, why)
 
     def own_failure(self, part):
         """An exception in gpu-check itself, which ends one part only."""

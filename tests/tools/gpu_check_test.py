@@ -129,6 +129,13 @@ class Cells(Folder):
             check = runner.Check(self.folder, self.out)
         self.assertEqual(check.environment["LD_LIBRARY_PATH"], f"{self.folder}/lib:/a:/b")
 
+    def test_what_is_said_of_a_failure(self):
+        row = "           8             2     float     sum      -1"
+        for text, said in ((f"# a\n{row}rank 1: b\ntutti-run: c", "rank 1: b"),
+                           (f"vm:1:1 TUTTI INFO a\n# b\n{row}   1.5   N/A   2e+03\nc", "c"), ("# a\n# b\n", "# b"),
+                           ("", "")):
+            self.assertEqual(runner.complaint(text), said)
+
     def test_what_can_not_be_done_here(self):
         self.out.mkdir()
         check = runner.Check(self.folder, self.out)
@@ -243,6 +250,8 @@ class Rehearsal(Folder):
             self.assertEqual(results[what], "OK")
         self.assertEqual(cells["compute-sanitizer memcheck"], ("skipped", "it needs a GPU"))
         self.assertEqual({result for result in results.values()}, {"OK", "skipped"})
+        self.assertIn("TUTTI INFO rank 1 reaches rank 0 by shm", (self.out / "smoke.txt").read_text())
+        self.assertEqual((self.out / "failures.txt").read_text(), "")
         documents = json.loads((self.out / "benchmarks.json").read_text())
         self.assertEqual(documents["ring 4"]["config"]["algorithm"], "ring")
         self.assertEqual(documents["memory 8"]["communicators"], 8)
