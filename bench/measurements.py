@@ -26,8 +26,14 @@ class Run:
 
 
 def load(file):
-    document = json.loads(pathlib.Path(file).read_text())
-    return (of_compare if "machine" in document else of_perf)(pathlib.Path(file).name, document)
+    """The runs of a file: one, or in benchmarks.json of tools/gpu-check one for each of its tables."""
+    name, document = pathlib.Path(file).name, json.loads(pathlib.Path(file).read_text())
+    if "results" in document:
+        return [(of_compare if "machine" in document else of_perf)(name, document)]
+    tables = {key: table for key, table in document.items() if "results" in table}
+    if not tables:
+        raise KeyError("results")
+    return [of_perf(key, table) for key, table in tables.items()]
 
 
 def of_perf(name, document):

@@ -255,6 +255,10 @@ class Rehearsal(Folder):
         documents = json.loads((self.out / "benchmarks.json").read_text())
         self.assertEqual(documents["ring 4"]["config"]["algorithm"], "ring")
         self.assertEqual(documents["memory 8"]["communicators"], 8)
+        report = GPU_CHECK.parent.parent / "bench" / "report"
+        page = subprocess.run([sys.executable, report, self.out / "benchmarks.json", "-o", self.out / "page.html"],
+                              capture_output=True, text=True, check=False)
+        self.assertRegex(page.stdout, "measurements from [3-9] runs", page.stderr)
         known = [line for line in goals.targets(documents) if line["verdict"] != "not measured"]
         self.assertEqual(len(known), 3)  # of the floor, by default and by ring; memory
         self.assertIn("skipped     0.0 s  compute-sanitizer memcheck  (it needs a GPU)\n", said)
