@@ -157,21 +157,22 @@ def killed_rank(check, device, transport):
     if check.left() < 10:
         check.skip(what, OUT_OF_TIME)
         return
+    patience = min(30, check.left() / 2)  # seconds: for the job to begin, and then to end
     command = check.perf_command("all_reduce", "processes", 3, ["-b", "1M", "-e", "1M", "-n", "1000000", "-c", "0",
                                                                 "--transport", transport], device)
     command.insert(1, "--keep-going")  # the others have to end by themselves
     begin = time.monotonic()
     with tempfile.NamedTemporaryFile() as output:
         job = check.job = check.start(command, output)
-        why, fine = kill_rank_2(job, pathlib.Path(output.name)), False
+        why, fine = kill_rank_2(job, pathlib.Path(output.name), patience), False
         if not why:
             try:
-                code = job.wait(30)
+                code = job.wait(patience)
                 text = pathlib.Path(output.name).read_text()
                 fine = code != 0 and {"0", "1"} == set(re.findall(r"rank ([01]): .*rank 2\b.*died", text))
                 why = "" if fine else complaint(text)
             except subprocess.TimeoutExpired:
-                why = "the others did not end within 30 s"
+                why = f"the others did not end within {patience:.0f} s"
         end(job)
         result = Result(job.poll(), pathlib.Path(output.name).read_text(), time.monotonic() - begin)
         check.job = None
@@ -183,7 +184,7 @@ def killed_rank(check, device, transport):
         check.failed(what, result, command, why)
 
 
-def kill_rank_2(job, output, patience=30):
+def kill_rank_2(job, output, patience):
     """Waits until the table has begun, and kills. Why not, if it could not be done."""
     latest = time.monotonic() + patience
     while re.search(r"^ +1048576 ", output.read_text(), re.MULTILINE) is None:
