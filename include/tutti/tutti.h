@@ -416,16 +416,19 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
 /* ----------------------------------------------------------------------------------------- one-sided operations */
 
 /* A rank writes to the memory of another one, which does nothing for it, and tells it by a signal, which that one may
- * wait for. For ranks on CPUs of one host: where some of comm's ranks are on different hosts (or joined by a network
- * because config.transport says so), or on GPUs, all of this is refused with tuttiInvalidUsage.
+ * wait for. For ranks of one host, all on CPUs or all on GPUs that p2p joins: where some of comm's ranks are on
+ * different hosts, on a CPU and a GPU, or joined by a network or through host memory (also because config.transport
+ * says so), all of this is refused with tuttiInvalidUsage, and a text that names two such ranks.
  *
  * A window: all ranks of comm call Register in the same order, each with memory of its own (`size` bytes at `buff`, of
  * any length; 0: no part), which others may then put to. If peers are in other processes, that is memory of
  * tuttiMemAlloc, or whole pages of memory which tuttiCommRegister would take; they are registered as by that function,
  * under its contract. One rank's memory that is not gives all ranks tuttiInvalidArgument, which names the rank. Ranks
- * that are threads of one process take any memory. *win is this rank's handle of the window; in a group it is valid
- * after tuttiGroupEnd, and one thread that drives several ranks calls Register in a group. When Register returns, all
- * ranks may put to all. A rank has at most 512 windows of a communicator.
+ * that are threads of one process take any memory. On GPUs it is memory of the rank's GPU, in one allocation, and where
+ * ranks are in several processes or on several GPUs one that can be shared: of cudaMalloc or tuttiMemAllocDevice, not
+ * of a pool. *win is this rank's handle of the window; in a group it is valid after tuttiGroupEnd, and one thread that
+ * drives several ranks calls Register in a group. When Register returns, all ranks may put to all. A rank has at most
+ * 512 windows of a communicator.
  *
  * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be put to is registered for collectives
  * alone, as by tuttiCommRegister, and only tuttiPutSignal into it is refused, with the reason.
@@ -433,7 +436,8 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * Deregister is a call of each rank for itself: it waits for what this rank has issued on comm before, and when it
  * returns, nobody writes to this rank's part any more. A put that comes too late fails, and its communicator with it.
  * So it is when comm is destroyed, aborted or suspended (windows and signals do not come back with tuttiCommResume), or
- * has failed; the handle is to be deregistered all the same, before the memory is freed. */
+ * has failed; the handle is to be deregistered all the same, before the memory is freed. A graph in which this rank
+ * puts to the window must have ended before, and not run afterwards. */
 typedef struct tuttiWindow* tuttiWindow_t;
 #define TUTTI_WIN_DEFAULT 0
 #define TUTTI_WIN_BEST_EFFORT 1
@@ -442,9 +446,10 @@ TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, si
 TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
 
 /* Copies `count` elements from localbuff to peer's part of the window, from byte peerWinOffset of it on, then raises
- * peer's signal sigIdx; count 0 only raises it. Has ended when both are done: localbuff may be used again. peerWin:
- * this rank's handle. peer may be this rank; localbuff must not overlap what is written. sigIdx: 0 to
- * TUTTI_SIGNALS - 1, each of them a counter of its own for every pair of ranks. ctx, flags: 0.
+ * peer's signal sigIdx; count 0 only raises it. Has ended when both are done: localbuff may be used again. On GPUs all
+ * of it takes place on the stream, in captured graphs at each launch. peerWin: this rank's handle. peer may be this
+ * rank; localbuff must not overlap what is written. sigIdx: 0 to TUTTI_SIGNALS - 1, each of them a counter of its own
+ * for every pair of ranks. ctx, flags: 0.
  *
  * Whoever has waited for a signal sees all that was put to it before by the rank that raised it. Puts and signals to
  * one peer take place in the order of their calls, in a group too, where all else goes on side by side: waits (in the

@@ -32,10 +32,15 @@ OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t 
     return window;
 }
 
+/// Whether peers see memory of this rank's only if it is registered.
+bool needs_registration(const Communicator& comm) {
+    return !comm.on_gpus() && !comm.peers_see_everything();
+}
+
 /// All that all ranks find out together.
 void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
     std::string trouble;
-    if (!comm.peers_see_everything() && size > 0) try {
+    if (needs_registration(comm) && size > 0) try {
             window.registration = register_memory(buffer, size);
         } catch (const Error& error) {
             trouble = text("rank %d: %s", comm.rank(), error.what());
@@ -57,7 +62,7 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
             window->registration = register_memory(buffer, size);
     } catch (const Error& error) {
         const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
-        if (demanded || !others_too || (window->registration == nullptr && size > 0 && !comm->peers_see_everything())) {
+        if (demanded || !others_too || (window->registration == nullptr && size > 0 && needs_registration(*comm))) {
             if (window->registration != nullptr) deregister_memory(window->registration);
             throw;
         }
@@ -110,7 +115,8 @@ tuttiResult_t issue_one_sided(const char* function, tuttiComm_t handle, tuttiStr
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
         const auto operation = std::make_shared<const OneSided>(make(comm));
         if (const std::optional<Fault> fault = comm->fault()) throw Error(fault->code, fault->text);
-        Issued issued{std::move(comm), stream_of(stream), {}, nullptr, operation};
+        Issued issued{
+            std::move(comm), h.on_gpu ? nullptr : stream_of(stream), {}, h.on_gpu ? stream : nullptr, operation};
         issued.operation.one_sided = operation.get();
         if (Group::is_open())
             Group::mine().add(std::move(issued));
@@ -172,7 +178,7 @@ tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
             fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
         if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
             InTurn turn(*c->turnstile());
-            c->deregister_window(window->window->parts[static_cast<std::size_t>(c->rank())]);
+            c->deregister_window(*window->window);
         }
         if (window->registration != nullptr) deregister_memory(window->registration);
     });

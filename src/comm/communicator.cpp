@@ -50,6 +50,7 @@ Communicator::~Communicator() {
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
     plans_.clear();
+    on_host_.reset();
     gpu_.reset();
 }
 
@@ -341,7 +342,37 @@ bool Communicator::peers_can_map(const Operation& o, std::size_t input_rows, std
            find_region(o.output, row * output_rows) != nullptr;
 }
 
+HostExecution& Communicator::start_on_host(const Operation& o) {
+    TUTTI_ASSERT(o.collective == Collective::all_to_all);
+    if (!on_host_) {
+        const Algorithm& direct = *find_algorithm("direct");
+        BoundProgram bound =
+            BoundProgram::bind(direct.make({o.collective, rank(), ranks(), 0, {}}), direct.pull_safe, direct.push_safe);
+        on_host_ = std::make_unique<HostExecution>(
+            std::move(bound), arena_->page(), 1,
+            [this](BoundProgram::Peer peer, int lane, bool) { return connection(peer.rank, lane); });
+    }
+    const Program& program = on_host_->program();
+    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .lanes = 1});
+    Job job;
+    job.input = static_cast<const std::byte*>(o.input);
+    job.output = static_cast<std::byte*>(o.output);
+    job.type = o.type;
+    job.count = o.count;
+    job.block = c.block;
+    job.tile = c.tile;
+    job.tiles = c.tiles;
+    job.call.signature = 1;
+    job.call.collective = o.collective;
+    job.call.type = o.type;
+    job.call.count = o.count;
+    on_host_->start(job);
+    return *on_host_;
+}
+
 HostExecution& Communicator::begin(const Operation& operation) {
+    if (gpu_) [[unlikely]]
+        return start_on_host(operation);
     if (through_host()) [[unlikely]]
         return start(as_bytes(operation));
     return start(operation);

@@ -46,7 +46,8 @@ class Communicator {
     void go_on_with(std::shared_ptr<Turnstile> turnstile) { turnstile_ = std::move(turnstile); }
 
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
-    /// of different queues (see queue_of) may be under way at once.
+    /// of different queues (see queue_of) may be under way at once. On a GPU: an exchange, all to all, of what ranks
+    /// tell each other over their hosts.
     HostExecution& begin(const Operation& operation);
 
     /// Where these ranks of this communicator can meet to make another one: all of them ask the same number of times
@@ -107,7 +108,7 @@ class Communicator {
 
     /// Of this rank alone, inside the turnstile. Nobody writes to its part any more when it returns. Throws
     /// tuttiTimeout if a peer does not end what it writes.
-    void deregister_window(const WindowPart& part);
+    void deregister_window(const Window& window);
 
     /// Goes on with it, `done` bytes of which have been put; true if it has ended. Throws if the peer has given up, or
     /// closed its part.
@@ -139,6 +140,7 @@ class Communicator {
 
   private:
     struct Hello;
+    struct Told;
     struct Plan {
         Collective collective;
         Rank root;
@@ -181,6 +183,7 @@ class Communicator {
     Plan& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
     std::pair<Plan*, Flight> plan_for(const Operation& operation);
     HostExecution& start(const Operation& operation);
+    HostExecution& start_on_host(const Operation& exchange);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
     std::vector<Program> make_programs(Collective collective, Rank root, const Algorithm& algorithm) const;
     bool sends_slices(Plan& plan, bool altered);
@@ -197,11 +200,15 @@ class Communicator {
     void learn();
     void heard(const Fault& fault);
     std::string told_by(Rank peer);  // what it last called, for error texts
+    std::vector<Told> exchange(const std::vector<Told>& mine);
+    std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::string why);
+    void map_parts(Window& window, const std::vector<Told>& all);
     WindowPart open_part(std::size_t bytes);
     std::string find_obstacle() const;
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
     bool until_untouched();
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
+    Error one_sided_error(const gpu::Verdict& verdict);
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
     std::uint64_t& taken(Rank peer, int signal);
@@ -241,6 +248,8 @@ class Communicator {
     std::string one_sided_obstacle_;
     std::uint32_t last_key_ = 0;                                      // of the last window
     std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // signals that waits have ended with, by rank
+
+    std::unique_ptr<HostExecution> on_host_;  // start_on_host
 
     Call my_call_;  // exchange_of_calls
     std::vector<Call> all_calls_;

@@ -39,6 +39,7 @@ void Communicator::fail(const Error& error) {
     if (gpu_) gpu_->abort();
     RankPage& page = arena_->page();
     page.closed.store(1, std::memory_order_seq_cst);
+    if (gpu_) close_parts(page.gates);
     full_fence();
     ring_bell(page.bell);
     if (first) {
@@ -138,8 +139,13 @@ void Communicator::throw_verdict() {
             case gpu::Verdict::wrong_size:
             case gpu::Verdict::wrong_kind:
                 fail(Error(tuttiInternalError,
-                           text("rank %d: a message from %s in %s (%s): %u was expected, %u came", rank(), whom.c_str(),
-                                mine.c_str(), where.c_str(), v->expected, v->seen)));
+                           text("rank %d: a message from %s in %s (%s): %llu was expected, %llu came", rank(),
+                                whom.c_str(), mine.c_str(), where.c_str(), static_cast<unsigned long long>(v->expected),
+                                static_cast<unsigned long long>(v->seen))));
+                break;
+            case gpu::Verdict::few_signals:
+            case gpu::Verdict::closed_window:
+                fail(one_sided_error(*v));
                 break;
         }
     }

@@ -5,6 +5,7 @@
 #include <compare>
 #include <map>
 
+#include "comm/gpu_one_sided.hpp"
 #include "comm/pieces.hpp"
 
 namespace tutti {
@@ -152,17 +153,7 @@ class Wave {
       public:
         explicit GivingUp(const Wave& wave) : wave_(wave) {}
         void operator()() const {
-            Communicator* slow = nullptr;
-            for (const auto& [comm, blocks] : wave_.blocks_) {
-                if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
-                if (Clock::now() - since_ > comm->timeout()) slow = comm;
-            }
-            if (slow == nullptr) return;
-            fail(tuttiTimeout,
-                 "rank %d found no room for its kernel on GPU %d within %.1f s: other communicators, several of whose "
-                 "ranks are threads of this process, run there and do not end. All threads must call what "
-                 "communicators share a GPU in the same order, or in one group",
-                 slow->rank(), slow->gpu()->device(), static_cast<double>(slow->timeout().count()) * 1e-3);
+            for (const auto& [comm, blocks] : wave_.blocks_) check_wait_for_room(*comm, since_);
         }
 
       private:
@@ -251,7 +242,8 @@ class Wave {
     std::uint64_t group_;                  // tells calls of launch_together() apart
 };
 
-std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group) {
+/// one_sided: takes those that are.
+std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, OneSidedCalls& one_sided) {
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
     std::map<const gpu::Tenant*, int> tenants;
@@ -268,6 +260,10 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group) {
         comm.throw_verdict();
         if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
         comm.gpu()->check_stream(call.gpu_stream);
+        if (call.operation.one_sided != nullptr) {
+            one_sided.add(call);
+            continue;
+        }
         if (is_collective(call.operation)) comm.gpu()->check_mates(call.gpu_stream, group);
         if (call.operation.rows == nullptr)
             add(comm, call.operation, call.gpu_stream);
@@ -280,11 +276,24 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group) {
 
 }  // namespace
 
+void check_wait_for_room(const Communicator& comm, Clock::time_point since) {
+    if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
+    if (Clock::now() - since <= comm.timeout()) return;
+    fail(
+        tuttiTimeout,
+        "rank %d found no room for its kernel on GPU %d within %.1f s: other communicators, several of whose ranks are "
+        "threads of this process, run there and do not end. All threads must call what communicators share a GPU in "
+        "the same order, or in one group",
+        comm.rank(), comm.gpu()->device(), static_cast<double>(comm.timeout().count()) * 1e-3);
+}
+
 void launch_together(std::span<const Issued> calls) {
     static std::atomic<std::uint64_t> groups{0};
     const std::uint64_t group = ++groups;
     const Turns turns(calls);
-    std::vector<Ready> ready = prepare(calls, group);
+    OneSidedCalls one_sided;
+    std::vector<Ready> ready = prepare(calls, group, one_sided);
+    one_sided.enqueue_puts();
     std::ranges::stable_sort(ready, {}, &Ready::turn);
     Wave wave(group);
     for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
@@ -296,6 +305,7 @@ void launch_together(std::span<const Issued> calls) {
         wave.add(turn);
     }
     if (!wave.empty()) wave.launch();
+    one_sided.enqueue_waits(group);
 }
 
 }  // namespace tutti

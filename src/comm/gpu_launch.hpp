@@ -11,4 +11,8 @@ namespace tutti {
 /// Enqueues; all calls are on GPU communicators. Throws before anything is enqueued if an argument is wrong.
 void launch_together(std::span<const Issued> calls);
 
+/// For a rank that waits since then until its GPU has room: throws if its communicator has failed, or that takes too
+/// long.
+void check_wait_for_room(const Communicator& comm, Clock::time_point since);
+
 }  // namespace tutti

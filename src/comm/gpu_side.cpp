@@ -30,6 +30,7 @@ GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device)
 
 GpuSide::~GpuSide() {
     finish();
+    boards_.reset();
     if (tenant_) tenant_->leave(seat_);
     for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
     if (last_ != nullptr) gpus_.drop(device_, last_);
@@ -45,6 +46,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
     budget_ = budget;
     move_in(places, self);
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
+    if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_);
     if (!budget.lends) return;
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
         if (peer == self || places.card(peer).process == places.card(self).process) continue;
@@ -165,6 +167,18 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.in_lines = cut.in_lines;
     job.in_cells = static_cast<std::size_t>(p.message_chunks) * std::min(cut.tile, cut.block) * element <= inline_bytes;
     return job;
+}
+
+gpu::Put GpuSide::put(const OneSided& o) {
+    gpu::Put put = boards_->signal(o.peer, o.signal);
+    if (o.bytes == 0) return put;
+    const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
+    put.to = reinterpret_cast<std::byte*>(part.where.offset + o.offset);
+    put.from = buffer(o.from, o.bytes, "localbuff", false).at;
+    put.gate = part.gate;
+    put.key = part.key;
+    gpu::Boards::share(put, o.bytes);
+    return put;
 }
 
 /// Else nothing would be found but that there is nothing, message by message, in peers' memory.

@@ -4,10 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "comm/choice.hpp"
+#include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
 #include "gpu/arena.hpp"
+#include "gpu/boards.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/program.hpp"
 #include "gpu/residents.hpp"
@@ -44,6 +47,11 @@ class GpuSide {
     void check_stream(void* stream) const;
     /// Throws if another rank's kernel is on that stream, and waits for the one that is about to be put behind it.
     void check_mates(void* stream, std::uint64_t group) const;
+
+    /// For one-sided operations; only where p2p joins all ranks.
+    gpu::Boards& boards() { return *boards_; }
+    /// A put, or a signal. Throws if its buffer is not of this device.
+    gpu::Put put(const OneSided& operation);
 
     /// Operations of a communicator run in the order of their calls, also on different streams. engine: of its
     /// networks, served while kernels run; nullptr: it has none, or nothing to do.
@@ -83,6 +91,7 @@ class GpuSide {
     gpu::Lender lender_;
     std::vector<gpu::Borrower> borrowers_;
     gpu::Control* control_ = nullptr;
+    std::optional<gpu::Boards> boards_;
     GpuBudget budget_;
     std::shared_ptr<gpu::Tenant> tenant_;
     int seat_ = 0;

@@ -14,12 +14,6 @@ namespace {
 /// As much of a put as a peer that gives up, or closes its part, may have to wait for.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
-/// What a rank tells another one of its part, and whether it could open it.
-struct Told {
-    WindowPart part;
-    char trouble[224];
-};
-
 /// As HostLane::touch: peers that close their memory look here afterwards, and wait.
 class Touching {
   public:
@@ -38,6 +32,10 @@ bool is_open(const RankPage& page, const WindowPart& part) {
     return page.gates[part.gate].load(std::memory_order_relaxed) == part.key;
 }
 
+bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
+    return places.card(a).process == places.card(b).process;
+}
+
 void raise_signal(Signals& signals, int number) {
     std::atomic<std::uint64_t>& raised = signals.raised[number];
     raised.store(raised.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -45,11 +43,23 @@ void raise_signal(Signals& signals, int number) {
 
 }  // namespace
 
+/// What a rank tells another one of its part, and whether it could open it.
+struct Communicator::Told {
+    WindowPart part;
+    gpu::Exposed exposed;
+    char trouble[224];
+};
+
 std::string Communicator::find_obstacle() const {
-    if (on_gpus()) return "ranks are on GPUs, and only those on CPUs can be written to";
     const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
     for (Rank a = 0; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b) {
+            if (on_gpus()) {
+                const char* const obstacle = places_.obstacle(a, b);
+                if (obstacle == nullptr) continue;
+                return text("%s and %s are not both on GPUs that p2p joins (%s): ranks can't write to each other",
+                            session_->name(a).c_str(), session_->name(b).c_str(), obstacle);
+            }
             const Transport& t = choose_transport(card(a), card(b), options_.transport);
             if (t.sees() != Sees::nothing) continue;
             return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
@@ -75,6 +85,7 @@ WindowPart Communicator::open_part(std::size_t bytes) {
     for (std::uint32_t gate = 0; gate < most_windows; ++gate) {
         if (page.gates[gate].load(std::memory_order_relaxed) != 0) continue;
         if (++last_key_ == 0) ++last_key_;
+        if (gpu_) gpu_->boards().open(gate, last_key_);
         page.gates[gate].store(last_key_, std::memory_order_release);
         return {{0, 0}, bytes, gate, last_key_};
     }
@@ -82,31 +93,9 @@ WindowPart Communicator::open_part(std::size_t bytes) {
                 most_windows);
 }
 
-std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes, const char* trouble) {
-    std::vector<Told> mine(static_cast<std::size_t>(ranks())), all(mine);
-    WindowPart part{{0, 0}, bytes, 0, 0};
-    std::string why = trouble;
-    try {
-        if (why.empty()) part = open_part(bytes);
-    } catch (const Error& error) {
-        why = error.what();
-    }
-    try {
-        for (Rank r = 0; r < ranks(); ++r) {
-            Told& told = mine[static_cast<std::size_t>(r)];
-            told.part = part;
-            told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
-            if (why.empty() && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
-                why = text(
-                    "rank %d: the %zu bytes at %p are not memory that other processes can map as a whole: take "
-                    "memory of tuttiMemAlloc, or whole pages",
-                    rank(), bytes, buffer);
-        }
-    } catch (const Error& error) {
-        fail(error);
-        throw;
-    }
-    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+/// Every rank's entry for this one.
+std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& mine) {
+    std::vector<Told> all(mine);
     Operation exchange;
     exchange.collective = Collective::all_to_all;
     exchange.type = DataType::uint8;
@@ -114,20 +103,92 @@ std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::s
     exchange.input = mine.data();
     exchange.output = all.data();
     run_one(*this, exchange);
-    auto window = std::make_shared<Window>();
-    for (const Told& told : all) {
-        if (told.trouble[0] != 0) {
-            deregister_window(part);
+    for (const Told& told : all)
+        if (told.trouble[0] != 0)
             tutti::fail(tuttiInvalidArgument, "%.*s", static_cast<int>(sizeof told.trouble), told.trouble);
+    return all;
+}
+
+/// To each rank. why: this rank has no part, or empty.
+std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, void* buffer, std::size_t bytes,
+                                                      std::string why) {
+    std::vector<Told> mine(static_cast<std::size_t>(ranks()));
+    gpu::Exposed exposed;
+    try {
+        if (gpu_ && why.empty()) exposed = gpu_->boards().expose(buffer, bytes);
+    } catch (const Error& error) {
+        why = error.what();
+    }
+    for (Rank r = 0; r < ranks(); ++r) {
+        Told& told = mine[static_cast<std::size_t>(r)];
+        told.part = part;
+        told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
+        told.exposed = exposed;
+        if (!gpu_ && why.empty() && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
+            why = text(
+                "rank %d: the %zu bytes at %p are not memory that other processes can map as a whole: take memory of "
+                "tuttiMemAlloc, or whole pages",
+                rank(), bytes, buffer);
+    }
+    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+    return mine;
+}
+
+/// On GPUs: parts of ranks in other processes, as this rank's kernels see them. All ranks can, or all throw.
+void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
+    std::string why;
+    for (Rank r = 0; r < ranks() && why.empty(); ++r) {
+        WindowPart& part = window.parts[static_cast<std::size_t>(r)];
+        if (part.bytes == 0 || is_same_process(places_, r, rank())) continue;
+        const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
+        try {
+            window.mapped.push_back(gpu_->boards().map(exposed.handle));
+            part.where.offset = reinterpret_cast<std::uint64_t>(window.mapped.back() + exposed.offset);
+        } catch (const Error& error) {
+            why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, error.what());
         }
-        window->parts.push_back(told.part);
+    }
+    std::vector<Told> mine(all);
+    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+    exchange(mine);
+}
+
+std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes, const char* trouble) {
+    WindowPart part{{0, 0}, bytes, 0, 0};
+    std::string why = trouble;
+    try {
+        if (why.empty()) part = open_part(bytes);
+    } catch (const Error& error) {
+        why = error.what();
+    }
+    std::vector<Told> mine;
+    try {
+        mine = tell_of(part, buffer, bytes, why);
+    } catch (const Error& error) {
+        fail(error);
+        throw;
+    }
+    auto window = std::make_shared<Window>();
+    window->parts.resize(mine.size());
+    window->parts[static_cast<std::size_t>(rank())] = part;
+    try {
+        const std::vector<Told> all = exchange(mine);
+        for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
+        if (gpu_ && !budget_.by_reference) map_parts(*window, all);
+    } catch (const Error&) {
+        deregister_window(*window);
+        throw;
     }
     return window;
 }
 
-void Communicator::deregister_window(const WindowPart& part) {
-    if (part.key == 0 || !is_open(arena_->page(), part)) return;
-    if (close_parts({&arena_->page().gates[part.gate], 1}) || failed()) return;
+void Communicator::deregister_window(const Window& window) {
+    if (gpu_) gpu_->finish();  // what this rank has put goes by what it has mapped
+    const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
+    const bool untouched = part.key == 0 || !is_open(arena_->page(), part) ||
+                           close_parts({&arena_->page().gates[part.gate], 1}) || failed();
+    for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
+    if (untouched) return;
     tutti::fail(tuttiTimeout,
                 "rank %d: a peer that began to put to the window has not ended that for %.1f s (is it stopped?): its "
                 "memory must not be used for anything else",
@@ -138,7 +199,9 @@ void Communicator::deregister_window(const WindowPart& part) {
 bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
     bool any = false;
     for (auto& gate : gates) any |= gate.exchange(0, std::memory_order_seq_cst) != 0;
-    return !any || until_untouched();
+    if (!any || !gpu_) return !any || until_untouched();
+    const auto first = static_cast<std::uint32_t>(&gates.front() - arena_->page().gates);
+    return gpu_->boards().close(first, static_cast<std::uint32_t>(gates.size()), options_.timeout);
 }
 
 void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) const {
@@ -222,6 +285,20 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
         tutti::fail(tuttiTimeout, "rank %d waited %.1f s %s%s", rank(), static_cast<double>(waited.count()) * 1e-9,
                     what.c_str(), told_by(wanted.peer).c_str());
     }
+}
+
+/// What a kernel has given up for.
+Error Communicator::one_sided_error(const gpu::Verdict& v) {
+    if (v.cause == gpu::Verdict::few_signals)
+        return {tuttiTimeout,
+                text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),
+                     static_cast<double>(options_.timeout.count()) * 1e-3, static_cast<unsigned long long>(v.expected),
+                     v.lane, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str())};
+    if (v.peer != rank() && session_->has_left(v.peer))
+        return {tuttiRemoteError,
+                text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer)};
+    return {tuttiInvalidUsage, text("rank %d puts %llu bytes into a window that rank %d has deregistered", rank(),
+                                    static_cast<unsigned long long>(v.expected), v.peer)};
 }
 
 }  // namespace tutti

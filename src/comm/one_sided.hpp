@@ -14,14 +14,15 @@ namespace tutti {
 
 /// One rank's memory in a window, as this rank reaches it.
 struct WindowPart {
-    Reference where;
+    Reference where;  // on GPUs the offset is an address of this rank
     std::uint64_t bytes;
     std::uint32_t gate;  // number of RankPage::gates
     std::uint32_t key;   // what stands there until it is closed; 0: it never was open
 };
 
 struct Window {
-    std::vector<WindowPart> parts;  // by rank
+    std::vector<WindowPart> parts;        // by rank
+    std::vector<std::byte*> mapped = {};  // on a GPU: allocations of ranks in other processes
 };
 
 /// A put, a signal, or a wait for signals. Plain data; Operation points to one, and its Batch keeps it.

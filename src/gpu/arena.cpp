@@ -113,6 +113,11 @@ void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_
                          ends.size() * sizeof(End));
 }
 
+std::byte* Ends::arena_of(Rank peer) const {
+    const auto p = static_cast<std::size_t>(peer);
+    return theirs_[p] ? theirs_[p]->memory() : opened_[p] != nullptr ? opened_[p] : mine_->memory();
+}
+
 bool Ends::attached(Rank peer, int lane) const {
     const auto p = static_cast<std::size_t>(peer);
     return theirs_[p] || opened_[p] != nullptr || attached_.contains({peer, lane});

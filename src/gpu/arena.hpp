@@ -1,6 +1,7 @@
 // The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and lane. Peers write into it,
 // over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections, which
-// only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory.
+// only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory. Behind all
+// that is the board of one-sided operations.
 #pragma once
 
 #include <memory>
@@ -33,7 +34,8 @@ struct Layout {
         return slots(seats, 0) +
                static_cast<std::size_t>(sender * (line_lanes + pair_lanes) + with_lines) * lines_bytes;
     }
-    std::size_t size() const { return lines(seats, 0); }
+    std::size_t board() const { return lines(seats, 0); }
+    std::size_t size() const { return board() + sizeof(Board); }
 
   private:
     static std::size_t number(int sender, int lane) { return static_cast<std::size_t>(sender * lanes_per_peer + lane); }
@@ -100,6 +102,9 @@ class Ends {
     /// The lane's FIFOs lie in host memory, and so do its slots, unless adapters reach them here; all outlive this.
     void attach(Rank peer, int lane, const Wire& out, const Wire& in);
     bool attached(Rank peer, int lane) const;
+
+    /// Of a peer that is reached by p2p, as this rank's kernels see it; of this rank.
+    std::byte* arena_of(Rank peer) const;
 
     /// The device's table of what a peer lends (lending.hpp): max_regions pointers.
     std::byte* table_of(Rank peer) const {

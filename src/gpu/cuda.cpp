@@ -351,6 +351,14 @@ class Cuda : public Gpus {
                                dim3(flat_threads), arguments, 0, stream_of(stream)),
               "launching a pass over an array");
     }
+    void run(int device, const OneSidedTask& task, void* stream) override {
+        const bool few = task.kind == OneSidedTask::Kind::wait;  // words to look at
+        const OnDevice on(device);
+        void* arguments[] = {const_cast<OneSidedTask*>(&task)};
+        check(cudaLaunchKernel(one_sided_kernel(), dim3(task.blocks(), task.jobs()), dim3(few ? 32 : one_sided_threads),
+                               arguments, 0, stream_of(stream)),
+              "launching one-sided operations");
+    }
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "cudaMemcpyAsync");
@@ -361,11 +369,9 @@ class Cuda : public Gpus {
         check(cudaLaunchHostFunc(stream_of(stream), work, argument), "cudaLaunchHostFunc");
     }
 
-    void* make_stream(int device) override {
+    void* make_stream(int device, bool apart) override {
         const OnDevice on(device);
-        cudaStream_t made = nullptr;
-        check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
-        return made;
+        return apart ? stream_apart() : new_stream(0);
     }
     void destroy_stream(void* stream) noexcept override {
         if_possible([&] {
@@ -465,19 +471,27 @@ class Cuda : public Gpus {
         for (int type = 0; type < data_types; ++type)
             least = std::min(least, fit(interpreter_of(static_cast<DataType>(type)), block_threads));
         fit(flat_kernel(), flat_threads);
+        fit(one_sided_kernel(), one_sided_threads);
         info.blocks = least * properties.multiProcessorCount;
         return info;
     }
 
+    static cudaStream_t new_stream(int priority) {
+        cudaStream_t made = nullptr;
+        check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority), "cudaStreamCreate");
+        return made;
+    }
+    /// Of a priority that few streams have, so most likely in another of the device's queues than kernels that wait.
+    static cudaStream_t stream_apart() {
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+        return new_stream(greatest);
+    }
     /// Apart from all that users enqueue. Under the mutex.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
         if (stream != nullptr) return stream;
-        // Of a priority that few streams have, so most likely in another of the device's queues than kernels that wait.
-        int least = 0, greatest = 0;
-        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-        check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
-        return stream;
+        return stream = stream_apart();
     }
 
     const int count_;

@@ -12,6 +12,7 @@
 #include "base/os.hpp"
 #include "base/types.hpp"
 #include "kernels/cuda/flat.hpp"
+#include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
 
 namespace tutti::gpu {
@@ -86,6 +87,7 @@ class Gpus {
     virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
+    virtual void run(int device, const OneSidedTask& task, void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
     /// work(argument) is called when the stream comes there, at every replay of a graph, too. It must not use the
@@ -93,7 +95,8 @@ class Gpus {
     virtual void call(int device, void (*work)(void*), void* argument, void* stream) = 0;
 
     /// A stream that waits for no other one. What was enqueued on it is done before it goes, or goes on without it.
-    virtual void* make_stream(int device) = 0;
+    /// apart: most likely not in one of the device's queues with kernels that wait.
+    virtual void* make_stream(int device, bool apart = false) = 0;
     virtual void destroy_stream(void* stream) noexcept = 0;
     /// The device of a stream; throws for what is none.
     virtual int device_of(void* stream) const = 0;

@@ -80,23 +80,6 @@ TEST_CASE("GPUs: memory of tuttiMemAllocDevice") {
     CHECK(world.gpus().allocations() == all - 2);
 }
 
-TEST_CASE("GPUs: windows are for collectives alone, and one-sided operations refused") {
-    GpuWorld world(2);
-    std::byte* const memory = world.gpus().allocate(0, 400);
-    const auto refused = [](tuttiResult_t result) {
-        return result == tuttiInvalidUsage && text_of_error().find("on GPUs") != std::string::npos;
-    };
-    tuttiWindow_t window = nullptr;
-    const tuttiWaitSignalDesc_t desc{1, 1, 0, 0};
-    CHECK(refused(tuttiCommWindowRegister(world.comm(0), memory, 400, &window, TUTTI_WIN_DEFAULT)));
-    REQUIRE(tuttiCommWindowRegister(world.comm(0), memory, 400, &window, TUTTI_WIN_BEST_EFFORT) == tuttiSuccess);
-    CHECK(refused(tuttiPutSignal(memory, 1, tuttiInt8, 1, window, 0, 0, 0, 0, world.comm(0), world.stream(0))));
-    CHECK(refused(tuttiSignal(1, 0, 0, 0, world.comm(0), world.stream(0))));
-    CHECK(refused(tuttiWaitSignal(1, &desc, world.comm(0), world.stream(0))));
-    REQUIRE(tuttiCommWindowDeregister(world.comm(0), window) == tuttiSuccess);
-    world.gpus().free(0, memory);
-}
-
 TEST_CASE("GPUs: buffers that a rank does not use may be anything") {
     GpuWorld world(3);
     const std::size_t count = GENERATE(std::size_t{3}, std::size_t{50'000});

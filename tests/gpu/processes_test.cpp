@@ -26,8 +26,8 @@ constexpr const char* hidden_name = "a GPU rank in a process of its own";
 
 class Processes {
   public:
-    /// task: what the hidden test does. where: "one GPU"; "GPUs": one each, without peer access; "CPU": rank 1 is on
-    /// one.
+    /// task: what the hidden test does. where: "one GPU"; "joined GPUs": one each; "GPUs": without peer access;
+    /// "CPU": rank 1 is on one.
     Processes(int ranks, const std::string& task, const std::string& where = "one GPU",
               const std::string& transport = "") {
         const std::string port = text("%d", 20000 + getpid() % 20000);
@@ -70,7 +70,7 @@ struct Self {
     int number = std::atoi(std::getenv("RANK"));
     bool on_cpu = where == "CPU" && number == 1;
     int device = where == "one GPU" ? 0 : number;
-    harness::EmulatedGpus gpus{where == "one GPU" ? 1 : 4, 8, 2, false};
+    harness::EmulatedGpus gpus{where == "one GPU" ? 1 : 4, 8, 2, where == "joined GPUs"};
     void* stream = on_cpu ? nullptr : gpus.make_stream(device);
     tuttiComm_t comm = nullptr;
     int rank = 0, ranks = 0;
@@ -182,6 +182,82 @@ void outlive_rank_1(Self& self) {
     }
 }
 
+/// A window that begins somewhere in an allocation of this rank's, which the window's end frees.
+class OwnWindow {
+  public:
+    static constexpr std::size_t bytes = 200'000, before = 48;
+    explicit OwnWindow(Self& self) : self_(self), memory_(self.gpus.allocate(self.device, before + bytes)) {
+        harness::require_success(tuttiCommWindowRegister(self.comm, data(), bytes, &window_, TUTTI_WIN_DEFAULT),
+                                 "window");
+    }
+    ~OwnWindow() {
+        if (tuttiCommWindowDeregister(self_.comm, window_) != tuttiSuccess) _exit(47);
+        self_.gpus.free(self_.device, memory_);
+    }
+    OwnWindow(const OwnWindow&) = delete;
+    std::byte* data() const { return memory_ + before; }
+    tuttiResult_t put(std::size_t count, int peer, std::size_t offset) const {
+        return tuttiPutSignal(data(), count, tuttiUint8, peer, window_, offset, 0, 0, 0, self_.comm, self_.stream);
+    }
+    tuttiResult_t wait(int peer) const {
+        const tuttiWaitSignalDesc_t one{1, peer, 0, 0};
+        return tuttiWaitSignal(1, &one, self_.comm, self_.stream);
+    }
+
+  private:
+    Self& self_;
+    std::byte* const memory_;
+    tuttiWindow_t window_ = nullptr;
+};
+
+/// Windows come and go; every rank puts to the one after it.
+void put_around(Self& self) {
+    constexpr std::size_t half = OwnWindow::bytes / 2;
+    const int next = (self.rank + 1) % self.ranks, before = (self.rank + self.ranks - 1) % self.ranks;
+    const std::size_t allocations = self.gpus.allocations();
+    for (int round = 0; round < 3; ++round) {
+        const OwnWindow window(self);
+        for (std::size_t i = 0; i < half; ++i)
+            window.data()[i] = static_cast<std::byte>(i % 199 + static_cast<std::size_t>(self.rank * 10 + round));
+        harness::require_success(window.put(half - 5, next, half), "put");
+        harness::require_success(window.wait(before), "wait");
+        self.gpus.synchronize_stream(self.stream);
+        for (std::size_t i = 0; i < half - 5; ++i)
+            if (window.data()[half + i] !=
+                static_cast<std::byte>(i % 199 + static_cast<std::size_t>(before * 10 + round)))
+                _exit(44);
+        if (window.data()[2 * half - 5] != std::byte{0}) _exit(45);
+    }
+    if (self.gpus.allocations() != allocations) _exit(46);  // what others had opened is closed
+    std::byte* const memory =
+        self.rank == 1 ? self.gpus.allocate_from_pool(self.device, 64) : self.gpus.allocate(self.device, 64);
+    tuttiWindow_t none = nullptr;
+    const tuttiResult_t result = tuttiCommWindowRegister(self.comm, memory, 64, &none, TUTTI_WIN_DEFAULT);
+    if (result != tuttiInvalidArgument ||
+        !harness::mentions(nullptr, {"rank 1: other ", "can't reach", "take memory of cudaMalloc"}))
+        _exit(48);
+    if (self.gpus.allocations() != allocations + 1) _exit(49);
+    self.gpus.free(self.device, memory);
+}
+
+/// Rank 1 dies; rank 0 waits for it, and the last one puts to it.
+void outlive_rank_1_of_a_window(Self& self) {
+    const OwnWindow window(self);
+    if (self.rank == 1) {
+        harness::require_success(window.wait(0), "wait");
+        self.gpus.synchronize_stream(self.stream);
+        raise(SIGKILL);
+    }
+    if (self.rank == 0) harness::require_success(tuttiSignal(1, 0, 0, 0, self.comm, self.stream), "signal");
+    tuttiResult_t result = self.rank == 0 ? window.wait(1) : tuttiSuccess;
+    while (result == tuttiSuccess) {
+        if (self.rank != 0) result = window.put(1000, 1, 0);
+        if (result == tuttiSuccess) self.gpus.synchronize_stream(self.stream);
+        if (result == tuttiSuccess) tuttiCommGetAsyncError(self.comm, &result);
+    }
+    if (result != tuttiRemoteError || !harness::mentions(self.comm, {"rank 1 (pid ", "died"})) _exit(43);
+}
+
 void check_collectives(const char* where, const char* transport = "") {
     CAPTURE(where, transport);
     Processes ranks(3, "collectives", where, transport);
@@ -207,6 +283,8 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "collectives") run_collectives(self);
     if (self.task == "outlive") outlive_rank_1(self);
     if (self.task == "lend") lend(self);
+    if (self.task == "put") put_around(self);
+    if (self.task == "outlive a window") outlive_rank_1_of_a_window(self);
 }
 
 TEST_CASE("GPUs: collectives between processes") {
@@ -216,6 +294,20 @@ TEST_CASE("GPUs: collectives between processes") {
 TEST_CASE("GPUs: ranks of other processes read and write buffers where they are") {
     Processes ranks(3, "lend");
     for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+}
+
+TEST_CASE("GPUs: ranks put to windows of other processes") {
+    for (const char* where : {"one GPU", "joined GPUs"}) {
+        CAPTURE(where);
+        Processes ranks(3, "put", where);
+        for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    }
+}
+
+TEST_CASE("GPUs: a killed rank ends waits for its signals, and puts to it") {
+    Processes ranks(3, "outlive a window", "joined GPUs");
+    CHECK(WTERMSIG(ranks.wait(1)) == SIGKILL);
+    for (std::size_t r : {0u, 2u}) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs: survivors of a killed rank name it") {

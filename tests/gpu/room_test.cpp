@@ -279,4 +279,32 @@ TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lie
     }
 }
 
+TEST_CASE("GPUs, their room: a wait for signals keeps its block, and signals come through") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 3000;
+    Pair pair(2, 4, &config);
+    GpuWorld& world = pair.first;
+    const tuttiWaitSignalDesc_t one{1, 1, 0, 0};
+    REQUIRE(tuttiWaitSignal(1, &one, world.comm(0), world.stream(0)) == tuttiSuccess);
+    const int before = world.gpus().launches();
+    constexpr std::size_t count = 100'000;
+    std::thread others([&] {
+        harness::run(2, [&](int rank) {
+            const Ints data(world.gpus(), 0, count);
+            add_up(pair.comm(rank), data, count, pair.stream(rank));  // all blocks that there are
+            world.gpus().synchronize_stream(pair.stream(rank));
+        });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(world.gpus().launches() == before);
+    CHECK(tuttiSignal(0, 0, 0, 0, world.comm(1), world.stream(1)) == tuttiSuccess);
+    others.join();
+    CHECK(world.gpus().launches() == before + 2);
+    for (int r : {0, 1}) {
+        pair.synchronize(r);
+        CHECK(error_of(pair.comm(r)) == tuttiSuccess);
+        CHECK(error_of(world.comm(r)) == tuttiSuccess);
+    }
+}
+
 }  // namespace tutti

@@ -16,6 +16,7 @@
 #include "harness/dma_buf.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
+#include "kernels/cuda/one_sided.hpp"
 
 namespace tutti::harness {
 namespace {
@@ -120,6 +121,33 @@ void run_flat_blocks(const Flat& task, unsigned size) {
     for (std::thread& t : threads) t.join();
 }
 
+/// Two blocks at a time: none waits for another one.
+void run_one_sided_blocks(const OneSidedTask& task, unsigned size, Multiprocessors& device) {
+    const unsigned all = task.blocks() * task.jobs();
+    std::atomic<unsigned> next{0};
+    const auto work = [&] {
+        for (unsigned number = next++; number < all; number = next++) {
+            device.take();
+            Block own(size);
+            const auto run = [&](unsigned t) {
+                block = &own;
+                thread_number = t;
+                rounds = 0;
+                run_one_sided(task, number % task.blocks(), number / task.blocks());
+            };
+            std::vector<std::thread> threads;
+            for (unsigned t = 1; t < size; ++t) threads.emplace_back(run, t);
+            run(0);
+            for (std::thread& t : threads) t.join();
+            device.give_back();
+        }
+    };
+    std::thread other;
+    if (all > 1) other = std::thread(work);
+    work();
+    if (other.joinable()) other.join();
+}
+
 struct SharedFile {
     pid_t pid;
     int fd;
@@ -174,7 +202,7 @@ EmulatedGpus::EmulatedGpus(int devices, int blocks, unsigned threads, bool peer_
 
 EmulatedGpus::~EmulatedGpus() = default;
 
-void* EmulatedGpus::make_stream(int device) {
+void* EmulatedGpus::make_stream(int device, bool) {
     auto stream = std::make_unique<Stream>();
     void* const handle = stream.get();
     const std::lock_guard lock(mutex_);
@@ -403,6 +431,15 @@ void EmulatedGpus::launch(int device, DataType type, unsigned lanes, unsigned jo
 void EmulatedGpus::run(int, const Flat& task, void* stream) {
     stream_of(stream).enqueue([this, task]() -> std::optional<Error> {
         run_flat_blocks(task, threads_);
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::run(int device, const OneSidedTask& task, void* stream) {
+    auto copy = std::make_shared<OneSidedTask>(task);
+    auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
+    enqueue(stream, [this, copy, room]() -> std::optional<Error> {
+        run_one_sided_blocks(*copy, threads_, *room);
         return std::nullopt;
     });
 }

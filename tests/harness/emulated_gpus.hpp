@@ -59,9 +59,10 @@ class EmulatedGpus : public gpu::Gpus {
     void launch(int device, DataType type, unsigned lanes, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override;
     void run(int device, const gpu::Flat& task, void* stream) override;
+    void run(int device, const gpu::OneSidedTask& task, void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
     void call(int device, void (*work)(void*), void* argument, void* stream) override;
-    void* make_stream(int device) override;
+    void* make_stream(int device, bool apart = false) override;
     void destroy_stream(void* stream) noexcept override;  // waits for what was enqueued
     int device_of(void* stream) const override;
     bool capturing(void* stream) const override;

@@ -50,12 +50,19 @@ struct Landable {
 /// What a kernel that gives up has to say. The first one to claim it writes it; done tells the host.
 struct Verdict {
     std::uint32_t claimed;
-    enum Cause : std::uint32_t { timed_out = 1, other_call, wrong_size, wrong_kind } cause;
+    enum Cause : std::uint32_t {
+        timed_out = 1,
+        other_call,
+        wrong_size,
+        wrong_kind,
+        few_signals,   // lane: the signal; expected and seen: how many
+        closed_window  // expected: bytes of the put
+    } cause;
     std::int32_t peer;     // -1: it can't be told
     std::uint32_t source;  // 1: it waited for, or got, a message; 0: it waited for space
     std::uint32_t call;    // Job::call
     std::uint32_t lane, tile, step;
-    std::uint32_t expected, seen;
+    std::uint64_t expected, seen;
     std::uint32_t done;
 };
 

@@ -14,6 +14,8 @@
 #include <barrier>
 #include <chrono>
 #include <thread>
+
+#include "base/os.hpp"
 #define TUTTI_DEVICE inline
 #define TUTTI_DEVICE_APART
 #define TUTTI_UNROLL
@@ -55,6 +57,24 @@ TUTTI_DEVICE std::uint32_t load_acquire(const std::uint32_t* from) {
 /// What this thread has stored, and what it has seen of others by a barrier, is seen by whoever acquires the value.
 TUTTI_DEVICE void store_release(std::uint32_t* to, std::uint32_t value) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* from) {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+TUTTI_DEVICE void store_release(std::uint64_t* to, std::uint64_t value) {
+    asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+/// What was there before. Who adds later sees what those before have stored, and seen.
+TUTTI_DEVICE std::uint32_t add(std::uint32_t* to, std::uint32_t value) {
+    std::uint32_t before;
+    asm volatile("atom.acq_rel.sys.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(value) : "memory");
+    return before;
+}
+/// A store before it is seen, by all GPUs and hosts, before a load after it is made.
+TUTTI_DEVICE void fence_system() {
+    asm volatile("fence.sc.sys;" ::: "memory");
 }
 /// True for the first to ask.
 TUTTI_DEVICE bool claim(std::uint32_t* word) {
@@ -118,6 +138,18 @@ inline std::uint32_t load_acquire(const std::uint32_t* from) {
 }
 inline void store_release(std::uint32_t* to, std::uint32_t value) {
     __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline std::uint64_t load_acquire(const std::uint64_t* from) {
+    return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+inline void store_release(std::uint64_t* to, std::uint64_t value) {
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline std::uint32_t add(std::uint32_t* to, std::uint32_t value) {
+    return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
+}
+inline void fence_system() {
+    full_fence();
 }
 inline bool claim(std::uint32_t* word) {
     std::uint32_t expected = 0;
