@@ -142,14 +142,15 @@ TEST_CASE("GPUDirect by plugins: a GPU that keeps writes in order needs no flush
     CHECK(world.bodies().flushes == 0);
 }
 
-TEST_CASE("GPUDirect by plugins: memory that is refused later is the reason why a link is lost") {
+TEST_CASE("GPUDirect by plugins: memory that is refused later loses the link, and nobody waits for it") {
     PluginWorld world(NET_PLUGIN_9, {0, 1}, "regMrDmaBuf:fail:5");  // both ends on both devices were tried before
     std::byte* data[] = {world->gpus().allocate(0, 40'000), world->gpus().allocate(1, 40'000)};
     for (int r : {0, 1})
         tuttiAllReduce(data[r], data[r], 10'000, tuttiFloat32, tuttiSum, world->comm(r), world->stream(r));
+    // Of the two ends that lose it the first to tell is heard by all: with the plugin's reason, or that the peer
+    // closed.
     for (int r : {0, 1}) CHECK(await_error(world->comm(r)) == tuttiRemoteError);
-    CHECK((harness::mentions(world->comm(0), {"regMrDmaBuf failed"}) ||
-           harness::mentions(world->comm(1), {"regMrDmaBuf failed"})));
+    for (int r : {0, 1}) CHECK(harness::mentions(world->comm(r), {"lost its connection with"}));
     for (int r : {0, 1}) {
         world->gpus().synchronize_stream(world->stream(r));
         world->gpus().free(r, data[r]);
