@@ -372,11 +372,15 @@ TEST_CASE("waits for signals that do not come end, and say for whom") {
 
 TEST_CASE("a wait for signals ends when another thread aborts, on either side") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(3);
-    std::atomic<int> ended{0};
+    std::atomic<int> begun{0}, ended{0};
     std::vector<std::thread> waiting;
     for (size_t r = 0; r < 2; ++r)
-        waiting.emplace_back([&, r] { ended += wait_for(2, 1, comms[r]) == tuttiRemoteError; });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        waiting.emplace_back([&, r] {
+            ++begun;
+            ended += wait_for(2, 1, comms[r]) == tuttiRemoteError;
+        });
+    while (begun < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     for (std::thread& thread : waiting) thread.join();
     REQUIRE(ended == 2);
