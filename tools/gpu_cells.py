@@ -74,6 +74,12 @@ def correctness(check):
     for n in (2, 3):
         check.run(f"data parallelism {n} threads: the bits of CPUs",
                   [check.program("dp_check"), "--ranks", str(n), "--device", check.device], 120)
+    for n in (2, 4):
+        check.run(f"one-sided operations {n} threads",
+                  [check.program("put_check"), "-t", str(n), "--device", check.device], 60)
+    check.run("one-sided operations 2 processes",
+              [check.program("tutti-run"), "-n", "2", check.program("put_check"), "--device", check.device, "-n", "20"],
+              60)
     killed_rank(check, "cuda", "shm")
     killed_rank(check, "mixed", "shm")
     for n in (8, 2):

@@ -269,7 +269,8 @@ class Rehearsal(Folder):
                   "bench: (reduction|graph of [12]|.*one rank)|graphs of 2 threads by local|"
                   "sendrecv 3 processes, mixed|^(broadcast|sendrecv) .* 2 threads$")
         programs = {f"bench/{c}_perf": "perf-emulated" for c in gpu_check.COLLECTIVES + gpu_check.MADE_OF_MESSAGES}
-        programs |= {"bench/dp_check": "dp_check-emulated", "examples/train_chars": "train_chars-emulated"}
+        programs |= {"bench/dp_check": "dp_check-emulated", "bench/put_check": "put_check-emulated"}
+        programs |= {"examples/train_chars": "train_chars-emulated"}
         (self.folder / "examples").mkdir()
         (self.folder / "tools").symlink_to(BUILD / "tools")
         for name, program in programs.items():
