@@ -75,8 +75,9 @@ struct LinkedPair {
     std::unique_ptr<Waiting> waiting;  // of transports with engines
 };
 
-/// drive: somebody waits on both ranks.
-inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true) {
+/// drive: somebody waits on both ranks. connect: their links are made.
+inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true,
+                       bool connect = true) {
     LinkedPair pair;
     const bool has_engine = transport.needs_engine();
     auto offers = std::make_shared<MapSession::Offers>();
@@ -100,7 +101,7 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
             pair.waiting->start(pair.at[0].engine, pair.at[1].engine);
         }
     }
-    for (Rank r = 0; r < 2; ++r) {
+    for (Rank r = 0; r < 2 && connect; ++r) {
         pair.link[r] = transport.connect(pair.at[r], 1 - r, Clock::now() + std::chrono::seconds(5));
         if (faults.any())
             pair.link[r] =
