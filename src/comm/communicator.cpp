@@ -42,6 +42,21 @@ constexpr std::size_t size_class(Collective c, std::size_t bytes) {
     return static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes));
 }
 
+/// What an operation and its cut say of it.
+Job job_of(const Operation& o, const Cut& c) {
+    Job job;
+    job.input = static_cast<const std::byte*>(o.input);
+    job.output = static_cast<std::byte*>(o.output);
+    job.type = o.type;
+    job.op = o.op;
+    job.rows = o.rows;
+    job.count = o.count;
+    job.block = c.block;
+    job.tile = c.tile;
+    job.tiles = c.tiles;
+    return job;
+}
+
 }  // namespace
 
 Communicator::~Communicator() {
@@ -354,14 +369,7 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
     }
     const Program& program = on_host_->program();
     const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .lanes = 1});
-    Job job;
-    job.input = static_cast<const std::byte*>(o.input);
-    job.output = static_cast<std::byte*>(o.output);
-    job.type = o.type;
-    job.count = o.count;
-    job.block = c.block;
-    job.tile = c.tile;
-    job.tiles = c.tiles;
+    Job job = job_of(o, c);
     job.call.signature = 1;
     job.call.collective = o.collective;
     job.call.type = o.type;
@@ -383,16 +391,7 @@ HostExecution& Communicator::start(const Operation& o) {
     const Shape& shape = shape_of(o);
     Plan& plan = *shape.plan;
     const Cut& c = shape.cut;
-    Job job;
-    job.input = static_cast<const std::byte*>(o.input);
-    job.output = static_cast<std::byte*>(o.output);
-    job.type = o.type;
-    job.op = o.op;
-    job.rows = o.rows;
-    job.count = o.count;
-    job.block = c.block;
-    job.tile = c.tile;
-    job.tiles = c.tiles;
+    Job job = job_of(o, c);
     job.lanes = std::min(c.lanes, plan.execution->most_lanes());
     job.by_reference = c.by_reference;
     job.streaming = c.streaming;

@@ -60,7 +60,6 @@ class Communicator {
 
     /// The rank's GPU; nullptr on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
-    std::chrono::milliseconds timeout() const { return options_.timeout; }
 
     /// Whether ranks are on GPUs: this one or others.
     bool on_gpus() const { return places_.any_on_gpu(); }

@@ -278,13 +278,13 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
 
 void check_wait_for_room(const Communicator& comm, Clock::time_point since) {
     if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
-    if (Clock::now() - since <= comm.timeout()) return;
+    if (Clock::now() - since <= comm.options().timeout) return;
     fail(
         tuttiTimeout,
         "rank %d found no room for its kernel on GPU %d within %.1f s: other communicators, several of whose ranks are "
         "threads of this process, run there and do not end. All threads must call what communicators share a GPU in "
         "the same order, or in one group",
-        comm.rank(), comm.gpu()->device(), static_cast<double>(comm.timeout().count()) * 1e-3);
+        comm.rank(), comm.gpu()->device(), static_cast<double>(comm.options().timeout.count()) * 1e-3);
 }
 
 void launch_together(std::span<const Issued> calls) {
@@ -293,19 +293,29 @@ void launch_together(std::span<const Issued> calls) {
     const Turns turns(calls);
     OneSidedCalls one_sided;
     std::vector<Ready> ready = prepare(calls, group, one_sided);
-    one_sided.enqueue_puts();
     std::ranges::stable_sort(ready, {}, &Ready::turn);
-    Wave wave(group);
-    for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
-        while (end < ready.size() && ready[end].turn == ready[begin].turn) ++end;
-        const std::span turn(ready.data() + begin, end - begin);
-        if (wave.add(turn)) continue;
+    bool begun = one_sided.enqueue_puts();
+    const auto launch = [&](Wave& wave) {
         wave.launch();
-        wave = Wave(group);
-        wave.add(turn);
+        begun = true;
+    };
+    try {
+        Wave wave(group);
+        for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
+            while (end < ready.size() && ready[end].turn == ready[begin].turn) ++end;
+            const std::span turn(ready.data() + begin, end - begin);
+            if (wave.add(turn)) continue;
+            launch(wave);
+            wave = Wave(group);
+            wave.add(turn);
+        }
+        if (!wave.empty()) launch(wave);
+        one_sided.enqueue_waits(group);
+    } catch (const Error& error) {
+        if (begun)  // half of a group: the peers would wait for the rest
+            for (const Issued& call : calls) call.comm->fail(error);
+        throw;
     }
-    if (!wave.empty()) wave.launch();
-    one_sided.enqueue_waits(group);
 }
 
 }  // namespace tutti

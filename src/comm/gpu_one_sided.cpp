@@ -73,8 +73,9 @@ void OneSidedCalls::enqueue(const Task& t) {
     side.after_launch(t.stream);
 }
 
-void OneSidedCalls::enqueue_puts() const {
+bool OneSidedCalls::enqueue_puts() const {
     for (const Task& t : puts_) enqueue(t);
+    return !puts_.empty();
 }
 
 void OneSidedCalls::enqueue_waits(std::uint64_t group) const {

@@ -13,7 +13,8 @@ class OneSidedCalls {
     /// Throws if an argument is wrong. The caller has the communicator's turn, until all is enqueued.
     void add(const Issued& call);
 
-    void enqueue_puts() const;
+    /// False: there are none.
+    bool enqueue_puts() const;
     /// When there is room for them: they stay until others have done something. group: see gpu::Stay.
     void enqueue_waits(std::uint64_t group) const;
 

@@ -70,9 +70,8 @@ void GpuSide::move_in(const gpu::Places& places, Rank self) {
     if (seat_ != 0 || static_cast<int>(mates_.size()) < config().gpu_queues) return;
     log(Level::warn,
         "%zu ranks are threads of this process on GPU %d, whose streams share %d queues there: what stands in one "
-        "behind "
-        "a kernel that waits may be what that waits for. Set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts, "
-        "or let a thread's ranks call in groups",
+        "behind a kernel that waits may be what that waits for. Set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program "
+        "starts, or let a thread's ranks call in groups",
         mates_.size(), device_, config().gpu_queues);
 }
 

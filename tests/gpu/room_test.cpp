@@ -11,8 +11,10 @@ using harness::Case;
 /// Ints in a device's memory, freed with it.
 class Ints {
   public:
-    Ints(harness::EmulatedGpus& gpus, int device, std::size_t count)
-        : gpus_(gpus), device_(device), at_(reinterpret_cast<int*>(gpus.allocate(device, count * sizeof(int)))) {}
+    Ints(harness::EmulatedGpus& gpus, int device, std::size_t count, int value = 0)
+        : gpus_(gpus), device_(device), at_(reinterpret_cast<int*>(gpus.allocate(device, count * sizeof(int)))) {
+        std::fill_n(at_, count, value);
+    }
     Ints(Ints&& other) noexcept : gpus_(other.gpus_), device_(other.device_), at_(std::exchange(other.at_, nullptr)) {}
     ~Ints() {
         if (at_ != nullptr) gpus_.free(device_, reinterpret_cast<std::byte*>(at_));
@@ -164,17 +166,19 @@ TEST_CASE("GPUs, their room: a collective of more ranks than a launch serves, on
     for (const Ints& d : data) CHECK(d.at()[7] == ranks * (ranks - 1) / 2 + 7 * ranks);
 }
 
-TEST_CASE("GPUs, their room: communicators that don't fit side by side take turns") {
+TEST_CASE("GPUs, their room: communicators that don't fit side by side take turns, in groups and without") {
     constexpr int ranks = 3;
     constexpr std::size_t count = 50'000;
+    const bool grouped = GENERATE(false, true);
     Pair pair(ranks, 4 * ranks);  // either fills the device
     pair.first.each([&](int rank, void* stream) {
-        const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count);
-        for (std::size_t i = 0; i < count; ++i) a.at()[i] = 1, b.at()[i] = 2;
+        const Ints a(pair.first.gpus(), 0, count, 1), b(pair.first.gpus(), 0, count, 2);
         int expected = 1;
-        for (int again = 0; again < 6; ++again, expected *= ranks) {
+        for (int again = 0; again < 4; ++again, expected *= ranks) {
+            if (grouped) harness::require_success(tuttiGroupStart(), "start");
             add_up(pair.first.comm(rank), a, count, stream);
             add_up(pair.comm(rank), b, count, pair.stream(rank));
+            if (grouped) harness::require_success(tuttiGroupEnd(), "end");
         }
         pair.synchronize(rank);
         for (std::size_t i = 0; i < count; i += 77)
@@ -182,21 +186,23 @@ TEST_CASE("GPUs, their room: communicators that don't fit side by side take turn
     });
 }
 
-TEST_CASE("GPUs, their room: communicators that don't fit, in one group") {
-    constexpr int ranks = 3;
+TEST_CASE("GPUs, their room: a group whose first half alone found room fails its communicator on all ranks") {
+    constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
-    Pair pair(ranks, 4 * ranks);
-    pair.first.each([&](int rank, void* stream) {
-        const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count);
-        for (std::size_t i = 0; i < count; ++i) a.at()[i] = 1, b.at()[i] = 2;
-        harness::require_success(tuttiGroupStart(), "start");
-        add_up(pair.first.comm(rank), a, count, stream);
-        add_up(pair.comm(rank), b, count, pair.stream(rank));
-        harness::require_success(tuttiGroupEnd(), "end");
-        pair.synchronize(rank);
-        for (std::size_t i = 0; i < count; i += 77)
-            harness::check(a.at()[i] == ranks && b.at()[i] == 2 * ranks, "a sum is wrong");
-    });
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 200;
+    Pair pair(ranks, 4 * ranks, &config);
+    const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count), c(pair.first.gpus(), 0, 10);
+    add_up(pair.first.comm(0), a, 12'000, pair.first.stream(0));  // waits, on half of the device
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    add_up(pair.comm(1), c, 10, pair.stream(1));
+    add_up(pair.comm(1), b, count, pair.stream(1));
+    CHECK(tuttiGroupEnd() == tuttiTimeout);
+    CHECK(harness::mentions(pair.comm(1), {"found no room"}));
+    CHECK(await_error(pair.comm(0)) == tuttiTimeout);
+    add_up(pair.first.comm(1), b, 12'000, pair.first.stream(1));  // the other one goes on
+    pair.synchronize(0);
+    pair.synchronize(1);
 }
 
 TEST_CASE("GPUs, their room: threads that call communicators in different orders are told so") {
@@ -224,12 +230,10 @@ TEST_CASE("GPUs, their room: a communicator whose kernel has given up leaves roo
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 100;
     Pair pair(ranks, 2 * ranks, &config);
-    const Ints data(pair.first.gpus(), 0, count);
-    for (std::size_t i = 0; i < count; ++i) data.at()[i] = 1;
+    const Ints data(pair.first.gpus(), 0, count, 1);
     add_up(pair.comm(0), data, count, pair.stream(0));  // and rank 1 never does
     pair.first.each([&](int rank, void* stream) {
-        const Ints own(pair.first.gpus(), 0, count);
-        for (std::size_t i = 0; i < count; ++i) own.at()[i] = 1;
+        const Ints own(pair.first.gpus(), 0, count, 1);
         add_up(pair.first.comm(rank), own, count, stream);
         pair.synchronize(rank);
         harness::check(own.at()[count - 1] == ranks, "a sum is wrong");
