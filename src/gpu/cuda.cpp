@@ -3,110 +3,22 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <optional>
 
 #include "base/result.hpp"
+#include "gpu/cuda_context.hpp"
 #include "gpu/gpus.hpp"
 #include "kernels/cuda/interpret.hpp"
 
 namespace tutti::gpu {
 namespace {
 
-constexpr int device_limit = 64;
-
 void check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return;
     cudaGetLastError();  // it is reported here, not to whoever asks next
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
-}
-
-/// Some calls are refused while any stream of this thread is captured, though they do not concern it.
-class NotCaptured {
-  public:
-    NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-    ~NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-    NotCaptured(const NotCaptured&) = delete;
-
-  private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-template <class Function>
-Function driver_function(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 13000
-    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
-#else
-    const cudaError_t result = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
-#endif
-    if (result != cudaSuccess || found != cudaDriverEntryPointSuccess)
-        fail(tuttiUnhandledCudaError, "the CUDA driver has no %s: it is too old", name);
-    return reinterpret_cast<Function>(function);
-}
-
-/// The primary one, which the runtime uses, too. It is kept until the process ends.
-CUcontext context_of(int device) {
-    static std::atomic<CUcontext> known[device_limit];
-    std::atomic<CUcontext>& slot = known[device];
-    if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
-    static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
-    static const auto retain = driver_function<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
-    CUdevice its = 0;
-    CUcontext context = nullptr;
-    CUresult result = number(&its, device);
-    if (result == CUDA_SUCCESS) result = retain(&context, its);
-    if (result != CUDA_SUCCESS)
-        fail(tuttiUnhandledCudaError, "GPU %d can't be used: cuDevicePrimaryCtxRetain: error %d%s", device,
-             static_cast<int>(result), result == CUDA_ERROR_OUT_OF_MEMORY ? ", its memory is full" : "");
-    slot.store(context, std::memory_order_release);
-    return context;
-}
-
-/// The device's context is current for as long as this lives, as any that was before is again afterwards. Not by
-/// cudaSetDevice: a thread that has used no device yet would be given back one with a context on device 0, whose memory
-/// is missed there, once for every process of the machine.
-class OnDevice {
-  public:
-    explicit OnDevice(int device) {
-        static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
-        const CUresult result = push(context_of(device));
-        if (result != CUDA_SUCCESS)
-            fail(tuttiUnhandledCudaError, "cuCtxPushCurrent of GPU %d: error %d", device, static_cast<int>(result));
-        any.store(device, std::memory_order_relaxed);
-    }
-    ~OnDevice() {
-        static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
-        CUcontext own = nullptr;
-        pop(&own);
-    }
-    OnDevice(const OnDevice&) = delete;
-    inline static std::atomic<int> any{0};  // a device that has a context
-};
-
-/// For calls that need a context, whichever: the runtime would make one on device 0.
-class Somewhere {
-  public:
-    Somewhere() {
-        static const auto current = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
-        CUcontext own = nullptr;
-        if (current(&own) != CUDA_SUCCESS || own == nullptr) on_.emplace(OnDevice::any.load(std::memory_order_relaxed));
-    }
-
-  private:
-    std::optional<OnDevice> on_;
-};
-
-/// While a process ends there may be no driver any more, and then nothing is left to do.
-template <class Work>
-void if_possible(Work work) noexcept {
-    try {
-        work();
-    } catch (const Error&) {
-    }
 }
 
 cudaStream_t stream_of(void* stream) {
