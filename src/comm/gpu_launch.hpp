@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// Enqueues; all calls are on GPU communicators. Throws before anything is enqueued if an argument is wrong. If it throws
-/// after some of them were enqueued, their communicators have failed.
+/// Enqueues; all calls are on GPU communicators. Throws before anything is enqueued if an argument is wrong. If it
+/// throws after some of them were enqueued, their communicators have failed.
 void launch_together(std::span<const Issued> calls);
 
 /// For a rank that waits since then until its GPU has room: throws if its communicator has failed, or that takes too
