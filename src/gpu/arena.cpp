@@ -65,6 +65,22 @@ Card Arena::card() const {
     return card;
 }
 
+namespace {
+
+/// It is known from here on only: the driver made a handle for the peer.
+std::byte* open_arena(Gpus& gpus, int device, Rank self, Rank peer, const Handle& handle) {
+    try {
+        return gpus.open(device, handle);
+    } catch (const Error& error) {
+        fail(error.code(),
+             "rank %d can't use rank %d's GPU memory, of another process of this host: %s; where processes may not "
+             "share it (in containers of their own, say), TUTTI_TRANSPORT=shm on all ranks goes through host memory",
+             self, peer, error.what());
+    }
+}
+
+}  // namespace
+
 Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
     : mine_(std::move(mine)),
       theirs_(static_cast<std::size_t>(places.ranks())),
@@ -82,7 +98,7 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
             if (!theirs_[p]) fail(tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", self, peer);
             gpus.enable(device, places.gpu(peer).device);
         } else {
-            opened_[p] = gpus.open(device, places.gpu(peer).arena);
+            opened_[p] = open_arena(gpus, device, self, peer, places.gpu(peer).arena);
         }
         join(peer, here ? theirs_[p]->memory() : opened_[p], places.seat(self), places.seat(peer), here);
         log(Level::info, "rank %d on GPU %d reaches rank %d on GPU %d by p2p (%s)", self, device, peer,

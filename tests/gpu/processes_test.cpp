@@ -80,12 +80,15 @@ struct Self {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
         if (task == "lend") config.algorithm = "direct";
+        if (task == "contained") gpus.opens = false;
+        if (task == "contained" && !through_shm()) return;
         harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
         tuttiCommUserRank(comm, &rank);
         tuttiCommCount(comm, &ranks);
     }
+    bool through_shm() const { return std::getenv("TUTTI_TRANSPORT") != nullptr; }
     ~Self() {
-        tuttiCommDestroy(comm);
+        if (comm != nullptr) tuttiCommDestroy(comm);
         if (!on_cpu) gpus.destroy_stream(stream);
         gpu::use_gpus(nullptr);
     }
@@ -258,6 +261,16 @@ void outlive_rank_1_of_a_window(Self& self) {
     if (result != tuttiRemoteError || !harness::mentions(self.comm, {"rank 1 (pid ", "died"})) _exit(43);
 }
 
+/// Processes that may not use each other's GPU memory are told what to do, and that works.
+void be_contained(Self& self) {
+    if (self.through_shm()) return run_collectives(self);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = self.device;
+    const tuttiResult_t result = tuttiCommInitEnv(&self.comm, &config);
+    if (result != tuttiUnhandledCudaError || !harness::mentions(nullptr, {"'s GPU memory", "TUTTI_TRANSPORT=shm"}))
+        _exit(47);
+}
+
 void check_collectives(const char* where, const char* transport = "") {
     CAPTURE(where, transport);
     Processes ranks(3, "collectives", where, transport);
@@ -284,6 +297,7 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "outlive") outlive_rank_1(self);
     if (self.task == "lend") lend(self);
     if (self.task == "put") put_around(self);
+    if (self.task == "contained") be_contained(self);
     if (self.task == "outlive a window") outlive_rank_1_of_a_window(self);
 }
 
@@ -301,6 +315,14 @@ TEST_CASE("GPUs: ranks put to windows of other processes") {
         CAPTURE(where);
         Processes ranks(3, "put", where);
         for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    }
+}
+
+TEST_CASE("GPUs: processes that can't open each other's memory are told of the way through the host") {
+    for (const char* transport : {"", "shm"}) {
+        CAPTURE(transport);
+        Processes ranks(2, "contained", "one GPU", transport);
+        for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
     }
 }
 

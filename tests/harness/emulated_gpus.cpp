@@ -386,6 +386,7 @@ Handle EmulatedGpus::share(int, const std::byte* allocation) {
 }
 
 std::byte* EmulatedGpus::open(int device, const Handle& handle) {
+    if (!opens) fail(tuttiUnhandledCudaError, "memory of other processes can't be opened");
     SharedFile file;
     std::memcpy(&file, handle.bytes.data(), sizeof file);
     const std::string path = text("/proc/%d/fd/%d", file.pid, file.fd);

@@ -79,6 +79,8 @@ class EmulatedGpus : public gpu::Gpus {
         std::function<void()> flush = [] {};
     } adapters;
 
+    bool opens = true;  // what other processes share
+
     /// Memory that can't be shared with other processes, nor with other devices.
     std::byte* allocate_from_pool(int device, std::size_t bytes);
     /// How often a kernel could have told others where such memory lies.
