@@ -1,0 +1,67 @@
+// What nvcc makes of kernels, run on hosts: PTX, instruction by instruction, as its manual says ("Parallel Thread
+// Execution ISA", sections 8 and 9). So the tests run what ships, and not only the source that it is made of.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti::ptx {
+
+struct Dim {
+    unsigned x = 1, y = 1, z = 1;
+    unsigned count() const { return x * y * z; }
+};
+
+struct Parameter {
+    std::size_t offset = 0, size = 0;  // bytes, in the kernel's parameters
+};
+
+struct Function;  // decoded
+
+/// An entry of a module.
+class Kernel {
+  public:
+    explicit Kernel(std::shared_ptr<const Function> code) : code_(std::move(code)) {}
+    const std::vector<Parameter>& parameters() const;
+    std::size_t parameter_bytes() const;
+    unsigned most_threads() const;  // of a block; 0 if it does not say
+    const Function& code() const { return *code_; }
+
+  private:
+    std::shared_ptr<const Function> code_;
+};
+
+class Module {
+  public:
+    /// Throws std::runtime_error for what is no PTX, and in kernel() for what is unknown here, with its line.
+    explicit Module(std::string text);
+    ~Module();
+    /// Decoded when it is first asked for. From any thread.
+    Kernel kernel(const std::string& name);
+    bool has(const std::string& name) const;
+
+  private:
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+};
+
+/// What a kernel can use besides its own.
+class Memory {
+  public:
+    struct Range {
+        const std::byte *begin = nullptr, *end = nullptr;  // of the allocation; empty: there is none
+    };
+    virtual ~Memory() = default;
+    virtual Range around(const std::byte* at) const = 0;  // from any thread
+};
+
+/// Runs a block to its end, on the calling thread. Its threads take turns, of some instructions each, so that they may
+/// wait for one another, and for other blocks. Addresses are those of the host; what is not in memory is a fault, and
+/// without memory none is looked up. Throws std::runtime_error at the first fault: a misaligned access, one outside of
+/// memory, of shared or local memory, an instruction that is reached in a state in which it means nothing.
+void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim block, Dim at,
+               std::size_t dynamic_shared = 0, const Memory* memory = nullptr);
+
+}  // namespace tutti::ptx

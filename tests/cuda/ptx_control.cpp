@@ -1,0 +1,139 @@
+// Jumps, calls, barriers, special registers: sections 9.7.12, 9.7.13 and 10 of PTX's manual. And which file knows an
+// instruction.
+#include <chrono>
+
+#include "ptx_handlers.hpp"
+
+namespace tutti::ptx {
+namespace {
+
+void branch(Thread& t, const Instruction& i) {
+    t.next = t.function->code.data() + i.number;
+}
+
+void call(Thread& t, const Instruction& i) {
+    const Call& call = t.function->calls[static_cast<std::size_t>(i.number)];
+    std::byte* const caller = t.calls;
+    const Function& from = *t.function;
+    std::byte* const base = t.frames.back().base + (from.stack_bytes - call.function->stack_bytes);
+    t.frames.back().next = t.next;
+    t.frames.push_back({call.function.get(), nullptr, base, &call});
+    t.enter(*call.function, base);
+    for (const Passed& p : call.arguments) std::memcpy(t.own + p.to, caller + p.from, p.size);
+}
+
+void leave(Thread& t, const Instruction&) {
+    const Thread::Frame left = t.frames.back();
+    if (left.call == nullptr) {
+        t.state = Thread::State::done;
+        return;
+    }
+    const std::byte* const results = t.own;
+    t.frames.pop_back();
+    const Thread::Frame& back = t.frames.back();
+    t.enter(*back.function, back.base);
+    t.next = back.next;
+    for (const Passed& p : left.call->results) std::memcpy(t.calls + p.to, results + p.from, p.size);
+}
+
+void exit_thread(Thread& t, const Instruction&) {
+    t.state = Thread::State::done;
+}
+
+void trap(Thread&, const Instruction&) {
+    fault("a trap");
+}
+
+void barrier(Thread& t, const Instruction&) {
+    t.state = Thread::State::at_barrier;
+    t.vote_result = -1;
+}
+
+/// operand: the result, the barrier's number, the vote.
+template <bool all>
+void barrier_with_votes(Thread& t, const Instruction& i) {
+    t.vote = truth(t, i, 2);
+    t.vote_result = i.operand[0];
+    t.state = Thread::State::at_barrier;
+    t.block->votes = true;
+    t.block->all_vote = all;
+}
+
+/// A word of several registers, and back: lower bits first. number: bits of each.
+void pack(Thread& t, const Instruction& i) {
+    std::uint64_t word = 0;
+    const auto bits = static_cast<unsigned>(i.number);
+    for (int k = 1; k < i.operands; ++k)
+        word |= (t.word(i.operand[k]) & mask<std::uint64_t>(bits)) << (bits * static_cast<unsigned>(k - 1));
+    t.registers[i.operand[0]] = word;
+}
+void unpack(Thread& t, const Instruction& i) {
+    const std::uint64_t word = t.word(i.operand[i.destinations]);
+    const auto bits = static_cast<unsigned>(i.number);
+    for (unsigned k = 0; k < i.destinations; ++k)
+        t.registers[i.operand[k]] = word >> bits * k & mask<std::uint64_t>(bits);
+}
+
+template <unsigned which>
+void special(Thread& t, const Instruction& i) {
+    const Block& b = *t.block;
+    const unsigned values[] = {t.at.x, t.at.y, t.at.z, b.block.x, b.block.y, b.block.z,
+                               b.at.x, b.at.y, b.at.z, b.grid.x,  b.grid.y,  b.grid.z};
+    set<std::uint32_t>(t, i, 0, values[which]);
+}
+void lane(Thread& t, const Instruction& i) {
+    const Dim& size = t.block->block;
+    set<std::uint32_t>(t, i, 0, (t.at.x + size.x * (t.at.y + size.y * t.at.z)) % 32);
+}
+void global_timer(Thread& t, const Instruction& i) {
+    looked(t);
+    set<std::int64_t>(t, i, 0, std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
+
+Handler control_of(const Opcode& o) {
+    const std::string& name = o.front();
+    if (name == "bar" || name == "barrier") {
+        if (!has(o, "red")) return barrier;
+        return has(o, "or") ? barrier_with_votes<false> : has(o, "and") ? barrier_with_votes<true> : nullptr;
+    }
+    if (name == "bra") return branch;
+    if (name == "call") return call;
+    if (name == "ret") return leave;
+    if (name == "exit") return exit_thread;
+    if (name == "trap") return trap;
+    return nullptr;
+}
+
+const Handler do_branch = branch, do_call = call, do_return = leave, do_pack = pack, do_unpack = unpack;
+
+Form form_of(const Opcode& opcode, unsigned vector) {
+    Form form;
+    const std::string& name = opcode.front();
+    const auto among = [&](std::initializer_list<const char*> names) {
+        return std::ranges::any_of(names, [&](const char* n) { return name == n; });
+    };
+    const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap"});
+    form.run = control                                                  ? control_of(opcode)
+               : name == "cvt"                                          ? conversion_of(opcode)
+               : among({"ld", "st", "atom", "cvta", "fence", "membar"}) ? memory_of(opcode, vector)
+                                                                        : arithmetic_of(opcode);
+    if (name == "ld") form.destinations = static_cast<std::uint8_t>(vector);
+    if (control || among({"st", "fence", "membar"})) form.destinations = has(opcode, "red") ? 1 : 0;
+    return form;
+}
+
+Handler special_of(const std::string& name) {
+    static const char* const names[] = {"%tid.x",   "%tid.y",   "%tid.z",   "%ntid.x",   "%ntid.y",   "%ntid.z",
+                                        "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z"};
+    static const Handler handlers[] = {special<0>, special<1>, special<2>, special<3>, special<4>,  special<5>,
+                                       special<6>, special<7>, special<8>, special<9>, special<10>, special<11>};
+    for (std::size_t n = 0; n < std::size(names); ++n)
+        if (name == names[n]) return handlers[n];
+    if (name == "%laneid") return lane;
+    if (name == "%globaltimer") return global_timer;
+    return nullptr;
+}
+
+}  // namespace tutti::ptx

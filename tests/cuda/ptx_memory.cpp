@@ -1,0 +1,235 @@
+// Loads, stores, atomics, and the spaces that addresses are in: sections 5.1, 9.7.9 and 9.7.13 of PTX's manual.
+#include "ptx_handlers.hpp"
+
+namespace tutti::ptx {
+namespace {
+
+enum class Space { generic, shared, local, param };
+
+void check_range(Thread& t, const std::byte* at, std::size_t size) {
+    Block& b = *t.block;
+    if (b.memory == nullptr) return;
+    const auto inside = [&](const Memory::Range& r) { return at >= r.begin && at + size <= r.end; };
+    if (inside(b.known[b.last])) return;
+    for (std::size_t n = 0; n < b.known.size(); ++n)
+        if (inside(b.known[n])) {
+            b.last = n;
+            return;
+        }
+    const std::byte* const stack = t.stack.get();
+    if (at >= stack && at + size <= stack + t.frames.front().function->stack_bytes + 16) return;
+    const Memory::Range found = b.memory->around(at);
+    if (!inside(found))
+        fault("%zu bytes at %p are not memory that a kernel of this device can use", size,
+              static_cast<const void*>(at));
+    b.known.push_back(found);
+    b.last = b.known.size() - 1;
+}
+
+/// Where parameters at an offset lie: those of a kernel are all threads' own.
+std::byte* parameter_at(Thread& t, std::int64_t offset, std::size_t size) {
+    const Function& f = *t.function;
+    if (offset < 0 || static_cast<std::size_t>(offset) + size > f.own_bytes + f.call_bytes)
+        fault("parameters at %lld of %zu bytes", static_cast<long long>(offset), f.own_bytes + f.call_bytes);
+    const auto at = static_cast<std::size_t>(offset);
+    return at < f.own_bytes ? t.own + at : t.calls + (at - f.own_bytes);
+}
+
+template <Space space>
+std::byte* address(Thread& t, const Instruction& i, int operand, std::size_t size, std::size_t alignment) {
+    const auto value = static_cast<std::int64_t>(get<std::uint64_t>(t, i, operand)) + i.number;
+    std::byte* at = nullptr;
+    if constexpr (space == Space::generic) {
+        at = reinterpret_cast<std::byte*>(value);
+    } else if constexpr (space == Space::param) {
+        at = parameter_at(t, value, size);
+        if (static_cast<std::size_t>(value) % alignment != 0)
+            fault("a parameter at %lld, which is not aligned to %zu bytes", static_cast<long long>(value), alignment);
+        return at;
+    } else {
+        const std::size_t limit = space == Space::shared ? t.block->shared_bytes : t.function->local_bytes;
+        const std::int64_t low = space == Space::shared ? value & 0xffffffff : value;  // addresses of 32 bits, too
+        if (low < 0 || static_cast<std::size_t>(low) + size > limit)
+            fault("%zu bytes at %lld of %zu bytes of %s memory", size, static_cast<long long>(low), limit,
+                  space == Space::shared ? "shared" : "local");
+        at = (space == Space::shared ? t.block->shared : t.local) + low;
+    }
+    if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
+        fault("an address that is not aligned to %zu bytes: %p", alignment, static_cast<void*>(at));
+    if constexpr (space == Space::generic) check_range(t, at, size);
+    return at;
+}
+
+enum class Order { plain, relaxed, acquire, release };
+
+template <class T, Order order>
+T load_one(const std::byte* from) {
+    if constexpr (order == Order::plain || is_float<T> || sizeof(T) < 4) {
+        T value;
+        std::memcpy(&value, from, sizeof value);
+        return value;
+    } else {
+        return __atomic_load_n(reinterpret_cast<const T*>(from),
+                               order == Order::acquire ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED);
+    }
+}
+
+template <Space space, Order order, unsigned n>
+struct Load {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        const std::byte* const from = address<space>(t, i, n, n * sizeof(T), n * sizeof(T));
+        if constexpr (order != Order::plain) looked(t);
+        if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {  // lines: no more than halves at once
+            const auto a = load_one<std::uint64_t, order>(from), b = load_one<std::uint64_t, order>(from + 8);
+            const T parts[4] = {
+                std::bit_cast<T>(static_cast<std::uint32_t>(a)), std::bit_cast<T>(static_cast<std::uint32_t>(a >> 32)),
+                std::bit_cast<T>(static_cast<std::uint32_t>(b)), std::bit_cast<T>(static_cast<std::uint32_t>(b >> 32))};
+            for (int k = 0; k < 4; ++k) set<T>(t, i, k, parts[k]);
+        } else {
+            for (unsigned k = 0; k < n; ++k)
+                set<T>(t, i, static_cast<int>(k), load_one<T, order>(from + k * sizeof(T)));
+        }
+    }
+};
+
+template <class T, Order order>
+void store_one(std::byte* to, T value) {
+    if constexpr (order == Order::plain || is_float<T> || sizeof(T) < 4)
+        std::memcpy(to, &value, sizeof value);
+    else
+        __atomic_store_n(reinterpret_cast<T*>(to), value,
+                         order == Order::release ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
+}
+
+template <Space space, Order order, unsigned n>
+struct Store {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        std::byte* const to = address<space>(t, i, 0, n * sizeof(T), n * sizeof(T));
+        if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {
+            const auto word = [&](int k) { return std::uint64_t{get<std::uint32_t>(t, i, k)}; };
+            store_one<std::uint64_t, order>(to, word(1) | word(2) << 32);
+            store_one<std::uint64_t, order>(to + 8, word(3) | word(4) << 32);
+        } else {
+            for (unsigned k = 0; k < n; ++k)
+                store_one<T, order>(to + k * sizeof(T), get<T>(t, i, static_cast<int>(k + 1)));
+        }
+    }
+};
+
+struct CompareAndSwap {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
+        T expected = get<T>(t, i, 2);
+        __atomic_compare_exchange_n(reinterpret_cast<T*>(at), &expected, get<T>(t, i, 3), false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
+        looked(t);
+        set<T>(t, i, 0, expected);
+    }
+};
+struct AtomicAdd {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
+        looked(t);
+        set<T>(t, i, 0, __atomic_fetch_add(reinterpret_cast<T*>(at), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
+    }
+};
+struct AtomicExchange {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
+        looked(t);
+        set<T>(t, i, 0, __atomic_exchange_n(reinterpret_cast<T*>(at), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
+    }
+};
+
+void fence(Thread&, const Instruction&) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+/// Between a space's own addresses and those of all memory.
+template <Space space, bool to_generic>
+void change_space(Thread& t, const Instruction& i) {
+    std::byte* base = nullptr;
+    if constexpr (space == Space::shared) base = t.block->shared;
+    if constexpr (space == Space::local) base = t.local;
+    const auto value = get<std::uint64_t>(t, i, 1);
+    if constexpr (space == Space::param) {
+        static_assert(to_generic);
+        set<std::uint64_t>(t, i, 0,
+                           reinterpret_cast<std::uint64_t>(parameter_at(t, static_cast<std::int64_t>(value), 1)));
+    } else {
+        const auto offset = reinterpret_cast<std::uint64_t>(base);
+        set<std::uint64_t>(t, i, 0, to_generic ? value + offset : value - offset);
+    }
+}
+
+template <template <Space, Order, unsigned> class Access, Space space, Order order>
+Handler access_of(unsigned n, const std::string& type) {
+    if (n <= 1) return of<Access<space, order, 1>>(All{}, type);
+    if (n == 2) return of<Access<space, order, 2>>(All{}, type);
+    if (n == 4) return of<Access<space, order, 4>>(All{}, type);
+    return nullptr;
+}
+
+template <template <Space, Order, unsigned> class Access>
+Handler accesses_of(const Opcode& o, unsigned n) {
+    const std::string& type = o.back();
+    if (!only(o, {"v2",          "v4",
+                  "param",       "param::entry",
+                  "param::func", "shared",
+                  "shared::cta", "local",
+                  "global",      "const",
+                  "volatile",    "relaxed",
+                  "acquire",     "release",
+                  "sys",         "gpu",
+                  "cta",         "nc",
+                  "ca",          "cg",
+                  "cs",          "lu",
+                  "cv",          "wb",
+                  "wt",          "L1::no_allocate"}))
+        return nullptr;
+    if (has(o, "param") || has(o, "param::entry") || has(o, "param::func"))
+        return access_of<Access, Space::param, Order::plain>(n, type);
+    if (has(o, "local")) return access_of<Access, Space::local, Order::plain>(n, type);
+    if (has(o, "shared") || has(o, "shared::cta"))
+        return has(o, "volatile") ? access_of<Access, Space::shared, Order::relaxed>(n, type)
+                                  : access_of<Access, Space::shared, Order::plain>(n, type);
+    if (has(o, "volatile") || has(o, "relaxed")) return access_of<Access, Space::generic, Order::relaxed>(n, type);
+    if (has(o, "acquire")) return access_of<Access, Space::generic, Order::acquire>(n, type);
+    if (has(o, "release")) return access_of<Access, Space::generic, Order::release>(n, type);
+    return access_of<Access, Space::generic, Order::plain>(n, type);
+}
+
+Handler space_change(const Opcode& o) {
+    if (has(o, "to"))
+        return has(o, "shared")                      ? change_space<Space::shared, false>
+               : has(o, "local")                     ? change_space<Space::local, false>
+               : has(o, "global") || has(o, "const") ? change_space<Space::generic, false>
+                                                     : nullptr;
+    return has(o, "shared")                      ? change_space<Space::shared, true>
+           : has(o, "local")                     ? change_space<Space::local, true>
+           : has(o, "param")                     ? change_space<Space::param, true>
+           : has(o, "global") || has(o, "const") ? change_space<Space::generic, true>
+                                                 : nullptr;
+}
+
+}  // namespace
+
+Handler memory_of(const Opcode& o, unsigned vector) {
+    const std::string &name = o.front(), &type = o.back();
+    if (name == "ld") return accesses_of<Load>(o, vector);
+    if (name == "st") return accesses_of<Store>(o, vector);
+    if (name == "cvta") return space_change(o);
+    if (name == "fence" || name == "membar") return fence;
+    if (name != "atom" || has(o, "shared")) return nullptr;
+    if (has(o, "cas")) return of<CompareAndSwap>(Atoms{}, type);
+    if (has(o, "add")) return of<AtomicAdd>(Atoms{}, type);
+    if (has(o, "exch")) return of<AtomicExchange>(Atoms{}, type);
+    return nullptr;
+}
+
+}  // namespace tutti::ptx

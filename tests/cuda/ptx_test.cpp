@@ -1,0 +1,299 @@
+// The interpreter of PTX, by programs of a few lines whose results its manual says.
+#include <cmath>
+#include <cstring>
+
+#include "base/types.hpp"
+#include "harness/catch.hpp"
+#include "kernels/convert.hpp"
+#include "ptx.hpp"
+
+namespace tutti::ptx {
+namespace {
+
+const std::string head = ".version 8.0\n.target sm_90\n.address_size 64\n";
+
+/// A kernel of one parameter, a pointer in %rd0 that every thread has; %r0 is the thread's number. The body may use
+/// %r, %rd, %f, %fd, %rs, %p 0 to 19.
+std::string kernel(const std::string& body, const std::string& before = "") {
+    return head + before + ".visible .entry test(.param .u64 out)\n{\n" +
+           ".reg .pred %p<20>;\n.reg .b16 %rs<20>;\n.reg .b32 %r<20>;\n.reg .b64 %rd<20>;\n.reg .f32 %f<20>;\n"
+           ".reg .f64 %fd<20>;\nld.param.u64 %rd0, [out];\nmov.u32 %r0, %tid.x;\n" +
+           body + "\nret;\n}\n";
+}
+
+template <class T>
+void run(const std::string& text, std::vector<T>& out, unsigned threads = 1, const Memory* memory = nullptr) {
+    Module module(text);
+    const Kernel k = module.kernel("test");
+    const T* const at = out.data();
+    std::vector<std::byte> parameters(k.parameter_bytes());
+    std::memcpy(parameters.data(), &at, sizeof at);
+    run_block(k, parameters.data(), {}, {threads, 1, 1}, {0, 0, 0}, 0, memory);
+}
+
+/// What instructions leave in `result`, a register, from %r1 = a and %r2 = b (or %rd1, %rd2).
+std::uint64_t value_of(const std::string& body, const std::string& result, std::uint64_t a = 0, std::uint64_t b = 0) {
+    std::vector<std::uint64_t> out{a, b, 0};
+    const bool wide = result.starts_with("%rd");
+    run(kernel("ld.global.u64 %rd1, [%rd0];\nld.global.u64 %rd2, [%rd0+8];\n"
+               "cvt.u32.u64 %r1, %rd1;\ncvt.u32.u64 %r2, %rd2;\n" +
+               body + (wide ? "\nst.global.u64 [%rd0+16], " : "\nst.global.u32 [%rd0+16], ") + result + ";"),
+        out);
+    return out[2];
+}
+
+TEST_CASE("integers") {
+    CHECK(value_of("add.s32 %r3, %r1, %r2;", "%r3", 0xffffffff, 2) == 1);
+    CHECK(value_of("sub.s32 %r3, %r1, %r2;", "%r3", 1, 2) == 0xffffffff);
+    CHECK(value_of("mul.lo.s32 %r3, %r1, %r2;", "%r3", 0x10001, 0x10001) == 0x20001);
+    CHECK(value_of("mul.hi.u32 %r3, %r1, %r2;", "%r3", 0x80000000, 6) == 3);
+    CHECK(value_of("mul.wide.u32 %rd3, %r1, %r2;", "%rd3", 0xffffffff, 2) == 0x1fffffffe);
+    CHECK(value_of("mul.wide.s32 %rd3, %r1, %r2;", "%rd3", 0xffffffff, 2) == static_cast<std::uint64_t>(-2));
+    CHECK(value_of("mad.lo.s32 %r3, %r1, 10, %r2;", "%r3", 4, 2) == 42);
+    CHECK(value_of("mad.wide.u32 %rd3, %r1, %r1, %rd2;", "%rd3", 0x10000, 5) == 0x100000005);
+    CHECK(value_of("div.s64 %rd3, %rd1, %rd2;", "%rd3", static_cast<std::uint64_t>(-7), 2) ==
+          static_cast<std::uint64_t>(-3));
+    CHECK(value_of("div.u64 %rd3, %rd1, %rd2;", "%rd3", static_cast<std::uint64_t>(-7), 2) == 0x7ffffffffffffffc);
+    CHECK(value_of("rem.s32 %r3, %r1, %r2;", "%r3", 0xfffffff9, 4) == 0xfffffffd);
+    CHECK(value_of("min.s32 %r3, %r1, %r2;", "%r3", 0xffffffff, 1) == 0xffffffff);
+    CHECK(value_of("min.u32 %r3, %r1, %r2;", "%r3", 0xffffffff, 1) == 1);
+    CHECK(value_of("neg.s32 %r3, %r1;", "%r3", 5) == 0xfffffffb);
+    CHECK(value_of("abs.s32 %r3, %r1;", "%r3", 0xfffffffb) == 5);
+    CHECK(value_of("cvt.s64.s32 %rd3, %r1;", "%rd3", 0x80000000) == 0xffffffff80000000);
+    CHECK(value_of("cvt.u64.u32 %rd3, %r1;", "%rd3", 0x80000000) == 0x80000000);
+    CHECK(value_of("cvt.u16.u64 %rs1, %rd1; cvt.s64.s8 %rd3, %rs1;", "%rd3", 0x1280) == 0xffffffffffffff80);
+}
+
+TEST_CASE("bits") {
+    CHECK(value_of("shl.b32 %r3, %r1, %r2;", "%r3", 1, 31) == 0x80000000);
+    CHECK(value_of("shl.b32 %r3, %r1, %r2;", "%r3", 1, 32) == 0);
+    CHECK(value_of("shr.s32 %r3, %r1, %r2;", "%r3", 0x80000000, 40) == 0xffffffff);
+    CHECK(value_of("shr.u32 %r3, %r1, %r2;", "%r3", 0x80000000, 31) == 1);
+    CHECK(value_of("bfi.b64 %rd3, %rd1, %rd2, 8, 16;", "%rd3", 0xabcd, 0xffffffffffffffff) == 0xffffffffffabcdff);
+    CHECK(value_of("bfe.s32 %r3, %r1, 4, 4;", "%r3", 0x80) == 0xfffffff8);
+    CHECK(value_of("bfe.u32 %r3, %r1, 4, 4;", "%r3", 0x80) == 8);
+    CHECK(value_of("prmt.b32 %r3, %r1, %r2, 0x7410;", "%r3", 0x33221100, 0x77665544) == 0x77441100);
+    CHECK(value_of("prmt.b32 %r3, %r1, %r2, 0xba98;", "%r3", 0x80ff7f00, 0) == 0xffff0000);
+    CHECK(value_of("lop3.b32 %r3, %r1, %r2, %r2, 0x3c;", "%r3", 0xff00ff00, 0x0ff00ff0) == 0xf0f0f0f0);
+    CHECK(value_of("not.b64 %rd3, %rd1;", "%rd3", 1) == 0xfffffffffffffffe);
+    CHECK(value_of("popc.b32 %r3, %r1;", "%r3", 0xf0f0) == 8);
+    CHECK(value_of("clz.b32 %r3, %r1;", "%r3", 1) == 31);
+    CHECK(value_of("{ .reg .b16 %low, %high; mov.b32 {%low, %high}, %r1; mov.b32 %r3, {%high, %low}; }", "%r3",
+                   0x12345678) == 0x56781234);
+    CHECK(value_of("mov.b64 %rd3, {%r1, %r2};", "%rd3", 1, 2) == 0x200000001);
+}
+
+TEST_CASE("floats") {
+    const auto f = [](float x) { return std::uint64_t{std::bit_cast<std::uint32_t>(x)}; };
+    const float nan = std::nanf("");
+    const auto computed = [&](const std::string& what, float a, float b) {
+        return value_of("mov.b32 %f1, %r1; mov.b32 %f2, %r2; " + what + " mov.b32 %r3, %f3;", "%r3", f(a), f(b));
+    };
+    CHECK(computed("add.f32 %f3, %f1, %f2;", 1, 0x1p-24F) == f(1));
+    CHECK(computed("fma.rn.f32 %f3, %f1, %f1, %f2;", 1 + 0x1p-12F, -1) == f(0x1p-11F + 0x1p-24F));
+    CHECK(computed("div.rn.f32 %f3, %f1, %f2;", 1, 3) == f(1.0F / 3));
+    CHECK(computed("max.f32 %f3, %f1, %f2;", nan, 3) == f(3));
+    CHECK(computed("mul.rn.f32 %f3, %f1, 0f40000000;", 3, 0) == f(6));
+    const auto compared = [&](const std::string& what, float a, float b) {
+        return value_of(
+            "mov.b32 %f1, %r1; mov.b32 %f2, %r2; setp." + what + ".f32 %p1, %f1, %f2; selp.u32 %r3, 1, 0, %p1;", "%r3",
+            f(a), f(b));
+    };
+    CHECK(compared("lt", 1, 2) == 1);
+    CHECK(compared("ne", nan, 2) == 0);
+    CHECK(compared("neu", nan, 2) == 1);
+    CHECK(compared("nan", 1, nan) == 1);
+    CHECK(compared("num", 1, nan) == 0);
+    CHECK(value_of("mov.b64 %fd1, %rd1; cvt.rzi.s32.f64 %r3, %fd1;", "%r3", std::bit_cast<std::uint64_t>(-1.9)) ==
+          0xffffffff);
+    CHECK(value_of("mov.b64 %fd1, %rd1; cvt.rzi.s32.f64 %r3, %fd1;", "%r3", std::bit_cast<std::uint64_t>(1e30)) ==
+          0x7fffffff);
+}
+
+TEST_CASE("conversions of small floats, all codes, against the scalar ones of the library") {
+    struct Case {
+        DataType type;
+        const char *decode, *encode;
+    };
+    const Case cases[] = {{DataType::float16, "cvt.f32.f16 %f1, %rs1;", "cvt.rn.f16.f32 %rs2, %f1;"},
+                          {DataType::bfloat16, "cvt.f32.bf16 %f1, %rs1;", "cvt.rn.bf16.f32 %rs2, %f1;"}};
+    for (const Case& c : cases) {
+        std::vector<std::uint32_t> out(65536);
+        for (unsigned code = 0; code < 65536; ++code) out[code] = code;
+        run(kernel("LOOP: mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; ld.global.u16 %rs1, [%rd1];" +
+                   std::string(c.decode) + "st.global.f32 [%rd1], %f1;" +
+                   "add.s32 %r0, %r0, 64; setp.lt.u32 %p1, %r0, 65536; @%p1 bra LOOP;"),
+            out, 64);
+        for (std::uint32_t code = 0; code < 65536; ++code) {
+            const double expected = load_as_double(c.type, &code);
+            const float found = std::bit_cast<float>(out[code]);
+            if (std::isnan(expected) ? !std::isnan(found) : found != static_cast<float>(expected))
+                FAIL(name_of(c.type) << " code " << code << ": " << found);
+        }
+        // And back: each value, and the ones in the middle between it and the next.
+        std::vector<float> values;
+        for (std::uint32_t code = 0; code < 65536; ++code) {
+            const std::uint32_t next = code + 1;
+            const auto v = static_cast<float>(load_as_double(c.type, &code));
+            values.push_back(v);
+            values.push_back((v + static_cast<float>(load_as_double(c.type, &next))) / 2);
+        }
+        std::vector<float> in = values;
+        const std::string last = std::to_string(values.size());
+        run(kernel("LOOP: mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; ld.global.f32 %f1, [%rd1];" +
+                   std::string(c.encode) + "cvt.u32.u16 %r1, %rs2; st.global.u32 [%rd1], %r1;" +
+                   "add.s32 %r0, %r0, 64; setp.lt.u32 %p1, %r0, " + last + "; @%p1 bra LOOP;"),
+            in, 64);
+        for (std::size_t n = 0; n < values.size(); ++n) {
+            std::uint32_t expected = 0;
+            store_from_double(c.type, values[n], &expected);
+            const auto found = std::bit_cast<std::uint32_t>(in[n]);
+            const bool both_nan = std::isnan(values[n]) && std::isnan(load_as_double(c.type, &found));
+            if (!both_nan && found != expected) FAIL(name_of(c.type) << " of " << values[n] << ": " << found);
+        }
+    }
+}
+
+TEST_CASE("pairs of fp8: the first source is the upper one, and they saturate") {
+    const auto converted = [](const std::string& format, float high, float low) {
+        return value_of("mov.b32 %f1, %r1; mov.b32 %f2, %r2; cvt.rn.satfinite." + format +
+                            "x2.f32 %rs1, %f1, %f2; cvt.u32.u16 %r3, %rs1;",
+                        "%r3", std::bit_cast<std::uint32_t>(high), std::bit_cast<std::uint32_t>(low));
+    };
+    CHECK(converted("e4m3", 1, -2) == 0x38c0);
+    CHECK(converted("e4m3", 1e9F, 449) == 0x7e7e);
+    CHECK(converted("e4m3", std::nanf(""), 0) == 0x7f00);
+    CHECK(converted("e5m2", 1, -2) == 0x3cc0);
+    CHECK(converted("e5m2", 1e9F, -INFINITY) == 0x7bfb);
+    for (const DataType type : {DataType::float8e4m3, DataType::float8e5m2})
+        for (std::uint32_t code = 0; code < 256; ++code) {
+            const double value = load_as_double(type, &code);
+            if (!std::isfinite(value)) continue;
+            const char* const name = type == DataType::float8e4m3 ? "e4m3" : "e5m2";
+            if (code % 16 < 2) {  // the rest are the same, and each is a program of its own
+                CHECK(converted(name, static_cast<float>(value), 0) == code << 8);
+                const std::uint64_t halves =
+                    value_of("cvt.u16.u32 %rs1, %r1; cvt.rn.f16x2." + std::string(name) + "x2 %r3, %rs1;", "%r3", code);
+                const auto low = static_cast<std::uint32_t>(halves & 0xffff);
+                CHECK(load_as_double(DataType::float16, &low) == value);
+            }
+        }
+}
+
+TEST_CASE("threads meet at barriers, and wait for one another's flags") {
+    std::vector<std::uint32_t> out(65, 0);
+    // Each adds its number to the one before; the last has the sum when it is its turn.
+    run(kernel("mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1;\n"
+               "setp.eq.u32 %p1, %r0, 0; @%p1 bra GO;\n"
+               "WAIT: ld.acquire.sys.u32 %r1, [%rd1]; setp.eq.u32 %p2, %r1, 0; @%p2 bra WAIT;\n"
+               "GO: add.s32 %r2, %r0, 1; st.release.sys.u32 [%rd1+4], %r2;\n"
+               "bar.sync 0; ld.global.u32 %r3, [%rd0+256]; bar.sync 0; st.global.u32 [%rd1], %r3;"),
+        out, 64);
+    for (unsigned t = 0; t < 64; ++t) CHECK(out[t] == 64);
+}
+
+TEST_CASE("votes, with threads that have gone") {
+    const std::string vote =
+        "setp.gt.u32 %p1, %r0, 6; @%p1 ret;\n"
+        "setp.eq.u32 %p2, %r0, 3;\nbar.red.or.pred %p3, 0, %p2;\nbar.red.and.pred %p4, 0, %p2;\n"
+        "selp.u32 %r1, 1, 0, %p3; selp.u32 %r2, 2, 0, %p4; add.s32 %r1, %r1, %r2;\n"
+        "mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; st.global.u32 [%rd1], %r1;";
+    std::vector<std::uint32_t> out(8, 9);
+    run(kernel(vote), out, 8);
+    CHECK(out == std::vector<std::uint32_t>{1, 1, 1, 1, 1, 1, 1, 9});
+}
+
+TEST_CASE("functions have registers of their own") {
+    const std::string twice =
+        ".func (.param .b32 result) twice(.param .b32 number)\n{\n.reg .b32 %r<3>;\n"
+        "ld.param.u32 %r1, [number];\nadd.s32 %r2, %r1, %r1;\nst.param.b32 [result], %r2;\nret;\n}\n";
+    std::vector<std::uint32_t> out(4, 0);
+    run(kernel("add.s32 %r1, %r0, 100;\n"
+               "{ .reg .b32 temp; .param .b32 param0; st.param.b32 [param0+0], %r1; .param .b32 retval0;\n"
+               "call.uni (retval0), twice, (param0); ld.param.b32 %r2, [retval0+0]; }\n"
+               "add.s32 %r2, %r2, %r1; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1;\n"
+               "st.global.u32 [%rd1], %r2;",
+               twice),
+        out, 4);
+    CHECK(out == std::vector<std::uint32_t>{300, 303, 306, 309});
+}
+
+TEST_CASE("shared and local memory, also by addresses of all memory") {
+    std::vector<std::uint32_t> out(4, 0);
+    run(kernel(".shared .align 8 .b8 ours[16];\n.local .align 8 .b8 mine[8];\n"
+               "mov.u32 %r1, ours; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2; st.shared.u32 [%r1], %r0;\n"
+               "mov.u64 %rd1, mine; cvta.local.u64 %rd2, %rd1; st.u32 [%rd2+4], %r0; ld.local.u32 %r3, [mine+4];\n"
+               "bar.sync 0; mov.u64 %rd3, ours; cvta.shared.u64 %rd3, %rd3; ld.u32 %r4, [%rd3+8];\n"
+               "mad.lo.s32 %r5, %r3, 10, %r4; mul.wide.u32 %rd4, %r0, 4; add.s64 %rd4, %rd0, %rd4;\n"
+               "st.global.u32 [%rd4], %r5;"),
+        out, 4);
+    CHECK(out == std::vector<std::uint32_t>{2, 12, 22, 32});
+}
+
+TEST_CASE("atomics tell what was there") {
+    std::vector<std::uint32_t> out(6, 0);
+    run(kernel("atom.acq_rel.sys.add.u32 %r1, [%rd0], 1; atom.global.sys.cas.b32 %r2, [%rd0+4], 0, 7;\n"
+               "setp.eq.u32 %p1, %r2, 0; @%p1 st.global.u32 [%rd0+8], %r0;\n"
+               "@!%p1 st.global.u32 [%rd0+12], %r1;"),
+        out, 4);
+    CHECK(out[0] == 4);
+    CHECK(out[1] == 7);
+    CHECK(out[2] == 0);  // threads begin in their order
+    CHECK(out[3] == 3);
+}
+
+/// One array, and nothing else.
+struct Only : Memory {
+    const std::byte *begin, *end;
+    template <class T>
+    explicit Only(const std::vector<T>& v)
+        : begin(reinterpret_cast<const std::byte*>(v.data())), end(begin + v.size() * sizeof(T)) {}
+    Range around(const std::byte* at) const override { return at >= begin && at < end ? Range{begin, end} : Range{}; }
+};
+
+TEST_CASE("faults") {
+    std::vector<std::uint64_t> out(3, 0);
+    const Only memory(out);
+    const auto error_of = [&](const std::string& body) {
+        try {
+            run(kernel(body), out, 1, &memory);
+        } catch (const std::runtime_error& e) {
+            return std::string(e.what());
+        }
+        return std::string("none");
+    };
+    CHECK(error_of("st.global.u64 [%rd0+16], 1;") == "none");
+    CHECK(error_of("st.global.u64 [%rd0+24], 1;").find("are not memory that a kernel of this device") !=
+          std::string::npos);
+    CHECK(error_of("st.global.v2.u64 [%rd0+16], {%rd0, %rd0};").find("are not memory") != std::string::npos);
+    CHECK(error_of("ld.global.u32 %r1, [%rd0+2];").find("not aligned to 4") != std::string::npos);
+    CHECK(error_of("ld.global.v2.u64 {%rd1, %rd2}, [%rd0+8];").find("not aligned to 16") != std::string::npos);
+    CHECK(error_of(".shared .b32 ours[2]; mov.u32 %r1, ours; st.shared.u32 [%r1+8], %r0;").find("shared memory") !=
+          std::string::npos);
+    CHECK(error_of(".local .b32 mine[2]; ld.local.u32 %r1, [mine+8];").find("local memory") != std::string::npos);
+    CHECK(error_of("ld.param.u64 %rd1, [out+16];").find("parameters") != std::string::npos);
+    CHECK(error_of("trap;").find("a trap (thread 0 of block 0,0 in test, line") != std::string::npos);
+}
+
+TEST_CASE("what is not known is refused, with its line") {
+    const auto error_of = [](const std::string& text) {
+        try {
+            Module(text).kernel("test");
+        } catch (const std::runtime_error& e) {
+            return std::string(e.what());
+        }
+        return std::string("none");
+    };
+    CHECK(error_of(kernel("\nfrobnicate.u32 %r1, %r2;")) ==
+          "PTX, line 15: the instruction frobnicate.u32 is not known here");
+    CHECK(error_of(kernel("add.ftz.f32 %f1, %f2, %f3;")).find("add.ftz.f32") != std::string::npos);
+    CHECK(error_of(kernel("bra NOWHERE;")).find("no label NOWHERE") != std::string::npos);
+    CHECK(error_of(kernel("add.s32 %r1, %r2, %nothing;")).find("nothing is called %nothing") != std::string::npos);
+    CHECK(error_of(kernel("add.s32 7, %r2, %r3;")).find("a destination that is no register") != std::string::npos);
+    CHECK(error_of("not PTX").find("'.version' was expected") != std::string::npos);
+    CHECK(error_of(head + ".entry other() { ret; }") == "the module has no kernel test");
+    CHECK(error_of(kernel("add.s32 %r1, %r2, 1")).find("line") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::ptx
