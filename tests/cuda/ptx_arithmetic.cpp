@@ -126,7 +126,11 @@ template <class Op>
 struct Binary {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        set<T>(t, i, 0, Op::template of<T>(get<T>(t, i, 1), get<T>(t, i, 2)));
+        const T a = get<T>(t, i, 1), b = get<T>(t, i, 2);
+        if constexpr (is_small<T>)  // sums and products of two are doubles
+            set<T>(t, i, 0, T::of(Op::template of<double>(a.number(), b.number())));
+        else
+            set<T>(t, i, 0, Op::template of<T>(a, b));
     }
 };
 
@@ -228,6 +232,13 @@ struct ShiftRight {
             set<T>(t, i, 0, std::is_signed_v<T> && a < 0 ? static_cast<T>(-1) : T{0});
     }
 };
+/// The upper or lower half of two words that are shifted together.
+template <bool left, bool wraps>
+void funnel_shift(Thread& t, const Instruction& i) {
+    const std::uint64_t both = get<std::uint32_t>(t, i, 1) | std::uint64_t{get<std::uint32_t>(t, i, 2)} << 32;
+    const auto by = wraps ? get<std::uint32_t>(t, i, 3) & 31 : std::min<std::uint32_t>(get<std::uint32_t>(t, i, 3), 32);
+    set<std::uint32_t>(t, i, 0, static_cast<std::uint32_t>(left ? both << by >> 32 : both >> by));
+}
 struct InsertBits {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
@@ -353,6 +364,13 @@ bool plain(const Opcode& o) {
     return only(o, {"rn", "lo", "hi", "wide", "uni"});
 }
 
+/// The same of small floats, too.
+template <class Op>
+Handler arithmetic_of_all(const Opcode& o) {
+    const Handler found = plain(o) ? of<Op>(Numbers{}, o.back()) : nullptr;
+    return found != nullptr || !plain(o) ? found : of<Op>(Smalls{}, o.back());
+}
+
 template <class Op, class Of>
 Handler arithmetic(const Opcode& o, Of types) {
     return plain(o) ? of<Op>(types, o.back()) : nullptr;
@@ -372,18 +390,18 @@ Handler of_predicates(const std::string& name) {
 Handler arithmetic_of(const Opcode& o) {
     const std::string &name = o.front(), &type = o.back();
     if (type == "pred") return o.size() == 2 ? of_predicates(name) : nullptr;
-    if (name == "add") return arithmetic<Binary<Add>>(o, Numbers{});
-    if (name == "sub") return arithmetic<Binary<Sub>>(o, Numbers{});
+    if (name == "add") return arithmetic_of_all<Binary<Add>>(o);
+    if (name == "sub") return arithmetic_of_all<Binary<Sub>>(o);
     if (name == "mul" && has(o, "wide")) return of<MulWide>(Narrow{}, type);
     if (name == "mul" && has(o, "hi")) return of<Binary<MulHigh>>(Integers{}, type);
-    if (name == "mul") return arithmetic<Binary<Mul>>(o, Numbers{});
+    if (name == "mul") return arithmetic_of_all<Binary<Mul>>(o);
     if (name == "mad" && has(o, "wide")) return of<MadWide>(Narrow{}, type);
     if (name == "mad" && has(o, "lo")) return of<MadLow>(Integers{}, type);
     if (name == "fma") return arithmetic<Fma>(o, Floats{});
     if (name == "div") return arithmetic<Binary<Div>>(o, Numbers{});
     if (name == "rem") return arithmetic<Binary<Rem>>(o, Integers{});
-    if (name == "min") return arithmetic<Binary<Min>>(o, Numbers{});
-    if (name == "max") return arithmetic<Binary<Max>>(o, Numbers{});
+    if (name == "min") return arithmetic_of_all<Binary<Min>>(o);
+    if (name == "max") return arithmetic_of_all<Binary<Max>>(o);
     if (name == "neg") return arithmetic<Unary<Neg>>(o, Signed{});
     if (name == "abs") return arithmetic<Unary<Abs>>(o, Signed{});
     if (name == "sqrt") return arithmetic<Unary<Sqrt>>(o, Floats{});
@@ -399,6 +417,11 @@ Handler arithmetic_of(const Opcode& o) {
     if (name == "popc") return arithmetic<CountBits>(o, Words32{});
     if (name == "clz") return arithmetic<LeadingZeros>(o, Words32{});
     if (name == "prmt") return o.size() == 2 && type == "b32" ? permute : nullptr;
+    if (name == "shf" && o.size() == 4 && type == "b32") {
+        const bool wraps = o[2] == "wrap";
+        if (o[1] == "l") return wraps ? funnel_shift<true, true> : funnel_shift<true, false>;
+        return wraps ? funnel_shift<false, true> : funnel_shift<false, false>;
+    }
     if (name == "lop3") return o.size() == 2 && type == "b32" ? logic_of_three : nullptr;
     if (name == "setp") return o.size() == 3 ? compare_of(o[1], type) : nullptr;
     if (name == "selp") return o.size() == 2 ? select : nullptr;

@@ -44,7 +44,8 @@ struct Function {
     std::vector<Parameter> parameters, results;
     std::size_t own_bytes = 0, call_bytes = 0, local_bytes = 0, shared_bytes = 0;
     unsigned registers = 0, most_threads = 0;
-    std::size_t stack_bytes = 0;  // of a thread, callees included
+    std::size_t stack_bytes = 0;         // of a thread, callees included
+    std::vector<Memory::Range> globals;  // the module's variables
 };
 
 struct Block;

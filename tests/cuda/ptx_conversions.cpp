@@ -7,9 +7,9 @@
 namespace tutti::ptx {
 namespace {
 
-/// The double nearest to value among the numbers with so many bits of mantissa, of exponents from lowest; ties to even.
+/// What is nearest to value among the numbers with so many bits of mantissa, of exponents from lowest; ties to even.
 /// Not limited above.
-double rounded(double value, int mantissa, int lowest) {
+long double rounded(long double value, int mantissa, int lowest) {
     if (value == 0 || !std::isfinite(value)) return value;
     const int exponent = std::max(std::ilogb(value), lowest);
     return std::ldexp(std::nearbyint(std::ldexp(value, mantissa - exponent)), exponent - mantissa);
@@ -29,10 +29,10 @@ struct Format {
 constexpr Format half{5, 10, true}, bfloat{8, 7, true}, e4m3{4, 3, false}, e5m2{5, 2, true};
 
 /// Where numbers are too large, the largest if it saturates, NaNs are the one of all ones.
-std::uint32_t encode(const Format& f, double value, bool saturates) {
+std::uint32_t encode(const Format& f, long double value, bool saturates) {
     const std::uint32_t sign = std::signbit(value) ? 1u << (f.exponent + f.mantissa) : 0;
     if (std::isnan(value)) return (1u << (f.exponent + f.mantissa)) - 1;
-    double magnitude = std::fabs(rounded(value, f.mantissa, f.lowest()));
+    long double magnitude = std::fabs(rounded(value, f.mantissa, f.lowest()));
     if (magnitude > f.largest()) {
         if (!saturates) return sign | f.infinity();
         magnitude = f.largest();
@@ -55,14 +55,6 @@ double decode(const Format& f, std::uint32_t code) {
     return sign * std::ldexp(mantissa + (1 << f.mantissa), exponent - f.bias() - f.mantissa);
 }
 
-template <const Format& format>
-void from_small(Thread& t, const Instruction& i) {
-    set<float>(t, i, 0, static_cast<float>(decode(format, get<std::uint16_t>(t, i, 1))));
-}
-template <const Format& format>
-void to_small(Thread& t, const Instruction& i) {
-    set<std::uint16_t>(t, i, 0, static_cast<std::uint16_t>(encode(format, get<float>(t, i, 1), false)));
-}
 /// Two: the first source becomes the upper half.
 template <const Format& format>
 void to_small_pair(Thread& t, const Instruction& i) {
@@ -77,6 +69,13 @@ void to_bytes(Thread& t, const Instruction& i) {
     set<std::uint16_t>(t, i, 0, static_cast<std::uint16_t>(high << 8 | low));
 }
 template <const Format& format>
+void halves_to_bytes(Thread& t, const Instruction& i) {
+    const auto halves = get<std::uint32_t>(t, i, 1);
+    const std::uint32_t high = encode(format, decode(half, halves >> 16), true),
+                        low = encode(format, decode(half, halves & 0xffff), true);
+    set<std::uint16_t>(t, i, 0, static_cast<std::uint16_t>(high << 8 | low));
+}
+template <const Format& format>
 void from_bytes(Thread& t, const Instruction& i) {
     const std::uint32_t pair = get<std::uint16_t>(t, i, 1);
     const std::uint32_t high = encode(half, decode(format, pair >> 8), false),
@@ -88,7 +87,11 @@ enum class Round { to_nearest, down, up, to_zero };
 
 template <Round round, class To, class From>
 To converted(From value) {
-    if constexpr (is_float<From> && !is_float<To>) {  // saturates
+    if constexpr (is_small<From>) {
+        return converted<round, To>(value.number());
+    } else if constexpr (is_small<To>) {
+        return To::of(static_cast<long double>(value));
+    } else if constexpr (is_float<From> && !is_float<To>) {  // saturates
         if (std::isnan(value)) return 0;
         const From whole = round == Round::to_nearest ? std::nearbyint(value)
                            : round == Round::down     ? std::floor(value)
@@ -113,10 +116,24 @@ template <Round round, class... To>
 Handler convert_of(Types<To...>, const std::string& to, const std::string& from) {
     Handler found = nullptr;
     ((found = is_called<To>(to) ? of<ConvertTo<round, To>>(All{}, from) : found), ...);
+    ((found = is_called<To>(to) && found == nullptr ? of<ConvertTo<round, To>>(Smalls{}, from) : found), ...);
     return found;
 }
 
 }  // namespace
+
+double Half::number() const {
+    return decode(half, code);
+}
+Half Half::of(long double number) {
+    return {static_cast<std::uint16_t>(encode(half, number, false))};
+}
+double Bfloat::number() const {
+    return decode(bfloat, code);
+}
+Bfloat Bfloat::of(long double number) {
+    return {static_cast<std::uint16_t>(encode(bfloat, number, false))};
+}
 
 Handler conversion_of(const Opcode& o) {
     if (o.size() < 3) return nullptr;
@@ -125,18 +142,17 @@ Handler conversion_of(const Opcode& o) {
     if (has(o, "satfinite")) {
         if (from == "f32" && to == "e4m3x2") return to_bytes<e4m3>;
         if (from == "f32" && to == "e5m2x2") return to_bytes<e5m2>;
+        if (from == "f16x2" && to == "e4m3x2") return halves_to_bytes<e4m3>;
+        if (from == "f16x2" && to == "e5m2x2") return halves_to_bytes<e5m2>;
         return nullptr;
     }
     if (has(o, "sat") || has(o, "relu")) return nullptr;
-    if (to == "f32" && from == "f16") return from_small<half>;
-    if (to == "f32" && from == "bf16") return from_small<bfloat>;
-    if (from == "f32" && to == "f16") return has(o, "rn") ? to_small<half> : nullptr;
-    if (from == "f32" && to == "bf16") return has(o, "rn") ? to_small<bfloat> : nullptr;
     if (from == "f32" && to == "f16x2") return has(o, "rn") ? to_small_pair<half> : nullptr;
     if (from == "f32" && to == "bf16x2") return has(o, "rn") ? to_small_pair<bfloat> : nullptr;
     if (from == "e4m3x2" && to == "f16x2") return from_bytes<e4m3>;
     if (from == "e5m2x2" && to == "f16x2") return from_bytes<e5m2>;
-    const bool exact = to[0] != 'f' || from[0] == 'f';  // or rounded as the host does
+    if (to == "f16" || to == "bf16") return has(o, "rn") ? convert_of<Round::to_nearest>(Smalls{}, to, from) : nullptr;
+    const bool exact = to[0] != 'f' || from[0] == 'f' || from[0] == 'b';  // or rounded as the host does
     if (has(o, "rni")) return convert_of<Round::to_nearest>(All{}, to, from);
     if (has(o, "rmi")) return convert_of<Round::down>(All{}, to, from);
     if (has(o, "rpi")) return convert_of<Round::up>(All{}, to, from);

@@ -36,6 +36,20 @@ inline bool truth(const Thread& t, const Instruction& i, int operand) {
 
 template <class T>
 inline constexpr bool is_float = std::is_floating_point_v<T>;
+
+/// Floats of 16 bits, as codes.
+struct Half {
+    std::uint16_t code;
+    double number() const;
+    static Half of(long double number);  // the nearest one
+};
+struct Bfloat {
+    std::uint16_t code;
+    double number() const;
+    static Bfloat of(long double number);
+};
+template <class T>
+inline constexpr bool is_small = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>;
 template <class T>
 T mask(std::uint32_t bits) {
     return bits >= 8 * sizeof(T) ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << bits) - 1);
@@ -53,12 +67,14 @@ using Numbers =
     Types<std::uint16_t, std::int16_t, std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, float, double>;
 using All = Types<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t, std::uint64_t,
                   std::int64_t, float, double>;
+using Smalls = Types<Half, Bfloat>;
 
 template <class T>
 bool is_called(const std::string& name) {
     constexpr int bits = 8 * sizeof(T);
     const auto is = [&](char letter) { return name == letter + std::to_string(bits); };
-    if constexpr (is_float<T>) return is('f');
+    if constexpr (std::is_same_v<T, Bfloat>) return name == "bf16";
+    if constexpr (is_float<T> || is_small<T>) return is('f');
     if constexpr (std::is_signed_v<T>) return is('s');
     return is('u') || is('b');
 }

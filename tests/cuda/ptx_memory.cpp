@@ -137,6 +137,14 @@ struct AtomicAdd {
         set<T>(t, i, 0, __atomic_fetch_add(reinterpret_cast<T*>(at), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
     }
 };
+/// An addition whose result nobody wants.
+struct Reduce {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        std::byte* const at = address<Space::generic>(t, i, 0, sizeof(T), sizeof(T));
+        __atomic_fetch_add(reinterpret_cast<T*>(at), get<T>(t, i, 1), __ATOMIC_SEQ_CST);
+    }
+};
 struct AtomicExchange {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
@@ -225,7 +233,8 @@ Handler memory_of(const Opcode& o, unsigned vector) {
     if (name == "st") return accesses_of<Store>(o, vector);
     if (name == "cvta") return space_change(o);
     if (name == "fence" || name == "membar") return fence;
-    if (name != "atom" || has(o, "shared")) return nullptr;
+    if (has(o, "shared")) return nullptr;
+    if (name == "red") return has(o, "add") ? of<Reduce>(Atoms{}, type) : nullptr;
     if (has(o, "cas")) return of<CompareAndSwap>(Atoms{}, type);
     if (has(o, "add")) return of<AtomicAdd>(Atoms{}, type);
     if (has(o, "exch")) return of<AtomicExchange>(Atoms{}, type);

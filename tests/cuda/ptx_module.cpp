@@ -147,7 +147,7 @@ class Reader {
 /// ".align 8 .b8 name[16]" or ".b64 name": what is declared after the state space.
 struct Declared {
     std::string name;
-    std::size_t size = 0, alignment = 1;
+    std::size_t size = 0, alignment = 1, element = 1;
 };
 Declared declaration(Reader& in) {
     Declared d;
@@ -155,7 +155,7 @@ Declared declaration(Reader& in) {
     while (in.peek().is(".ptr") || in.peek().is(".global")) in.take();
     if (in.take_if(".align")) d.alignment = number_of(in.take());
     const Token type = in.take();
-    d.size = bytes_of(type.text, type.line);
+    d.size = d.element = bytes_of(type.text, type.line);
     d.alignment = std::max(d.alignment, d.size);
     d.name = in.take().text;
     while (in.take_if("[")) {
@@ -186,6 +186,14 @@ struct Outline {
     std::vector<Declared> results, parameters;
     unsigned most_threads = 0;
     std::size_t begin = 0, end = 0;  // of its body's tokens, braces left out
+    bool has_body = false;
+};
+
+/// Of a module: in shared memory at an offset, or in memory of the host's for as long as the module lives.
+struct Variables {
+    std::map<std::string, std::size_t, std::less<>> symbols;
+    std::size_t shared_bytes = 0;
+    std::vector<std::pair<std::unique_ptr<std::byte[]>, std::size_t>> global;
 };
 
 using Outlines = std::map<std::string, Outline, std::less<>>;
@@ -195,14 +203,16 @@ using Functions = std::map<std::string, std::shared_ptr<const Function>, std::le
 class Decoder {
   public:
     Decoder(const std::vector<Token>& tokens, const Outline& outline, const Outlines& outlines, Functions& known,
-            const std::map<std::string, std::size_t, std::less<>>& shared, std::size_t shared_bytes)
-        : in_(tokens, outline.begin, outline.end), outline_(outline), outlines_(outlines), known_(known) {
+            const Variables& variables)
+        : in_(tokens, outline.begin, outline.end), outlines_(outlines), known_(known), variables_(variables) {
         f_.name = outline.name;
         f_.entry = outline.entry;
         f_.most_threads = outline.most_threads;
-        f_.shared_bytes = shared_bytes;
+        f_.shared_bytes = variables.shared_bytes;
+        has_body_ = outline.has_body;
+        for (const auto& [bytes, size] : variables.global) f_.globals.push_back({bytes.get(), bytes.get() + size});
         scopes_.emplace_back();
-        for (const auto& [name, offset] : shared) scopes_.back().symbols[name] = offset;
+        for (const auto& [name, place] : variables.symbols) scopes_.back().symbols[name] = place;
         for (const Declared& d : outline.parameters) f_.parameters.push_back(own(d));
         for (const Declared& d : outline.results) f_.results.push_back(own(d));
         f_.own_bytes = up(f_.own_bytes, 16);
@@ -210,6 +220,7 @@ class Decoder {
 
     std::shared_ptr<const Function> decode() {
         while (!in_.done()) statement();
+        if (!has_body_) trap();
         for (const auto& [at, label] : jumps_) {
             const auto found = labels_.find(label);
             if (found == labels_.end()) refuse(f_.code[at].line, "no label " + label);
@@ -237,6 +248,13 @@ class Decoder {
         scopes_.back().symbols[d.name] = p.offset;
         f_.own_bytes += d.size;
         return p;
+    }
+
+    /// Of a function that is only declared, the driver's own vprintf, say: calls of it are faults.
+    void trap() {
+        Instruction i;
+        i.run = form_of({"trap"}, 1).run;
+        f_.code.push_back(i);
     }
 
     void finish_with_return() {
@@ -488,15 +506,16 @@ class Decoder {
     std::shared_ptr<const Function> function_of(const Token& name);
 
     Reader in_;
-    const Outline& outline_;
     const Outlines& outlines_;
     Functions& known_;
+    const Variables& variables_;
     Function f_;
     std::vector<Scope> scopes_;
     std::unordered_map<std::string, std::size_t> labels_;
     std::vector<std::pair<std::size_t, std::string>> jumps_;
     std::unordered_map<std::uint64_t, std::int32_t> constants_;
     unsigned used_ = 0;
+    bool has_body_ = false;
     unsigned first_operands_ = 0;
 };
 
@@ -509,7 +528,7 @@ std::shared_ptr<const Function> Decoder::function_of(const Token& name) {
     const auto outline = outlines_.find(text);
     if (outline == outlines_.end()) refuse(name.line, "there is no function " + text);
     known_[text] = nullptr;  // under way
-    auto decoded = Decoder(in_.tokens(), outline->second, outlines_, known_, {}, 0).decode();
+    auto decoded = Decoder(in_.tokens(), outline->second, outlines_, known_, variables_).decode();
     known_[text] = decoded;
     return decoded;
 }
@@ -520,13 +539,13 @@ struct Module::Parts {
     std::string text;
     std::vector<Token> tokens;
     Outlines outlines;
-    std::map<std::string, std::size_t, std::less<>> shared;  // of all kernels
-    std::size_t shared_bytes = 0;
+    Variables variables;
     std::mutex mutex;
     Functions functions;
 
     void outline();
     void function(Reader& in, bool entry);
+    void variable(Reader& in, bool shared);
 };
 
 void Module::Parts::function(Reader& in, bool entry) {
@@ -542,8 +561,12 @@ void Module::Parts::function(Reader& in, bool entry) {
         do o.most_threads *= static_cast<unsigned>(number_of(in.take()));
         while (in.take_if(","));
     }
-    if (in.take_if(";")) return;  // only declared
+    if (in.take_if(";")) {
+        outlines.try_emplace(o.name, std::move(o));
+        return;
+    }
     in.expect("{");
+    o.has_body = true;
     o.begin = in.at();
     for (int depth = 1; depth > 0;) {
         const Token& token = in.take();
@@ -553,6 +576,35 @@ void Module::Parts::function(Reader& in, bool entry) {
     outlines[o.name] = std::move(o);
 }
 
+/// ".align 4 .b8 name[5] = {1, 2};", behind its space.
+void Module::Parts::variable(Reader& in, bool shared) {
+    const Declared d = declaration(in);
+    if (shared) {
+        std::size_t& bytes = variables.shared_bytes;
+        bytes = up(bytes, d.alignment);
+        variables.symbols[d.name] = bytes;
+        bytes += d.size;
+        return in.expect(";");
+    }
+    if (d.alignment > alignof(std::max_align_t)) refuse(in.peek().line, "no variable is aligned to that");
+    std::unique_ptr<std::byte[]> memory(new std::byte[d.size]());
+    if (in.take_if("=")) {
+        std::size_t at = 0;
+        const bool list = in.take_if("{");
+        do {
+            const Token token = in.take();
+            const std::uint64_t value = number_of(token);
+            if (at + d.element > d.size) refuse(token.line, "a variable is set to more than it holds");
+            std::memcpy(memory.get() + at, &value, d.element);
+            at += d.element;
+        } while (in.take_if(","));
+        if (list) in.expect("}");
+    }
+    in.expect(";");
+    variables.symbols[d.name] = reinterpret_cast<std::size_t>(memory.get());
+    variables.global.emplace_back(std::move(memory), d.size);
+}
+
 void Module::Parts::outline() {
     Reader in(tokens, 0, tokens.size());
     in.expect(".version");
@@ -560,14 +612,8 @@ void Module::Parts::outline() {
         const Token token = in.take();
         if (token.is(".entry") || token.is(".func")) {
             function(in, token.is(".entry"));
-        } else if (token.is(".shared")) {
-            const Declared d = declaration(in);
-            in.expect(";");
-            shared_bytes = up(shared_bytes, d.alignment);
-            shared[d.name] = shared_bytes;
-            shared_bytes += d.size;
-        } else if (token.is(".global") || token.is(".const")) {
-            refuse(token.line, "variables in global and constant memory are not known here");
+        } else if (token.is(".shared") || token.is(".global") || token.is(".const")) {
+            variable(in, token.is(".shared"));
         }
     }
 }
@@ -590,9 +636,9 @@ Kernel Module::kernel(const std::string& name) {
     std::shared_ptr<const Function>& known = parts_->functions[name];
     if (known == nullptr) {
         if (!has(name)) throw std::runtime_error("the module has no kernel " + name);
-        known = Decoder(parts_->tokens, parts_->outlines.at(name), parts_->outlines, parts_->functions, parts_->shared,
-                        parts_->shared_bytes)
-                    .decode();
+        known =
+            Decoder(parts_->tokens, parts_->outlines.at(name), parts_->outlines, parts_->functions, parts_->variables)
+                .decode();
     }
     return Kernel(known);
 }

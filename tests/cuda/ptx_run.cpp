@@ -94,6 +94,7 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
     block.shared = aligned(own.get());
     block.memory = memory;
     block.known.push_back({block.shared, block.shared + block.shared_bytes});
+    block.known.insert(block.known.end(), code.globals.begin(), code.globals.end());
     block.known.push_back({block.parameters, block.parameters + code.own_bytes});
     std::memset(block.shared, 0xcd, block.shared_bytes);  // nobody has set it
 

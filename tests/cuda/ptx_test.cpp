@@ -42,6 +42,15 @@ std::uint64_t value_of(const std::string& body, const std::string& result, std::
     return out[2];
 }
 
+/// One array, and nothing else.
+struct Only : Memory {
+    const std::byte *begin, *end;
+    template <class T>
+    explicit Only(const std::vector<T>& v)
+        : begin(reinterpret_cast<const std::byte*>(v.data())), end(begin + v.size() * sizeof(T)) {}
+    Range around(const std::byte* at) const override { return at >= begin && at < end ? Range{begin, end} : Range{}; }
+};
+
 TEST_CASE("integers") {
     CHECK(value_of("add.s32 %r3, %r1, %r2;", "%r3", 0xffffffff, 2) == 1);
     CHECK(value_of("sub.s32 %r3, %r1, %r2;", "%r3", 1, 2) == 0xffffffff);
@@ -75,6 +84,8 @@ TEST_CASE("bits") {
     CHECK(value_of("prmt.b32 %r3, %r1, %r2, 0x7410;", "%r3", 0x33221100, 0x77665544) == 0x77441100);
     CHECK(value_of("prmt.b32 %r3, %r1, %r2, 0xba98;", "%r3", 0x80ff7f00, 0) == 0xffff0000);
     CHECK(value_of("lop3.b32 %r3, %r1, %r2, %r2, 0x3c;", "%r3", 0xff00ff00, 0x0ff00ff0) == 0xf0f0f0f0);
+    CHECK(value_of("shf.l.wrap.b32 %r3, %r1, %r2, 40;", "%r3", 0x12345678, 0x9abcdef0) == 0xbcdef012);
+    CHECK(value_of("shf.r.clamp.b32 %r3, %r1, %r2, 40;", "%r3", 0x12345678, 0x9abcdef0) == 0x9abcdef0);
     CHECK(value_of("not.b64 %rd3, %rd1;", "%rd3", 1) == 0xfffffffffffffffe);
     CHECK(value_of("popc.b32 %r3, %r1;", "%r3", 0xf0f0) == 8);
     CHECK(value_of("clz.b32 %r3, %r1;", "%r3", 1) == 31);
@@ -94,6 +105,11 @@ TEST_CASE("floats") {
     CHECK(computed("div.rn.f32 %f3, %f1, %f2;", 1, 3) == f(1.0F / 3));
     CHECK(computed("max.f32 %f3, %f1, %f2;", nan, 3) == f(3));
     CHECK(computed("mul.rn.f32 %f3, %f1, 0f40000000;", 3, 0) == f(6));
+    const std::string halves = "cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; ", out = "cvt.u32.u16 %r3, %rs3;";
+    CHECK(value_of(halves + "max.f16 %rs3, %rs1, %rs2;" + out, "%r3", 0xbc00, 0x3c00) == 0x3c00);   // -1, 1
+    CHECK(value_of(halves + "min.bf16 %rs3, %rs1, %rs2;" + out, "%r3", 0xbf80, 0x7fc0) == 0xbf80);  // -1, NaN
+    CHECK(value_of(halves + "add.f16 %rs3, %rs1, %rs2;" + out, "%r3", 0x3c00, 0x1000) == 0x3c00);  // 1 + 2^-11: to even
+    CHECK(value_of("cvt.rn.f16.u64 %rs3, %rd1;" + out, "%r3", 2049) == 0x6800);
     const auto compared = [&](const std::string& what, float a, float b) {
         return value_of(
             "mov.b32 %f1, %r1; mov.b32 %f2, %r2; setp." + what + ".f32 %p1, %f1, %f2; selp.u32 %r3, 1, 0, %p1;", "%r3",
@@ -230,33 +246,38 @@ TEST_CASE("shared and local memory, also by addresses of all memory") {
     CHECK(out == std::vector<std::uint32_t>{2, 12, 22, 32});
 }
 
+TEST_CASE("variables of a module") {
+    std::vector<std::uint32_t> out(2, 0);
+    const Only memory(out);
+    const std::string before = ".global .align 4 .b8 bytes[8] = {1, 2, 3, 4};\n.const .u32 one = 77;\n";
+    run(kernel("mov.u64 %rd1, bytes; cvta.global.u64 %rd2, %rd1; ld.u32 %r1, [%rd2]; ld.const.u32 %r2, [one];\n"
+               "st.global.u32 [bytes+4], %r2; ld.global.u32 %r3, [%rd1+4];\n"
+               "st.global.u32 [%rd0], %r1; st.global.u32 [%rd0+4], %r3;",
+               before),
+        out, 1, &memory);
+    CHECK(out == std::vector<std::uint32_t>{0x04030201, 77});
+}
+
 TEST_CASE("atomics tell what was there") {
     std::vector<std::uint32_t> out(6, 0);
     run(kernel("atom.acq_rel.sys.add.u32 %r1, [%rd0], 1; atom.global.sys.cas.b32 %r2, [%rd0+4], 0, 7;\n"
+               "red.global.add.u32 [%rd0+16], 5;\n"
                "setp.eq.u32 %p1, %r2, 0; @%p1 st.global.u32 [%rd0+8], %r0;\n"
                "@!%p1 st.global.u32 [%rd0+12], %r1;"),
         out, 4);
     CHECK(out[0] == 4);
     CHECK(out[1] == 7);
+    CHECK(out[4] == 20);
     CHECK(out[2] == 0);  // threads begin in their order
     CHECK(out[3] == 3);
 }
-
-/// One array, and nothing else.
-struct Only : Memory {
-    const std::byte *begin, *end;
-    template <class T>
-    explicit Only(const std::vector<T>& v)
-        : begin(reinterpret_cast<const std::byte*>(v.data())), end(begin + v.size() * sizeof(T)) {}
-    Range around(const std::byte* at) const override { return at >= begin && at < end ? Range{begin, end} : Range{}; }
-};
 
 TEST_CASE("faults") {
     std::vector<std::uint64_t> out(3, 0);
     const Only memory(out);
     const auto error_of = [&](const std::string& body) {
         try {
-            run(kernel(body), out, 1, &memory);
+            run(kernel(body, ".extern .func absent(.param .b32 one);\n"), out, 1, &memory);
         } catch (const std::runtime_error& e) {
             return std::string(e.what());
         }
@@ -272,6 +293,9 @@ TEST_CASE("faults") {
           std::string::npos);
     CHECK(error_of(".local .b32 mine[2]; ld.local.u32 %r1, [mine+8];").find("local memory") != std::string::npos);
     CHECK(error_of("ld.param.u64 %rd1, [out+16];").find("parameters") != std::string::npos);
+    CHECK(
+        error_of("{ .param .b32 param0; st.param.b32 [param0], %r0; call.uni absent, (param0); }").find("in absent") !=
+        std::string::npos);
     CHECK(error_of("trap;").find("a trap (thread 0 of block 0,0 in test, line") != std::string::npos);
 }
 
