@@ -1,0 +1,273 @@
+// The runtime on hosts: what may be done while a stream is captured, and what becomes of it.
+#include <atomic>
+#include <thread>
+
+#include "harness/catch.hpp"
+#include "imagined_kernels.hpp"
+
+using namespace tutti::on_hosts;
+
+namespace {
+
+cudaStream_t made(unsigned flags = cudaStreamNonBlocking) {
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&stream, flags) == cudaSuccess);
+    return stream;
+}
+
+cudaEvent_t made_event() {
+    cudaEvent_t event = nullptr;
+    REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+    return event;
+}
+
+void begin(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+    REQUIRE(cudaStreamBeginCapture(stream, mode) == cudaSuccess);
+}
+
+cudaError_t end(cudaStream_t stream) {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t result = cudaStreamEndCapture(stream, &graph);
+    CHECK((graph != nullptr) == (result == cudaSuccess));
+    if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    return result;
+}
+
+cudaGraphExec_t executable(cudaStream_t stream) {
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    cudaGraphExec_t out = nullptr;
+    REQUIRE(cudaGraphInstantiate(&out, graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    return out;
+}
+
+cudaStreamCaptureStatus status_of(cudaStream_t stream) {
+    cudaStreamCaptureStatus status;
+    REQUIRE(cudaStreamIsCapturing(stream, &status) == cudaSuccess);
+    return status;
+}
+
+cudaError_t on_another_thread(const std::function<cudaError_t()>& body) {
+    cudaError_t result = cudaSuccess;
+    std::thread([&] { result = body(); }).join();
+    return result;
+}
+
+cudaError_t allocate() {
+    void* memory = nullptr;
+    const cudaError_t result = cudaMalloc(&memory, 64);
+    if (result == cudaSuccess) CHECK(cudaFree(memory) == cudaSuccess);
+    return result;
+}
+
+class Mode {
+  public:
+    explicit Mode(cudaStreamCaptureMode mode) : mode_(mode) { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    ~Mode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+  private:
+    cudaStreamCaptureMode mode_;
+};
+
+}  // namespace
+
+TEST_CASE("calls that may be unsafe invalidate a capture of their thread", "[capture]") {
+    restart({});
+    void *memory = nullptr, *pinned = nullptr;
+    REQUIRE(cudaMalloc(&memory, 64) == cudaSuccess);
+    REQUIRE(cudaHostAlloc(&pinned, 64, 0) == cudaSuccess);
+    const cudaStream_t stream = made(), other = made();
+    const cudaEvent_t event = made_event();
+    const std::function<cudaError_t()> calls[] = {
+        allocate,
+        [&] { return cudaFree(memory); },
+        [&] { return cudaHostAlloc(&pinned, 64, 0); },
+        [&] { return cudaFreeHost(pinned); },
+        [&] { return cudaEventQuery(event); },
+        [&] { return cudaEventSynchronize(event); },
+        [&] { return cudaStreamSynchronize(other); },
+        [&] { return cudaStreamQuery(other); },
+        [&] { return cudaDeviceSynchronize(); },
+        [&] { return cudaMemcpy(memory, pinned, 64, cudaMemcpyDefault); },
+    };
+    for (const auto& call : calls) {
+        begin(stream, cudaStreamCaptureModeThreadLocal);
+        CHECK(call() == cudaErrorStreamCaptureUnsupported);
+        CHECK(status_of(stream) == cudaStreamCaptureStatusInvalidated);
+        CHECK(cudaLaunchHostFunc(
+                  stream, [](void*) {}, nullptr) == cudaErrorStreamCaptureInvalidated);
+        CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+        CHECK(status_of(stream) == cudaStreamCaptureStatusNone);
+    }
+    begin(stream);
+    {
+        const Mode relaxed(cudaStreamCaptureModeRelaxed);
+        CHECK(allocate() == cudaSuccess);
+        CHECK(cudaEventQuery(event) == cudaSuccess);
+        CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+    }
+    CHECK(status_of(stream) == cudaStreamCaptureStatusActive);
+    CHECK(end(stream) == cudaSuccess);
+    begin(stream, cudaStreamCaptureModeRelaxed);
+    CHECK(allocate() == cudaSuccess);
+    CHECK(end(stream) == cudaSuccess);
+    cudaGetLastError();
+}
+
+TEST_CASE("captures and other threads", "[capture]") {
+    restart({});
+    const cudaStream_t stream = made();
+    begin(stream, cudaStreamCaptureModeThreadLocal);
+    CHECK(on_another_thread(allocate) == cudaSuccess);
+    CHECK(on_another_thread([&] { return end(stream); }) == cudaErrorStreamCaptureWrongThread);
+    CHECK(end(stream) == cudaSuccess);
+    begin(stream);
+    const auto local = [] {
+        const Mode mode(cudaStreamCaptureModeThreadLocal);
+        return allocate();
+    };
+    CHECK(on_another_thread(local) == cudaSuccess);
+    CHECK(status_of(stream) == cudaStreamCaptureStatusActive);
+    CHECK(on_another_thread(allocate) == cudaErrorStreamCaptureUnsupported);
+    CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+    begin(stream, cudaStreamCaptureModeRelaxed);
+    CHECK(on_another_thread([&] { return end(stream); }) == cudaSuccess);
+    cudaGetLastError();
+}
+
+TEST_CASE("the stream itself and the legacy stream while one is captured", "[capture]") {
+    restart({});
+    const cudaStream_t stream = made(), blocking = made(cudaStreamDefault);
+    const auto nothing = [](void*) {};
+    CHECK(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
+    CHECK(end(stream) == cudaErrorIllegalState);
+    {
+        const Mode relaxed(cudaStreamCaptureModeRelaxed);
+        begin(stream);
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaErrorIllegalState);
+        CHECK(cudaLaunchHostFunc(nullptr, nothing, nullptr) == cudaSuccess);  // not a blocking stream
+        CHECK(status_of(nullptr) == cudaStreamCaptureStatusNone);
+        CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
+        CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+        begin(stream);
+        CHECK(cudaStreamQuery(stream) == cudaErrorStreamCaptureUnsupported);
+        CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+    }
+    begin(blocking);
+    cudaStreamCaptureStatus status;
+    CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit);
+    CHECK(status_of(blocking) == cudaStreamCaptureStatusActive);
+    CHECK(cudaLaunchHostFunc(nullptr, nothing, nullptr) == cudaErrorStreamCaptureImplicit);
+    CHECK(end(blocking) == cudaErrorStreamCaptureInvalidated);
+    cudaGetLastError();
+}
+
+TEST_CASE("forks of captures", "[capture]") {
+    std::atomic<int> calls{0};
+    ImaginedKernel kernel("kernel", [&](void*, unsigned) { ++calls; });
+    restart({});
+    const cudaStream_t stream = made(), branch = made(), third = made();
+    const cudaEvent_t fork = made_event(), join = made_event(), outside = made_event();
+    const auto forked = [&] {
+        begin(stream);
+        REQUIRE(kernel.launch(stream) == cudaSuccess);
+        REQUIRE(cudaEventRecord(fork, stream) == cudaSuccess);
+        REQUIRE(cudaStreamWaitEvent(branch, fork, 0) == cudaSuccess);
+        REQUIRE(kernel.launch(branch) == cudaSuccess);
+    };
+    forked();
+    CHECK(status_of(branch) == cudaStreamCaptureStatusActive);
+    CHECK(end(branch) == cudaErrorStreamCaptureUnmatched);
+    CHECK(end(stream) == cudaErrorStreamCaptureUnjoined);
+    CHECK(status_of(branch) == cudaStreamCaptureStatusNone);
+
+    forked();
+    REQUIRE(cudaEventRecord(join, branch) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(stream, join, 0) == cudaSuccess);
+    CHECK(end(stream) == cudaSuccess);
+    CHECK(calls == 0);
+    CHECK(cudaEventQuery(join) == cudaErrorCapturedEvent);
+    CHECK(cudaEventSynchronize(join) == cudaErrorCapturedEvent);
+
+    REQUIRE(cudaEventRecord(outside, third) == cudaSuccess);
+    begin(stream);
+    CHECK(cudaStreamWaitEvent(stream, outside, 0) == cudaErrorStreamCaptureIsolation);
+    CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+
+    begin(stream);
+    begin(third);
+    REQUIRE(cudaEventRecord(fork, stream) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(third, fork, 0) == cudaErrorStreamCaptureMerge);
+    CHECK(end(stream) == cudaErrorStreamCaptureInvalidated);
+    CHECK(end(third) == cudaErrorStreamCaptureInvalidated);
+    cudaGetLastError();
+}
+
+TEST_CASE("branches of a graph run at the same time, launches one after the other", "[graph]") {
+    Gate both;
+    std::atomic<int> arrived{0}, running{0}, most{0}, after{0};
+    const auto meet = [&](void*, unsigned) {
+        if (++arrived % 2 == 0) both.open();
+        both.pass();  // neither alone
+    };
+    ImaginedKernel left("left", meet), right("right", meet);
+    ImaginedKernel last("last", [&](void* argument, unsigned) {
+        most = std::max(most.load(), ++running);
+        ++*static_cast<std::atomic<int>*>(argument);
+        --running;
+    });
+    restart({});
+    const cudaStream_t stream = made(), branch = made(), other = made();
+    const cudaEvent_t fork = made_event(), join = made_event();
+    begin(stream);
+    REQUIRE(cudaEventRecord(fork, stream) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(branch, fork, 0) == cudaSuccess);
+    REQUIRE(left.launch(stream) == cudaSuccess);
+    REQUIRE(right.launch(branch) == cudaSuccess);
+    REQUIRE(cudaEventRecord(join, branch) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(stream, join, 0) == cudaSuccess);
+    REQUIRE(last.launch(stream, 1, 32, &after) == cudaSuccess);
+    const cudaGraphExec_t graph = executable(stream);
+    REQUIRE(cudaGraphUpload(graph, stream) == cudaSuccess);
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(cudaGraphLaunch(graph, stream) == cudaSuccess);
+        REQUIRE(cudaGraphLaunch(graph, other) == cudaSuccess);
+    }
+    REQUIRE(cudaGraphExecDestroy(graph) == cudaSuccess);
+    CHECK(cudaGraphLaunch(graph, stream) == cudaErrorInvalidValue);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(after == 6);
+    CHECK(most == 1);
+    CHECK(arrived == 12);
+    cudaGetLastError();
+}
+
+TEST_CASE("a graph's launch is in its stream's order", "[graph]") {
+    Gate gate;
+    std::atomic<int> step{0};
+    std::vector<int> seen;
+    ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(), step = 1; });
+    ImaginedKernel node("node", [&](void*, unsigned) { seen.push_back(step++); });
+    restart({});
+    const cudaStream_t stream = made();
+    cudaFuncAttributes attributes;
+    REQUIRE(cudaFuncGetAttributes(&attributes, hold.stub()) == cudaSuccess);
+    begin(stream);
+    REQUIRE(node.launch(stream) == cudaSuccess);
+    REQUIRE(node.launch(stream) == cudaSuccess);
+    const cudaGraphExec_t graph = executable(stream);
+    REQUIRE(hold.launch(stream) == cudaSuccess);
+    REQUIRE(cudaGraphLaunch(graph, stream) == cudaSuccess);
+    REQUIRE(node.launch(stream) == cudaSuccess);
+    begin(stream);  // a graph in a graph
+    REQUIRE(cudaGraphLaunch(graph, stream) == cudaSuccess);
+    REQUIRE(node.launch(stream) == cudaSuccess);
+    const cudaGraphExec_t larger = executable(stream);
+    REQUIRE(cudaGraphLaunch(larger, stream) == cudaSuccess);
+    gate.open();
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    CHECK(seen == std::vector<int>{1, 2, 3, 4, 5, 6});
+    REQUIRE(cudaGraphExecDestroy(graph) == cudaSuccess);
+    REQUIRE(cudaGraphExecDestroy(larger) == cudaSuccess);
+}

@@ -1,0 +1,37 @@
+// The CUDA runtime on host threads and host memory, linked in the place of NVIDIA's, so that src/gpu/cuda.cpp, the
+// objects that nvcc makes and programs that use them run without a GPU. It is strict: it refuses what CUDA's manual
+// forbids, and waits where CUDA may wait, so that misuse shows. What a wait depends on and never comes ends the process
+// with a list of what is enqueued where.
+//
+// Differences that remain: host code can read device memory, kernels can read host memory that is not pinned, and
+// a module's global variables are the same ones on all devices.
+#pragma once
+
+#include <cstddef>
+
+namespace tutti::on_hosts {
+
+struct Settings {
+    int devices = 1;                            // TUTTI_TEST_GPUS
+    int multiprocessors = 16;                   // of each device
+    int blocks = 1;                             // at a time on one, of a kernel whose launch bounds ask for no more
+    std::size_t memory = std::size_t{4} << 30;  // bytes of each device
+    bool peer_access = true;
+    bool dma_buf = false;              // as harness/dma_buf.hpp makes them
+    bool rdma_writes_ordered = false;  // else they take a flush
+    bool allocations_wait = false;     // cudaMalloc and pinning wait for the device, too, as they may
+    int connections = 0;               // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
+    int wait_ms = 0;                   // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
+};
+
+/// Begins anew with other devices: what was made before is gone. Kernels stay registered. Nothing may be under way.
+void restart(const Settings& settings);
+
+/// How often a context was made on the device.
+int contexts_made(int device);
+/// Allocations of the device that were not freed; -1: pinned ones of the host.
+std::size_t allocations(int device);
+/// How often cudaDeviceFlushGPUDirectRDMAWrites was called.
+int flushes();
+
+}  // namespace tutti::on_hosts
