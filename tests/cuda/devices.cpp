@@ -41,6 +41,7 @@ void start(Settings settings) {
         device->room.assign(static_cast<std::size_t>(settings.multiprocessors), Device::whole);
         device->legacy.device = device.get();
         device->legacy.legacy = true;
+        device->reach = reach_of(*device);
         made->devices.push_back(std::move(device));
     }
     whole().machines.push_back(std::move(made));

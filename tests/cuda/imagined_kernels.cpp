@@ -53,9 +53,12 @@ bool Module::has(const std::string& name) const {
     return functions().contains(name);
 }
 
-void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim, Dim at, std::size_t) {
+void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim, Dim at, std::size_t,
+               const Memory* memory) {
     void* argument;
     std::memcpy(&argument, parameters, sizeof argument);
+    if (argument != nullptr && memory->around(static_cast<std::byte*>(argument)).begin == nullptr)
+        throw std::runtime_error("the kernel can't use its argument");
     kernel.code().work(argument, at.x + grid.x * (at.y + grid.y * at.z));
 }
 

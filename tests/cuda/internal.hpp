@@ -124,6 +124,7 @@ struct Device {
     std::set<const Function*> loaded;
     std::set<int> peers;
     std::size_t used = 0;  // bytes
+    std::unique_ptr<ptx::Memory> reach;
     cudaError_t failure = cudaSuccess;
 };
 
@@ -132,7 +133,7 @@ struct Allocation {
     Kind kind;
     std::byte* base;
     std::size_t bytes;
-    int device;
+    int device;  // of opened ones: of the context that did
     unsigned long long id = 0;
     Mapping mapping = {};
     Fd fd = {};
@@ -232,5 +233,7 @@ void capture(Stream& stream, Task task);
 
 /// The one that has this byte; null if none has.
 const Allocation* allocation_at(const void* pointer);
+/// What kernels of the device can use.
+std::unique_ptr<ptx::Memory> reach_of(const Device& device);
 
 }  // namespace tutti::on_hosts

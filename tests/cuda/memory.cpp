@@ -32,6 +32,23 @@ std::size_t allocations(int device) {
 
 namespace {
 
+/// The device's own memory, that of peers it has access to, but for their pools, and the host's that is pinned.
+class Reach : public ptx::Memory {
+  public:
+    explicit Reach(const Device& device) : device_(device) {}
+    Range around(const std::byte* at) const override {
+        const Lock lock = locked();
+        const Allocation* const a = allocation_at(at);
+        if (a == nullptr) return {};
+        const bool peers = a->kind == Kind::device && device_.peers.contains(a->device);
+        if (a->on_device() && a->device != device_.number && !peers) return {};
+        return {a->base, a->base + a->bytes};
+    }
+
+  private:
+    const Device& device_;
+};
+
 constexpr std::size_t page = 4096, large = 1 << 20;
 
 /// What is fresh is not zero: at the beginning and the end, where a mistake shows.
@@ -141,7 +158,7 @@ ino_t inode_of(const Fd& fd) {
 
 std::byte* open_shared(const Shared& file, const std::string& handle) {
     for (auto& [base, a] : machine().memory)
-        if (a.kind == Kind::opened && a.handle == handle) return ++a.opened, base;
+        if (a.kind == Kind::opened && a.handle == handle && a.device == current().number) return ++a.opened, base;
     require(file.pid != getpid(), cudaErrorDeviceUninitialized);  // as the driver's CUDA_ERROR_INVALID_CONTEXT
     require(file.device == current().number || machine().settings.peer_access, cudaErrorMapBufferObjectFailed);
     Fd fd(::open(text("/proc/%d/fd/%d", file.pid, file.fd).c_str(), O_RDWR | O_CLOEXEC));
@@ -151,7 +168,7 @@ std::byte* open_shared(const Shared& file, const std::string& handle) {
     return keep({.kind = Kind::opened,
                  .base = base,
                  .bytes = file.bytes,
-                 .device = file.device,
+                 .device = current().number,
                  .mapping = std::move(mapping),
                  .fd = std::move(fd),
                  .offset = file.offset,
@@ -173,6 +190,11 @@ bool is_mapped(const void* memory, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::unique_ptr<ptx::Memory> reach_of(const Device& device) {
+    return std::make_unique<Reach>(device);
+}
+
 }  // namespace tutti::on_hosts
 
 using namespace tutti::on_hosts;

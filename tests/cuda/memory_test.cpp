@@ -156,6 +156,38 @@ TEST_CASE("freeing memory waits for what the device does", "[memory]") {
     CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }
 
+TEST_CASE("what kernels can use", "[memory]") {
+    ImaginedKernel kernel("kernel", [](void*, unsigned) {});  // looks whether it can use its argument
+    static int local;
+    const auto runs_on = [&](int device, void* argument) {
+        REQUIRE(cudaSetDevice(device) == cudaSuccess);
+        REQUIRE(kernel.launch(nullptr, 1, 32, argument) == cudaSuccess);
+        const cudaError_t result = cudaStreamSynchronize(nullptr);
+        CHECK((result == cudaSuccess || result == cudaErrorLaunchFailure));
+        cudaGetLastError();
+        return result == cudaSuccess;
+    };
+    restart({.devices = 2});
+    void *memory = device_memory(64), *pinned = nullptr, *pool = nullptr;
+    REQUIRE(cudaHostAlloc(&pinned, 64, 0) == cudaSuccess);
+    REQUIRE(cudaMallocAsync(&pool, 64, nullptr) == cudaSuccess);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    CHECK(cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorInvalidDevice);
+    void* const other = device_memory(64);
+    CHECK(runs_on(0, memory));
+    CHECK(runs_on(0, pool));
+    CHECK(runs_on(0, pinned));
+    CHECK(runs_on(1, memory));
+    CHECK(!runs_on(1, pool));
+    CHECK(!runs_on(0, other));  // access is one way
+    restart({});
+    CHECK(!runs_on(0, &local));
+    restart({});
+    CHECK(!runs_on(0, static_cast<std::byte*>(memory)));  // gone
+}
+
 TEST_CASE("opens what another process shares", "[.other-process]") {
     restart({});
     cudaIpcMemHandle_t handle;

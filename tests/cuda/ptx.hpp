@@ -47,9 +47,21 @@ class Module {
     std::unique_ptr<Parts> parts_;
 };
 
+/// What a kernel can use besides its own.
+class Memory {
+  public:
+    struct Range {
+        const std::byte *begin = nullptr, *end = nullptr;  // of the allocation; empty: there is none
+    };
+    virtual ~Memory() = default;
+    virtual Range around(const std::byte* at) const = 0;  // from any thread
+};
+
 /// Runs a block to its end, on the calling thread. Its threads take turns, of some instructions each, so that they may
-/// wait for one another, and for other blocks. Memory is the process's own: addresses are those of the host.
+/// wait for one another, and for other blocks. Addresses are those of the host; what is not in memory is a fault, and
+/// without memory none is looked up. Throws std::runtime_error at the first fault: a misaligned access, one outside of
+/// memory, of shared or local memory, an instruction that is reached in a state in which it means nothing.
 void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim block, Dim at,
-               std::size_t dynamic_shared = 0);
+               std::size_t dynamic_shared = 0, const Memory* memory = nullptr);
 
 }  // namespace tutti::ptx

@@ -27,7 +27,7 @@ Kernel Module::kernel(const std::string&) {
 bool Module::has(const std::string&) const {
     return false;
 }
-void run_block(const Kernel&, const std::byte*, Dim, Dim, Dim, std::size_t) {
+void run_block(const Kernel&, const std::byte*, Dim, Dim, Dim, std::size_t, const Memory*) {
     throw std::runtime_error("there is no interpreter of PTX");
 }
 

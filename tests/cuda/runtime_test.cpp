@@ -277,17 +277,18 @@ TEST_CASE("what can't be launched", "[launch]") {
 TEST_CASE("a launch copies its parameters, and all blocks run", "[launch]") {
     Gate gate;
     std::atomic<unsigned> blocks{0}, wrong{0};
-    int value = 0;
+    restart({.multiprocessors = 3});
+    void* value = nullptr;
+    REQUIRE(cudaMalloc(&value, 8) == cudaSuccess);
     ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
     ImaginedKernel kernel("kernel", [&](void* argument, unsigned number) {
         blocks |= 1u << number;
-        if (argument != &value) ++wrong;
+        if (argument != value) ++wrong;
     });
-    restart({.multiprocessors = 3});
     load({&hold, &kernel});
     const cudaStream_t stream = made();
     REQUIRE(hold.launch(stream) == cudaSuccess);
-    void* argument = &value;
+    void* argument = value;
     void* arguments[] = {&argument};
     REQUIRE(cudaLaunchKernel(kernel.stub(), dim3(5, 3, 2), 1, arguments, 0, stream) == cudaSuccess);
     argument = nullptr;

@@ -111,7 +111,8 @@ void run_block(const OpRef& op, unsigned number, int* place, int takes) {
                           number / launch.grid.x / launch.grid.y};
         std::string failure;
         try {
-            ptx::run_block(launch.kernel, launch.parameters.data(), launch.grid, launch.block, at, launch.shared);
+            ptx::run_block(launch.kernel, launch.parameters.data(), launch.grid, launch.block, at, launch.shared,
+                           device_of(*op).reach.get());
         } catch (const std::exception& error) {
             failure = error.what();
         }
