@@ -57,6 +57,8 @@ Machine& machine() {
     if (whole().machines.empty()) {
         Settings settings;
         settings.devices = from_environment("TUTTI_TEST_GPUS", settings.devices);
+        settings.multiprocessors = from_environment("TUTTI_TEST_GPU_MULTIPROCESSORS", settings.multiprocessors);
+        settings.allocations_wait = from_environment("TUTTI_TEST_GPU_WAITS", 0) != 0;
         start(settings);
     }
     return *whole().machines.back();
@@ -75,7 +77,10 @@ Thread& thread() {
 
 void wait(Lock& lock, const char* what, const std::function<bool()>& done) {
     const auto bound = std::chrono::milliseconds(machine().settings.wait_ms);
-    if (whole().changed.wait_until(lock, Clock::now() + bound, done)) return;
+    machine().waits[std::this_thread::get_id()] = what;
+    const bool reached = whole().changed.wait_until(lock, Clock::now() + bound, done);
+    machine().waits.erase(std::this_thread::get_id());
+    if (reached) return;
     std::fprintf(stderr, "GPUs on hosts: %s has waited for %d ms. What is enqueued:\n%s", what,
                  machine().settings.wait_ms, picture().c_str());
     std::abort();

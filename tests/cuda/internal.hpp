@@ -156,6 +156,7 @@ struct Machine {
     std::map<std::byte*, Allocation> memory;
     unsigned long long last_id = 0;
     int flushes = 0;
+    std::map<std::thread::id, std::string> waits;  // what threads of the host wait for
     std::deque<OpRef> host_functions;
     bool in_host_function = false;
 };

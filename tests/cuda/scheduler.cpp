@@ -307,6 +307,7 @@ bool is_done(const OpRef& op) {
 
 std::string picture() {
     std::string out;
+    for (const auto& [thread, what] : machine().waits) out += "a thread of the host: waits in " + what + "\n";
     for (const auto& device : machine().devices) {
         for (const auto& [priority, queues] : device->queues)
             for (std::size_t q = 0; q < queues.all.size(); ++q)

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Programs as they ship, with nvcc's kernels, over the CUDA runtime on hosts."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TUTTI_RUN, PERF, PUT_CHECK = (pathlib.Path(sys.argv.pop(1)).absolute() for _ in range(3))
+
+
+def run(*command, **environment):
+    environment = {"TUTTI_TUNING": "none", "TUTTI_TEST_GPU_MS": "60000", **environment}
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240,
+                          env={**os.environ, **environment})
+
+
+class Perf(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def perf(self, collective, *arguments, launch=(), rows=3, device="cuda", **environment):
+        program = self.folder / (collective + "_perf")
+        program.unlink(missing_ok=True)
+        program.symlink_to(PERF)
+        done = run(*launch, program, "--device", device, "-n", "2", *arguments, **environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("Out of bounds values : 0 OK", done.stdout)
+        table = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
+        self.assertEqual(len(table), rows, done.stdout)
+        if device == "cuda":
+            self.assertIn("[cuda] GPU on hosts", done.stdout)
+
+    def test_threads(self):
+        for collective in ("all_reduce", "alltoallv", "reduce_scatter"):
+            self.perf(collective, "-t", "3", "-b", "64", "-e", "40000", "-f", "25", TUTTI_TEST_GPUS="2")
+
+    def test_types_and_ops(self):
+        self.perf("all_reduce", "-t", "2", "-b", "1000", "-e", "1000", "-d", "all", rows=12)
+        self.perf("all_reduce", "-t", "2", "-b", "1000", "-e", "1000", "-o", "all", rows=6)
+
+    def test_graphs(self):
+        self.perf("all_gather", "-t", "2", "-b", "64", "-e", "40000", "-f", "25", "-G", "2", TUTTI_TEST_GPUS="2")
+
+    def test_processes(self):
+        self.perf("all_reduce", "-b", "64", "-e", "500000", "-f", "80", launch=(TUTTI_RUN, "-n", "3"),
+                  TUTTI_TEST_GPUS="2")
+
+    def test_through_host_memory(self):
+        self.perf("all_reduce", "-b", "64", "-e", "40000", "-f", "25", "--transport", "tcp",
+                  launch=(TUTTI_RUN, "-n", "2"), TUTTI_TEST_GPUS="2")
+        self.perf("broadcast", "-t", "3", "-b", "64", "-e", "40000", "-f", "25", device="mixed")
+
+
+class Checks(unittest.TestCase):
+    def test_one_sided(self):
+        for launch in ((), (TUTTI_RUN, "-n", "2")):
+            done = run(*launch, PUT_CHECK, "--device", "cuda", "-n", "5", *(() if launch else ("-t", "3")))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("OK", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
