@@ -100,6 +100,8 @@ TEST_CASE("cudaSetDevice replaces the context on top of the stack", "[contexts]"
     REQUIRE(pop(&second) == CUDA_SUCCESS);
     CHECK(second != first);
     CHECK((get(&now) == CUDA_SUCCESS && now == first));
+    CHECK(pop(&second) == CUDA_SUCCESS);
+    CHECK((get(&now) == CUDA_SUCCESS && now == nullptr));
 }
 
 TEST_CASE("the last error stays until it is asked for", "[errors]") {
@@ -190,21 +192,36 @@ TEST_CASE("blocks begin in order as there is room", "[room]") {
     Gate gate, gate_b;
     std::atomic<int> a_blocks{0};
     ImaginedKernel a("a", [&](void*, unsigned) { ++a_blocks, gate.pass(); }),
-        b("b", [&](void*, unsigned) { gate_b.pass(); }), urgent("urgent", [](void*, unsigned) {});
+        b("b", [&](void*, unsigned) { gate_b.pass(); });
     restart({.multiprocessors = 2});
-    load({&a, &b, &urgent});
+    load({&a, &b});
     REQUIRE(a.launch(made(), 3) == cudaSuccess);
     REQUIRE(b.launch(made(), 1) == cudaSuccess);
-    REQUIRE(urgent.launch(made(cudaStreamNonBlocking, -5), 1) == cudaSuccess);
     gate.await(2);
     CHECK(a_blocks == 2);
-    CHECK((!begun(b) && !begun(urgent)));
+    CHECK((waiting(b) && !begun(b)));
     gate.open();
     gate_b.await(1);
     CHECK(a_blocks == 3);
-    CHECK(!waiting(urgent));  // it came before the last block of a
     gate_b.open();
     finish_all();
+}
+
+TEST_CASE("blocks of urgent streams begin first", "[room]") {
+    Gate gate;
+    std::atomic<bool> urgent_done{false}, in_order{false};
+    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }),
+        b("b", [&](void*, unsigned) { in_order = urgent_done.load(); }),
+        urgent("urgent", [&](void*, unsigned) { urgent_done = true; });
+    restart({.multiprocessors = 1});
+    load({&a, &b, &urgent});
+    REQUIRE(a.launch(made()) == cudaSuccess);
+    REQUIRE(b.launch(made()) == cudaSuccess);
+    REQUIRE(urgent.launch(made(cudaStreamNonBlocking, -5)) == cudaSuccess);
+    CHECK((!begun(b) && !begun(urgent)));
+    gate.open();
+    finish_all();
+    CHECK(in_order);
 }
 
 TEST_CASE("launch bounds say how many blocks a multiprocessor takes", "[room]") {
