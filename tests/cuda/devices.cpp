@@ -58,6 +58,7 @@ Machine& machine() {
         Settings settings;
         settings.devices = from_environment("TUTTI_TEST_GPUS", settings.devices);
         settings.multiprocessors = from_environment("TUTTI_TEST_GPU_MULTIPROCESSORS", settings.multiprocessors);
+        settings.peer_access = from_environment("TUTTI_TEST_GPU_PEERS", 1) != 0;
         settings.allocations_wait = from_environment("TUTTI_TEST_GPU_WAITS", 0) != 0;
         start(settings);
     }

@@ -16,12 +16,12 @@ struct Settings {
     int multiprocessors = 16;                   // of each device; TUTTI_TEST_GPU_MULTIPROCESSORS
     int blocks = 1;                             // at a time on one, of a kernel whose launch bounds ask for no more
     std::size_t memory = std::size_t{4} << 30;  // bytes of each device
-    bool peer_access = true;
-    bool dma_buf = false;              // as harness/dma_buf.hpp makes them
-    bool rdma_writes_ordered = false;  // else they take a flush
-    bool allocations_wait = false;     // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
-    int connections = 0;               // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
-    int wait_ms = 0;                   // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
+    bool peer_access = true;                    // TUTTI_TEST_GPU_PEERS=0: without
+    bool dma_buf = false;                       // as harness/dma_buf.hpp makes them
+    bool rdma_writes_ordered = false;           // else they take a flush
+    bool allocations_wait = false;              // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
+    int connections = 0;  // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
+    int wait_ms = 0;      // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
 };
 
 /// Begins anew with other devices: what was made before is gone. Kernels stay registered. Nothing may be under way.

@@ -49,6 +49,11 @@ class Perf(unittest.TestCase):
         self.perf("all_reduce", "-b", "64", "-e", "500000", "-f", "80", launch=(TUTTI_RUN, "-n", "3"),
                   TUTTI_TEST_GPUS="2")
 
+    def test_without_peer_access(self):
+        for launch, threads in (((), ("-t", "3")), ((TUTTI_RUN, "-n", "2"), ())):
+            self.perf("all_reduce", *threads, "-b", "64", "-e", "40000", "-f", "25", launch=launch,
+                      TUTTI_TEST_GPUS="2", TUTTI_TEST_GPU_PEERS="0")
+
     def test_through_host_memory(self):
         self.perf("all_reduce", "-b", "64", "-e", "40000", "-f", "25", "--transport", "tcp",
                   launch=(TUTTI_RUN, "-n", "2"), TUTTI_TEST_GPUS="2")
