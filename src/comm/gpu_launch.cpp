@@ -191,8 +191,9 @@ class Wave {
         const std::vector<Kernel> all = kernels();
         if (all.empty()) return;
         gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
-        void* event = nullptr;
+        std::map<int, void*> events;  // one per device: an event is recorded on streams of its own alone
         const auto follow = [&](const Kernel& k, void* first, void* second) {
+            void*& event = events[k.device()];
             gpus.mark(k.device(), event, first);
             gpus.follow(k.device(), event, second);
         };
@@ -211,7 +212,7 @@ class Wave {
             }
             comm->gpu()->after_launch(last);
         }
-        if (event != nullptr) gpus.drop(all.front().device(), event);
+        for (const auto& [device, event] : events) gpus.drop(device, event);
     }
 
     void start(gpu::Gpus& gpus, const Kernel& kernel) const {

@@ -338,13 +338,17 @@ class Cuda : public Gpus {
         const OnDevice on(device);
         const NotCaptured capture;
         const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
-        if (result == cudaErrorNotReady) return false;
+        if (result == cudaErrorNotReady) {
+            cudaGetLastError();  // the caller's next look at it is not for this
+            return false;
+        }
         check(result, "cudaEventQuery");
         return true;
     }
     void await(int device, void* event) noexcept override {
         if_possible([&] {
             const OnDevice on(device);
+            const NotCaptured capture;
             cudaEventSynchronize(static_cast<cudaEvent_t>(event));
         });
     }

@@ -55,7 +55,7 @@ class World {
     }
     ~World() {
         for (std::size_t r = 0; r < on_.size(); ++r) {
-            tuttiCommDestroy(comms_[r]);
+            if (comms_[r] != nullptr) tuttiCommDestroy(comms_[r]);
             cudaSetDevice(on_[r]);
             cudaStreamDestroy(streams_[r]);
             cudaFree(memory_[r]);
@@ -64,6 +64,8 @@ class World {
     std::size_t ranks() const { return on_.size(); }
     cudaStream_t stream(std::size_t rank) const { return streams_[rank]; }
     tuttiComm_t comm(std::size_t rank) const { return comms_[rank]; }
+
+    tuttiResult_t destroy(std::size_t rank) { return tuttiCommDestroy(std::exchange(comms_[rank], nullptr)); }
 
     void fill(std::size_t rank) {
         OK(cudaSetDevice(on_[rank]));
@@ -121,7 +123,7 @@ TEST_CASE("ranks on one GPU and on several, and what they leave behind") {
     std::size_t before[devices];
     for (int d = 0; d < devices; ++d) before[d] = allocations(d);
     {
-        World world(GENERATE(std::vector{0}, std::vector{0, 0}, std::vector{0, 1, 2}));
+        World world(GENERATE(std::vector{0}, std::vector{0, 0}, std::vector{0, 1, 2}, std::vector{0, 1, 0, 1}));
         world.all_reduce();
         world.all_reduce();
         CHECK(world.right(2));
@@ -159,4 +161,56 @@ TEST_CASE("captures of every mode, of streams of every kind") {
     CHECK(world.right(first ? 2 : 3));
     for (const cudaGraphExec_t graph : graphs) OK(cudaGraphExecDestroy(graph));
     CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("communicators that share a GPU leave no error behind") {
+    World first({0, 0}), second({0, 0});
+    for (int times = 0; times < 3; ++times) {
+        first.all_reduce();
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+        second.all_reduce();
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+    }
+    CHECK(first.right(3));
+    CHECK(second.right(3));
+}
+
+TEST_CASE("a capture of another thread is not disturbed") {
+    enum class What { make, window, all_reduce, destroy };
+    const auto what = GENERATE(What::make, What::window, What::all_reduce, What::destroy);
+    CAPTURE(static_cast<int>(what));
+    World world({0, 0}), other({0, 0});
+    other.all_reduce();
+    CHECK(other.right(1));
+    void* memory[2];
+    for (void*& m : memory) OK(cudaMalloc(&m, 4096));
+    cudaStream_t apart = nullptr;
+    OK(cudaStreamCreateWithFlags(&apart, cudaStreamNonBlocking));
+
+    std::vector<tuttiComm_t> more(2);
+    std::vector<tuttiWindow_t> windows(2);
+    std::vector<tuttiResult_t> results(2, tuttiSuccess);
+    const int on[] = {0, 0};
+    const auto rank = [&](std::size_t r) {
+        if (what == What::make && r == 0) results[r] = tuttiCommInitAll(more.data(), 2, on);
+        if (what == What::window) results[r] = tuttiCommWindowRegister(world.comm(r), memory[r], 4096, &windows[r], 0);
+        if (what == What::all_reduce && r == 0) world.all_reduce();
+        if (what == What::destroy) results[r] = other.destroy(r);
+    };
+    OK(cudaStreamBeginCapture(apart, cudaStreamCaptureModeGlobal));
+    std::thread first(rank, 0), second(rank, 1);
+    first.join();
+    second.join();
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(apart, &graph) == cudaSuccess);
+    for (const tuttiResult_t result : results) CHECK(result == tuttiSuccess);
+
+    if (graph != nullptr) OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(apart));
+    for (std::size_t r = 0; r < 2; ++r) {
+        if (more[r] != nullptr) tuttiCommDestroy(more[r]);
+        if (windows[r] != nullptr) tuttiCommWindowDeregister(world.comm(r), windows[r]);
+        OK(cudaFree(memory[r]));
+    }
+    cudaGetLastError();
 }
