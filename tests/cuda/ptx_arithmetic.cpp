@@ -1,6 +1,7 @@
 // Arithmetic, comparisons, logic: sections 9.7.1 to 9.7.8 of PTX's manual. Floats are rounded as the host rounds them
 // (to nearest, nothing flushed to zero, nothing fused), which is what `.rn` says and what a device may not do without
 // it.
+#include <cfenv>
 #include <cmath>
 #include <limits>
 
@@ -37,6 +38,13 @@ T wrapping(T a, T b, F f) {
         return static_cast<T>(f(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
 }
 
+/// The first one's sign, and the rest of the second.
+struct CopySign {
+    template <class T>
+    static T of(T a, T b) {
+        return std::copysign(b, a);
+    }
+};
 struct Add {
     template <class T>
     static T of(T a, T b) {
@@ -359,6 +367,26 @@ Handler compare_of(const std::string& cmp, const std::string& type) {
     return nullptr;
 }
 
+// Approximations of a device, to 1 or 2 ulp; here as exact as the host's. Numbers below the normal ones count as zero.
+float flushed(float x) {
+    return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0F, x) : x;
+}
+void power_of_two(Thread& t, const Instruction& i) {
+    set<float>(t, i, 0, flushed(std::exp2(flushed(get<float>(t, i, 1)))));
+}
+void approximate_reciprocal(Thread& t, const Instruction& i) {
+    set<float>(t, i, 0, flushed(1 / flushed(get<float>(t, i, 1))));
+}
+
+/// Rounded down.
+void fma_down(Thread& t, const Instruction& i) {
+    std::fesetround(FE_DOWNWARD);
+    const volatile float a = get<float>(t, i, 1), b = get<float>(t, i, 2), c = get<float>(t, i, 3);
+    const volatile float result = std::fma(a, b, c);
+    std::fesetround(FE_TONEAREST);
+    set<float>(t, i, 0, result);
+}
+
 /// Arithmetic that says no more than its type, or rounding to nearest.
 bool plain(const Opcode& o) {
     return only(o, {"rn", "lo", "hi", "wide", "uni"});
@@ -390,6 +418,7 @@ Handler of_predicates(const std::string& name) {
 Handler arithmetic_of(const Opcode& o) {
     const std::string &name = o.front(), &type = o.back();
     if (type == "pred") return o.size() == 2 ? of_predicates(name) : nullptr;
+    const bool approximate = o.size() == 4 && o[1] == "approx" && o[2] == "ftz" && type == "f32";
     if (name == "add") return arithmetic_of_all<Binary<Add>>(o);
     if (name == "sub") return arithmetic_of_all<Binary<Sub>>(o);
     if (name == "mul" && has(o, "wide")) return of<MulWide>(Narrow{}, type);
@@ -397,15 +426,19 @@ Handler arithmetic_of(const Opcode& o) {
     if (name == "mul") return arithmetic_of_all<Binary<Mul>>(o);
     if (name == "mad" && has(o, "wide")) return of<MadWide>(Narrow{}, type);
     if (name == "mad" && has(o, "lo")) return of<MadLow>(Integers{}, type);
+    if (name == "fma" && o.size() == 3 && o[1] == "rm" && type == "f32") return fma_down;
     if (name == "fma") return arithmetic<Fma>(o, Floats{});
     if (name == "div") return arithmetic<Binary<Div>>(o, Numbers{});
     if (name == "rem") return arithmetic<Binary<Rem>>(o, Integers{});
     if (name == "min") return arithmetic_of_all<Binary<Min>>(o);
     if (name == "max") return arithmetic_of_all<Binary<Max>>(o);
+    if (name == "copysign") return arithmetic<Binary<CopySign>>(o, Floats{});
     if (name == "neg") return arithmetic<Unary<Neg>>(o, Signed{});
     if (name == "abs") return arithmetic<Unary<Abs>>(o, Signed{});
     if (name == "sqrt") return arithmetic<Unary<Sqrt>>(o, Floats{});
+    if (name == "rcp" && approximate) return approximate_reciprocal;
     if (name == "rcp") return arithmetic<Unary<Reciprocal>>(o, Floats{});
+    if (name == "ex2") return approximate ? power_of_two : nullptr;
     if (name == "and") return arithmetic<Binary<And>>(o, Words{});
     if (name == "or") return arithmetic<Binary<Or>>(o, Words{});
     if (name == "xor") return arithmetic<Binary<Xor>>(o, Words{});

@@ -112,6 +112,12 @@ struct ConvertTo {
     }
 };
 
+/// To what lies between 0 and 1.
+void saturate(Thread& t, const Instruction& i) {
+    const auto value = get<float>(t, i, 1);
+    set<float>(t, i, 0, value > 0 ? std::min(value, 1.0F) : 0.0F);
+}
+
 template <Round round, class... To>
 Handler convert_of(Types<To...>, const std::string& to, const std::string& from) {
     Handler found = nullptr;
@@ -146,6 +152,7 @@ Handler conversion_of(const Opcode& o) {
         if (from == "f16x2" && to == "e5m2x2") return halves_to_bytes<e5m2>;
         return nullptr;
     }
+    if (o.size() == 4 && o[1] == "sat" && to == "f32" && from == "f32") return saturate;
     if (has(o, "sat") || has(o, "relu")) return nullptr;
     if (from == "f32" && to == "f16x2") return has(o, "rn") ? to_small_pair<half> : nullptr;
     if (from == "f32" && to == "bf16x2") return has(o, "rn") ? to_small_pair<bfloat> : nullptr;

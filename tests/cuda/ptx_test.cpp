@@ -102,6 +102,14 @@ TEST_CASE("floats") {
     };
     CHECK(computed("add.f32 %f3, %f1, %f2;", 1, 0x1p-24F) == f(1));
     CHECK(computed("fma.rn.f32 %f3, %f1, %f1, %f2;", 1 + 0x1p-12F, -1) == f(0x1p-11F + 0x1p-24F));
+    CHECK(computed("fma.rm.f32 %f3, %f1, %f2, %f1;", 1, 0x1p-30F) == f(1));
+    CHECK(computed("fma.rm.f32 %f3, %f1, %f2, %f1;", 1, -0x1p-30F) == f(1 - 0x1p-24F));
+    CHECK(computed("ex2.approx.ftz.f32 %f3, %f1;", -3, 0) == f(0.125));
+    CHECK(computed("ex2.approx.ftz.f32 %f3, %f1;", -140, 0) == f(0));
+    CHECK(computed("rcp.approx.ftz.f32 %f3, %f1;", 4, 0) == f(0.25));
+    CHECK(computed("copysign.f32 %f3, %f1, %f2;", -1, 3) == f(-3));
+    CHECK(computed("cvt.sat.f32.f32 %f3, %f1;", 1.5, 0) == f(1));
+    CHECK(computed("cvt.sat.f32.f32 %f3, %f1;", nan, 0) == f(0));
     CHECK(computed("div.rn.f32 %f3, %f1, %f2;", 1, 3) == f(1.0F / 3));
     CHECK(computed("max.f32 %f3, %f1, %f2;", nan, 3) == f(3));
     CHECK(computed("mul.rn.f32 %f3, %f1, 0f40000000;", 3, 0) == f(6));
