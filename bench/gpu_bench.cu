@@ -1,4 +1,4 @@
-// gpu_bench [--check | --json FILE]: the reduction kernels on a GPU: every type and operation checked against
+// gpu_bench [--check] [--bytes N] [--json FILE]: the reduction kernels on a GPU: every type and operation checked against
 // reduce_reference(), then (without --check) timed in turns with copies from device memory to device memory; and what
 // launching costs. GB/s counts bytes read plus bytes written; ratios are medians of the ratios of neighbouring runs.
 // Exits with 1 if a result is wrong, 2 if there is no GPU.
@@ -208,8 +208,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-void time_reductions(Device& device, std::string& json) {
-    constexpr std::size_t bytes = std::size_t{256} << 20;
+void time_reductions(Device& device, std::size_t bytes, std::string& json) {
     constexpr int rounds = 9, repeat = 3;
     Work work{};
     for (std::byte*& source : work.sources) source = device.allocate(bytes);
@@ -228,7 +227,7 @@ void time_reductions(Device& device, std::string& json) {
             work.source_count = sources;
             const auto ours = [&] { device.reduce(type, work); };
             device.seconds(ours, 1), device.seconds(copy, 1);
-            const double moved = static_cast<double>(bytes) * (sources + 1), copied = 2.0 * bytes;
+            const double moved = static_cast<double>(bytes) * (sources + 1), copied = 2 * static_cast<double>(bytes);
             std::vector<double> rate, copy_rate, ratio;
             for (int i = 0; i < rounds; ++i) {
                 copy_rate.push_back(copied / device.seconds(copy, repeat) / 1e9);
@@ -266,10 +265,26 @@ double time_empty_replay(Device& device) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const char* file = argc == 3 && std::string(argv[1]) == "--json" ? argv[2] : nullptr;
-    const bool only_check = argc == 2 && std::string(argv[1]) == "--check";
-    if (argc > 1 && file == nullptr && !only_check)
-        return std::fprintf(stderr, "usage: gpu_bench [--check | --json FILE]\n"), 6;
+    const char* file = nullptr;
+    bool only_check = false, understood = true;
+    unsigned long long bytes = 256ull << 20;
+    for (int i = 1; i < argc && understood; ++i) {
+        const std::string option = argv[i];
+        const char* const value = i + 1 < argc ? argv[i + 1] : nullptr;
+        if (option == "--check") {
+            only_check = true;
+        } else if (option == "--json" && value != nullptr) {
+            file = argv[++i];
+        } else if (option == "--bytes" && value != nullptr) {
+            char* end = nullptr;
+            bytes = std::strtoull(argv[++i], &end, 10);
+            understood = *end == 0 && bytes > 0 && bytes % 16 == 0;
+        } else {
+            understood = false;
+        }
+    }
+    if (!understood)
+        return std::fprintf(stderr, "usage: gpu_bench [--check] [--bytes N, a multiple of 16] [--json FILE]\n"), 6;
     Device device;
     int driver = 0;
     cudaDriverGetVersion(&driver);
@@ -278,7 +293,7 @@ int main(int argc, char** argv) {
     const int wrong = check_all(device);
     if (only_check) return wrong == 0 ? 0 : 1;
     std::string rows;
-    time_reductions(device, rows);
+    time_reductions(device, bytes, rows);
     const double empty = time_empty_replay(device);
     std::printf("# empty kernel in a replayed graph: %.2f us\n", empty);
     if (file != nullptr) {

@@ -235,7 +235,8 @@ def benchmarks(check):
 def check_gpu_bench(check):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "gpu_bench.json")
-        check.run("bench: reduction kernels", [check.program("gpu_bench"), "--json", str(file)], 120)
+        few = ["--bytes", "16384"] if check.small else []
+        check.run("bench: reduction kernels", [check.program("gpu_bench"), "--json", str(file)] + few, 120)
         check.keep("reduction kernels", read_json(file))
 
 
