@@ -46,6 +46,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
     budget_ = budget;
     move_in(places, self);
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
+    pool_ = std::make_unique<gpu::Pool>(gpus_, device_, pool_bytes);
     if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_);
     if (!budget.lends) return;
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
@@ -90,7 +91,7 @@ std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, con
                 const Wires wires = connect(peer, pair ? pair_lane : lane);
                 ends_->attach(peer, lane, wires.out, wires.in);
             }
-    return std::make_unique<gpu::Program>(gpus_, device_, std::move(bound), *ends_, first, lanes, control_);
+    return std::make_unique<gpu::Program>(*pool_, std::move(bound), *ends_, first, lanes, control_);
 }
 
 gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool lend) {

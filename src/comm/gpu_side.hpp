@@ -32,7 +32,7 @@ class GpuSide {
     gpu::Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
     const GpuBudget& budget() const { return budget_; }
-    std::size_t memory() const { return arena_->bytes(); }
+    std::size_t memory() const { return arena_->bytes() + pool_bytes; }
 
     /// Gives the wires of the host's lane with a peer that is not reached by p2p.
     struct Wires {
@@ -79,6 +79,7 @@ class GpuSide {
 
   private:
     static constexpr std::uint32_t remembered = 64;
+    static constexpr std::size_t pool_bytes = 1 << 20;  // most programs have some kilobytes
     gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
     bool knows_loans(const gpu::Job& job) const;
     void move_in(const gpu::Places& places, Rank self);
@@ -88,6 +89,7 @@ class GpuSide {
     std::shared_ptr<gpu::Arena> arena_;
     gpu::Card card_;
     std::unique_ptr<gpu::Ends> ends_;
+    std::unique_ptr<gpu::Pool> pool_;  // for programs
     gpu::Lender lender_;
     std::vector<gpu::Borrower> borrowers_;
     gpu::Control* control_ = nullptr;

@@ -21,6 +21,11 @@ void check(cudaError_t result, const char* what) {
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
+/// Of a call whose failure changes nothing here: nor is it left for whoever asks next.
+void forget(cudaError_t result) {
+    if (result != cudaSuccess) cudaGetLastError();
+}
+
 cudaStream_t stream_of(void* stream) {
     return static_cast<cudaStream_t>(stream);
 }
@@ -93,7 +98,7 @@ class Cuda : public Gpus {
             check(cudaMemsetAsync(memory, 0, bytes, own_stream(device)), "cudaMemsetAsync");
             check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
         } catch (...) {
-            cudaFree(memory);
+            forget(cudaFree(memory));
             throw;
         }
         return static_cast<std::byte*>(memory);
@@ -102,7 +107,7 @@ class Cuda : public Gpus {
         if_possible([&] {
             const OnDevice on(device);
             const NotCaptured capture;
-            cudaFree(memory);
+            forget(cudaFree(memory));
         });
     }
     std::byte* allocate_pinned(std::size_t bytes) override {
@@ -117,7 +122,7 @@ class Cuda : public Gpus {
         if_possible([&] {
             const Somewhere here;
             const NotCaptured capture;
-            cudaFreeHost(memory);
+            forget(cudaFreeHost(memory));
         });
     }
     void pin(std::byte* memory, std::size_t bytes) override {
@@ -129,7 +134,7 @@ class Cuda : public Gpus {
         if_possible([&] {
             const Somewhere here;
             const NotCaptured capture;
-            cudaHostUnregister(memory);
+            forget(cudaHostUnregister(memory));
         });
     }
     std::byte* seen(int device, std::byte* pinned) const override {
@@ -207,7 +212,7 @@ class Cuda : public Gpus {
         if_possible([&] {
             const OnDevice on(device);
             const NotCaptured capture;
-            cudaIpcCloseMemHandle(opened);
+            forget(cudaIpcCloseMemHandle(opened));
         });
     }
 
@@ -288,7 +293,7 @@ class Cuda : public Gpus {
     void destroy_stream(void* stream) noexcept override {
         if_possible([&] {
             const Somewhere here;
-            cudaStreamDestroy(stream_of(stream));
+            forget(cudaStreamDestroy(stream_of(stream)));
         });
     }
     int device_of(void* stream) const override {
@@ -349,13 +354,13 @@ class Cuda : public Gpus {
         if_possible([&] {
             const OnDevice on(device);
             const NotCaptured capture;
-            cudaEventSynchronize(static_cast<cudaEvent_t>(event));
+            forget(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
         });
     }
     void drop(int device, void* event) noexcept override {
         if_possible([&] {
             const OnDevice on(device);
-            cudaEventDestroy(static_cast<cudaEvent_t>(event));
+            forget(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
         });
     }
 

@@ -54,9 +54,8 @@ bool sends_slices(const tutti::Program& program, bool altered) {
     });
 }
 
-Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, int first_lane, int lanes,
-                 Control* control)
-    : gpus_(gpus), device_(device), bound_(std::move(bound)), lanes_(lanes) {
+Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control)
+    : pool_(pool), bound_(std::move(bound)), lanes_(lanes) {
     require_room(bound_);
     std::vector<Landable> landables;
     for (const BoundProgram::Landable& l : bound_.landables) landables.push_back({l.from, l.ahead, l.slice, l.column});
@@ -68,8 +67,8 @@ Program::Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, i
     Image image;
     const std::size_t at_steps = image.add(bound_.program.steps), at_operands = image.add(bound_.program.operands),
                       at_landables = image.add(landables), at_to = image.add(to), at_from = image.add(from);
-    memory_ = Memory(gpus, device, image.bytes().size());
-    gpus.upload(device, memory_.at(), image.bytes().data(), image.bytes().size());
+    memory_ = Memory(pool, image.bytes().size());
+    pool.gpus().upload(pool.device(), memory_.at(), image.bytes().data(), image.bytes().size());
     plan_.steps = reinterpret_cast<const Step*>(memory_.at() + at_steps);
     plan_.operands = reinterpret_cast<const Operand*>(memory_.at() + at_operands);
     plan_.landables = reinterpret_cast<const Landable*>(memory_.at() + at_landables);
@@ -94,8 +93,7 @@ bool Program::uses(Place place) const {
 Plan Program::plan(std::size_t tile_bytes) {
     if (plan_.scratch_chunks != 0 && tile_bytes > scratch_stride_) {
         scratch_stride_ = (tile_bytes + 127) / 128 * 128;
-        scratch_.emplace_back(gpus_, device_,
-                              scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(lanes_));
+        scratch_.emplace_back(pool_, scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(lanes_));
         plan_.scratch = scratch_.back().at();
         plan_.scratch_stride = scratch_stride_;
     }

@@ -12,9 +12,9 @@ bool sends_slices(const tutti::Program& program, bool altered);
 
 class Program {
   public:
-    /// Lanes first_lane to first_lane + lanes - 1 of each connection. control and ends outlive it. Throws
+    /// Lanes first_lane to first_lane + lanes - 1 of each connection. pool, control and ends outlive it. Throws
     /// tuttiInternalError if a step has more operands, or the program more connections, than a block has room for.
-    Program(Gpus& gpus, int device, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control);
+    Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control);
 
     const BoundProgram& bound() const { return bound_; }
     int lanes() const { return lanes_; }
@@ -25,8 +25,7 @@ class Program {
     Plan plan(std::size_t tile_bytes);
 
   private:
-    Gpus& gpus_;
-    const int device_;
+    Pool& pool_;
     const BoundProgram bound_;
     const int lanes_;
     Memory memory_;

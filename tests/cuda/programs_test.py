@@ -38,6 +38,9 @@ class Perf(unittest.TestCase):
         for collective in ("all_reduce", "alltoallv", "reduce_scatter"):
             self.perf(collective, "-t", "3", "-b", "64", "-e", "40000", "-f", "25", TUTTI_TEST_GPUS="2")
 
+    def test_allocations_that_wait_for_kernels(self):
+        self.perf("all_reduce", "-t", "4", "-b", "64", "-e", "40000", "-f", "25", TUTTI_TEST_GPU_WAITS="1")
+
     def test_types_and_ops(self):
         self.perf("all_reduce", "-t", "2", "-b", "1000", "-e", "1000", "-d", "all", rows=12)
         self.perf("all_reduce", "-t", "2", "-b", "1000", "-e", "1000", "-o", "all", rows=6)

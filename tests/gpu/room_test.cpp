@@ -1,5 +1,6 @@
 // Blocks wait for blocks of other ranks, so all that wait for each other must find room on a device at the same time.
 // The emulated ones run only as many at a time as they say.
+#include "gpu/arena.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
 
@@ -309,6 +310,48 @@ TEST_CASE("GPUs, their room: a wait for signals keeps its block, and signals com
         CHECK(error_of(pair.comm(r)) == tuttiSuccess);
         CHECK(error_of(world.comm(r)) == tuttiSuccess);
     }
+}
+
+TEST_CASE("GPUs: a pool's parts are used again, together with their neighbours") {
+    harness::EmulatedGpus gpus(1);
+    {
+        gpu::Pool pool(gpus, 0, 1024);
+        std::byte* const a = pool.take(1);
+        std::byte* const b = pool.take(257);
+        std::byte* const c = pool.take(256);
+        CHECK((b == a + 256 && c == b + 512));
+        CHECK(pool.take(1) == nullptr);
+        pool.give_back(b, 257);
+        CHECK(pool.take(513) == nullptr);
+        pool.give_back(a, 1);
+        CHECK(pool.take(700) == a);
+        pool.give_back(a, 700);
+        pool.give_back(c, 256);
+        CHECK(gpus.allocations() == 1);
+        const gpu::Memory all(pool, 1024), more(pool, 8), none(pool, 0);
+        CHECK(all.at() == a);
+        CHECK((more.at() != nullptr && none.at() == nullptr));
+        CHECK(gpus.allocations() == 2);  // there was no room for the second
+    }
+    CHECK(gpus.allocations() == 0);
+}
+
+TEST_CASE("GPUs: collectives that are new allocate nothing, as kernels of other ranks may wait for them meanwhile") {
+    constexpr int ranks = 3;
+    GpuWorld world(ranks, 1);
+    std::vector<Ints> data;
+    for (int r = 0; r < ranks; ++r) data.emplace_back(world.gpus(), 0, 50'000, 1);
+    const std::size_t before = world.gpus().allocations();
+    int product = 1;
+    for (const std::size_t count : {1, 300, 5000, 50'000}) {
+        world.each([&](int rank, void* stream) {
+            add_up(world.comm(rank), data[static_cast<std::size_t>(rank)], count, stream);
+            world.gpus().synchronize_stream(stream);
+        });
+        product *= ranks;
+        CHECK(data[0].at()[0] == product);
+    }
+    CHECK(world.gpus().allocations() == before);
 }
 
 }  // namespace tutti
