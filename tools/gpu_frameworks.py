@@ -141,7 +141,8 @@ def nvidia_tests(check, folder):
     with_mpi = shutil.which("mpirun") and "libmpi" in subprocess.run(
         ["ldd", str(found[0] / "all_reduce_perf")], capture_output=True, text=True, check=False).stdout
     for binary in sorted(found[0].glob("*_perf")):
-        tail = ["-b", "8", "-e", "16M", "-f", "8", "-g", "1" if with_mpi else check.environment["TUTTI_GPUS"]]
+        tail = ["-b", "8", "-e", "8K" if check.small else "16M", "-f", "8",
+                "-g", "1" if with_mpi else check.environment["TUTTI_GPUS"]]
         for n in (2, 4) if with_mpi else (1,):
             head = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(n), "-x", "LD_PRELOAD", "-x",
                     "NCCL_TESTS_DEVICE=0"] if with_mpi else []

@@ -280,6 +280,11 @@ cudaError_t cudaDeviceSynchronize() {
     });
 }
 
+/// What was made stays, unlike CUDA's: programs call it at their end.
+cudaError_t cudaDeviceReset() {
+    return cudaDeviceSynchronize();
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
     *version = CUDART_VERSION;
     return cudaSuccess;
