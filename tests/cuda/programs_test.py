@@ -46,6 +46,7 @@ class Perf(unittest.TestCase):
         self.perf("all_reduce", "-t", "2", "-b", "1000", "-e", "1000", "-o", "all", rows=6)
 
     def test_graphs(self):
+        self.perf("alltoall", "-g", "4", "-b", "64", "-e", "40000", "-f", "25", "-G", "2")  # on spare streams, too
         self.perf("all_gather", "-t", "2", "-b", "64", "-e", "40000", "-f", "25", "-G", "2", TUTTI_TEST_GPUS="2")
 
     def test_processes(self):
