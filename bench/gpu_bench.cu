@@ -37,6 +37,7 @@ struct Work {
     std::uint64_t scalar;
     std::size_t bytes, share;  // of a block
     ReduceOp op;
+    bool is_signed;
     const std::uint32_t* abort;
 };
 
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(gpu::block_threads, 1) reduce_all(Work work) {
     if (threadIdx.x < most_sources) sources[threadIdx.x] = {work.sources[threadIdx.x] + begin, 0};
     if (threadIdx.x < 2) sinks[threadIdx.x] = {work.sinks[threadIdx.x] + begin, 0};
     __syncthreads();
-    gpu::Terms terms{sources, sinks, work.source_count, work.sink_count, work.scaled, work.divide_by, work.scalar};
+    gpu::Terms terms{sources, sinks, work.source_count, work.sink_count, work.scaled, work.divide_by, work.scalar,
+                     work.is_signed};
     const std::size_t rest = work.bytes - begin;
     gpu::reduce<F>(work.op, terms, rest < work.share ? rest : work.share, gpu::Limits{work.abort, 1000000000});
 }
@@ -60,17 +62,14 @@ using Kernel = void (*)(Work);
 Kernel kernel_of(DataType type) {
     switch (type) {
         case DataType::int8:
-            return reduce_all<gpu::Bytes<std::int8_t>>;
         case DataType::uint8:
-            return reduce_all<gpu::Bytes<std::uint8_t>>;
+            return reduce_all<gpu::Bytes>;
         case DataType::int32:
-            return reduce_all<gpu::Native<std::int32_t>>;
         case DataType::uint32:
-            return reduce_all<gpu::Native<std::uint32_t>>;
+            return reduce_all<gpu::Integer<std::uint32_t>>;
         case DataType::int64:
-            return reduce_all<gpu::Native<std::int64_t>>;
         case DataType::uint64:
-            return reduce_all<gpu::Native<std::uint64_t>>;
+            return reduce_all<gpu::Integer<std::uint64_t>>;
         case DataType::float16:
             return reduce_all<gpu::Float16>;
         case DataType::float32:
@@ -163,6 +162,7 @@ bool right(Device& device, DataType type, ReduceOp op, int sources, std::size_t 
     work.divide_by = divide_by;
     work.bytes = bytes;
     work.op = op;
+    work.is_signed = has_sign(type);
     alignas(8) std::byte scalar[8];
     for (std::byte& b : scalar) b = static_cast<std::byte>(random());
     for (std::size_t i = 0; i < 8; i += size) std::memcpy(reinterpret_cast<std::byte*>(&work.scalar) + i, scalar, size);

@@ -10,6 +10,7 @@ declare -A package_of=(
     [CLI11]=libcli11-dev
     [nlohmann_json]=nlohmann-json3-dev
     [fmt]=libfmt-dev
+    [libzstd]=libzstd-dev
     [catch2]=catch2
 )
 

@@ -58,6 +58,11 @@ constexpr std::size_t size_of(DataType type) {
     return sizes[static_cast<int>(type)];
 }
 
+/// Of integers: whether there are negative ones.
+constexpr bool has_sign(DataType type) {
+    return type == DataType::int8 || type == DataType::int32 || type == DataType::int64;
+}
+
 constexpr std::string_view name_of(DataType type) {
     constexpr std::string_view names[data_types] = {"int8",    "uint8",   "int32",   "uint32",   "int64",  "uint64",
                                                     "float16", "float32", "float64", "bfloat16", "f8e4m3", "f8e5m2"};

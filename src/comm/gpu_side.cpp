@@ -160,6 +160,7 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     calls_[job.call % remembered] = call;
     job.divide_by = o.average ? p.ranks : 0;
     job.op = static_cast<std::uint8_t>(o.op);
+    job.is_signed = has_sign(o.type);
     job.scaled = o.premultiply;
     job.scalar = o.premultiply ? o.scalar : nullptr;
     job.immediate = o.immediate;

@@ -34,23 +34,20 @@ void run(ReduceOp op, const Terms& terms, std::size_t bytes) {
 
 void run(DataType type, ReduceOp op, const Terms& terms, std::size_t bytes) {
     switch (type) {
+        case DataType::int8:
         case DataType::uint8:
-            return run<Bytes<std::uint8_t>>(op, terms, bytes);
+            return run<Bytes>(op, terms, bytes);
         case DataType::int32:
-            return run<Native<std::int32_t>>(op, terms, bytes);
+        case DataType::uint32:
+            return run<Integer<std::uint32_t>>(op, terms, bytes);
         case DataType::float32:
             return run<Native<float>>(op, terms, bytes);
         case DataType::bfloat16:
             return run<Bfloat16>(op, terms, bytes);
 #ifndef TUTTI_FEW_TYPES
-        case DataType::int8:
-            return run<Bytes<std::int8_t>>(op, terms, bytes);
-        case DataType::uint32:
-            return run<Native<std::uint32_t>>(op, terms, bytes);
         case DataType::int64:
-            return run<Native<std::int64_t>>(op, terms, bytes);
         case DataType::uint64:
-            return run<Native<std::uint64_t>>(op, terms, bytes);
+            return run<Integer<std::uint64_t>>(op, terms, bytes);
         case DataType::float16:
             return run<Float16>(op, terms, bytes);
         case DataType::float64:
@@ -98,7 +95,7 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
 
     Reduction reference{type, op, count, plain.data(), source_count, &expected_at, 1, scaled, scalar, divide_by};
     reduce_reference(reference);
-    Terms terms{sources.data(), sinks.data(), source_count, 2, scaled, divide_by, 0};
+    Terms terms{sources.data(), sinks.data(), source_count, 2, scaled, divide_by, 0, has_sign(type)};
     for (std::size_t i = 0; i < 8; i += size)
         std::memcpy(reinterpret_cast<std::byte*>(&terms.scalar) + i, scalar, size);
     run(type, op, terms, bytes);

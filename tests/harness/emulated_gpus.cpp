@@ -73,23 +73,20 @@ void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned si
 void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size,
                 Multiprocessors& device) {
     switch (type) {
+        case DataType::int8:
         case DataType::uint8:
-            return run_blocks<Bytes<std::uint8_t>>(launch, lanes, jobs, size, device);
+            return run_blocks<Bytes>(launch, lanes, jobs, size, device);
         case DataType::int32:
-            return run_blocks<Native<std::int32_t>>(launch, lanes, jobs, size, device);
+        case DataType::uint32:
+            return run_blocks<Integer<std::uint32_t>>(launch, lanes, jobs, size, device);
         case DataType::float32:
             return run_blocks<Native<float>>(launch, lanes, jobs, size, device);
         case DataType::bfloat16:
             return run_blocks<Bfloat16>(launch, lanes, jobs, size, device);
 #ifndef TUTTI_FEW_TYPES
-        case DataType::int8:
-            return run_blocks<Bytes<std::int8_t>>(launch, lanes, jobs, size, device);
-        case DataType::uint32:
-            return run_blocks<Native<std::uint32_t>>(launch, lanes, jobs, size, device);
         case DataType::int64:
-            return run_blocks<Native<std::int64_t>>(launch, lanes, jobs, size, device);
         case DataType::uint64:
-            return run_blocks<Native<std::uint64_t>>(launch, lanes, jobs, size, device);
+            return run_blocks<Integer<std::uint64_t>>(launch, lanes, jobs, size, device);
         case DataType::float16:
             return run_blocks<Float16>(launch, lanes, jobs, size, device);
         case DataType::float64:
@@ -188,7 +185,7 @@ using Event = std::shared_ptr<Mark>;
 
 bool EmulatedGpus::emulates(tuttiDataType_t type) {
 #ifdef TUTTI_FEW_TYPES
-    return type == tuttiUint8 || type == tuttiInt32 || type == tuttiFloat32 || type == tuttiBfloat16;
+    return type <= tuttiUint32 || type == tuttiFloat32 || type == tuttiBfloat16;
 #else
     return type < tuttiNumTypes;
 #endif

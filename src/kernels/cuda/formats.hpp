@@ -81,37 +81,34 @@ TUTTI_DEVICE T extreme_float(T a, T b) {
     return (op == ReduceOp::max) == (a > b) ? a : b;
 }
 
+/// Of floats, and of integers without a sign, which wrap around.
 template <ReduceOp op, class T>
 TUTTI_DEVICE T combine(T a, T b) {
-    if constexpr (is_float<T>) {
-        if constexpr (op == ReduceOp::sum) return a + b;
-        if constexpr (op == ReduceOp::prod) return a * b;
+    if constexpr (op == ReduceOp::sum) return static_cast<T>(a + b);
+    if constexpr (op == ReduceOp::prod) return static_cast<T>(a * b);
+    if constexpr (is_float<T>)
         return extreme_float<op>(a, b);
-    } else {
-        const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);  // wraps around
-        if constexpr (op == ReduceOp::sum) return static_cast<T>(x + y);
-        if constexpr (op == ReduceOp::prod) return static_cast<T>(x * y);
+    else
         return (op == ReduceOp::max) == (a > b) ? a : b;
-    }
 }
 
+/// Of an integer, towards zero. T: at least 32 bits, without a sign; negative: it is, as two's complement.
 template <class T>
-TUTTI_DEVICE T divided(T value, int divisor) {
-    if constexpr (is_float<T>) return value / static_cast<T>(divisor);
-    if constexpr (std::is_signed_v<T>) return static_cast<T>(value / static_cast<std::int64_t>(divisor));
-    return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
+TUTTI_DEVICE T divided(T value, int divisor, bool negative) {
+    const T magnitude = (negative ? 0 - value : value) / static_cast<T>(divisor);
+    return negative ? 0 - magnitude : magnitude;
 }
 
-/// Elements that are computed with as they are.
+/// Elements that are computed with as they are. is_signed: of integers, for which T has no sign.
 template <class T>
 struct Native {
     using Lane = T;
     static constexpr int element = sizeof(T), lanes = 8 / element;
     template <ReduceOp op>
-    TUTTI_DEVICE static T combine(T a, T b) {
+    TUTTI_DEVICE static T combine(T a, T b, bool) {
         return gpu::combine<op>(a, b);
     }
-    TUTTI_DEVICE static T divide(T value, int divisor) { return divided(value, divisor); }
+    TUTTI_DEVICE static T divide(T value, int divisor, bool) { return value / static_cast<T>(divisor); }
     TUTTI_DEVICE static void unpack(std::uint64_t word, T (&lane)[lanes]) {
         __builtin_memcpy(lane, &word, sizeof word);
     }
@@ -122,11 +119,26 @@ struct Native {
     }
 };
 
-/// Bytes, four to a lane.
+/// Integers of 32 and 64 bits. One kernel serves those with a sign and those without: few operations ask for it.
 template <class T>
+struct Integer : Native<T> {
+    static constexpr T sign = T{1} << (8 * sizeof(T) - 1);
+    template <ReduceOp op>
+    TUTTI_DEVICE static T combine(T a, T b, bool is_signed) {
+        if constexpr (op == ReduceOp::sum || op == ReduceOp::prod) return gpu::combine<op>(a, b);
+        const T flip = is_signed ? sign : 0;  // negative ones come before the others then
+        return gpu::combine<op>(static_cast<T>(a ^ flip), static_cast<T>(b ^ flip)) ^ flip;
+    }
+    TUTTI_DEVICE static T divide(T value, int divisor, bool is_signed) {
+        return divided(value, divisor, is_signed && (value & sign) != 0);
+    }
+};
+
+/// Bytes, four to a lane, with a sign or without.
 struct Bytes {
     using Lane = std::uint32_t;
     static constexpr int element = 1, lanes = 2;
+    static constexpr Lane signs = 0x80808080u;
     TUTTI_DEVICE static void unpack(std::uint64_t word, Lane (&lane)[2]) {
         lane[0] = static_cast<Lane>(word), lane[1] = static_cast<Lane>(word >> 32);
     }
@@ -134,24 +146,31 @@ struct Bytes {
         return lane[0] | static_cast<std::uint64_t>(lane[1]) << 32;
     }
     template <ReduceOp op>
-    TUTTI_DEVICE static Lane combine(Lane a, Lane b) {
+    TUTTI_DEVICE static Lane combine(Lane a, Lane b, bool is_signed) {
         if constexpr (op == ReduceOp::sum)  // no carry leaves its byte
-            return ((a & 0x7f7f7f7fu) + (b & 0x7f7f7f7fu)) ^ ((a ^ b) & 0x80808080u);
-#ifdef __CUDACC__
-        if constexpr (op == ReduceOp::max) return std::is_signed_v<T> ? __vmaxs4(a, b) : __vmaxu4(a, b);
-        if constexpr (op == ReduceOp::min) return std::is_signed_v<T> ? __vmins4(a, b) : __vminu4(a, b);
-#endif
+            return ((a & ~signs) + (b & ~signs)) ^ ((a ^ b) & signs);
+        const Lane flip = op != ReduceOp::prod && is_signed ? signs : 0;
+        return of_bytes<op>(a ^ flip, b ^ flip) ^ flip;
+    }
+    TUTTI_DEVICE static Lane divide(Lane value, int divisor, bool is_signed) {
         Lane result = 0;
-        for (int i = 0; i < 32; i += 8)
-            result |= static_cast<Lane>(
-                          static_cast<std::uint8_t>(gpu::combine<op>(static_cast<T>(a >> i), static_cast<T>(b >> i))))
-                      << i;
+        for (int i = 0; i < 32; i += 8) {
+            const Lane byte = value >> i & 0xff;
+            const bool negative = is_signed && byte >= 0x80;
+            result |= (divided(negative ? byte | ~0xffu : byte, divisor, negative) & 0xff) << i;
+        }
         return result;
     }
-    TUTTI_DEVICE static Lane divide(Lane value, int divisor) {
+
+  private:
+    template <ReduceOp op>
+    TUTTI_DEVICE static Lane of_bytes(Lane a, Lane b) {
+#ifdef __CUDACC__
+        if constexpr (op == ReduceOp::max) return __vmaxu4(a, b);
+        if constexpr (op == ReduceOp::min) return __vminu4(a, b);
+#endif
         Lane result = 0;
-        for (int i = 0; i < 32; i += 8)
-            result |= static_cast<Lane>(static_cast<std::uint8_t>(divided(static_cast<T>(value >> i), divisor))) << i;
+        for (int i = 0; i < 32; i += 8) result |= (gpu::combine<op>(a >> i & 0xff, b >> i & 0xff) & 0xff) << i;
         return result;
     }
 };
@@ -160,10 +179,10 @@ struct Bytes {
 struct InFloats {
     using Lane = float;
     template <ReduceOp op>
-    TUTTI_DEVICE static float combine(float a, float b) {
+    TUTTI_DEVICE static float combine(float a, float b, bool) {
         return gpu::combine<op>(a, b);
     }
-    TUTTI_DEVICE static float divide(float value, int divisor) { return divided(value, divisor); }
+    TUTTI_DEVICE static float divide(float value, int divisor, bool) { return value / static_cast<float>(divisor); }
 };
 
 struct Bfloat16 : InFloats {

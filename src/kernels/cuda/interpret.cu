@@ -18,17 +18,14 @@ __global__ void __launch_bounds__(block_threads, 1) interpret(const __grid_const
 const void* interpreter_of(DataType type) {
     switch (type) {
         case DataType::int8:
-            return reinterpret_cast<const void*>(interpret<Bytes<std::int8_t>>);
         case DataType::uint8:
-            return reinterpret_cast<const void*>(interpret<Bytes<std::uint8_t>>);
+            return reinterpret_cast<const void*>(interpret<Bytes>);
         case DataType::int32:
-            return reinterpret_cast<const void*>(interpret<Native<std::int32_t>>);
         case DataType::uint32:
-            return reinterpret_cast<const void*>(interpret<Native<std::uint32_t>>);
+            return reinterpret_cast<const void*>(interpret<Integer<std::uint32_t>>);
         case DataType::int64:
-            return reinterpret_cast<const void*>(interpret<Native<std::int64_t>>);
         case DataType::uint64:
-            return reinterpret_cast<const void*>(interpret<Native<std::uint64_t>>);
+            return reinterpret_cast<const void*>(interpret<Integer<std::uint64_t>>);
         case DataType::float16:
             return reinterpret_cast<const void*>(interpret<Float16>);
         case DataType::float32:

@@ -141,6 +141,7 @@ class Machine {
         t.scaled = s_.scaled;
         t.divide_by = step.completes ? job_.divide_by : 0;
         t.scalar = scalar_;
+        t.is_signed = job_.is_signed != 0;
         const Outcome outcome = gpu::reduce<F>(static_cast<ReduceOp>(job_.op), t, bytes_, limits_);
         if (outcome == Outcome::timed_out) lose(Verdict::timed_out, silent_peer(step), true, 0, 0);
         lost_ = sync_or(outcome != Outcome::met);

@@ -108,7 +108,8 @@ struct Job {
     std::uint32_t signature = 0;
     std::uint32_t call = 0;  // its number among this rank's, for the verdict
     std::int32_t divide_by = 0;
-    std::uint8_t op = 0;  // ReduceOp
+    std::uint8_t op = 0;         // ReduceOp
+    std::uint8_t is_signed = 0;  // of an integer type
     std::uint8_t scaled = 0;
     std::uint8_t by_reference = 0;
     std::uint8_t in_lines = 0;  // messages go in lines wherever both ends are GPUs

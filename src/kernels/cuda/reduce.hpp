@@ -22,6 +22,7 @@ struct Terms {
     int scaled;            // this source is multiplied by `scalar` first; -1: none
     int divide_by;         // 0: it is not
     std::uint64_t scalar;  // an element, repeated
+    bool is_signed;        // of integers: they have a sign
 };
 
 namespace detail {
@@ -47,21 +48,21 @@ TUTTI_DEVICE Lanes<F> brought(std::uint64_t word, int k, const Terms& t) {
         Lanes<F> scalar;
         F::unpack(t.scalar, scalar.lane);
         for (int i = 0; i < F::lanes; ++i)
-            lanes.lane[i] = F::template combine<ReduceOp::prod>(lanes.lane[i], scalar.lane[i]);
+            lanes.lane[i] = F::template combine<ReduceOp::prod>(lanes.lane[i], scalar.lane[i], t.is_signed);
         F::unpack(F::pack(lanes.lane), lanes.lane);  // as it would travel to another rank
     }
     return lanes;
 }
 
 template <class F, ReduceOp op>
-TUTTI_DEVICE void add(Lanes<F>& sum, const Lanes<F>& next) {
-    for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::template combine<op>(sum.lane[i], next.lane[i]);
+TUTTI_DEVICE void add(Lanes<F>& sum, const Lanes<F>& next, const Terms& t) {
+    for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::template combine<op>(sum.lane[i], next.lane[i], t.is_signed);
 }
 
 template <class F>
-TUTTI_DEVICE std::uint64_t finished(Lanes<F>& sum, int divide_by) {
-    if (divide_by != 0)
-        for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::divide(sum.lane[i], divide_by);
+TUTTI_DEVICE std::uint64_t finished(Lanes<F>& sum, const Terms& t) {
+    if (t.divide_by != 0)
+        for (int i = 0; i < F::lanes; ++i) sum.lane[i] = F::divide(sum.lane[i], t.divide_by, t.is_signed);
     return F::pack(sum.lane);
 }
 
@@ -109,12 +110,11 @@ TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t pac
         });
         for (int k = 1; k < t.source_count; ++k)
             load_packs<unroll>(t, k, head, first, packs, [&](int u, const Pack& pack) {
-                for (int half = 0; half < 2; ++half) add<F, op>(sum[u][half], brought<F>(pack.word[half], k, t));
+                for (int half = 0; half < 2; ++half) add<F, op>(sum[u][half], brought<F>(pack.word[half], k, t), t);
             });
         Pack result[unroll];
         TUTTI_UNROLL
-        for (int u = 0; u < unroll; ++u)
-            result[u] = {{finished<F>(sum[u][0], t.divide_by), finished<F>(sum[u][1], t.divide_by)}};
+        for (int u = 0; u < unroll; ++u) result[u] = {{finished<F>(sum[u][0], t), finished<F>(sum[u][1], t)}};
         store_packs(t, head, first, packs, result);
     }
 }
@@ -202,10 +202,10 @@ TUTTI_DEVICE Outcome reduce_words(const Terms& t, std::size_t begin, std::size_t
                 if (k + j == 0)
                     sum = next;
                 else
-                    add<F, op>(sum, next);
+                    add<F, op>(sum, next, t);
             }
         }
-        if (!is_copy(t)) word = finished<F>(sum, t.divide_by);  // a copy keeps every bit, of NaNs too
+        if (!is_copy(t)) word = finished<F>(sum, t);  // a copy keeps every bit, of NaNs too
         for (int m = 0; m < t.sink_count; ++m) {
             const Term& sink = t.sinks[m];
             if (sink.flag != 0)
