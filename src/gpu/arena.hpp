@@ -4,9 +4,7 @@
 // that is the board of one-sided operations.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "gpu/gpus.hpp"
 #include "gpu/pinned.hpp"
 #include "gpu/places.hpp"
+#include "gpu/pool.hpp"
 
 namespace tutti::gpu {
 
@@ -66,55 +65,6 @@ class Arena {
     const int device_, seats_;
     std::uint64_t key_ = 0;
     std::byte* memory_ = nullptr;
-};
-
-/// Device memory in parts of one allocation, made beforehand: CUDA may let an allocation wait for all kernels of the
-/// device, and those of other ranks there may be waiting for this one. From any thread.
-class Pool {
-  public:
-    static constexpr std::size_t alignment = 256;
-    Pool(Gpus& gpus, int device, std::size_t bytes);
-    ~Pool();
-    Pool(const Pool&) = delete;
-
-    std::byte* take(std::size_t bytes);  // nullptr: there is no room
-    void give_back(std::byte* part, std::size_t bytes) noexcept;
-
-    Gpus& gpus() const { return gpus_; }
-    int device() const { return device_; }
-
-  private:
-    Gpus& gpus_;
-    const int device_;
-    std::byte* const memory_;
-    std::mutex mutex_;
-    std::map<std::byte*, std::size_t> free_;  // no two are neighbours
-};
-
-/// Device memory, freed with its owner.
-class Memory {
-  public:
-    Memory() = default;
-    /// Zeroed.
-    Memory(Gpus& gpus, int device, std::size_t bytes)
-        : gpus_(&gpus), device_(device), at_(bytes == 0 ? nullptr : gpus.allocate(device, bytes)) {}
-    /// Of the pool, which outlives it, if there is room; as it was left.
-    Memory(Pool& pool, std::size_t bytes);
-    Memory(Memory&& other) noexcept { *this = std::move(other); }
-    Memory& operator=(Memory&& other) noexcept {
-        std::swap(gpus_, other.gpus_), std::swap(device_, other.device_), std::swap(at_, other.at_);
-        std::swap(pool_, other.pool_), std::swap(bytes_, other.bytes_);
-        return *this;
-    }
-    ~Memory();
-    std::byte* at() const { return at_; }
-
-  private:
-    Gpus* gpus_ = nullptr;
-    int device_ = 0;
-    std::byte* at_ = nullptr;
-    Pool* pool_ = nullptr;  // that it is a part of
-    std::size_t bytes_ = 0;
 };
 
 /// The ends of a rank's connections, in its device memory.

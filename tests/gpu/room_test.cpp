@@ -1,6 +1,6 @@
 // Blocks wait for blocks of other ranks, so all that wait for each other must find room on a device at the same time.
 // The emulated ones run only as many at a time as they say.
-#include "gpu/arena.hpp"
+#include "gpu/pool.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
 
