@@ -1,6 +1,7 @@
 // gpu_bench [--check] [--bytes N] [--json FILE]: the reduction kernels on a GPU: every type and operation checked
-// against reduce_reference(), then (without --check) timed in turns with copies from device memory to device memory;
-// launching costs. GB/s counts bytes read plus bytes written; ratios are medians of the ratios of neighbouring runs.
+// against reduce_reference(), then (without --check) timed, on N bytes, in turns with copies from device memory to
+// device memory; and what launching costs. GB/s counts bytes read plus bytes written; ratios are medians of the ratios
+// of neighbouring runs.
 // Exits with 1 if a result is wrong, 2 if there is no GPU.
 #include <cuda_runtime_api.h>
 

@@ -233,6 +233,12 @@ class Rehearsal(Folder):
         cells = json.loads((self.out / "cells.json").read_text())["cells"]
         return done.stdout, {what: (result, detail) for what, result, _, detail in cells}
 
+    def test_hosts_need_their_programs(self):
+        done = subprocess.run(self.command(build=self.folder, device="hosts"), capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("has no tests/cuda/perf-on-hosts: build the tests where nvcc is", done.stderr)
+
     def failing(self):
         """A build whose all_reduce_perf is the stub."""
         self.stub("bench")
