@@ -227,10 +227,10 @@ TUTTI_API tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int excludeCount,
                                         tuttiComm_t* newcomm, const tuttiConfig_t* config, int flags);
 
-/* New ranks join. First one rank of comm, in the order of its calls, gets an id for the newcomers (*id is like that of
- * tuttiGetUniqueId, and good for one tuttiCommGrow). Then members and newcomers call tuttiCommGrow with the new number
- * of ranks: members with comm and rank -1 (they keep their numbers; id is not looked at), newcomers with comm NULL, the
- * id, and a number from the old size of comm on. */
+/* New ranks join. First one rank of comm, in the order of its calls, gets an id for the newcomers (*id is secret, like
+ * that of tuttiGetUniqueId, and good for one tuttiCommGrow; the members do not send it to each other). Then members and
+ * newcomers call tuttiCommGrow with the new number of ranks: members with comm and rank -1 (they keep their numbers; id
+ * is not looked at), newcomers with comm NULL, the id, and a number from the old size of comm on. */
 TUTTI_API tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id);
 TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank,
                                       tuttiComm_t* newcomm, const tuttiConfig_t* config);

@@ -38,7 +38,7 @@ struct tuttiComm {
     std::atomic<Closed> closed{Closed::no};
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
-    std::optional<tutti::Identity> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
+    std::optional<tutti::Invitation> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
     std::optional<Suspended> suspended;            // as comm
     bool checks = false;                           // Options::check, or of issue()
     bool on_gpu = false;

@@ -67,9 +67,9 @@ struct Wish {
     int color, key;
 };
 
-struct Invitation {
+struct Call {
     int valid;
-    tuttiUniqueId id;
+    Invitation invitation;
 };
 
 struct Parent {
@@ -108,11 +108,12 @@ CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine
         if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
     const bool leads = mine.color >= 0 && members.front() == parent->rank();
-    const auto ids = council.hear(leads ? Identity::create().to_unique_id() : tuttiUniqueId{});
+    const auto invitations = council.hear(leads ? parent->session().invite() : Invitation{});
     council.dismiss();
     if (mine.color < 0) return nullptr;
+    const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
     const auto place = std::ranges::find(members, parent->rank()) - members.begin();
-    return Communicator::join(Identity::from(ids[static_cast<std::size_t>(members.front())]), static_cast<Rank>(place),
+    return Communicator::join(parent->session().accept(ours), static_cast<Rank>(place),
                               static_cast<int>(members.size()), options);
 }
 
@@ -131,24 +132,25 @@ std::vector<Rank> without(const int* excluded, int count, int all, Rank self) {
     return all_but(std::span(excluded, static_cast<std::size_t>(count)), all);
 }
 
-/// The id that one of the members got for the newcomers.
-Identity invitation(Council& council, std::optional<Identity> mine) {
+/// Where one of the members has asked the newcomers to come.
+Identity place_to_grow(Council& council, const Communicator& parent, const std::optional<Invitation>& mine) {
     council.gather();
-    const std::vector<Invitation> all = council.hear(mine ? Invitation{1, mine->to_unique_id()} : Invitation{});
+    const std::vector<Call> all = council.hear(mine ? Call{1, *mine} : Call{});
     council.dismiss();
-    for (const Invitation& one : all)
-        if (one.valid == 1) return Identity::from(one.id);
+    for (const Call& one : all)
+        if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
     council.gather();
-    const auto ids = council.hear(comm->rank() == 0 ? Identity::create().to_unique_id() : tuttiUniqueId{});
+    const Session& session = comm->session();
+    const Invitation invitation = council.hear(comm->rank() == 0 ? session.invite() : Invitation{}).front();
     council.dismiss();
     {
         InTurn turn(*handle.turnstile);
         std::lock_guard lock(handle.mutex);
-        handle.suspended = {Identity::from(ids.front()), comm->rank(), comm->ranks(), comm->options()};
+        handle.suspended = {session.accept(invitation), comm->rank(), comm->ranks(), comm->options()};
         handle.closed = tuttiComm::Closed::suspended;
         handle.comm.reset();
     }
@@ -255,8 +257,9 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
     return guarded([&] {
         refuse_null("tuttiCommGetUniqueId", "id", id);
         const Parent parent = parent_of("tuttiCommGetUniqueId", comm);
-        parent.handle.for_newcomers = Identity::create();
-        *id = parent.handle.for_newcomers->to_unique_id();
+        const Session& session = parent.comm->session();
+        parent.handle.for_newcomers = session.invite();
+        *id = session.accept(*parent.handle.for_newcomers).to_unique_id();
     });
 }
 
@@ -291,7 +294,9 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         const auto mine = std::exchange(parent.handle.for_newcomers, std::nullopt);
         goes_on = make(
             newcomm, options,
-            [=]() -> CommunicatorPtr { return Communicator::join(invitation(*council, mine), self, nranks, options); },
+            [=, parent = parent.comm]() -> CommunicatorPtr {
+                return Communicator::join(place_to_grow(*council, *parent, mine), self, nranks, options);
+            },
             &parent.handle);
     });
     return or_in_progress(result, goes_on);

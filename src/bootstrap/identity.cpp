@@ -90,16 +90,20 @@ Meeting Meeting::of(const Identity& identity) {
     return m;
 }
 
-Identity create_identity(std::uint16_t flags) {
+Meeting open_meeting(std::uint16_t flags, const Secret& secret) {
     const std::shared_ptr<Service> service = Service::get();
     Meeting meeting;
     meeting.flags = flags;
-    meeting.secret = Secret::random();
+    meeting.secret = secret;
     meeting.host = host_id();
     if (!meeting.has(Meeting::one_host)) meeting.tcp = meeting_interface();
     if (!meeting.tcp) meeting.flags |= Meeting::one_host;  // a machine without any network still runs jobs of its own
     service->run([&] { meeting.tcp = Directory::open(*service, meeting)->tcp_address(); });
-    return meeting.identity();
+    return meeting;
+}
+
+Identity create_identity(std::uint16_t flags) {
+    return open_meeting(flags, Secret::random()).identity();
 }
 
 bool on_one_host(const Identity& identity) {
@@ -123,24 +127,6 @@ Identity Identity::create() {
     return bootstrap::create_identity(0);
 }
 
-Identity Identity::unopened() {
-    bootstrap::Meeting meeting;
-    bootstrap::start_crypto();
-    meeting.flags = bootstrap::Meeting::one_host | bootstrap::Meeting::rank0_opens;
-    meeting.secret = bootstrap::Secret::random();
-    return meeting.identity();
-}
-
-Identity Identity::again(std::span<const Rank> members, std::uint64_t number) const {
-    bootstrap::Meeting meeting;
-    bootstrap::Bytes context;
-    bootstrap::Writer(context).number(number);
-    bootstrap::Writer(context).bytes(std::as_bytes(members));
-    meeting.flags = bootstrap::Meeting::one_host | bootstrap::Meeting::rank0_opens;
-    meeting.secret = bootstrap::Meeting::of(*this).secret.derive("tutti again", context);
-    return meeting.identity();
-}
-
 Identity Identity::from(const tuttiUniqueId& id) {
     Identity identity;
     std::memcpy(identity.bytes.data(), id.internal, identity.bytes.size());
@@ -152,6 +138,50 @@ tuttiUniqueId Identity::to_unique_id() const {
     tuttiUniqueId id;
     std::memcpy(id.internal, bytes.data(), bytes.size());
     return id;
+}
+
+// An invitation: the nonce, 32 bytes; host_id of its maker, u64; TCP address, 24 bytes.
+Invitation Session::invite() const {
+    using namespace bootstrap;
+    start_crypto();
+    const Secret nonce = Secret::random();
+    const Meeting meeting = open_meeting(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
+    Bytes out;
+    Writer w(out);
+    w.bytes(nonce.view());
+    w.number(meeting.host);
+    meeting.tcp.write(w);
+    Invitation invitation;
+    TUTTI_ASSERT(out.size() == invitation.bytes.size());
+    std::copy(out.begin(), out.end(), invitation.bytes.begin());
+    return invitation;
+}
+
+Identity Session::accept(const Invitation& invitation) const {
+    using namespace bootstrap;
+    Reader in(invitation.bytes);
+    Meeting meeting;
+    meeting.secret = secret("tutti invitation").derive("tutti invited", in.bytes(Secret::size));
+    meeting.host = in.number<std::uint64_t>();
+    meeting.tcp = Address::read(in);
+    if (meeting.tcp.is_local() || (meeting.tcp && meeting.tcp.port == 0))
+        fail(tuttiRemoteError,
+             "rank %d was told to meet the others at %s, which is no place for that: what the ranks "
+             "send each other gets damaged on its way",
+             rank(), meeting.tcp.text().c_str());
+    if (!meeting.tcp) meeting.flags |= Meeting::one_host;
+    return meeting.identity();
+}
+
+Identity Session::meeting(std::span<const Rank> members, std::uint64_t number) const {
+    using namespace bootstrap;
+    Meeting meeting;
+    Bytes context;
+    Writer(context).number(number);
+    Writer(context).bytes(std::as_bytes(members));
+    meeting.flags = Meeting::one_host | Meeting::rank0_opens;
+    meeting.secret = secret("tutti meeting").derive("tutti members meet", context);
+    return meeting.identity();
 }
 
 }  // namespace tutti

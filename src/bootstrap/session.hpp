@@ -40,13 +40,6 @@ struct Identity {
     /// tuttiInvalidUsage that names NCCL_COMM_ID if place is not understood.
     static Identity at(const std::string& place);
 
-    /// A secret without a meeting place: rank 0 opens one when it joins. For ranks of one host.
-    static Identity unopened();
-
-    /// Where these members of this identity's job meet again, for the number-th time, without a word: each of them can
-    /// make it, and nobody else. Their first opens it when it joins. For ranks of one host.
-    Identity again(std::span<const Rank> members, std::uint64_t number) const;
-
     /// Throws tuttiInvalidArgument if the bytes are truncated, foreign or of another version.
     static Identity from(const tuttiUniqueId& id);
     tuttiUniqueId to_unique_id() const;
@@ -62,6 +55,11 @@ struct Launch {
     std::string launcher;  // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "PMIx", "Slurm"
     Identity identity;     // the same on all ranks
     static Launch from_environment();
+};
+
+/// Where ranks of a session meet next: a nonce and an address. Not a secret: see Session::accept().
+struct Invitation {
+    std::array<std::byte, 64> bytes;
 };
 
 /// What has gone wrong, and with whom.
@@ -93,6 +91,18 @@ class Session {
 
     /// A secret that all ranks of the job have and nobody else; purpose tells it from others.
     virtual bootstrap::Secret secret(std::string_view purpose) const = 0;
+
+    /// Opens a meeting place in this process, which must live until all have joined there. The invitation may travel in
+    /// the clear: whoever reads it learns where to knock, but not the key.
+    Invitation invite() const;
+    /// The identity that an invitation of any member stands for. Its key is derived from this session's secret and the
+    /// invitation's nonce. Members make it themselves; it tells others, to whom it may be handed over as a
+    /// unique id, nothing of this session's secret. Throws tuttiRemoteError for a damaged invitation.
+    Identity accept(const Invitation& invitation) const;
+
+    /// Where these members meet for the number-th time, without a word: each member of the session can make it, and
+    /// nobody else. The first of them opens it when it joins. For ranks of one host.
+    Identity meeting(std::span<const Rank> members, std::uint64_t number) const;
 
     /// Makes fd available to the other members under key, until withdrawn or left. The session keeps a duplicate.
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;

@@ -76,7 +76,7 @@ Identity Communicator::next_meeting(const std::vector<Rank>& members) {
                         "rank %d is on another host than rank %d: such communicators can't be shrunk, nor split after "
                         "an error; make a new one from a unique id",
                         r, rank());
-    return identity_.again(members, meetings_[members]++);
+    return session_->meeting(members, meetings_[members]++);
 }
 
 std::size_t Communicator::memory() const {

@@ -40,6 +40,7 @@ class Communicator {
 
     Rank rank() const { return session_->rank(); }
     int ranks() const { return session_->ranks(); }
+    const Session& session() const { return *session_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
     /// Before its first operation: it takes the place of another one, whose turnstile it is.
@@ -228,7 +229,6 @@ class Communicator {
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
     std::vector<std::unique_ptr<Sender>> for_all_;         // by lane
-    Identity identity_;                                    // what its ranks, and only they, know
     std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::unique_ptr<Tuner> tuner_;

@@ -135,7 +135,6 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     if (gpu) gpu->offer(*session);
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
                                                         std::move(gpu), std::move(own), options));
-    comm->identity_ = identity;
     comm->listen();
     return comm;
 }
@@ -159,11 +158,9 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
     std::vector<std::unique_ptr<Communicator>> comms;
-    const Identity identity = Identity::unopened();
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(
             new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own, options));
-        comms.back()->identity_ = identity;
         comms.back()->family_ = arenas;
         comms.back()->listen();
     }

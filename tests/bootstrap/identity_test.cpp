@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/result.hpp"
@@ -43,6 +44,30 @@ TEST_CASE("damaged, cut, foreign and other versions' ids are refused with the re
         id.internal[i] = static_cast<char>(id.internal[i] ^ 4);
         CHECK(!refusal(id).empty());
     }
+}
+
+TEST_CASE("an invitation leads members to one place, and is of no use to anybody else") {
+    const auto members = Session::in_process({{}, {}}), strangers = Session::in_process({{}});
+    const Invitation invitation = members[0]->invite();
+    const Identity one = members[0]->accept(invitation), other = members[1]->accept(invitation);
+    CHECK(one.bytes == other.bytes);
+    CHECK(one.bytes != members[0]->accept(members[0]->invite()).bytes);
+    const auto key = std::span(one.bytes).subspan(16, 32);
+    CHECK(std::ranges::search(invitation.bytes, key).empty());
+    const Identity theirs = strangers[0]->accept(invitation);
+    CHECK_FALSE(std::ranges::equal(key, std::span(theirs.bytes).subspan(16, 32)));
+    const auto sessions = join_all(other, 2);
+    CHECK(sessions[1]->ranks() == 2);
+}
+
+TEST_CASE("an invitation to a place that can't be is refused") {
+    const auto member = Session::in_process({{}}).front();
+    Invitation invitation = member->invite();
+    invitation.bytes[40] = std::byte{1};  // a Unix socket
+    CHECK_THROWS_AS(member->accept(invitation), Error);
+    invitation.bytes[40] = std::byte{2};
+    invitation.bytes[42] = invitation.bytes[43] = std::byte{0};  // port 0
+    CHECK_THROWS_AS(member->accept(invitation), Error);
 }
 
 TEST_CASE("an id of which bytes are wrong opens nothing and names no secret") {
