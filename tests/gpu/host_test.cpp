@@ -5,6 +5,7 @@
 #include "algorithms/algorithms.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
+#include "harness/skip.hpp"
 #include "harness/uneven.hpp"
 
 using namespace tutti;
@@ -236,7 +237,7 @@ TEST_CASE("GPUs through host memory: what one rank does wrong, ranks of both kin
 }
 
 TEST_CASE("GPUs through host memory: what a GPU has no room for is an error of all ranks") {
-    if (harness::sanitized) return;  // so many ranks take long to join there
+    if (harness::sanitized) return harness::skip("so many ranks take long to join under a sanitizer");
     std::vector<int> devices(66, TUTTI_DEVICE_CPU);
     devices[0] = 0;
     const tuttiConfig_t config = only(nullptr, "flat");

@@ -32,11 +32,6 @@ def run(*command, **options):
     return done.stdout
 
 
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(77)
-
-
 def expect_sums(program, environment):
     """Every rank contributes its rank + 1, and prints the sum."""
     output = run(program, env=environment)
@@ -50,8 +45,6 @@ def expect_sums(program, environment):
 
 
 def main():
-    if "tuttiCommInitEnv" not in run("nm", "-D", build / "src/libtutti.so"):
-        skip("this build has no C API yet")
     with tempfile.TemporaryDirectory(prefix="tutti-installed-") as folder:
         folder = pathlib.Path(folder)
         run("meson", "install", "-C", build, "--no-rebuild", "--destdir", folder / "root")
@@ -86,7 +79,7 @@ def main():
             expect_sums(folder / "cmake/prog-tutti", environment)
             expect_sums(folder / "cmake/prog-static", environment)
         else:
-            print("no cmake here: the CMake files were not tried")
+            print("skipped: cmake is not installed, so the CMake files were not tried")
 
 
 main()

@@ -14,9 +14,6 @@ declared = set(re.findall(r"TUTTI_API[^;]*?(tutti\w+)\(", text))
 
 if not declared:
     sys.exit(f"no TUTTI_API declaration found in {headers}")
-if not exported:
-    print("skipped: this build has no C API yet")
-    sys.exit(77)
 for name in sorted(exported - declared):
     print(f"exported, but not declared: {name}")
 for name in sorted(declared - exported):

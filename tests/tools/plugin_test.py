@@ -37,7 +37,7 @@ class Plugin(unittest.TestCase):
         self.assertIn("Out of bounds values : 0 OK", done.stdout)
 
     def refused(self, done, *why):
-        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(done.returncode, range(1, 128), done.both)  # beyond are crashes
         for part in why:
             self.assertIn(part, done.both)
 
@@ -50,8 +50,7 @@ class Plugin(unittest.TestCase):
     def test_it_is_preferred_to_tcp_between_hosts(self):
         address = own_address()
         if address is None:
-            print("skipped: a network interface", flush=True)
-            return
+            self.skipTest("no network interface beside the loopback")
         # Ranks of this host that take each other for ranks of different ones.
         apart = ["sh", "-c", f'TUTTI_HOSTID=host$RANK LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR={address} exec "$@"',
                  "sh", PERF, *SMALL]
@@ -100,4 +99,4 @@ class Plugin(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -48,6 +48,8 @@ def missing():
     """What keeps it from running here; None: nothing that one can know before."""
     if os.geteuid() != 0:
         return "root, for Slurm's daemons"
+    if not os.path.ismount("/sys/fs/cgroup"):
+        return "control groups on /sys/fs/cgroup, for Slurm's slurmd"
     absent = [p for p in PROGRAMS if shutil.which(p, path=path()) is None]
     return f"{absent[0]}, of Debian's slurmctld, slurmd, slurm-client and munge" if absent else None
 

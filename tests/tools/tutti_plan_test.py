@@ -50,6 +50,10 @@ class Files(unittest.TestCase):
         only = self.write(plan("export", "--algo", "ring", "--ranks", 3, "--root", 1))
         self.assertEqual(plan("verify", "--file", only).count("root 1: proven"), 2)
 
+    def test_what_an_algorithm_cannot_do(self):
+        said = plan("verify", "--op", "all_gather", "--algo", "flat", "--ranks", 4, code=2)
+        self.assertRegex(said, "^tutti-plan: flat cannot do all_gather; these can: ring, ")
+
     def test_hierarchies_of_hosts(self):
         for op, algorithm in ("all_reduce", "direct+ring"), ("all_reduce", "hierarchy"), ("broadcast", "direct+tree"):
             choice = ["--op", op, "--algo", algorithm, "--nodes", "3,5", *(["--root", 4] if op == "broadcast" else [])]

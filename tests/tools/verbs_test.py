@@ -92,7 +92,7 @@ class Right(unittest.TestCase):
 
 class Wrong(unittest.TestCase):
     def refused(self, done, *words):
-        self.assertNotEqual(done.returncode, 0, done.both)
+        self.assertIn(done.returncode, range(1, 128), done.both)  # beyond are crashes
         for pattern in words:
             self.assertRegex(done.both, pattern)
 
@@ -182,7 +182,7 @@ class WrongPort(unittest.TestCase):
         shell("ip link set rdma0 down")
         began = time.monotonic()
         said += job.communicate(timeout=60)[0]
-        self.assertNotEqual(job.returncode, 0, said)
+        self.assertIn(job.returncode, range(1, 128), said)
         self.assertLess(time.monotonic() - began, 40, said)
         # Whichever comes first: rxe gives up, or the operation's time-out.
         self.assertRegex(said, r"rank [01] .*rank [01] .*verbs, rxe[01] port 1 \(10\.77\.0\.[12]\) to "
@@ -191,7 +191,7 @@ class WrongPort(unittest.TestCase):
 
         command, environment = ranks(2, "-b", "8", "-e", "8")
         done = run(command, environment)
-        self.assertNotEqual(done.returncode, 0, done.both)
+        self.assertIn(done.returncode, range(1, 128), done.both)
         self.assertRegex(done.both, r"rxe0 port 1 is down")
 
 

@@ -2,6 +2,7 @@
 """torch_test.py: tutti_torch, which lies on PYTHONPATH, with 2 and 4 ranks. Skips (77) where this Python has no
 torch."""
 import os
+import re
 import sys
 import unittest
 
@@ -23,6 +24,11 @@ class Torch(unittest.TestCase):
             self.assertEqual(status, 0, f"rank {rank}:\n{output}")
             self.assertIn(f"rank {rank} ok", output)
 
+    def skipped(self, ended):
+        reason = re.search("^skipped: (.*)", ended[0][1], re.MULTILINE)
+        if reason:
+            self.skipTest(reason.group(1))
+
     def test_collectives(self):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
@@ -33,7 +39,9 @@ class Torch(unittest.TestCase):
         path = os.pathsep.join([os.environ["EMULATED_DEVICE"], os.environ["PYTHONPATH"]])
         for ranks in (1, 2, 3):
             with self.subTest(ranks=ranks):
-                self.all_ok(spawn.run("on_devices.py", ranks, PYTHONPATH=path, LD_LIBRARY_PATH=os.environ["EMULATED"]))
+                ended = spawn.run("on_devices.py", ranks, PYTHONPATH=path, LD_LIBRARY_PATH=os.environ["EMULATED"])
+                self.all_ok(ended)
+                self.skipped(ended)
 
     def test_ddp(self):
         for ranks in (2, 4):
@@ -47,9 +55,7 @@ class Torch(unittest.TestCase):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
                 ended = spawn.run("training.py", ranks, "fsdp")
-                if "skipped:" in ended[0][1]:
-                    print(ended[0][1])
-                    return
+                self.skipped(ended)
                 self.all_ok(ended)
 
     def test_death(self):
