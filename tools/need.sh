@@ -44,23 +44,30 @@ builds_cxx20() {
 
 at_least() { printf '%s\n%s\n' "$1" "$2" | sort -V -C; }
 
+# there PROGRAMS...: whether they are, also those that only root has on the path.
+there() {
+    local name
+    for name; do PATH=$PATH:/usr/sbin:/sbin command -v "$name" >/dev/null || return 1; done
+}
+
 # Whether what a package gives is there, from wherever it came.
 have() {
     case $1 in
     g++) command -v cc >/dev/null && builds_cxx20 -pthread <<<'#include <span>
 int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     meson) command -v meson >/dev/null && at_least 1.0 "$(meson --version)" ;;
-    ninja-build) command -v ninja >/dev/null ;;
-    pkg-config) command -v pkg-config >/dev/null ;;
-    python3) command -v python3 >/dev/null ;;
-    cmake) command -v cmake >/dev/null ;;
+    ninja-build) there ninja ;;
+    pkg-config | python3 | cmake | shellcheck) there "$1" ;;
+    iproute2) there ip tc rdma ;;
+    nftables) there nft ;;
+    openmpi-bin) there mpirun.openmpi ;;
+    mpich) there mpirun.mpich || there mpiexec.hydra ;;
     python3-torch) /usr/bin/python3 -c 'import torch' ;;
     libtorch-dev) [[ -e /usr/include/torch/csrc ]] ;;
     python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
     python3-setuptools) /usr/bin/python3 -c 'import setuptools' ;;
     pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
-    qemu-system-x86) command -v qemu-system-x86_64 >/dev/null ;;
-    iproute2) command -v ip >/dev/null && command -v rdma >/dev/null ;;
+    qemu-system-x86) there qemu-system-x86_64 ;;
     ibverbs-providers) compgen -G '/usr/lib*/*/libibverbs/librxe*.so' >/dev/null ||
         compgen -G '/usr/lib*/libibverbs/librxe*.so' >/dev/null ;;
     catch2) pkg-config --exists catch2 || pkg-config --exists catch2-with-main ;;

@@ -210,6 +210,29 @@ def packages(tree):
                 yield path, line_of(text, match.start()), f"tools/need.sh does not know the package of '{name}'"
 
 
+# The programs that tests call, and the Debian package of each, which tools/check installs ("": every system has it).
+PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-config": "pkg-config",
+            "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
+            "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "mpirun.openmpi": "openmpi-bin",
+            "mpirun.mpich": "mpich"}
+# A test looks for these and skips: they are daemons, or in no Debian 12.
+PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun")
+CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"
+         r"""["']([a-z][\w.+-]*)""")
+
+
+def programs(tree):
+    needs = re.findall(r"^ *need (?:.*\\\n)*.*$", tree.get("tools/check", ""), re.M)
+    needed = re.findall(r"[\w.+-]+", "".join(needs))
+    for path, text in tree.items():
+        calls = path.startswith("tests/") and path.endswith((".py", "meson.build")) or path == "tools/netns-run"
+        for match in re.finditer(CALLS, text) if calls else ():
+            name = match.group(1)
+            if name not in PROBED and (name not in PROGRAMS or PROGRAMS[name] not in [*needed, ""]):
+                yield path, line_of(text, match.start(1)), (f"tools/check does not install '{name}': let it, or look"
+                                                            " for it and skip (PROGRAMS and PROBED in tidy.py)")
+
+
 # ---------------------------------------------------------------------------------------------------------- environment
 
 ENVIRONMENT = "docs/environment.md"
@@ -251,7 +274,7 @@ def environment(tree):
 
 
 RULES = [width, unmerged, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms,
-         mapped_rooms, packages, environment]
+         mapped_rooms, packages, programs, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -403,6 +426,10 @@ def self_test():
     breaks(packages, {"meson.build": "dependency('threads')\ndependency('x')\ndependency('y', required: z)",
                       "tools/need.sh": ""}, 2)
     breaks(packages, {"meson.build": "dependency('x')", "tools/need.sh": "[x]=libx-dev"})
+    calls = {"tests/a/a.py": 'run("cc", "a.c")', "tools/check": "need a \\\n  g++\n"}
+    breaks(programs, calls)
+    breaks(programs, {**calls, "tools/check": "need a\n"}, 1)
+    breaks(programs, {**calls, "tests/a/b.py": 'tool("nobody-has-this")\nshutil.which("srun")'}, 1)
 
     config = '{"TUTTI_A", "1", "One \\"or\\" "\n "two."}, {"RANK", "", "Mine | yours."}'
     assert list(variables(config)) == [["TUTTI_A", "1", 'One "or" two.'], ["RANK", "", "Mine | yours."]]

@@ -74,7 +74,7 @@ def main():
 
         if shutil.which("cmake"):
             (folder / "CMakeLists.txt").write_text(CMAKE)
-            run("cmake", "-S", folder, "-B", folder / "cmake", f"-DCMAKE_PREFIX_PATH={root}")
+            run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "cmake", f"-DCMAKE_PREFIX_PATH={root}")
             run("cmake", "--build", folder / "cmake")
             expect_sums(folder / "cmake/prog-tutti", environment)
             expect_sums(folder / "cmake/prog-static", environment)
