@@ -10,7 +10,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::array<unsigned char, 8> hello_magic = {'T', 'U', 'T', 'T', 'I', '-', '1', '\n'};
+constexpr std::array<unsigned char, 8> hello_magic = {'T', 'U', 'T', 'T', 'I', '-', '2', '\n'};
 
 const unsigned char* raw(View v) {
     return reinterpret_cast<const unsigned char*>(v.data());

@@ -12,19 +12,19 @@ constexpr std::size_t member_size = 4 + 4 + 4 + 8 + host_limit + 2 * address_siz
 
 // The greatest payload of each kind, in the order of Message.
 constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
-    4 + member_size,               // Register
-    member_size,                   // Parent
-    0,                             // Settled
-    9,                             // Attach
-    0,                             // Welcome
-    member_size + 4 + card_limit,  // Record
-    4,                             // Ask
-    8 + text_limit,                // Failure
-    4 * left_limit,                // Left
-    12,                            // Fetch
-    5,                             // Give
-    8,                             // Stripe
-    1,                             // Accepted
+    4 + member_size,                              // Register
+    member_size,                                  // Parent
+    0,                                            // Settled
+    9,                                            // Attach
+    0,                                            // Welcome
+    member_size + 4 + card_limit + Secret::size,  // Record
+    4,                                            // Ask
+    8 + text_limit,                               // Failure
+    4 * left_limit,                               // Left
+    12,                                           // Fetch
+    5,                                            // Give
+    8,                                            // Stripe
+    1,                                            // Accepted
 };
 
 void write(Writer& out, const Member& m) {
@@ -87,6 +87,8 @@ void payload(Writer& out, const Record& m) {
     write(out, m.member);
     out.number(static_cast<std::uint32_t>(m.card.size()));
     out.bytes(m.card);
+    TUTTI_ASSERT(m.share.has_value() == (m.member.rank == 0));
+    if (m.share) out.bytes(m.share->view());
 }
 
 void payload(Writer& out, const Failure& m) {
@@ -121,11 +123,15 @@ std::optional<Message> read_attach(Reader& in) {
 }
 
 std::optional<Message> read_record(Reader& in) {
-    Record m{read_member(in), {}};
+    Record m{read_member(in), {}, {}};
     const auto size = in.number<std::uint32_t>();
     if (!is_rank(m.member.rank) || size > card_limit) return {};
     const View card = in.bytes(size);
     m.card.assign(card.begin(), card.end());
+    if (m.member.rank != 0) return m;
+    const View share = in.bytes(Secret::size);
+    if (!in.ok()) return {};
+    m.share = Secret(share);
     return m;
 }
 

@@ -54,10 +54,12 @@ struct Attach {
     bool tree;
 };
 struct Welcome {};
-// One line of the table. Every rank passes it on to its other neighbours in the tree.
+// One line of the table. Every rank passes it on to its other neighbours in the tree. Rank 0's has a random share of
+// the secret of the session.
 struct Record {
     Member member;
     Bytes card;
+    std::optional<Secret> share = {};
 };
 // My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.
 struct Ask {

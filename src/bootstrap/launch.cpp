@@ -4,7 +4,7 @@
 // With TUTTI_SECRET, that secret lets ranks in. Without it, where the launcher has a PMIx server, rank 0 makes an
 // identity, and the others get it from there. Without that they must all be on one host: then they meet on a Unix
 // socket whose name follows from the user and the job, and the kernel, which says whose process is at the other end,
-// lets them in.
+// lets them in; what else needs a key has one to which rank 0 adds a random share (Membership::secret()).
 #include <netdb.h>
 #include <sodium.h>
 #include <unistd.h>

@@ -27,7 +27,8 @@ Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting,
     mine_.host_name = host;
     table_.resize(static_cast<std::size_t>(ranks));
     has_left_.resize(static_cast<std::size_t>(ranks));
-    table_[static_cast<std::size_t>(rank)] = Record{mine_, Bytes(card.begin(), card.end())};
+    table_[static_cast<std::size_t>(rank)] = Record{mine_, Bytes(card.begin(), card.end()), {}};
+    if (rank == 0) table_.front()->share = Secret::random();
     known_ = 1;
 }
 

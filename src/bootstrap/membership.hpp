@@ -63,7 +63,9 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     Rank rank() const { return rank_; }
     int ranks() const { return ranks_; }
     Service& service() { return *service_; }
-    const Secret& secret() const { return secret_; }
+    /// Once joined: what all members know, and only they, whatever may be known of the meeting's secret. Rank 0's share
+    /// has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.
+    Secret secret() const { return secret_.derive("tutti session", table_.front()->share->view()); }
 
     /// Once joined, never changes any more.
     const Record& record(Rank rank) const { return *table_[static_cast<std::size_t>(rank)]; }
@@ -121,7 +123,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
 
     const std::shared_ptr<Service> service_;
     const Meeting meeting_;
-    const Secret secret_;
+    const Secret secret_;  // proves memberships; session keys: secret()
     const Rank rank_;
     const int ranks_;
     const std::chrono::milliseconds timeout_;

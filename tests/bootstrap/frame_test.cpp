@@ -28,7 +28,7 @@ std::vector<Message> one_of_each() {
             Settled{},
             Attach{8, 3, true},
             Welcome{},
-            Record{some_member(3), Bytes(1024, std::byte{7})},
+            Record{some_member(0), Bytes(1024, std::byte{7}), Secret(Bytes(Secret::size, std::byte{5}))},
             Ask{60000},
             Failure{tuttiRemoteError, 2, "rank 2 died"},
             Left{{1, 2, 3}},
@@ -62,6 +62,20 @@ TEST_CASE("every message is read as it was written") {
     CHECK(r.member.text() == "rank 5 (pid 4711 on host node7.example.org)");
     CHECK(r.member.remote == some_member(5).remote);
     CHECK(r.card == Bytes(3, std::byte{9}));
+    CHECK_FALSE(r.share);
+    CHECK(read_frames(framed(Record{some_member(1), {}})) == 1);
+}
+
+TEST_CASE("rank 0's line of the table is refused without its share of the secret, and others' with one") {
+    Bytes frame = encode(Record{some_member(0), {}, Secret()});
+    const auto rejects = [&](std::size_t size) {
+        return !parse(static_cast<std::uint8_t>(frame[4]), View(frame).subspan(header_size, size));
+    };
+    const std::size_t whole = frame.size() - header_size;
+    CHECK_FALSE(rejects(whole));
+    for (std::size_t cut = 1; cut <= Secret::size; ++cut) CHECK(rejects(whole - cut));
+    frame[header_size] = std::byte{1};  // another rank's
+    CHECK(rejects(whole));
 }
 
 TEST_CASE("a frame that is cut anywhere is incomplete, never wrong") {

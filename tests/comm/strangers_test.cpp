@@ -1,0 +1,102 @@
+// What other users of a host can do with the ports that communicators open.
+#include <dirent.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bootstrap/identity.hpp"
+#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
+#include "harness/catch.hpp"
+#include "harness/collective.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+using namespace tutti::bootstrap;
+
+namespace {
+
+/// The ports of 127.0.0.1 that this process listens on.
+std::vector<Address> open_ports() {
+    std::set<std::string> mine;  // inodes
+    DIR* const directory = opendir("/proc/self/fd");
+    while (const dirent* entry = readdir(directory)) {
+        char target[64] = "";
+        const ssize_t size =
+            readlink((std::string("/proc/self/fd/") + entry->d_name).c_str(), target, sizeof target - 1);
+        const std::string name(target, size > 0 ? static_cast<std::size_t>(size) : 0);
+        if (name.starts_with("socket:[")) mine.insert(name.substr(8, name.size() - 9));
+    }
+    closedir(directory);
+    std::vector<Address> ports;
+    std::ifstream table("/proc/self/net/tcp");
+    for (std::string line; std::getline(table, line);) {
+        std::istringstream words(line);
+        std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+        words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
+        if (state != "0A" || !mine.contains(inode)) continue;
+        Address address = Address::loopback();
+        address.port = static_cast<std::uint16_t>(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+        ports.push_back(address);
+    }
+    return ports;
+}
+
+Bytes take(const Fd& fd, std::size_t size) {
+    Bytes all;
+    pollfd ready{fd.get(), POLLIN, 0};
+    while (all.size() < size && poll(&ready, 1, 5000) > 0) {
+        std::byte buffer[128];
+        const ssize_t got = recv(fd.get(), buffer, std::min(sizeof buffer, size - all.size()), 0);
+        if (got <= 0) break;
+        append(all, View(buffer, static_cast<std::size_t>(got)));
+    }
+    return all;
+}
+
+/// Whether whoever listens there proves itself by that key: what is checked offline by who guesses.
+bool has_key(const Address& port, const Secret& key, std::uint64_t tag) {
+    const Fd fd = connect_to(port);
+    pollfd ready{fd.get(), POLLOUT, 0};
+    poll(&ready, 1, 5000);
+    const Handshake asks(key, tag, true);
+    const Bytes hello = asks.hello();
+    if (send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) return false;
+    const Bytes answer = take(fd, hello_size + proof_size);
+    Handshake checks = asks;
+    return answer.size() == hello_size + proof_size && checks.read_hello(View(answer).first(hello_size)) &&
+           checks.check_proof(View(answer).subspan(hello_size));
+}
+
+}  // namespace
+
+TEST_CASE("no port has a key that follows from what everybody can know") {
+    constexpr int ranks = 2;
+    // Without TUTTI_SECRET: a hash of this address, the user and a count.
+    const Identity identity = Identity::at("127.0.0.1:29517");
+    Options options = Options::from(nullptr);
+    options.transport = "tcp";
+    std::vector<std::unique_ptr<Communicator>> comms(ranks);
+    harness::run(ranks, [&](int rank) {
+        comms[static_cast<std::size_t>(rank)] = Communicator::join(identity, rank, ranks, options);
+    });
+    const Secret guess = Meeting::of(identity).secret, members = guess.derive("tutti members");
+    const Secret right = comms[0]->session().secret("tutti data");
+    CHECK(std::ranges::equal(right.view(), comms[1]->session().secret("tutti data").view()));
+    bool opened = false;
+    for (const Address& port : open_ports())
+        for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+            const std::uint64_t tag = std::uint64_t{1} << 33 | rank;  // that of data connections
+            opened = opened || has_key(port, right, tag);
+            for (const std::uint64_t t : {tag, rank})
+                for (const Secret& g : {guess, members, members.derive("tutti data")}) CHECK_FALSE(has_key(port, g, t));
+        }
+    CHECK(opened);  // there was a door, and its key is another one
+}
