@@ -18,6 +18,8 @@ namespace {
 constexpr Variable table[] = {
     {"TUTTI_TIMEOUT_MS", "600000", "How long one operation may wait for its peers, in milliseconds."},
     {"TUTTI_INIT_TIMEOUT_MS", "60000", "How long a communicator waits for all ranks to arrive, in milliseconds."},
+    {"TUTTI_SILENCE_MS", "60000",
+     "How long a host, or the network to it, may be silent before its ranks count as dead, in milliseconds."},
     {"TUTTI_CHECK", "0", "1: compare every call's arguments among ranks before it moves data; 0: while it moves."},
     {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
     {"TUTTI_REPRODUCIBLE", "0",
@@ -164,6 +166,7 @@ Config read_config() {
     Config c;
     c.timeout_ms = read_int("TUTTI_TIMEOUT_MS", 1, 2'000'000'000);
     c.init_timeout_ms = read_int("TUTTI_INIT_TIMEOUT_MS", 1, 2'000'000'000);
+    c.silence_ms = read_int("TUTTI_SILENCE_MS", 100, 2'000'000'000);
     c.check = read_int("TUTTI_CHECK", 0, 1) == 1;
     c.verify = read_int("TUTTI_VERIFY", 0, 1) == 1;
     c.reproducible = read_int("TUTTI_REPRODUCIBLE", 0, 1) == 1;

@@ -23,6 +23,7 @@ std::span<const Variable> variables();
 struct Config {
     int timeout_ms;
     int init_timeout_ms;
+    int silence_ms;  // of a host
     bool check;
     bool verify;
     bool reproducible;

@@ -1,13 +1,12 @@
 #include "bootstrap/connection.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/config.hpp"
 #include "base/result.hpp"
 
 namespace tutti::bootstrap {
@@ -15,17 +14,6 @@ namespace {
 
 // A stranger has this long to prove himself and to say who he is; whoever connects waits a little longer than that.
 constexpr std::chrono::milliseconds stranger_limit{2000}, dial_limit{5000};
-
-// A peer on another host that is cut off or loses power sends no end of file. These notice it within about 15 s.
-void prepare_tcp(int fd) {
-    const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); };
-    set(IPPROTO_TCP, TCP_NODELAY, 1);
-    set(SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-    set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
-    set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15000);
-}
 
 struct ControlRoom {
     alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
@@ -40,8 +28,9 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
       fd_(std::move(fd)),
       address_(address),
       initiator_(initiator),
-      handshake_(secret, tag, initiator) {
-    if (!address.is_local()) prepare_tcp(fd_.get());
+      handshake_(secret, tag, initiator),
+      silence_(std::chrono::milliseconds(config().silence_ms)) {
+    if (!address.is_local()) silence_.prepare(fd_.get());
 }
 
 std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, std::uint32_t events,
@@ -51,17 +40,19 @@ std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, 
         const auto c = weak.lock();
         if (!c || c->is_closed()) return;
         c->limit_.reset();
-        c->lose(c->state_ == State::connecting ? "it did not answer within 5 s" : "it did not prove itself in time");
+        if (c->state_ == State::connecting) return c->lose(Loss{ETIMEDOUT, false, "it did not answer in time"});
+        c->lose(Loss{0, false, "it did not prove itself in time", c->initiator_});
     });
+    if (!made->address_.is_local()) made->listen_for_silence();
     return made;
 }
 
 std::shared_ptr<Connection> Connection::dial(Service& service, ConnectionUser& user, const Address& address,
-                                             const Secret& secret, std::uint64_t tag) {
+                                             const Secret& secret, std::uint64_t tag, std::chrono::milliseconds limit) {
     Fd fd = connect_to(address);
     if (!fd) return nullptr;
     std::shared_ptr<Connection> made(new Connection(service, user, std::move(fd), address, true, secret, tag));
-    return start(std::move(made), EPOLLIN | EPOLLOUT, dial_limit);
+    return start(std::move(made), EPOLLIN | EPOLLOUT, limit.count() > 0 ? limit : dial_limit);
 }
 
 std::shared_ptr<Connection> Connection::answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
@@ -100,7 +91,16 @@ Detached Connection::detach() {
 }
 
 void Connection::lose_errno(int error) {
-    lose(Loss{error, false, std::strerror(error)});
+    lose(Loss{error, false, error == ETIMEDOUT ? silence_in_words : std::strerror(error)});
+}
+
+void Connection::listen_for_silence() {
+    service_.after(silence_.interval(), [weak = weak_from_this()] {
+        const auto c = weak.lock();
+        if (!c || c->is_closed()) return;
+        if (c->silence_.lasts(c->fd_.get())) return c->lose_errno(ETIMEDOUT);
+        c->listen_for_silence();
+    });
 }
 
 void Connection::lose(const Loss& loss) {

@@ -8,6 +8,7 @@
 
 #include "bootstrap/frame.hpp"
 #include "bootstrap/service.hpp"
+#include "bootstrap/silence.hpp"
 
 namespace tutti::bootstrap {
 
@@ -18,6 +19,7 @@ struct Loss {
     int error = 0;              // errno, if there was one
     bool wrong_secret = false;  // the other side could not prove that it has our secret
     std::string text;
+    bool late = false;  // its host has taken the connection, but its process did nothing with it
 };
 
 /// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it
@@ -42,9 +44,11 @@ struct Detached {
 
 class Connection : public Watcher, public std::enable_shared_from_this<Connection> {
   public:
-    /// Connects to address. nullptr and errno if that failed at once.
+    /// Connects to address. nullptr and errno if that failed at once. limit: how long the other side has to answer and
+    /// to prove itself; 0: a few seconds.
     static std::shared_ptr<Connection> dial(Service& service, ConnectionUser& user, const Address& address,
-                                            const Secret& secret, std::uint64_t tag);
+                                            const Secret& secret, std::uint64_t tag,
+                                            std::chrono::milliseconds limit = {});
     /// The accepting side. nullptr if the kernel has no room for it.
     static std::shared_ptr<Connection> answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
                                               const Secret& secret, std::uint64_t tag);
@@ -83,6 +87,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
                                              std::chrono::milliseconds limit);
     void ready(std::uint32_t events) override;
     void finish_connecting();
+    void listen_for_silence();
     void receive();
     void digest();
     std::size_t digest_handshake(View bytes);
@@ -109,6 +114,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     bool flush_asked_ = false;
     bool recognised_ = false;
     std::optional<Service::Timer> limit_;
+    Silence silence_;  // of TCP
 };
 
 /// Accepts connections for a user. Strangers are capped and have two seconds; running out of descriptors costs nobody a

@@ -55,7 +55,7 @@ class Engine {
 
     /// For this rank's card. It listens from the beginning, and lets in from start() on.
     virtual std::array<bootstrap::Address, most_rails> doors() const = 0;
-    /// timeout: of operations; peers that are silent for a good part of it are given up.
+    /// timeout: of operations; hosts that are silent for half of it, or for config().silence_ms, are given up.
     virtual void start(const Neighbourhood& from, std::chrono::milliseconds timeout) = 0;
 
     /// Carries what can be carried without waiting; true if anything moved. Throws tuttiRemoteError that names rank,

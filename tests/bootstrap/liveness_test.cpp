@@ -1,12 +1,16 @@
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <random>
 #include <thread>
 
 #include "base/result.hpp"
+#include "bootstrap/silence.hpp"
 #include "harness/harness.hpp"
 #include "support.hpp"
 
@@ -186,6 +190,27 @@ TEST_CASE("a child of fork holds nothing of its parent's") {
     waitpid(child, nullptr, 0);
     close(ready[0]);
     close(ready[1]);
+}
+
+// The time that passes is what this is about: it is as long as a few probes of the window take.
+TEST_CASE("a host that answers probes of a full window is not silent, however long the window stays full") {
+    const Fd listener = bootstrap::listen_at(bootstrap::Address::loopback());
+    const Fd here = bootstrap::connect_to(bootstrap::bound_address(listener));
+    REQUIRE(here);
+    pollfd pending{listener.get(), POLLIN, 0};
+    REQUIRE(poll(&pending, 1, 5000) == 1);
+    const Fd there(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    bootstrap::Silence silence(std::chrono::milliseconds(200));
+    silence.prepare(here.get());
+    const std::vector<std::byte> bytes(1 << 16);
+    pollfd writable{here.get(), POLLOUT, 0};
+    while (poll(&writable, 1, 100) == 1)
+        if (send(here.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN) break;
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(2); Clock::now() < limit;) {
+        REQUIRE_FALSE(silence.lasts(here.get()));
+        std::this_thread::sleep_for(silence.interval());
+    }
+    REQUIRE(poll(&writable, 1, 0) == 0);  // it was full all the time, and the connection stands
 }
 
 }  // namespace tutti::test

@@ -75,9 +75,9 @@ struct LinkedPair {
     std::unique_ptr<Waiting> waiting;  // of transports with engines
 };
 
-/// drive: somebody waits on both ranks. connect: their links are made.
-inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true,
-                       bool connect = true) {
+/// drive: somebody waits on both ranks. connect: their links are made. timeout: of operations.
+inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true, bool connect = true,
+                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
     LinkedPair pair;
     const bool has_engine = transport.needs_engine();
     auto offers = std::make_shared<MapSession::Offers>();
@@ -95,7 +95,7 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
                                has_engine ? pair.at[r].engine->doors() : decltype(Card::doors){},
                                fabrics_here(transport.name())});
     if (has_engine) {
-        for (Neighbourhood& n : pair.at) n.engine->start(n, std::chrono::seconds(20));
+        for (Neighbourhood& n : pair.at) n.engine->start(n, timeout);
         if (drive) {
             pair.waiting = std::make_unique<Waiting>();
             pair.waiting->start(pair.at[0].engine, pair.at[1].engine);

@@ -219,6 +219,67 @@ TEST_CASE("a peer that goes without a word is an error that names it and both ad
     REQUIRE(what.find(" to 127.0.0.1:") != std::string::npos);
 }
 
+TEST_CASE("what is sent to a rank that is late arrives without it, as far as there are slots, and it is not given up") {
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, true, std::chrono::seconds(2));
+    std::vector<Sender> senders;
+    std::vector<Receiver> receivers;
+    const auto mark = [](int lane, unsigned m) { return static_cast<int>(m) * 16 + lane; };
+    for (int lane = 0; lane < lanes_per_link; ++lane) {  // more than the windows of all its sockets
+        senders.emplace_back(pair.link[0]->outlet(lane));
+        receivers.emplace_back(pair.link[1]->inlet(lane));
+        for (unsigned m = 0; m < slot_depth; ++m) {
+            std::memset(senders.back().slot(), mark(lane, m), slot_bytes);
+            senders.back().commit(Kind::slot, slot_bytes, m + 1);
+        }
+    }
+    // Rank 1 does nothing.
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const auto arrived = [&](int lane) {
+        const Wire in = pair.link[1]->inlet(lane);
+        return in.fifo->cells[slot_depth - 1].turn.load(std::memory_order_acquire) == slot_depth;
+    };
+    const auto all_have = [&] {
+        for (int lane = 0; lane < lanes_per_link; ++lane)
+            if (!arrived(lane)) return false;
+        return true;
+    };
+    while (!all_have() && Clock::now() < limit) {
+        REQUIRE_NOTHROW(pair.at[0].engine->poll());
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    REQUIRE(all_have());
+    for (int lane = 0; lane < lanes_per_link; ++lane) {
+        Receiver& from = receivers[static_cast<std::size_t>(lane)];
+        for (unsigned m = 0; m < slot_depth; ++m) {
+            REQUIRE(from.ready());
+            REQUIRE(from.cell().signature == m + 1);
+            const auto wanted = static_cast<std::byte>(mark(lane, m));
+            REQUIRE(std::ranges::count(std::span(from.slot(), slot_bytes), wanted) == slot_bytes);
+            from.release();
+        }
+    }
+}
+
+TEST_CASE("a peer whose process is stopped before it lets the connection in is waited for") {
+    Neighbourhood n;
+    n.session = std::make_shared<harness::MapSession>(0, std::make_shared<harness::MapSession::Offers>());
+    n.arena = Arena::make(2, false);
+    n.engine = open_engine({{bootstrap::Address::loopback()}});
+    const Fd stopped = bootstrap::listen_at(bootstrap::Address::loopback());  // its kernel takes connections
+    for (const bootstrap::Address& door : {n.engine->doors().front(), bootstrap::bound_address(stopped)})
+        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {door}});
+    n.engine->start(n, std::chrono::seconds(2));
+    const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
+    std::vector<Fd> calls;  // more than it would make to one that refuses
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); calls.size() < 8 && Clock::now() < limit;) {
+        Fd call(accept4(stopped.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (call) calls.push_back(std::move(call));
+        REQUIRE_NOTHROW(n.engine->poll());
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    REQUIRE(calls.size() == 8);
+}
+
 TEST_CASE("of two ranks that go by different networks, whichever notices first says so") {
     harness::MailboxNet net(false);
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, false);

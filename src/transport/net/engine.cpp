@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/interfaces.hpp"
@@ -30,8 +31,8 @@ constexpr std::chrono::microseconds kernel_delay{100};  // and between those tha
 constexpr std::uint64_t carrier_number = 255;           // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
 constexpr milliseconds grace{300};
-// How long a peer may be silent that has something to acknowledge: half of what an operation may wait, within these.
-constexpr milliseconds least_patience{1000}, most_patience{15000};
+// A silent host is to be named before operations end by their time-out: half of that is enough, if not less than this.
+constexpr milliseconds least_patience{1000};
 constexpr int rounds_in_background = 64;
 
 /// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
@@ -84,13 +85,16 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     arena_ = from.arena;
     page_ = &arena_->page();
     for (const Card& card : from.cards) doors_of_.push_back(card.doors);
-    patience_ = std::clamp(timeout / 2, least_patience, most_patience);
+    patience_ = std::min(std::max(timeout / 2, least_patience), milliseconds(config().silence_ms));
     service_ = Service::get();
     const Secret secret = session_->secret("tutti data");
-    reception_ = std::make_shared<Reception>(weak_from_this(), *service_, session_->rank(), session_->ranks(), secret);
+    reception_ = std::make_shared<Reception>(weak_from_this(), *service_, session_->rank(), session_->ranks(), secret,
+                                             patience_);
     service_->run([&] {
-        if (!service_->watch(epoll_.get(), 0, std::make_shared<Watch>(weak_from_this())))
+        if (!service_->watch(epoll_.get(), EPOLLIN, std::make_shared<Watch>(weak_from_this())))
             fail_errno("watching sockets failed");
+        watched_ = true;
+        listen_for_silence();
         for (std::size_t i = 0; i < listening_.size(); ++i) reception_->listen(std::move(listening_[i]), doors_[i]);
     });
 }
@@ -261,7 +265,7 @@ bool Engine::rest(bool asleep) {
     if (asleep || pending) {
         watch_in_background();
         if (blind_) look_later(look_delay);
-    } else if (owes) {
+    } else if (owes || !watched_.load(std::memory_order_seq_cst)) {
         later(settling_, settle_delay, &Engine::settle_now);
     }
     return moved;
@@ -309,7 +313,7 @@ void Engine::watch_in_background() {
 /// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
 /// itself.
 void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)()) {
-    if (asked.exchange(true)) return;
+    if (asked.load() || asked.exchange(true)) return;
     service_->post([weak = weak_from_this(), &asked, delay, work] {  // asked is the engine's, and used while it lives
         const auto self = weak.lock();
         if (!self) return;
@@ -322,10 +326,29 @@ void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, vo
     });
 }
 
+/// The rank may not come back for long: what its peers send is taken off the sockets all the same.
 void Engine::settle_now() {
-    const auto lock = lock_in_background();
-    settle();
-    move();
+    {
+        const auto lock = lock_in_background();
+        settle();
+        move();
+    }
+    watch_in_background();
+}
+
+void Engine::listen_for_silence() {
+    service_->after(patience_ / 8, [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        {
+            const auto lock = self->lock_in_background();
+            for (Ends* const ends : self->ends_) ends->listen_for_silence();
+            self->move();
+        }
+        ring_bell(self->page_->bell);
+        self->report_loss();
+        self->listen_for_silence();
+    });
 }
 
 /// At carriers that can't tell when they have something to do, again and again while the rank sleeps; at all links,
@@ -343,7 +366,7 @@ void Engine::look_now() {
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
     else if (seen.pending || asleep_.load(std::memory_order_relaxed))
         look_later(look_delay);
-    else if (seen.owes)
+    else if (seen.owes || !watched_.load())
         later(settling_, settle_delay, &Engine::settle_now);
 }
 

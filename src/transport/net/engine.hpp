@@ -1,6 +1,7 @@
 // A rank's end of all its links over networks: where data connections come in, and what moves their messages. The
 // rank's own thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or
-// computes, the service thread does what is left, and rings.
+// computes, the service thread does what is left, and rings. So sockets are always read: the inbox has room for all
+// that peers may send, and no window stays closed because a rank is late.
 //
 // Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread; what
 // comes before its rank has made the link is kept, and the peer can learn by it what this rank calls.
@@ -60,6 +61,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)());
     void settle_now();
     void look_now();
+    void listen_for_silence();
     void look_later(std::chrono::microseconds delay);
     void report_loss();
     Ends& ends_with(Rank peer);

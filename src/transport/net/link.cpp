@@ -348,6 +348,11 @@ void Ends::heard(int number, std::uint32_t events) {
     if (n < streams_.size() && streams_[n]) streams_[n]->heard(events);
 }
 
+void Ends::listen_for_silence() {
+    for (const auto& stream : streams_)
+        if (stream) stream->listen_for_silence();
+}
+
 void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (lost_) return;
     lost_ = Clock::now() - ago;

@@ -67,6 +67,7 @@ class Ends : public Recipient {
     /// Only what this rank has to send, where that goes by a carrier.
     bool push();
     void heard(int number, std::uint32_t events);
+    void listen_for_silence();
     /// All credits that are due go out with the next move().
     void settle();
     /// And what this rank calls.

@@ -24,8 +24,9 @@ std::uint64_t tag_of(Rank rank) {
 
 }  // namespace
 
-Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret)
-    : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret) {}
+Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret,
+                     std::chrono::milliseconds patience)
+    : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret), patience_(patience) {}
 
 void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
@@ -47,7 +48,7 @@ void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors) {
 
 void Reception::dial(Call call) {
     if (closed_ || !wanted_.contains(call.peer)) return;
-    call.connection = Connection::dial(service_, *this, call.door, secret_, tag_of(call.peer));
+    call.connection = Connection::dial(service_, *this, call.door, secret_, tag_of(call.peer), patience_);
     if (!call.connection) return lost(std::move(call), {errno, false, std::strerror(errno)});
     Connection* const key = call.connection.get();
     calls_.emplace(key, std::move(call));
@@ -106,8 +107,12 @@ void Reception::closed(Connection& connection, const Loss& loss) {
 void Reception::lost(Call call, const Loss& loss) {
     if (closed_ || !wanted_.contains(call.peer)) return;
     call.connection.reset();
-    if (call.attempt < attempts && !loss.wrong_secret) {
-        ++call.attempt;
+    // A peer whose process is stopped answers when it goes on; how long that may take, the operation says. A network
+    // may come back.
+    const bool silent = loss.error == ETIMEDOUT || loss.error == EHOSTUNREACH || loss.error == EHOSTDOWN;
+    const bool again = silent ? Clock::now() - call.begin < patience_ : call.attempt < attempts;
+    if (loss.late || (again && !loss.wrong_secret)) {
+        if (!silent && !loss.late) ++call.attempt;
         service_.after(pause, [weak = weak_from_this(), call] {
             if (const auto self = weak.lock()) self->dial(call);
         });

@@ -16,8 +16,9 @@ class Engine;
 
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
+    /// patience: how long the hosts of peers may be silent.
     Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, int ranks,
-              const bootstrap::Secret& secret);
+              const bootstrap::Secret& secret, std::chrono::milliseconds patience);
 
     void listen(Fd fd, const bootstrap::Address& address);
     /// Makes all connections with peer; the engine hears of each one, or that it can't be reached.
@@ -33,6 +34,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
         bootstrap::Address door;
         bootstrap::Stripe stripe;
         int attempt;
+        Deadline begin = Clock::now();
     };
     void dial(Call call);
     void opened(bootstrap::Connection& connection) override;
@@ -47,6 +49,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     const Rank self_;
     const int ranks_;
     const bootstrap::Secret secret_;
+    const std::chrono::milliseconds patience_;
     std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;
     std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> guests_;

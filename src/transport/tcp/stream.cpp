@@ -1,7 +1,5 @@
 #include "transport/tcp/stream.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
 
@@ -27,30 +25,14 @@ std::string ends_of(const Fd& fd) {
 }
 
 std::string words_for(int error) {
-    if (error != ETIMEDOUT) return std::strerror(error);
-    return "its host acknowledges nothing any more: it is cut off, or has no power; or only large packets get lost, "
-           "where the MTU of a part of the way is smaller than its ends believe";
-}
-
-/// A peer that is cut off or has lost its power says nothing. What it does not acknowledge, or the probes that it does
-/// not answer, end the connection.
-void set_patience(const Fd& fd, std::chrono::milliseconds patience) {
-    const auto set = [&](int option, int value) { setsockopt(fd.get(), IPPROTO_TCP, option, &value, sizeof value); };
-    const int probe_s = std::max(1, static_cast<int>(patience.count() / 4000));
-    set(TCP_NODELAY, 1);
-    set(TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
-    set(TCP_KEEPIDLE, probe_s);
-    set(TCP_KEEPINTVL, probe_s);
-    set(TCP_KEEPCNT, 3);
-    const int on = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    return error == ETIMEDOUT ? bootstrap::silence_in_words : std::strerror(error);
 }
 
 }  // namespace
 
 Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds patience)
-    : fd_(std::move(socket.fd)), addresses_(ends_of(fd_)), frames_(plain_frames) {
-    set_patience(fd_, patience);
+    : fd_(std::move(socket.fd)), addresses_(ends_of(fd_)), silence_(patience), frames_(plain_frames) {
+    silence_.prepare(fd_.get());
     in_.resize(cipher == Cipher::none ? plain_buffer : sealed_buffer);
     if (cipher != Cipher::none) {
         sealing_ = std::make_unique<Cipher>(cipher, socket.outgoing);

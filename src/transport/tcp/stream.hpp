@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bootstrap/connection.hpp"
+#include "bootstrap/silence.hpp"
 #include "transport/net/carrier.hpp"
 #include "transport/tcp/cipher.hpp"
 
@@ -17,8 +18,7 @@ using net::Header, net::Recipient;
 
 class Stream : public net::Carrier {
   public:
-    /// patience: how long a peer may stay silent that has something to acknowledge. It is probed when nothing has to
-    /// be.
+    /// patience: how long the peer's host may be silent.
     Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds patience);
 
     int fd() const { return fd_.get(); }
@@ -36,6 +36,11 @@ class Stream : public net::Carrier {
     bool send() override;
     bool receive(Recipient& to) override;
     std::string describe() const override { return addresses_; }
+
+    /// To be called now and then: trouble() if the peer's host is silent for too long.
+    void listen_for_silence() {
+        if (silence_.lasts(fd_.get())) lose(bootstrap::silence_in_words);
+    }
 
   private:
     struct Frame {
@@ -55,6 +60,7 @@ class Stream : public net::Carrier {
 
     Fd fd_;
     const std::string addresses_;
+    bootstrap::Silence silence_;
     std::string refused_;  // why nothing more can be sent
     std::unique_ptr<Cipher> sealing_, opening_;
     bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the peer's end has come, or will soon

@@ -1,0 +1,36 @@
+// When a host is silent, over TCP: it has lost its power or its cable, and says nothing of it. A rank that is late,
+// busy or stopped is not silent, for its host's kernel acknowledges what arrives, and answers probes of a full window.
+//
+// TCP_USER_TIMEOUT can't tell the two apart: Linux counts a window that stays full against the peer, although each
+// probe of it is answered. So keep-alive probes watch idle connections, and Silence those that have something to send.
+#pragma once
+
+#include <chrono>
+
+#include "base/os.hpp"
+
+namespace tutti::bootstrap {
+
+class Silence {
+  public:
+    /// limit: how long a host may be silent: config().silence_ms, or less.
+    explicit Silence(std::chrono::milliseconds limit) : limit_(limit) {}
+
+    /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, rounded to seconds.
+    void prepare(int socket) const;
+    /// Whether what was sent, or a probe of a full window, has not been answered for the limit. To be asked every
+    /// interval(). False for sockets that are not TCP.
+    bool lasts(int socket);
+    std::chrono::milliseconds interval() const { return limit_ / 8; }
+
+  private:
+    std::chrono::milliseconds limit_;
+    Deadline answered_ = Clock::now();  // or nothing was asked then
+};
+
+/// For error texts.
+inline constexpr const char* silence_in_words =
+    "its host acknowledges nothing any more: it is cut off, or has no power; or only large packets get lost, where the "
+    "MTU of a part of the way is smaller than its ends believe (TUTTI_SILENCE_MS is how long it may)";
+
+}  // namespace tutti::bootstrap
