@@ -269,8 +269,8 @@ TEST_CASE("a connection that breaks again and again is given up, and so is one w
     const harness::NetUnderTest transport(net);
     REQUIRE(net.fabric() != 0);
     const bool again = GENERATE(true, false);
-    LinkedPair pair = join(transport, {}, false);
-    harness::fake_verbs().cut_every = 3;
+    LinkedPair pair = join(transport, {}, false, true, std::chrono::seconds(2));
+    harness::fake_verbs().cut_every = again ? 1 : 3;  // before anything has come through, or after
     harness::fake_verbs().cuts = 100;
     Sender sender(pair.link[0]->outlet(0));
     Receiver receiver(pair.link[1]->inlet(0));
@@ -290,6 +290,36 @@ TEST_CASE("a connection that breaks again and again is given up, and so is one w
     CAPTURE(why);
     REQUIRE(why.find(again ? "(verbs, fake" : "then: no other port is active") != std::string::npos);
     REQUIRE(harness::fake_verbs().cuts > 80);
+}
+
+TEST_CASE("a port that is away for longer than its adapter waits, and is the only one, is waited for") {
+    const harness::FakeVerbsReset reset;
+    harness::fake_verbs().adapters = 1;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    REQUIRE(net.fabric() != 0);
+    LinkedPair pair = join(transport, {}, false);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    int away = 0;  // looks
+    for (std::uint32_t m = 0, read = 0; read < 30; std::this_thread::yield()) {
+        REQUIRE(Clock::now() < limit);
+        if (m < 30 && sender.ready(false)) sender.commit(Kind::inlined, 8, m++);
+        if (m == 10 && away == 0) {
+            harness::fake_verbs().state = IBV_PORT_DOWN;
+            harness::fake_verbs().cut_every = harness::fake_verbs().cuts = 1;
+            away = 1;
+        }
+        if (harness::fake_verbs().cuts == 0 && away > 0 && ++away == 1000)
+            harness::fake_verbs().state = IBV_PORT_ACTIVE;
+        if (receiver.ready()) {
+            REQUIRE(receiver.cell().signature == read++);
+            receiver.release();
+        }
+        for (const Neighbourhood& n : pair.at) REQUIRE_NOTHROW(n.engine->poll());
+    }
+    REQUIRE(away >= 1000);
 }
 #endif
 

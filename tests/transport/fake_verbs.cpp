@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -49,6 +50,7 @@ std::deque<Late> under_way;
 std::map<std::uint32_t, Pair*> pairs;
 
 std::vector<ibv_context*> contexts;
+std::deque<std::pair<ibv_context*, ibv_async_event>> untold;
 ibv_device devices[8];
 ibv_device* listed[9];
 
@@ -185,7 +187,7 @@ ibv_device** get_device_list(int* count) {
 ibv_context* open_device(ibv_device* device) {
     auto* const context = new ibv_context{};
     context->device = device;
-    context->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    context->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
     context->ops.poll_cq = poll_cq;
     context->ops.req_notify_cq = req_notify_cq;
     context->ops.post_send = post_send;
@@ -198,17 +200,19 @@ ibv_context* open_device(ibv_device* device) {
 int close_device(ibv_context* context) {
     const std::lock_guard lock(mutex);
     std::erase(contexts, context);
+    std::erase_if(untold, [&](const auto& told) { return told.first == context; });
     close(context->async_fd);
     delete context;
     return 0;
 }
 
-/// The only event there is: that its port went down.
 int get_async_event(ibv_context* context, ibv_async_event* event) {
-    std::uint64_t events;
-    if (read(context->async_fd, &events, sizeof events) < 0) return -1;
-    event->event_type = IBV_EVENT_PORT_ERR;
-    event->element.port_num = 1;
+    const std::lock_guard lock(mutex);
+    std::uint64_t count;
+    if (read(context->async_fd, &count, sizeof count) < 0) return -1;
+    const auto found = std::ranges::find(untold, context, &std::pair<ibv_context*, ibv_async_event>::first);
+    *event = found->second;
+    untold.erase(found);
     return 0;
 }
 
@@ -237,6 +241,7 @@ int query_gid_ex(ibv_context*, std::uint32_t, std::uint32_t index, ibv_gid_entry
                                   ipv4[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
     if (index == 2) return ENODATA;
     std::memcpy(entry->gid.raw, index == 0 ? local : ipv4, 16);
+    if (index == 1) entry->gid.raw[15] = fake_verbs().address;
     entry->gid_type = fake_verbs().infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
     return 0;
 }
@@ -362,11 +367,25 @@ FakeVerbs& fake_verbs() {
     return instance;
 }
 
-void tell_that_ports_went_down() {
+void tell(ibv_event_type what, int adapter) {
     const std::lock_guard lock(mutex);
     const std::uint64_t one = 1;
-    for (const ibv_context* context : contexts)
+    const auto put = [&](ibv_context* context, const ibv_async_event& event) {
+        untold.emplace_back(context, event);
         if (write(context->async_fd, &one, sizeof one) < 0) std::abort();
+    };
+    for (ibv_context* context : contexts) {
+        if (adapter >= 0 && context->device != &devices[adapter]) continue;
+        ibv_async_event event{};
+        event.event_type = what;
+        event.element.port_num = 1;
+        if (what != IBV_EVENT_QP_FATAL) {
+            put(context, event);
+            continue;
+        }
+        for (const auto& [number, pair] : pairs)
+            if (event.element.qp = pair; pair->context == context) put(context, event);
+    }
 }
 
 FakeVerbsTally fake_verbs_tally() {

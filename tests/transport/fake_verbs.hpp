@@ -38,6 +38,7 @@ struct FakeVerbs {
     Knob<int> frames = 1000000;             // writes with immediate before the network is cut
     Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
     Knob<bool> misplace = false;            // the peer writes immediates of its own making
+    Knob<std::uint8_t> address = 3;         // ports are 10.1.2.address
 };
 FakeVerbs& fake_verbs();
 
@@ -54,8 +55,9 @@ const verbs::Library& old_fake_library();
 /// What FakeVerbs::late has kept back is there: the flush of a GPU.
 void land();
 
-/// An event of each adapter, and nothing else: what is sent still arrives.
-void tell_that_ports_went_down();
+/// An event of each adapter, or of one, and nothing else: what is sent still arrives. Those about queue pairs are told
+/// of all that the adapter has.
+void tell(ibv_event_type what, int adapter = -1);
 
 /// What the adapters have done and hold, by all tests so far.
 struct FakeVerbsTally {

@@ -13,6 +13,7 @@
 #include "links.hpp"
 #include "mailbox.hpp"
 #include "transport/net/engine.hpp"
+#include "transport/net/reception.hpp"
 
 using namespace tutti;
 using namespace tutti::tcp;
@@ -84,6 +85,25 @@ TEST_CASE("only headers that some rank could have sent fit") {
     h = message(8, 1);
     h.what = What::credit;
     REQUIRE_FALSE(h.fits());
+}
+
+TEST_CASE("over any number of interfaces there are as many connections as a rank can tell of, as many over each") {
+    for (int rails = 1; rails <= static_cast<int>(most_rails); ++rails) {
+        for (int sockets = 1; sockets <= bootstrap::stripes_limit; ++sockets) {
+            CAPTURE(rails, sockets);
+            const int count = connections_over(rails, sockets);
+            REQUIRE(count % rails == 0);
+            REQUIRE(count > 0);
+            REQUIRE((count >= sockets || count > bootstrap::stripes_limit - rails));
+            const bootstrap::Stripe last{1, static_cast<std::uint8_t>(count - 1), static_cast<std::uint8_t>(count), 0,
+                                         false};
+            Bytes bytes = bootstrap::encode(last);
+            bytes.resize(bytes.size() + bootstrap::mac_size);
+            bootstrap::Frame frame;
+            REQUIRE(bootstrap::split_frame(bytes, frame) == bootstrap::Split::complete);
+            REQUIRE(bootstrap::parse(frame.kind, frame.payload).has_value());
+        }
+    }
 }
 
 TEST_CASE("a cipher opens what its twin has sealed, in order and untouched only") {

@@ -292,10 +292,57 @@ TEST_CASE("a port that stays down is given up, although its adapter says nothing
     ends.move();
     REQUIRE(ends.end[0]->trouble().empty());
     const auto began = Clock::now();
-    harness::tell_that_ports_went_down();
+    harness::tell(IBV_EVENT_PORT_ERR);
     while (ends.end[0]->trouble().empty() && Clock::now() - began < std::chrono::seconds(10)) ends.move();
     REQUIRE(ends.end[0]->trouble() == "fake0 port 1 is down");
     REQUIRE(Clock::now() - began >= std::chrono::milliseconds(1000));  // its patience: it might have come back
+}
+
+TEST_CASE("what an adapter reports of itself is trouble at once, and another way goes around it") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    ends.move();
+    REQUIRE(ends.end[0]->trouble().empty());
+    const auto wait = [&] {
+        const Deadline limit = Clock::now() + std::chrono::seconds(10);
+        while (ends.end[0]->trouble().empty() && Clock::now() < limit) ends.move();
+        return ends.end[0]->trouble();
+    };
+    SECTION("the whole adapter") {
+        harness::tell(IBV_EVENT_DEVICE_FATAL, 0);
+        REQUIRE(has(wait(), "fake0 has reported a fatal error"));
+        Ends next({&net, &net}, true, 4);  // a port that there is not: neither has been called broken
+        REQUIRE(next.end[0]->describe() == "fake1 port 1 (10.1.2.3) to fake1 port 1 (10.1.2.3)");
+        next.move();
+        REQUIRE(next.end[0]->trouble().empty());
+    }
+    SECTION("every adapter") {
+        harness::tell(IBV_EVENT_DEVICE_FATAL);
+        REQUIRE(has(wait(), "has reported a fatal error"));
+        const Deadline limit = Clock::now() + std::chrono::seconds(10);
+        std::string why;
+        while (why.find("no port can be used") == std::string::npos && Clock::now() < limit)
+            why = error_of([&] { Ends again(net); });
+        REQUIRE(has(why, "no port can be used any more"));
+    }
+    SECTION("a queue pair") {
+        harness::tell(IBV_EVENT_QP_FATAL, 0);
+        REQUIRE(has(wait(), "fake0 has reported: an event"));
+        Ends next({&net, &net}, true, ends.end[0]->broken());
+        next.move();
+        REQUIRE(next.end[0]->trouble().empty());
+    }
+    SECTION("a port's address") {
+        harness::fake_verbs().address = 9;
+        harness::tell(IBV_EVENT_GID_CHANGE);
+        REQUIRE(has(wait(), "has another address than 10.1.2.3 now"));
+        const Deadline limit = Clock::now() + std::chrono::seconds(10);
+        std::string now;
+        while (now.find("10.1.2.3") != std::string::npos || (now.empty() && Clock::now() < limit))
+            now = Ends({&net, &net}, true, 4).end[0]->describe();
+        REQUIRE(has(now, "fake0 port 1 (10.1.2.9) to fake0 port 1 (10.1.2.9)"));
+    }
 }
 
 TEST_CASE("an offer is looked at before it is believed") {

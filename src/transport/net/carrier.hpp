@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "base/types.hpp"
 #include "transport/arena.hpp"
 #include "transport/net/header.hpp"
@@ -124,11 +125,11 @@ class Net {
     virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const LinkMemory& memory,
                                              std::chrono::milliseconds patience) = 0;
     /// Another one after some have failed, by other ports if there are any. Both ends begin anew, and what the peer has
-    /// not got is queued again. broken: what those have called so; forgotten where nothing else is left. nullptr: there
-    /// is no other way.
+    /// not got is queued again. broken: what those have called so; forgotten where nothing else is left. nullptr: no
+    /// port is active now. Throws if there is no other way.
     virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const LinkMemory&, std::chrono::milliseconds,
                                                [[maybe_unused]] std::uint64_t& broken) {
-        return nullptr;
+        fail(tuttiRemoteError, "there is no other way");
     }
 };
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
-constexpr unsigned most_detours = 8;
+constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before another way is tried
 // A carrier that fails takes the sockets with it. What it says is to be told before the peer tells that they were
 // closed.
 constexpr std::chrono::milliseconds head_start{150};
@@ -83,12 +83,14 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
 }
 
 NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
+    patience_ = patience;
     if (net_ == nullptr || carrier_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
     try {
         const LinkMemory memory{*mine_, *inbox_, slots_};
         carrier_ = attempt_ == 0 ? net_->open(self_, peer_, memory, patience)
                                  : net_->detour(self_, peer_, memory, patience, broken_);
-        if (!carrier_) fail(tuttiRemoteError, "there is no other way");
+        if (!carrier_ && Clock::now() - failing_since_ > patience_) fail(tuttiRemoteError, "no other port is active");
+        if (!carrier_) return next_try_ = Clock::now() + first_pause, nullptr;
         const std::vector<std::byte> bytes = carrier_->offer();
         TUTTI_ASSERT(bytes.size() <= offer_bytes);
         net_->name().copy(offer_.net, sizeof offer_.net - 1);
@@ -136,9 +138,16 @@ bool Ends::resume() {
     return true;
 }
 
-/// The carrier is of no use any more; both ends try another one. False if they have tried often enough.
+/// The carrier is of no use any more; both ends try another one. False if they have tried for as long as a host may be
+/// silent, and nothing came through.
 bool Ends::leave_carrier(unsigned attempt, const std::string& why) {
-    if (attempt > most_detours || first_socket() == nullptr) return false;
+    const Deadline now = Clock::now();
+    if (!failing_ || now - failed_at_ > patience_) failing_since_ = now, pause_ = {};
+    failing_ = true;
+    failed_at_ = now;
+    if (now - failing_since_ > patience_ || first_socket() == nullptr) return false;
+    next_try_ = now + pause_;
+    pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
     log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
     addresses_ = where();
     why_again_ = why;
@@ -432,6 +441,7 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
             return nullptr;
         }
         released.store(h.credit, std::memory_order_release);
+        failing_ = false;
     }
     if (h.what == What::board) return reinterpret_cast<std::byte*>(&board_in_);
     if (h.what == What::offer) {

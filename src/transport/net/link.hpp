@@ -51,7 +51,7 @@ class Ends : public Recipient {
     /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
     NetCarrier* introduce(std::chrono::milliseconds patience);
     /// A carrier has failed, and introduce() is to try another way.
-    bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_; }
+    bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_ && Clock::now() >= next_try_; }
     bool by_carrier() const { return met_ && known_; }
     /// As NetCarrier::arm().
     bool arm() { return !carrier_ || carrier_->arm(); }
@@ -152,6 +152,9 @@ class Ends : public Recipient {
     unsigned attempt_ = 0;  // carriers that have failed
     std::uint64_t broken_ = 0;
     std::string why_again_;  // the last of them
+    bool failing_ = false;   // nothing has come through since the first of these failures, one soon after the other
+    Deadline failing_since_{}, failed_at_{}, next_try_{};
+    std::chrono::milliseconds patience_{}, pause_{};
     std::string addresses_;  // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;

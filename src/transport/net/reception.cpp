@@ -24,6 +24,10 @@ std::uint64_t tag_of(Rank rank) {
 
 }  // namespace
 
+int connections_over(int rails, int sockets) {
+    return std::min((sockets + rails - 1) / rails, stripes_limit / rails) * rails;
+}
+
 Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret,
                      std::chrono::milliseconds patience)
     : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret), patience_(patience) {}
@@ -37,7 +41,7 @@ void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors) {
     if (closed_) return;
     wanted_.insert(peer);
     const auto rails = static_cast<int>(std::ranges::count_if(doors, [](const Address& a) { return bool(a); }));
-    const auto count = static_cast<std::uint8_t>((config().sockets + rails - 1) / rails * rails);
+    const auto count = static_cast<std::uint8_t>(connections_over(rails, config().sockets));
     for (std::uint8_t number = 0; number < count; ++number)
         dial({nullptr,
               peer,

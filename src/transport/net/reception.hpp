@@ -14,6 +14,10 @@ namespace tutti::net {
 
 class Engine;
 
+/// How many connections a pair of ranks makes over so many interfaces, as many over each: at least `sockets` where that
+/// can be told (bootstrap::Stripe), and no less than one each.
+int connections_over(int rails, int sockets);
+
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
     /// patience: how long the hosts of peers may be silent.

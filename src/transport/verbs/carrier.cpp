@@ -20,7 +20,9 @@ constexpr std::uint32_t version = 2;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
 constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
-constexpr std::uint8_t longest_timeout = 17;  // 0.5 s, so 4 s in all: what is lost in a network is soon made up for
+// 0.5 s, so 4 s in all: what is lost in a network is soon made up for. A port, a cable or a switch that is away for
+// longer costs a new connection each time (Ends::leave_carrier), until a host may be silent no longer.
+constexpr std::uint8_t longest_timeout = 17;
 constexpr milliseconds longest_down{4000};
 constexpr milliseconds linger_at_most{200};
 
@@ -108,6 +110,10 @@ void Carrier::make_queue_pair(const ibv_device_attr& limits) {
     if (!pair_)
         fail_errno("%s makes no queue pair (it has %d; `rdma resource` shows who holds them)", port_.text().c_str(),
                    limits.max_qp);
+    port_.device->forget(pair_.get());
+    port_.device->forget(completions_.get());
+    const bool same_address = port_.addresses_at == port_.device->new_addresses();
+    news_ = port_.device->news() - (same_address ? 0 : 1);
     inlines_ = wanted.cap.max_inline_data >= sizeof(Frame);
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
@@ -322,12 +328,24 @@ bool Carrier::poll() {
     flushed_ = false;
     here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
     if (here_ > 0) return true;
+    if (here_ == 0 && port_.device->news() != news_ && !check_health()) return false;
     // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
     if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(patience_, longest_down)))
         return lose(port_.text() + " is down");
     if (here_ == 0) return false;
     here_ = 0;
     return lose(port_.text() + " does not say what has completed");
+}
+
+/// What the adapter has told may be about this connection. False: it can't go on.
+bool Carrier::check_health() {
+    news_ = port_.device->news();
+    if (const std::string why = port_.device->why_useless(pair_.get(), completions_.get()); !why.empty())
+        return lose(why);
+    if (port_.addresses_at == port_.device->new_addresses()) return true;
+    const bool same_lid = mine_offer_.infiniband == 0 || port_.device->query(port_.number).lid == mine_offer_.lid;
+    if (same_lid && port_.has_its_address()) return true;
+    return lose(port_.text() + " has another address than " + port_.gid.text() + " now");
 }
 
 bool Carrier::receive(net::Recipient& to) {

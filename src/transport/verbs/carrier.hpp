@@ -84,6 +84,7 @@ class Carrier : public net::NetCarrier {
     void connect(const Offer& peer);
     bool post_receives(unsigned count);
     bool poll();
+    bool check_health();
     bool complete(const ibv_wc& completion, net::Recipient& to);
     bool arrived(std::uint32_t number, net::Recipient& to);
     bool flush();
@@ -129,6 +130,7 @@ class Carrier : public net::NetCarrier {
     int here_ = 0, looked_at_ = 0;  // of batch_
     bool flushed_ = false;          // what came with batch_
     unsigned events_ = 0;           // of the channel, not acknowledged yet
+    unsigned news_ = 0;             // of the adapter, looked at
 };
 
 }  // namespace tutti::verbs

@@ -15,49 +15,77 @@ namespace {
 
 constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-/// A port that goes down may come up again before anybody gives up: it is told, and the completions decide.
+/// What an adapter tells. A port that goes down may come up again before anybody gives up: the completions decide. What
+/// else makes connections useless is noted, and they look it up.
 class Events : public bootstrap::Watcher {
   public:
-    Events(const Library& library, ibv_context* context, std::string name, std::shared_ptr<DownSince> down_since)
-        : library_(library), context_(context), name_(std::move(name)), down_since_(std::move(down_since)) {}
+    Events(const Library& library, ibv_context* context, std::string name, std::shared_ptr<Health> health)
+        : library_(library), context_(context), name_(std::move(name)), health_(std::move(health)) {}
 
     void ready(std::uint32_t) override {
         for (ibv_async_event event; library_.get_async_event(context_, &event) == 0;) {
-            const bool of_port = event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_PORT_ACTIVE;
-            const bool down = event.event_type == IBV_EVENT_PORT_ERR;
-            if (of_port)
-                (*down_since_)[event.element.port_num & 255U] = down ? Clock::now().time_since_epoch().count() : 0;
-            if (of_port)
-                log(Level::warn, "%s port %d is %s", name_.c_str(), event.element.port_num,
-                    down ? "down: what goes by it waits" : "active again");
-            else
-                log(Level::info, "%s: %s", name_.c_str(), library_.event_type_str(event.event_type));
+            take(event);
             library_.ack_async_event(&event);
         }
     }
 
   private:
+    void take(const ibv_async_event& event) {
+        const std::string what = library_.event_type_str(event.event_type);
+        switch (event.event_type) {
+            case IBV_EVENT_PORT_ERR:
+            case IBV_EVENT_PORT_ACTIVE: {
+                const bool down = event.event_type == IBV_EVENT_PORT_ERR;
+                health_->down_since[event.element.port_num & 255U] = down ? Clock::now().time_since_epoch().count() : 0;
+                return log(Level::warn, "%s port %d is %s", name_.c_str(), event.element.port_num,
+                           down ? "down: what goes by it waits" : "active again");
+            }
+            case IBV_EVENT_DEVICE_FATAL:
+                health_->fatal = true;
+                log(Level::warn, "%s: %s; it is not used any more", name_.c_str(), what.c_str());
+                break;
+            case IBV_EVENT_QP_FATAL:
+            case IBV_EVENT_QP_REQ_ERR:
+            case IBV_EVENT_QP_ACCESS_ERR:
+                note(event.element.qp, what);
+                break;
+            case IBV_EVENT_CQ_ERR:
+                note(event.element.cq, what);
+                break;
+            case IBV_EVENT_GID_CHANGE:
+            case IBV_EVENT_LID_CHANGE:
+                log(Level::warn, "%s port %d: %s", name_.c_str(), event.element.port_num, what.c_str());
+                ++health_->new_addresses;
+                break;
+            default:
+                return log(Level::info, "%s: %s", name_.c_str(), what.c_str());
+        }
+        ++health_->news;
+    }
+    void note(const void* queue, const std::string& what) {
+        const std::lock_guard lock(health_->mutex);
+        health_->broken[queue] = what;
+    }
+
     const Library& library_;
     ibv_context* const context_;
     const std::string name_;
-    const std::shared_ptr<DownSince> down_since_;
+    const std::shared_ptr<Health> health_;
 };
 
-std::vector<Gid> gids_of(const Device& device, int port, int length) {
-    std::vector<Gid> table;
-    for (int i = 0; i < length; ++i) {
-        ibv_gid_entry entry{};
-        const auto number = static_cast<std::uint32_t>(port), index = static_cast<std::uint32_t>(i);
-        if (device.library().query_gid_ex(device.context(), number, index, &entry, 0, sizeof entry) != 0) continue;
-        Gid gid;
-        gid.index = i;
-        gid.kind = entry.gid_type == IBV_GID_TYPE_IB        ? Gid::Kind::infiniband
-                   : entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? Gid::Kind::roce1
-                                                            : Gid::Kind::roce2;
-        std::memcpy(gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
-        if (gid.bytes != Gid::Bytes{}) table.push_back(gid);
-    }
-    return table;
+/// Entry `index` of a port's table; of no bytes if it is empty.
+Gid gid_at(const Device& device, int port, int index) {
+    ibv_gid_entry entry{};
+    Gid gid;
+    gid.index = index;
+    if (device.library().query_gid_ex(device.context(), static_cast<std::uint32_t>(port),
+                                      static_cast<std::uint32_t>(index), &entry, 0, sizeof entry) != 0)
+        return gid;
+    gid.kind = entry.gid_type == IBV_GID_TYPE_IB        ? Gid::Kind::infiniband
+               : entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? Gid::Kind::roce1
+                                                        : Gid::Kind::roce2;
+    std::memcpy(gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+    return gid;
 }
 
 }  // namespace
@@ -85,13 +113,27 @@ void Device::watch() {
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return;
     service_ = bootstrap::Service::get();
     // Not waiting: the service thread may be waiting for whoever looks for adapters.
-    auto events = std::make_shared<Events>(library_, context(), name_, down_since_);
+    auto events = std::make_shared<Events>(library_, context(), name_, health_);
     service_->post([service = service_.get(), fd, events] { service->watch(fd, EPOLLIN, events); });
 }
 
 bool Device::is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const {
-    const Clock::rep since = (*down_since_)[port].load(std::memory_order_relaxed);
+    const Clock::rep since = health_->down_since[port].load(std::memory_order_relaxed);
     return since != 0 && Clock::now().time_since_epoch() - Clock::duration(since) > at_least;
+}
+
+std::string Device::why_useless(const ibv_qp* pair, const ibv_cq* completions) const {
+    if (is_fatal()) return name_ + " has reported a fatal error";
+    const std::lock_guard lock(health_->mutex);
+    for (const void* const queue : {static_cast<const void*>(pair), static_cast<const void*>(completions)})
+        if (const auto found = health_->broken.find(queue); found != health_->broken.end())
+            return name_ + " has reported: " + found->second;
+    return {};
+}
+
+void Device::forget(const void* queue) const {
+    const std::lock_guard lock(health_->mutex);
+    health_->broken.erase(queue);
 }
 
 ibv_port_attr Device::query(int port) const {
@@ -124,6 +166,20 @@ std::string Port::text() const {
     return device->name() + " port " + std::to_string(number);
 }
 
+bool Port::has_its_address() const {
+    return gid_at(*device, number, gid.index).bytes == gid.bytes;
+}
+
+bool Port::look_up(const Wish& wish) {
+    addresses_at = device->new_addresses();
+    std::vector<Gid> table;
+    for (int i = 0, length = device->query(number).gid_tbl_len; i < length; ++i)
+        if (const Gid entry = gid_at(*device, number, i); entry.bytes != Gid::Bytes{}) table.push_back(entry);
+    const Gid* const found = choose_gid(table, wish.gid_index);
+    if (found != nullptr) gid = *found;
+    return found != nullptr;
+}
+
 std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why) {
     const HcaList list(wish.adapters);
     std::vector<Port> ports;
@@ -134,7 +190,7 @@ std::vector<Port> find_ports(const Library& library, const Wish& wish, std::stri
     for (int i = 0; devices && i < count; ++i) {
         const auto device = std::make_shared<const Device>(library, devices.get()[i]);
         for (int number = 1; number <= device->limits().phys_port_cnt; ++number) {
-            Port port{device, static_cast<std::uint8_t>(number), {}, static_cast<unsigned>(ports.size())};
+            Port port{device, static_cast<std::uint8_t>(number), {}, static_cast<unsigned>(ports.size()), 0};
             const auto skip = [&](const std::string& reason) {
                 seen += (seen.empty() ? "" : ", ") + port.text() + " is " + reason;
             };
@@ -143,15 +199,14 @@ std::vector<Port> find_ports(const Library& library, const Wish& wish, std::stri
                 continue;
             }
             const ibv_port_attr state = device->query(number);
-            const std::vector<Gid> gids = gids_of(*device, number, state.gid_tbl_len);
-            const Gid* const gid = choose_gid(gids, wish.gid_index);
+            const bool has_address = port.look_up(wish);
             if (state.state != IBV_PORT_ACTIVE) {
                 skip(name_of(state.state));
-            } else if (gid == nullptr) {
+            } else if (!has_address) {
                 skip(wish.gid_index < 0
                          ? "without an address"
                          : "without an address of index " + std::to_string(wish.gid_index) + " (TUTTI_IB_GID_INDEX)");
-            } else if (port.gid = *gid; !ports.empty() && ports[0].gid.fabric() != gid->fabric()) {
+            } else if (!ports.empty() && ports[0].gid.fabric() != port.gid.fabric()) {
                 skip("on another fabric than " + ports[0].text());
             } else {
                 ports.push_back(port);

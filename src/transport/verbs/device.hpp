@@ -3,7 +3,9 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,8 +17,16 @@
 
 namespace tutti::verbs {
 
-/// When ports went down, by their numbers, in ticks of Clock; 0: they have not.
-using DownSince = std::array<std::atomic<Clock::rep>, 256>;
+/// What an adapter has told of itself. The service thread writes it, all ranks read it.
+struct Health {
+    std::array<std::atomic<Clock::rep>, 256> down_since{};  // when ports went down, in ticks of Clock; 0: they are up
+    std::atomic<bool> fatal{false};                         // the adapter is of no use any more
+    std::atomic<unsigned> news{0};                          // grows with all that follows, and with `fatal`
+    std::atomic<unsigned> new_addresses{0};                 // grows when a port may have got another one
+
+    std::mutex mutex;
+    std::map<const void*, std::string> broken;  // queue pairs and completion queues, and what happened to them
+};
 
 class Device {
   public:
@@ -32,6 +42,15 @@ class Device {
     ibv_port_attr query(int port) const;
     /// It went down so long ago, as the adapter has told, and did not come up again.
     bool is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const;
+    bool is_fatal() const { return health_->fatal.load(std::memory_order_relaxed); }
+    /// Grows whenever why_useless() may have another answer.
+    unsigned news() const { return health_->news.load(std::memory_order_relaxed); }
+    /// Why a connection by these can't go on, as the adapter has told; empty: it can.
+    std::string why_useless(const ibv_qp* pair, const ibv_cq* completions) const;
+    /// Such a queue is new: what was told of an earlier one at its address is not about it.
+    void forget(const void* queue) const;
+    /// Grows whenever a port may have got another address.
+    unsigned new_addresses() const { return health_->new_addresses.load(std::memory_order_relaxed); }
 
     /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
     /// do.
@@ -49,16 +68,8 @@ class Device {
     Owned<ibv_pd> domain_;
     ibv_device_attr limits_{};
     const std::unique_ptr<Registrations> registrations_;
-    const std::shared_ptr<DownSince> down_since_ = std::make_shared<DownSince>();
+    const std::shared_ptr<Health> health_ = std::make_shared<Health>();
     std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
-};
-
-struct Port {
-    std::shared_ptr<const Device> device;
-    std::uint8_t number = 1;
-    Gid gid;
-    unsigned rail = 0;         // its number among those that are used
-    std::string text() const;  // "mlx5_0 port 1"
 };
 
 /// What the environment asks for.
@@ -66,6 +77,20 @@ struct Wish {
     std::string adapters;  // see HcaList
     int gid_index = -1;
     bool none = false;  // no adapter at all
+};
+
+struct Port {
+    std::shared_ptr<const Device> device;
+    std::uint8_t number = 1;
+    Gid gid;
+    unsigned rail = 0;          // its number among those that are used
+    unsigned addresses_at = 0;  // Device::new_addresses() when gid was looked up
+    std::string text() const;   // "mlx5_0 port 1"
+
+    /// Whether gid is still where it was in the port's table.
+    bool has_its_address() const;
+    /// With the address that the port has now; false if it has none.
+    bool look_up(const Wish& wish);
 };
 
 /// The active ports, all on the fabric of the first. None: why says so for each that there is. Throws tuttiSystemError

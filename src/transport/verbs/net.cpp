@@ -56,22 +56,34 @@ std::string Net::obstacle(DeviceSlots* slots) {
     return {};
 }
 
+/// Those ports whose adapters have not reported a fatal error, with the addresses that they have now.
+std::vector<Port> Net::usable() {
+    std::vector<Port> found;
+    for (Port p : ports()) {
+        if (p.device->is_fatal()) continue;
+        if (p.addresses_at != p.device->new_addresses() && !p.look_up(wish_)) continue;
+        if (p.gid.fabric() == fabric()) found.push_back(std::move(p));
+    }
+    return found;
+}
+
 std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const net::LinkMemory& memory,
                                            std::chrono::milliseconds patience) {
-    TUTTI_ASSERT(!ports().empty());
-    return std::make_unique<Rails>(ports(), self, peer, memory, patience);
+    const std::vector<Port> all = usable();
+    if (all.empty()) fail(tuttiSystemError, "no port can be used any more: adapters have failed, or lost addresses");
+    return std::make_unique<Rails>(all, self, peer, memory, patience);
 }
 
 /// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
 std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const net::LinkMemory& memory,
                                              std::chrono::milliseconds patience, std::uint64_t& broken) {
     std::vector<Port> active, good;
-    for (const Port& p : ports()) {
+    for (const Port& p : usable()) {
         if (p.device->query(p.number).state != IBV_PORT_ACTIVE) continue;
         active.push_back(p);
         if ((broken >> p.rail & 1) == 0) good.push_back(p);
     }
-    if (active.empty()) fail(tuttiSystemError, "no other port is active");
+    if (active.empty()) return nullptr;
     if (good.empty()) broken = 0;
     return std::make_unique<Rails>(good.empty() ? active : good, self, peer, memory, patience);
 }

@@ -29,6 +29,7 @@ class Net : public net::Net {
 
   private:
     const std::vector<Port>& ports();
+    std::vector<Port> usable();
 
     const Wish wish_;
     std::mutex mutex_;
