@@ -18,6 +18,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -223,8 +224,8 @@ class Engine {
     std::vector<Pool::Loan> leaving_;      // a GPU's values that have been taken, perhaps only in its stream
     std::deque<std::uint64_t> step_jobs_;  // of the last staleness + 1 steps
 
-    std::vector<std::pair<int, std::vector<std::size_t>>> units_;  // and their buckets
-    std::vector<int> sequence_, last_sequence_;                    // of gathered units
+    std::map<int, std::vector<std::size_t>> units_;  // and their buckets: one for each pair of types
+    std::vector<int> sequence_, last_sequence_;      // of gathered units
     std::vector<std::size_t>* unit_buckets(int unit, const char* function);
     void fetch_values(std::span<const std::size_t> buckets);
     void forget_gathered(const char* function);

@@ -162,9 +162,8 @@ void Engine::make_layout(std::span<const std::size_t> order) {
         bucket->times = {
             bucket->count * size_of(bucket->type), bucket->parameters.size(), bucket->parameters[0], 0, 0, 0, 0};
         if (units) {
-            const int unit = parameters_[bucket->parameters[0]].unit;
-            if (units_.empty() || units_.back().first != unit) units_.push_back({unit, {}});
-            units_.back().second.push_back(b);
+            // Not always one after the other: a bucket of one pair of types may close between two of another unit.
+            units_[parameters_[bucket->parameters[0]].unit].push_back(b);
         }
         buckets_.push_back(std::move(bucket));
     }

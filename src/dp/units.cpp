@@ -8,7 +8,7 @@ namespace tutti::dp {
 std::vector<std::size_t>* Engine::unit_buckets(int unit, const char* function) {
     worker_->check();
     if (options_.mode != tuttiDpZero3) fail(tuttiInvalidUsage, "%s: this is for tuttiDpZero3 only", function);
-    const auto found = std::ranges::find(units_, unit, [](const auto& u) { return u.first; });
+    const auto found = units_.find(unit);
     if (found == units_.end()) fail(tuttiInvalidArgument, "%s: no parameter is of unit %d", function, unit);
     return &found->second;
 }

@@ -1,0 +1,151 @@
+// Where parameters of mixed types are in ZeRO-3, and how much memory the layer keeps between borrowers.
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dp/host_place.hpp"
+#include "dp/memory.hpp"
+#include "dp/on_ranks.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::check;
+using harness::gradient;
+using harness::must_succeed;
+using harness::on_ranks;
+
+namespace {
+
+/// Counts what is allocated and not freed.
+class Counting : public dp::HostPlace {
+  public:
+    std::byte* allocate(std::size_t bytes) override {
+        auto* const memory = static_cast<std::byte*>(std::calloc(bytes + 1, 1));
+        sizes_[memory] = bytes;
+        allocated += bytes;
+        ++allocations;
+        return memory;
+    }
+    void free(std::byte* memory) noexcept override {
+        allocated -= sizes_[memory];
+        sizes_.erase(memory);
+        std::free(memory);
+    }
+    std::size_t allocated = 0, allocations = 0;
+
+  private:
+    std::map<std::byte*, std::size_t> sizes_;
+};
+
+}  // namespace
+
+TEST_CASE("ZeRO-3 gathers all of a unit of mixed types, also where another unit's bucket lies between its own") {
+    const auto bf16 = [](const char* name, int unit) {
+        return tuttiDpParameter_t{name, nullptr, nullptr, 40, tuttiBfloat16, tuttiDpSameType, 0, unit};
+    };
+    const auto fp32 = [](const char* name, int unit) {
+        return tuttiDpParameter_t{name, nullptr, nullptr, 3, tuttiFloat32, tuttiDpSameType, 0, unit};
+    };
+    const std::vector<std::vector<tuttiDpParameter_t>> models = {
+        {bf16("u0.w", 0), bf16("u1.w", 1), bf16("u2.w", 2), fp32("u2.norm", 2)},
+        {fp32("u0.norm", 0), bf16("u0.w", 0), bf16("u1.w", 1), bf16("u2.w", 2)},
+        {fp32("u0.norm", 0), bf16("u0.w", 0), bf16("u1.w", 1), fp32("u2.norm", 2), bf16("u2.w", 2), fp32("u3.norm", 3)},
+    };
+    for (const auto& model : models) {
+        const int units = model.back().unit + 1;
+        on_ranks(2, model, harness::config_for(tuttiDpZero3, tuttiDpSgd), [&](int, tuttiDp_t dp, tuttiComm_t) {
+            const auto each = [&](int unit, auto body) {
+                for (std::size_t p = 0; p < model.size(); ++p)
+                    if (model[p].unit == unit) body(p);
+            };
+            for (int iteration = 0; iteration < 3; ++iteration) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (int unit = units - 1; unit >= 0; --unit) {
+                    must_succeed(tuttiDpGather(dp, unit), "gather");
+                    void* at = nullptr;
+                    each(unit, [&](std::size_t p) { must_succeed(tuttiDpData(dp, p, &at), "data"); });
+                    check(tuttiDpGather(dp, unit) == tuttiInvalidUsage, "twice");
+                    each(unit, [&](std::size_t p) {
+                        gradient(dp, p);
+                        must_succeed(tuttiDpGradReady(dp, p), "ready");
+                    });
+                    must_succeed(tuttiDpRelease(dp, unit), "release");
+                    each(unit, [&](std::size_t p) {
+                        check(tuttiDpData(dp, p, &at) == tuttiInvalidUsage, "all of the unit has been released");
+                    });
+                }
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            }
+        });
+    }
+}
+
+TEST_CASE("the pool holds no more memory than was borrowed at once, whatever the sizes") {
+    const auto place = std::make_shared<Counting>();
+    dp::Pool pool(place);
+    SECTION("one after the other, each larger than the one before") {
+        for (std::size_t size = 1000; size <= 16000; size += 1000) pool.take(size);
+        REQUIRE(pool.most() == 16000);
+        REQUIRE(place->allocated == 16000);
+    }
+    SECTION("two at a time, again and again: what is kept is used again") {
+        for (int round = 0; round < 5; ++round) {
+            dp::Pool::Loan before;
+            for (std::size_t size = 1000; size <= 16000; size += 1000) {
+                dp::Pool::Loan next = pool.take(size);
+                REQUIRE(next->bytes() >= size);
+                before = std::move(next);
+                REQUIRE(place->allocated <= pool.most());
+            }
+            if (round == 1) place->allocations = 0;
+        }
+        REQUIRE(pool.most() <= 31000);
+        REQUIRE(place->allocations == 0);
+    }
+    SECTION("the smallest that is large enough is taken") {
+        { const dp::Pool::Loan a = pool.take(100), b = pool.take(500), c = pool.take(1000); }
+        REQUIRE(pool.take(400)->bytes() == 500);
+        REQUIRE(pool.take(501)->bytes() == 1000);
+        REQUIRE(pool.most() == 1600);
+        REQUIRE(place->allocations == 3);
+    }
+    SECTION("what is out counts with all that it takes") {
+        { const dp::Pool::Loan large = pool.take(1000); }
+        const dp::Pool::Loan small = pool.take(10), other = pool.take(1000);
+        REQUIRE(place->allocated == 2000);
+        REQUIRE(pool.most() == 2000);
+    }
+}
+
+TEST_CASE("a layer whose buckets differ in size reports the memory that its buckets really take") {
+    // 12 units, the k-th of k KiB: ZeRO-3 has one bucket each, and one or two are here at a time.
+    std::vector<std::string> names;
+    for (int u = 0; u < 12; ++u) names.push_back("u" + std::to_string(u));
+    std::vector<tuttiDpParameter_t> model;
+    for (int u = 0; u < 12; ++u) {
+        const auto count = static_cast<std::size_t>(u + 1) * 256;
+        model.push_back({names[static_cast<std::size_t>(u)].c_str(), nullptr, nullptr, count, tuttiFloat32,
+                         tuttiDpSameType, 0, u});
+    }
+    on_ranks(1, model, harness::config_for(tuttiDpZero3, tuttiDpSgd), [&](int, tuttiDp_t dp, tuttiComm_t) {
+        for (int iteration = 0; iteration < 3; ++iteration) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            for (int u = 11; u >= 0; --u) {
+                must_succeed(tuttiDpGather(dp, u), "gather");
+                gradient(dp, static_cast<std::size_t>(u));
+                must_succeed(tuttiDpGradReady(dp, static_cast<std::size_t>(u)), "ready");
+                must_succeed(tuttiDpRelease(dp, u), "release");
+            }
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            must_succeed(tuttiDpStep(dp), "step");
+        }
+        tuttiDpMemory_t memory;
+        must_succeed(tuttiDpGetMemory(dp, &memory), "memory");
+        // Values of two units, for one is fetched ahead, and gradients of two: one is reduced, one is written.
+        check(memory.transient <= 4 * 12 * 1024, "no more than is in use at once");
+        check(memory.transient >= 2 * 12 * 1024, "values and gradients of the largest unit");
+    });
+}
