@@ -295,7 +295,9 @@ typedef struct {
     size_t parameters; /* values, yours included where they are used */
     size_t gradients;
     size_t states;    /* of the optimizer, with fp32 masters */
-    size_t transient; /* the most that was borrowed at once: buckets under way, gathered units */
+    size_t transient; /* the most that the layer held at once for what is only borrowed: buckets under way, gathered
+                         units. On the host it never holds more than was in use at once, whatever sizes buckets and
+                         units have; on a GPU what is too much goes in the steps 1, 2, 4, 8 and so on */
     size_t host; /* config.offload: in the host's memory; the states and tuttiDpZero3's values are counted above, too,
                     what comes and goes is not. Else 0 */
 } tuttiDpMemory_t;

@@ -2,6 +2,7 @@
 #include "dp/engine.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace tutti::dp {
 namespace {
@@ -234,6 +235,11 @@ void Engine::step() {
             throw;
         }
         statistics_.steps = steps_;
+        // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
+        if (std::has_single_bit(static_cast<unsigned long long>(steps_))) {
+            pool_.trim();
+            sweep();
+        }
     }
     statistics_.stepUs = Us(Clock::now() - start).count();
 }
@@ -260,7 +266,7 @@ tuttiDpMemory_t Engine::memory() const {
     }
     m.states = states_->bytes();
     if (offloads_) m.host += states_->bytes() + staging_->bytes();
-    m.transient = pool_.most();
+    m.transient = pool_.peak();
     return m;
 }
 

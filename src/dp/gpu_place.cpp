@@ -60,6 +60,7 @@ class GpuPlace : public Place {
 
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate(device_, std::max<std::size_t>(bytes, 1)); }
     void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    bool frees_at_once() const override { return false; }
     void sweep() noexcept override {
         guarded([&] { settle(); });
         freed_.take([&](std::byte* memory) { gpus_.free(device_, memory); });
@@ -222,6 +223,7 @@ class PinnedHost : public HostPlace {
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
     ~PinnedHost() override { sweep(); }
     void free(std::byte* memory) noexcept override { freed_.add(memory); }
+    bool frees_at_once() const override { return false; }
     void sweep() noexcept override {
         freed_.take([&](std::byte* memory) { gpus_.free_pinned(memory); });
     }

@@ -27,20 +27,27 @@ class Block {
     std::size_t bytes_;
 };
 
-/// Blocks that are borrowed for a while and kept for the next one who asks for as many bytes: peers keep their mappings
-/// of them. Any thread. What was borrowed may outlive the pool.
+/// Blocks that are borrowed for a while and kept for the next borrower, because peers keep their mappings of them. A
+/// borrower gets the smallest free block that is large enough. The pool holds at most as many bytes as were borrowed at
+/// once: a new block takes the place of free ones that are too small. Where freed memory goes only in a sweep
+/// (Place::frees_at_once), that is so after trim(). Any thread. What was borrowed may outlive the pool.
 class Pool {
   public:
     using Loan = std::shared_ptr<Block>;
     explicit Pool(PlacePtr place) : place_(std::move(place)) {}
     Loan take(std::size_t bytes);
+    void trim();               // frees free blocks, the smallest first, until no more than that is held
     std::size_t most() const;  // bytes that were borrowed at once
+    std::size_t peak() const;  // bytes that were held at once
 
   private:
     struct Shelf {
         std::mutex mutex;
         std::multimap<std::size_t, std::unique_ptr<Block>> free;
-        std::size_t borrowed = 0, most = 0;
+        std::size_t borrowed = 0, most = 0;  // bytes of blocks
+        std::size_t held = 0, peak = 0;      // borrowed and free
+
+        std::vector<std::unique_ptr<Block>> shrink(std::size_t limit);  // under the mutex
     };
     PlacePtr place_;
     std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();

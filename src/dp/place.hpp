@@ -26,6 +26,7 @@ class Place {
     /// Memory that belongs to a GPU or is pinned goes only now: that waits for all that the GPU has to do, for kernels
     /// of other ranks, too, and they may wait for this one. The last sweep is at the end of the place.
     virtual void sweep() noexcept {}
+    virtual bool frees_at_once() const { return true; }  // not in a sweep only
 
     virtual tuttiStream_t stream() const = 0;            // for collectives on memory of this place
     virtual bool reaches(const void* memory) const = 0;  // whether what follows works on it
