@@ -16,16 +16,20 @@
  *     }
  *
  * Conventions, besides those of tutti.h
- *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save, Load and Move are collective:
- *      all ranks call them in the same order. The others concern one rank alone.
+ *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save, Load, Move and Abandon are
+ *      collective: all ranks call them in the same order. The others concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
  *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
  *      free for other calls meanwhile.
- *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect, but for one case: a Synchronize
- *      that misses gradients, and anything that fails while data moves, ends the layer's communicator, so that no other
- *      rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call returns the first
- *      error, and only Destroy and Move are of use. Parameters are whole then, unless it was Step that failed in a mode
- *      that sends parameters around (servers, ZeRO): then load a checkpoint.
+ *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect. If one rank's arguments are
+ *      wrong, or its call is in the wrong place, all ranks are told at once, with the same code and a text that names
+ *      the rank: in Create, Broadcast, CheckEqual, FindNan, Save, Load, Move, and in modes that shard in Step and
+ *      ClipNorm, which wait for all ranks' calls for that. A refused Synchronize, Gather or Release concerns its rank
+ *      alone: the others wait for it, until it makes the right call or calls Abandon. One case has an effect: a
+ *      Synchronize that misses gradients, and anything that fails while data moves, ends the layer's communicator, so
+ *      that no other rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call
+ *      returns the first error, and only Abandon, Move and Destroy are of use. Parameters are whole then, unless an
+ *      update failed in Step in a mode that sends parameters around (servers, ZeRO): then load a checkpoint.
  *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
  *      ranks, and the same as one rank that adds the gradients of n parts in rank order. Without, they give the same
  *      bits from run to run. Compression and staleness change results, as said there.
@@ -213,6 +217,8 @@ typedef struct {
     int elastic; /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that it is never made behind a
                     reduction that failed: then the layer can Move. Without effect for ranks on CPUs, where it is so
                     anyway. Default 0 */
+    int nanCheck; /* 1: GradReady reads the gradient and remembers whether it has a NaN or an infinity, so that
+                     tuttiDpFindNan can say who made it at any time. Ranks on GPUs: it waits for that. Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -222,7 +228,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
-            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                           \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                          \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -264,6 +270,17 @@ TUTTI_API tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp);
  * and Step, synchronous modes. norm may be NULL. */
 TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm);
 
+/* Gives up the iteration, wherever this rank is in it: after an exception in the backward pass, or after an error of a
+ * call. Its gradients are lost; parameters and states are those of the last step; in tuttiDpZero3 all units have been
+ * released. Then Begin begins another iteration. Collective: it ends the layer's communicators, so the other ranks get
+ * tuttiRemoteError from the call that they are in, or make next, and call Abandon, too; it waits for them as long as
+ * the communicator of Create allows, and makes new communicators over that one, which the caller leaves alone
+ * meanwhile. A step that some ranks have made before is made on all: go on after tuttiDpGetStatistics' `steps`. Where
+ * an update failed in Step, in a mode that shards states, it is refused (tuttiInvalidUsage): load a checkpoint. With
+ * ranks on GPUs it needs config.elastic = 1. Asynchronous modes: concerns this rank alone, and makes a step without the
+ * gradients that are not on their way yet. */
+TUTTI_API tuttiResult_t tuttiDpAbandon(tuttiDp_t dp);
+
 /* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. */
 TUTTI_API tuttiResult_t tuttiDpStep(tuttiDp_t dp);
 
@@ -286,8 +303,13 @@ TUTTI_API tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root);
 /* Compares hashes of all parameters. tuttiInvalidUsage names the first one that differs, and on which rank. */
 TUTTI_API tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp);
 
-/* Looks for a NaN or an infinity in this rank's gradients, on all ranks. *rank: the first rank that has one, -1 if
- * none; *parameter: the first parameter with one there. Between Begin and Synchronize it says who made it. */
+/* Looks for a NaN or an infinity in gradients, on all ranks. *rank: the first rank that has made one, -1 if none has;
+ * *parameter: the first parameter with one there. With config.nanCheck = 1 from Begin to the next Begin, whichever
+ * parameters are ready on which rank. Without it, gradients are told apart only until they are added up: between Begin
+ * and the GradReady that completes the first bucket (tuttiDpNaive: Synchronize); from then to Synchronize it is refused
+ * (tuttiInvalidUsage), and afterwards *rank is the first rank whose memory has one: of a sum that all ranks have, rank
+ * 0, and of one that is sharded, the owner. Synchronous modes. With tuttiDpTopK or tuttiDpPowerSgd on GPUs ranks have
+ * called GradReady for the same parameters. */
 TUTTI_API tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter);
 
 /* Bytes on this rank. */

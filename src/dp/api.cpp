@@ -46,14 +46,21 @@ extern "C" {
 tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters, size_t count,
                             const tuttiDpConfig_t* config, tuttiComm_t comm) {
     return guarded([&] {
-        place(dp, "tuttiDpCreate", "dp");
-        if (count == 0) fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
-        place(parameters, "tuttiDpCreate", "parameters");
         int ranks = 0;
         must(tuttiCommCount(comm, &ranks));
-        const Options options = read_options(config, parameters, count, ranks);
-        *dp = keep_handle(
-            std::make_unique<Engine>(read_parameters("tuttiDpCreate", parameters, count, options), options, comm));
+        Engine::Request request;
+        try {  // the others have to hear what is wrong here
+            place(dp, "tuttiDpCreate", "dp");
+            if (count == 0)
+                fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
+            place(parameters, "tuttiDpCreate", "parameters");
+            request.options = read_options(config, parameters, count, ranks);
+            request.parameters = read_parameters("tuttiDpCreate", parameters, count, request.options);
+        } catch (const Error& error) {
+            request.refusal = error;
+        }
+        auto engine = std::make_unique<Engine>(std::move(request), comm);
+        *dp = keep_handle(std::move(engine));
     });
 }
 
@@ -105,10 +112,7 @@ tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp) {
 
 tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpClipNorm");
-        if (!(maxNorm > 0))
-            fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", maxNorm);
-        const double found = e.clip(maxNorm);
+        const double found = engine(dp, "tuttiDpClipNorm").clip(maxNorm);
         if (norm != nullptr) *norm = found;
     });
 }
@@ -147,10 +151,7 @@ tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp) {
 }
 
 tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter) {
-    return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpFindNan");
-        e.find_bad(place(rank, "tuttiDpFindNan", "rank"), place(parameter, "tuttiDpFindNan", "parameter"));
-    });
+    return guarded([&] { engine(dp, "tuttiDpFindNan").find_bad(rank, parameter); });
 }
 
 tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory) {
@@ -184,15 +185,19 @@ tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
 }
 
 tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpSave").save(path_of(path, "tuttiDpSave")); });
+    return guarded([&] { engine(dp, "tuttiDpSave").save(path); });
 }
 
 tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpLoad").load(path_of(path, "tuttiDpLoad")); });
+    return guarded([&] { engine(dp, "tuttiDpLoad").load(path); });
 }
 
 tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
     return guarded([&] { engine(dp, "tuttiDpMove").move(comm); });
+}
+
+tuttiResult_t tuttiDpAbandon(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpAbandon").abandon(); });
 }
 
 tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,

@@ -1,6 +1,7 @@
 // Calls of the C API from C++: results become exceptions.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <vector>
 
@@ -35,20 +36,39 @@ std::vector<T> exchange(tuttiComm_t comm, int ranks, const T& mine) {
     return all;
 }
 
-/// body throws or not; then all ranks do, with the first one's text.
-template <class Body>
-void all_or_none(tuttiComm_t comm, int ranks, Body body) {
-    struct Verdict {
-        tuttiResult_t code;
-        char words[500];
-    } mine{tuttiSuccess, ""};
-    if (guarded(body) != tuttiSuccess) {
-        mine.code = tuttiInvalidUsage;
-        std::snprintf(mine.words, sizeof mine.words, "%s", last_error().c_str());
+/// What a rank says of itself.
+struct Verdict {
+    tuttiResult_t code = tuttiSuccess;
+    char words[500] = "";
+
+    template <class Body>
+    static Verdict of(Body body) {
+        Verdict mine;
+        mine.code = guarded(body);
+        if (mine.code != tuttiSuccess) std::snprintf(mine.words, sizeof mine.words, "%s", last_error().c_str());
+        return mine;
     }
-    const std::vector<Verdict> all = exchange(comm, ranks, mine);
+};
+
+/// The verdicts of all ranks; none where nobody refuses, which takes one byte.
+inline std::vector<Verdict> verdicts(tuttiComm_t comm, int ranks, const Verdict& mine) {
+    std::uint8_t refused = mine.code != tuttiSuccess;
+    must(tuttiAllReduce(&refused, &refused, 1, tuttiUint8, tuttiMax, comm, nullptr));
+    return refused ? exchange(comm, ranks, mine) : std::vector<Verdict>{};
+}
+
+/// Throws the first refusal.
+inline void judge(const std::vector<Verdict>& all) {
     for (std::size_t r = 0; r < all.size(); ++r)
         if (all[r].code != tuttiSuccess) fail(all[r].code, "on rank %zu: %s", r, all[r].words);
+}
+
+/// body throws or not; then all ranks do: tuttiInvalidUsage, with the first one's text.
+template <class Body>
+void all_or_none(tuttiComm_t comm, int ranks, Body body) {
+    Verdict mine = Verdict::of(body);
+    if (mine.code != tuttiSuccess) mine.code = tuttiInvalidUsage;
+    judge(verdicts(comm, ranks, mine));
 }
 
 }  // namespace tutti::dp

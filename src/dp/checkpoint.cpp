@@ -108,8 +108,15 @@ void place(const Record& record, const char* numbers, const std::vector<Piece>& 
 
 }  // namespace
 
-void Engine::save(const std::string& path) {
-    if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpSave: in the middle of an iteration");
+/// Whether this is the moment for a checkpoint, and there is a path.
+void Engine::check_file(const char* function, const char* path) const {
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
+    if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "%s: in the middle of an iteration", function);
+}
+
+void Engine::save(const char* given) {
+    agree([&] { check_file("tuttiDpSave", given); });
+    const std::string path = given;
     wait();
     Manifest m;
     m.ranks = ranks_;
@@ -213,9 +220,13 @@ void Engine::restore(const std::string& path, Manifest& m, std::vector<Restored>
     }
 }
 
-void Engine::load(const std::string& path) {
-    if (phase_ == Phase::collecting) fail(tuttiInvalidUsage, "tuttiDpLoad: in the middle of an iteration");
-    forget_gathered("tuttiDpLoad");
+void Engine::load(const char* given) {
+    agree([&] {
+        check_file("tuttiDpLoad", given);
+        refuse_gathered("tuttiDpLoad");
+    });
+    const std::string path = given;
+    forget_gathered();
     wait();
     Manifest m;
     std::vector<Restored> restored;
@@ -243,8 +254,7 @@ void Engine::load(const std::string& path) {
     }
     staged.reset();
     sweep();
-    steps_ = statistics_.steps = m.step;
-    recording_ = false;  // buckets stay: states belong to them
+    steps_ = updated_ = received_ = statistics_.steps = m.step;
     phase_ = Phase::idle;
 }
 

@@ -106,6 +106,7 @@ void Engine::grad_ready(std::size_t p) {
         place_->add(b.type, b.grad + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
                     parameter.count);
     }
+    if (options_.nan_check) look_for_nan(p);
     if (no_sync_) return;
     if (recording_) order_[recorded_.fetch_add(1, std::memory_order_relaxed)] = p;
     if (trace_) trace_->add(Trace::Track::caller, "ready: " + parameter.name, Clock::now(), Clock::now());
@@ -183,8 +184,10 @@ void Engine::synchronize() {
     if (!options_.asynchronous()) {
         worker_->drain();
         check_communicator();
-        if (options_.zero_unused) agree_on_unused();
-        if (recording_) rebuild();
+        or_end([&] {
+            if (options_.zero_unused) agree_on_unused();
+            if (recording_) rebuild();
+        });
     }
     std::lock_guard lock(times_);
     statistics_.communicationUs = 0;
@@ -208,10 +211,15 @@ void Engine::agree_on_unused() {
 }
 
 void Engine::step() {
-    expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
-    if (options_.optimizer.kind == tuttiDpNoOptimizer)
-        fail(tuttiInvalidUsage, "tuttiDpStep: config.optimizer.kind is tuttiDpNoOptimizer: the update is yours");
-    forget_gathered("tuttiDpStep");
+    const auto checks = [&] {
+        expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
+        if (options_.optimizer.kind == tuttiDpNoOptimizer)
+            fail(tuttiInvalidUsage, "tuttiDpStep: config.optimizer.kind is tuttiDpNoOptimizer: the update is yours");
+        refuse_gathered("tuttiDpStep");
+    };
+    // Where parts have owners, none of them updates before all ranks are here: a step is made by all or by none.
+    options_.replicated() || options_.asynchronous() ? checks() : agree(checks);
+    forget_gathered();
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
     if (options_.elastic) place_->settle();
@@ -221,19 +229,19 @@ void Engine::step() {
     if (options_.asynchronous()) {
         step_later();
     } else {
-        try {
+        or_end([&] {
             if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
             if (offloads_) bring_gradients();
             for (const auto& b : buckets_) {
+                updating_ = true;
                 update_own(*b, options_.optimizer, steps_);
+                if (b == buckets_.back()) updating_ = false, updated_ = steps_;
                 if (options_.mode == tuttiDpZero3) continue;
                 spread(*b, b->data);
                 copy_out(*b, b->data);
             }
-        } catch (const Error& error) {
-            worker_->fail(error);
-            throw;
-        }
+            received_ = steps_;
+        });
         statistics_.steps = steps_;
         // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
         if (std::has_single_bit(static_cast<unsigned long long>(steps_))) {
@@ -245,10 +253,15 @@ void Engine::step() {
 }
 
 double Engine::clip(double limit) {
-    expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
-    if (options_.asynchronous())
-        fail(tuttiInvalidUsage, "tuttiDpClipNorm: asynchronous modes clip in their steps: set config.clipNorm");
-    return statistics_.norm = norm_of_own(limit);
+    const auto checks = [&] {
+        if (!(limit > 0)) fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", limit);
+        expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
+        if (options_.asynchronous())
+            fail(tuttiInvalidUsage, "tuttiDpClipNorm: asynchronous modes clip in their steps: set config.clipNorm");
+    };
+    options_.replicated() ? checks() : agree(checks);  // with everything here, nobody waits
+    or_end([&] { statistics_.norm = norm_of_own(limit); });
+    return statistics_.norm;
 }
 
 tuttiDpMemory_t Engine::memory() const {

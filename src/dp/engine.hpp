@@ -66,8 +66,14 @@ struct Bucket : BucketLayout {
 
 class Engine {
   public:
-    /// Collective.
-    Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t comm);
+    /// What a rank asks for, or why that can't be.
+    struct Request {
+        std::vector<Parameter> parameters;
+        Options options;
+        std::optional<Error> refusal;
+    };
+    /// Collective: if one rank refuses, all do.
+    Engine(Request request, tuttiComm_t comm);
     ~Engine();
 
     /// The number, if it is one. Throws tuttiInvalidArgument.
@@ -84,7 +90,7 @@ class Engine {
     void no_sync(bool on);
     void grad_ready(std::size_t parameter);
     void synchronize();
-    double clip(double limit);
+    double clip(double limit);  // tuttiDpClipNorm
     void step();
     void wait();
     void set_learning_rate(double rate) { options_.optimizer.learningRate = rate; }
@@ -93,10 +99,11 @@ class Engine {
 
     void broadcast(int root);
     void check_equal();
-    void find_bad(int& rank, std::size_t& parameter);
-    void save(const std::string& path);
-    void load(const std::string& path);
+    void find_bad(int* rank, std::size_t* parameter);
+    void save(const char* path);
+    void load(const char* path);
     void move(tuttiComm_t comm);
+    void abandon();
 
     tuttiDpMemory_t memory() const;
     tuttiDpStatistics_t statistics();
@@ -105,7 +112,7 @@ class Engine {
 
   private:
     enum class Phase { idle, collecting, synchronized };
-    enum Flag : std::uint8_t { ready_now = 1, touched = 2 };  // of a parameter, in this iteration
+    enum Flag : std::uint8_t { ready_now = 1, touched = 2, bad = 4 };  // of a parameter, in this iteration
     /// Gradients on their way: a job has what it needs, the bucket may be filled anew.
     struct Flight {
         Bucket* bucket;
@@ -121,9 +128,15 @@ class Engine {
     };
 
     // setup.cpp
-    void join(tuttiComm_t comm);
+    /// The ranks of a communicator.
+    struct Company {
+        int rank = 0, ranks = 1;
+        std::vector<std::uint8_t> gpus;  // by rank: whether it is on one
+    };
+    Company meet(tuttiComm_t comm, const std::optional<Error>& refusal);
+    void join(tuttiComm_t comm, Company company);
     void make_places(int device);
-    void see_devices(tuttiComm_t comm);
+    bool gpus_among_us() const;
     void check_places() const;
     bool owns(int rank) const;
     Means means() const;
@@ -135,6 +148,9 @@ class Engine {
     void start_worker();
     void relayout(std::span<const std::size_t> order);
     void rebuild();
+    void rejoin(tuttiComm_t comm, Company company);
+    void follow_the_furthest();
+    void complete_the_step();
 
     // placing.cpp
     void place_gradients();
@@ -170,20 +186,45 @@ class Engine {
 
     // stale.cpp
     void step_later();
+    void abandon_beside();
     void take_version();
     void land(const Landing& landing);
 
     // checks.cpp
+    /// What a call was given, checked by every rank before any of them begins: if one refuses, all do, and nothing has
+    /// happened. Otherwise the others would wait for it.
+    template <class Checks>
+    void agree(Checks checks) {
+        worker_->check();
+        const Verdict mine = Verdict::of(checks);
+        std::vector<Verdict> all;
+        or_end([&] { all = verdicts(control_, ranks_, mine); });
+        judge(all);
+    }
+    /// If body fails, so has the layer.
+    template <class Body>
+    void or_end(Body body) {
+        try {
+            body();
+        } catch (const Error& error) {
+            worker_->fail(error);
+            throw;
+        }
+    }
     void agree_on_registration();
+    void look_for_nan(std::size_t parameter);
     void check_communicator();
 
     // checkpoint.cpp
+    void check_file(const char* function, const char* path) const;
     void restore(const std::string& path, Manifest& manifest, std::vector<Restored>& restored) const;
 
     std::vector<Parameter> parameters_;
     Options options_;
     tuttiComm_t comm_ = nullptr;     // the layer's own
     tuttiComm_t council_ = nullptr;  // of the ranks' CPUs; on CPUs comm_
+    tuttiComm_t control_ = nullptr;  // of the ranks' CPUs: for what callers' threads agree on beside reductions
+    tuttiComm_t users_ = nullptr;    // the caller's, from which the others were split
     int rank_ = 0, ranks_ = 1;
     int device_ = TUTTI_DEVICE_CPU;
     bool on_gpu_ = false, offloads_ = false;
@@ -215,9 +256,13 @@ class Engine {
     std::atomic<std::size_t> recorded_{0};
 
     Deadline begun_{};
+    std::mutex looking_;        // for NaNs
     mutable std::mutex times_;  // of buckets
     tuttiDpStatistics_t statistics_{};
-    long long steps_ = 0;  // begun
+    long long steps_ = 0;     // begun
+    long long updated_ = 0;   // whose updates have all been made here
+    bool updating_ = false;   // some of the next one's have
+    long long received_ = 0;  // whose values have come from all ranks
 
     std::mutex landings_mutex_;
     std::deque<Landing> landings_;
@@ -228,7 +273,8 @@ class Engine {
     std::vector<int> sequence_, last_sequence_;      // of gathered units
     std::vector<std::size_t>* unit_buckets(int unit, const char* function);
     void fetch_values(std::span<const std::size_t> buckets);
-    void forget_gathered(const char* function);
+    void refuse_gathered(const char* function) const;
+    void forget_gathered();
     static void drop_values(Bucket& bucket);
 
     std::unique_ptr<Worker> worker_;  // the last: it ends first

@@ -138,6 +138,7 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.stream = c.stream;
     o.offload = flag("offload", c.offload, false);
     o.elastic = flag("elastic", c.elastic, false);
+    o.nan_check = flag("nanCheck", c.nanCheck, false);
     check_mode(o, ranks);
     check_optimizer(o);
     return o;
@@ -198,10 +199,10 @@ std::string Options::describe() const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
-        "%d, elastic %d, ",
+        "%d, elastic %d, NaN check %d, ",
         mode, first_bucket_bytes, bucket_bytes, rebuild, sum, micro_batches, zero_unused, broadcast, server, servers,
-        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm, offload,
-        elastic);
+        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm, offload, elastic,
+        nan_check);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);

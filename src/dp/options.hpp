@@ -24,7 +24,8 @@ struct Parameter {
 struct Options {
     tuttiDpMode_t mode;
     std::size_t bucket_bytes, first_bucket_bytes;  // 0: what size_buckets() makes of it
-    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload, elastic;
+    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload, elastic,
+        nan_check;
     int micro_batches, server, servers;
     int staleness;  // -1: synchronous
     tuttiDpOptimizer_t optimizer;

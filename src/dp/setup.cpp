@@ -6,25 +6,27 @@
 #include "dp/numbers.hpp"
 
 namespace tutti::dp {
-Engine::Engine(std::vector<Parameter> parameters, Options options, tuttiComm_t comm)
-    : parameters_(std::move(parameters)), options_(std::move(options)) {
+Engine::Engine(Request request, tuttiComm_t comm)
+    : parameters_(std::move(request.parameters)), options_(std::move(request.options)) {
     try {
-        join(comm);
+        join(comm, meet(comm, request.refusal));
         agree_on_registration();
-        size_buckets(options_, parameters_);
-        trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
-        const std::size_t count = parameters_.size();
-        flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
-        skipped_.assign(count, 0);
-        values_at_.assign(count, nullptr);
-        recording_ = options_.rebuild;
-        order_ = backward_order();
-        make_layout(order_);
-        compression_ = Compression::make(options_, means());
-        place_gradients();
-        place_states();
-        place_values();
-        start_worker();
+        all_or_none(control_, ranks_, [&] {
+            size_buckets(options_, parameters_);
+            trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
+            const std::size_t count = parameters_.size();
+            flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
+            skipped_.assign(count, 0);
+            values_at_.assign(count, nullptr);
+            recording_ = options_.rebuild;
+            order_ = backward_order();
+            make_layout(order_);
+            compression_ = Compression::make(options_, means());
+            place_gradients();
+            place_states();
+            place_values();
+            start_worker();
+        });
         options_.broadcast ? broadcast(0) : sweep();
     } catch (...) {
         leave();
@@ -42,32 +44,66 @@ void Engine::leave() {
     worker_.reset();
     for (const PlacePtr& place : {road_, place_})
         if (place) guarded([&] { place->settle(); });
-    if (council_ != comm_ && council_ != nullptr) tuttiCommDestroy(council_);
-    if (comm_ != nullptr) tuttiCommDestroy(comm_);
-    comm_ = council_ = nullptr;
+    if (council_ == comm_) council_ = nullptr;
+    for (tuttiComm_t* comm : {&control_, &council_, &comm_}) {
+        if (*comm != nullptr) tuttiCommDestroy(*comm);
+        *comm = nullptr;
+    }
 }
 
-void Engine::join(tuttiComm_t comm) {
+/// The ranks of comm tell each other whether they can work with what they were given, and who is on a GPU. Nothing has
+/// happened yet: if one rank refuses, all do, and comm is as it was. What they say lies in memory of their devices, for
+/// there is only the caller's communicator yet.
+Engine::Company Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal) {
+    Company all;
     int device = TUTTI_DEVICE_CPU;
-    must(tuttiCommUserRank(comm, &rank_));
-    must(tuttiCommCount(comm, &ranks_));
+    must(tuttiCommUserRank(comm, &all.rank));
+    must(tuttiCommCount(comm, &all.ranks));
     must(tuttiCommDevice(comm, &device));
-    if (!place_) make_places(device);
-    if (device != device_)
-        fail(tuttiInvalidArgument,
-             "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)", device_, rank_,
-             device);
-    see_devices(comm);
-    must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
-    council_ = comm_;
-    if (std::ranges::count(gpus_, 1) > 0) {
+    struct Word {
+        Verdict verdict;
+        std::uint8_t on_gpu;
+    } mine{{}, device != TUTTI_DEVICE_CPU};
+    mine.verdict = Verdict::of([&] {
+        if (refusal) throw *refusal;
+        if (!place_) make_places(device);
+        if (device != device_)
+            fail(tuttiInvalidArgument,
+                 "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)", device_,
+                 all.rank, device);
+    });
+    const PlacePtr via = place_ && device == device_ ? place_ : mine.on_gpu ? gpu_place_beside(device) : shared_host();
+    std::vector<Word> words(static_cast<std::size_t>(all.ranks));
+    const Block said(via, (words.size() + 1) * sizeof mine);
+    via->copy(said.base(), &mine, sizeof mine);
+    must(tuttiAllGather(said.base(), said.base() + sizeof mine, sizeof mine, tuttiUint8, comm, via->stream()));
+    via->copy_now(words.data(), said.base() + sizeof mine, words.size() * sizeof mine);
+    std::vector<Verdict> said_by_all;
+    for (const Word& word : words) {
+        said_by_all.push_back(word.verdict);
+        all.gpus.push_back(word.on_gpu);
+    }
+    judge(said_by_all);
+    return all;
+}
+
+void Engine::join(tuttiComm_t comm, Company company) {
+    users_ = comm;
+    rank_ = company.rank;
+    ranks_ = company.ranks;
+    gpus_ = std::move(company.gpus);
+    const auto among_cpus = [&](const char* name) {
         tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
         on_cpus.device = TUTTI_DEVICE_CPU;
-        on_cpus.commName = "the layer's council";
-        council_ = nullptr;
-        must(tuttiCommSplit(comm, 0, rank_, &council_, &on_cpus));
-        all_or_none(council_, ranks_, [&] { check_places(); });
-    }
+        on_cpus.commName = name;
+        tuttiComm_t made = nullptr;
+        must(tuttiCommSplit(comm, 0, rank_, &made, &on_cpus));
+        return made;
+    };
+    must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
+    control_ = among_cpus("the layer's agreements");
+    council_ = gpus_among_us() ? among_cpus("the layer's council") : comm_;
+    all_or_none(control_, ranks_, [&] { check_places(); });
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
         owners_ = options_.mode == tuttiDpSharded ? options_.servers : ranks_;
@@ -83,6 +119,10 @@ void Engine::join(tuttiComm_t comm) {
     }
 }
 
+bool Engine::gpus_among_us() const {
+    return std::ranges::count(gpus_, 1) > 0;
+}
+
 void Engine::make_places(int device) {
     device_ = device;
     on_gpu_ = device != TUTTI_DEVICE_CPU;
@@ -92,17 +132,6 @@ void Engine::make_places(int device) {
     pinned_ = on_gpu_ ? pinned_host() : nullptr;
     states_place_ = offloads_ ? pinned_ : on_gpu_ ? road_ : private_host();
     pool_ = Pool(place_);
-}
-
-/// Who is on a GPU. Every rank says so from its own memory: there is only the caller's communicator yet.
-void Engine::see_devices(tuttiComm_t comm) {
-    constexpr std::size_t line = 64;
-    gpus_.assign(static_cast<std::size_t>(ranks_), 0);
-    const std::uint8_t mine = on_gpu_ ? 1 : 0;
-    const Block said(place_, line + gpus_.size());
-    place_->copy(said.base(), &mine, 1);
-    must(tuttiAllGather(said.base(), said.base() + line, 1, tuttiUint8, comm, place_->stream()));
-    place_->copy_now(gpus_.data(), said.base() + line, gpus_.size());
 }
 
 /// Throws if this rank can't work with what it was given.
@@ -136,7 +165,7 @@ Means Engine::means() const {
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
 /// wait for one that sweeps. Collective.
 void Engine::sweep() {
-    if (council_ == comm_) return;  // no rank is on a GPU
+    if (!gpus_among_us()) return;
     for (const PlacePtr& place : {place_, road_}) place->settle();
     must(tuttiBarrier(council_, nullptr));
     for (const PlacePtr& place : {place_, road_, pinned_})
@@ -220,43 +249,106 @@ std::vector<std::size_t> Engine::backward_order() const {
 void Engine::start_worker() {
     const bool enqueues = on_gpu_ && !options_.asynchronous();
     worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
-        if (council_ != comm_) tuttiCommAbort(council_);  // or the others would wait for what does not come
+        tuttiCommAbort(control_);  // or the others would wait for what does not come
+        if (council_ != comm_) tuttiCommAbort(council_);
         tuttiCommAbort(comm_);
     });
 }
 
-/// On other ranks. The one that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::move(tuttiComm_t comm) {
+    std::optional<Error> refusal;
     if (!options_.replicated())
-        fail(tuttiInvalidUsage,
-             "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed. Else create a new "
-             "layer, and load a checkpoint");
-    if (std::ranges::count(gpus_, 1) > 0 && !options_.elastic)
-        fail(tuttiInvalidUsage,
-             "tuttiDpMove: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
-             "reduction that failed. Create a new layer, and load a checkpoint");
+        refusal.emplace(
+            tuttiInvalidUsage,
+            "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed. Else create a new "
+            "layer, and load a checkpoint");
+    else if (gpus_among_us() && !options_.elastic)
+        refusal.emplace(
+            tuttiInvalidUsage,
+            "tuttiDpMove: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
+            "reduction that failed. Create a new layer, and load a checkpoint");
+    Company company = meet(comm, refusal);
+    rejoin(comm, std::move(company));
+}
+
+/// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
+void Engine::abandon() {
+    if (options_.asynchronous()) return abandon_beside();
+    if (gpus_among_us() && !options_.elastic)
+        fail(
+            tuttiInvalidUsage,
+            "tuttiDpAbandon: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind "
+            "a reduction that failed. Create a new layer, and load a checkpoint");
+    worker_->fail(Error(tuttiRemoteError, text("rank %d has abandoned the iteration: call tuttiDpAbandon", rank_)));
+    rejoin(users_, meet(users_, std::nullopt));
+}
+
+/// Communicators anew, with the memory that there is. Nothing is under way afterwards.
+void Engine::rejoin(tuttiComm_t comm, Company company) {
     leave();
     start_worker();
     try {
-        join(comm);
+        join(comm, std::move(company));
         agree_on_registration();
-        order_ = backward_order();
-        relayout(order_);
-        recording_ = options_.rebuild;
         phase_ = Phase::idle;
-        const std::vector<long long> steps = exchange(council_, ranks_, steps_);
-        const auto most = std::ranges::max_element(steps);
-        const int root = static_cast<int>(most - steps.begin());
-        steps_ = statistics_.steps = *most;
-        broadcast(root);
-        std::byte* const states = states_->base();
-        const bool on_hosts = options_.offload;  // on CPUs anyway
-        must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? council_ : comm_,
-                            on_hosts ? nullptr : place_->stream()));
+        options_.replicated() ? follow_the_furthest() : complete_the_step();
     } catch (const Error& error) {
         worker_->fail(error);
         throw;
     }
+}
+
+/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
+void Engine::follow_the_furthest() {
+    order_ = backward_order();
+    relayout(order_);
+    recording_ = options_.rebuild;
+    const std::vector<long long> steps = exchange(control_, ranks_, updated_);
+    const auto most = std::ranges::max_element(steps);
+    const int root = static_cast<int>(most - steps.begin());
+    steps_ = updated_ = received_ = statistics_.steps = *most;
+    broadcast(root);
+    std::byte* const states = states_->base();
+    const bool on_hosts = options_.offload;  // on CPUs anyway
+    must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? council_ : comm_,
+                        on_hosts ? nullptr : place_->stream()));
+}
+
+/// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
+/// and only values may not have come to all ranks, or none has. Unless an update failed, and then nothing can be done
+/// about it here.
+void Engine::complete_the_step() {
+    struct Progress {
+        long long updated, received;
+        bool half;
+    };
+    const std::vector<Progress> all = exchange(control_, ranks_, Progress{updated_, received_, updating_});
+    const Progress& first = all[options_.mode == tuttiDpServer ? static_cast<std::size_t>(options_.server) : 0];
+    for (int r = 0; r < ranks_; ++r) {
+        const Progress& p = all[static_cast<std::size_t>(r)];
+        if (owns(r) && (p.half || p.updated != first.updated))
+            fail(tuttiInvalidUsage,
+                 "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
+                 "checkpoint",
+                 p.updated + p.half, r);
+    }
+    const long long steps = first.updated;
+    sequence_.clear();
+    last_sequence_.clear();
+    for (const auto& b : buckets_) {
+        if (options_.mode == tuttiDpZero3) drop_values(*b);
+        if (options_.passing_gradients()) b->grad = nullptr;
+        b->grad_loan.reset();
+    }
+    if (options_.mode == tuttiDpZero3) {
+        std::ranges::fill(values_at_, nullptr);
+    } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {
+        for (const auto& b : buckets_) {
+            spread(*b, b->data);
+            copy_out(*b, b->data);
+        }
+    }
+    steps_ = updated_ = received_ = statistics_.steps = steps;
 }
 
 }  // namespace tutti::dp

@@ -39,6 +39,17 @@ void Engine::step_later() {
     step_jobs_.push_back(job);
 }
 
+/// The others go on and wait for this rank's step: it makes one, without the gradients that have not gone yet.
+void Engine::abandon_beside() {
+    expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");
+    for (std::size_t b = next_launch_; b < buckets_.size(); ++b)
+        for (const std::size_t p : buckets_[b]->parameters) flags_[p].store(0, std::memory_order_relaxed);
+    no_sync_ = false;
+    while (next_launch_ < buckets_.size()) launch(*buckets_[next_launch_++]);
+    phase_ = Phase::synchronized;
+    step();
+}
+
 /// Waits for the bound, and takes the newest values, or with exact_delay those that are as old as the bound allows.
 void Engine::take_version() {
     const auto bound = static_cast<std::size_t>(options_.staleness);

@@ -27,12 +27,16 @@ void Engine::fetch_values(std::span<const std::size_t> buckets) {
     }
 }
 
-/// Values are about to change: what was gathered ahead is old. Throws if the caller still has a unit.
-void Engine::forget_gathered(const char* function) {
-    if (options_.mode != tuttiDpZero3) return;
+/// Throws if the caller still has a unit.
+void Engine::refuse_gathered(const char* function) const {
     for (const auto& [unit, buckets] : units_)
         if (values_at_[buckets_[buckets[0]]->parameters[0]] != nullptr)
             fail(tuttiInvalidUsage, "%s: unit %d is here: call tuttiDpRelease first", function, unit);
+}
+
+/// Values are about to change: what was gathered ahead is old.
+void Engine::forget_gathered() {
+    if (options_.mode != tuttiDpZero3) return;
     worker_->drain();
     for (const auto& b : buckets_) drop_values(*b);
 }

@@ -127,8 +127,8 @@ TEST_CASE("a layer whose buckets differ in size reports the memory that its buck
     std::vector<tuttiDpParameter_t> model;
     for (int u = 0; u < 12; ++u) {
         const auto count = static_cast<std::size_t>(u + 1) * 256;
-        model.push_back({names[static_cast<std::size_t>(u)].c_str(), nullptr, nullptr, count, tuttiFloat32,
-                         tuttiDpSameType, 0, u});
+        model.push_back(
+            {names[static_cast<std::size_t>(u)].c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, u});
     }
     on_ranks(1, model, harness::config_for(tuttiDpZero3, tuttiDpSgd), [&](int, tuttiDp_t dp, tuttiComm_t) {
         for (int iteration = 0; iteration < 3; ++iteration) {

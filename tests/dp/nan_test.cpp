@@ -1,0 +1,120 @@
+// Numbers that are none: who made them, and that they do not stay.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "dp/on_ranks.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::check;
+using harness::gradient;
+using harness::must_succeed;
+using harness::on_ranks;
+using harness::says;
+using harness::three;
+
+namespace {
+
+constexpr tuttiDpMode_t modes[] = {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpSharded,
+                                   tuttiDpZero1, tuttiDpZero2,    tuttiDpZero3};
+
+void expect_found(tuttiDp_t dp, int who, std::size_t which, const char* when) {
+    int rank = 7;
+    std::size_t parameter = 7;
+    must_succeed(tuttiDpFindNan(dp, &rank, &parameter), "find");
+    check(rank == who && parameter == which, when);
+}
+
+/// rank 2 writes a NaN into the gradient of 'b'.
+void write(tuttiDp_t dp, int r, std::size_t p) {
+    *gradient(dp, p) = r == 2 && p == 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+}
+
+}  // namespace
+
+TEST_CASE("with nanCheck the rank that made a NaN is named in every mode, whatever is ready on which rank") {
+    for (const auto mode : modes) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = harness::config_for(mode, tuttiDpSgd);
+        config.nanCheck = 1;
+        on_ranks(3, three(), config, [](int r, tuttiDp_t dp, tuttiComm_t) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            expect_found(dp, -1, 0, "before all");
+            for (std::size_t p : {2, 1, 0}) {
+                write(dp, r, p);
+                if (p == 1) expect_found(dp, 2, 1, "written, and not ready yet");
+                must_succeed(tuttiDpGradReady(dp, p), "ready");
+                if (p == 0 && r == 0) break;  // asked below with other ranks elsewhere
+            }
+            expect_found(dp, 2, 1, "all are ready");
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            expect_found(dp, 2, 1, "after the sum");
+            must_succeed(tuttiDpStep(dp), "step");
+            expect_found(dp, 2, 1, "until the next iteration");
+            must_succeed(tuttiDpBegin(dp), "begin");
+            expect_found(dp, -1, 0, "which begins anew");
+            // Ranks that are at different places: rank 0 has nothing ready, rank 1 a bucket, rank 2 all.
+            const auto rest = [&](std::size_t from, std::size_t to) {
+                for (std::size_t p = from; p-- > to;) {
+                    write(dp, r, p);
+                    must_succeed(tuttiDpGradReady(dp, p), "ready");
+                }
+            };
+            const std::size_t left = r == 0 ? 3 : r == 1 ? 2 : 0;
+            rest(3, left);
+            expect_found(dp, 2, 1, "ranks at different places");
+            rest(left, 0);
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+        });
+    }
+}
+
+TEST_CASE("without nanCheck nobody is blamed for another rank's NaN") {
+    for (const auto mode : modes) {
+        CAPTURE(mode);
+        on_ranks(3, three(), harness::config_for(mode, tuttiDpSgd), [mode](int r, tuttiDp_t dp, tuttiComm_t) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            for (std::size_t p : {2, 1, 0}) write(dp, r, p);
+            expect_found(dp, 2, 1, "before any is ready");
+            for (std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
+            int rank = 7;
+            std::size_t parameter = 7;
+            if (mode == tuttiDpNaive)
+                expect_found(dp, 2, 1, "nothing is on its way");
+            else
+                check(tuttiDpFindNan(dp, &rank, &parameter) == tuttiInvalidUsage && says("nanCheck"), "nobody knows");
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            must_succeed(tuttiDpFindNan(dp, &rank, &parameter), "find");
+            check(rank != -1 && parameter == 1, "there is one in the sum, in every mode");
+        });
+    }
+}
+
+TEST_CASE("nanCheck sees what micro-batches add up in fp32, and gradients in the caller's memory") {
+    for (const bool main : {false, true}) {
+        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.nanCheck = 1;
+        config.fp32Gradients = main;
+        tuttiUniqueId id;
+        must_succeed(tuttiGetUniqueId(&id), "id");
+        harness::run(2, [&](int r) {
+            std::vector<std::uint16_t> mine(8);
+            const tuttiDpParameter_t p{"h", nullptr, mine.data(), 8, tuttiBfloat16, tuttiDpSameType, 0, 0};
+            tuttiComm_t comm = harness::join(id, r, 2, true);
+            tuttiDp_t dp = nullptr;
+            must_succeed(tuttiDpCreate(&dp, &p, 1, &config, comm), "create");
+            must_succeed(tuttiDpBegin(dp), "begin");
+            must_succeed(tuttiDpNoSync(dp, 1), "no sync");
+            if (r == 1) mine[5] = 0x7f80;  // infinity
+            must_succeed(tuttiDpGradReady(dp, 0), "ready");
+            must_succeed(tuttiDpNoSync(dp, 0), "no sync");
+            if (main) mine.assign(8, 0);  // the second micro-batch is fine
+            must_succeed(tuttiDpGradReady(dp, 0), "ready");
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            expect_found(dp, 1, 0, "rank 1's first micro-batch");
+            tuttiDpDestroy(dp);
+            tuttiCommDestroy(comm);
+        });
+    }
+}
