@@ -1,18 +1,21 @@
 // The arithmetic of the kernels against the definition in reduce_reference(), bit by bit, on emulated blocks.
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
 #include "harness/emulated_gpus.hpp"
+#include "harness/guarded.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/reduce.hpp"
 
 using namespace tutti;
 using namespace tutti::gpu;
+using harness::Guarded;
 
 namespace {
 
@@ -68,19 +71,21 @@ bool same(DataType type, const std::byte* a, const std::byte* b) {
     return std::isnan(load_as_double(type, a)) && std::isnan(load_as_double(type, b));
 }
 
-/// Sources and sinks `shift` elements after an aligned address (the last sink one more), random bits in them.
+/// Sources and sinks `shift` elements after an aligned address (the last sink one more), or before a page without
+/// access in turns, random bits in them.
 void compare(DataType type, ReduceOp op, int source_count, std::size_t count, std::size_t shift, int scaled,
              int divide_by) {
-    const std::size_t size = size_of(type), bytes = count * size, room = bytes + 64;
+    const std::size_t size = size_of(type), bytes = count * size;
     std::mt19937 random(static_cast<unsigned>(count * 31 + shift));
-    std::vector<std::vector<std::byte>> memory;
+    std::deque<Guarded> memory;
     std::vector<const void*> plain;
     std::vector<Term> sources, sinks;
     const auto take = [&](std::size_t extra) {
-        memory.emplace_back(room);
-        for (std::byte& b : memory.back()) b = static_cast<std::byte>(random());
-        auto at = reinterpret_cast<std::uintptr_t>(memory.back().data());
-        return reinterpret_cast<std::byte*>((at + 15) / 16 * 16) + (shift + extra) * size;
+        const bool aligned = (memory.size() + count) % 2 == 0;
+        memory.emplace_back((shift + extra) * size + bytes, aligned ? Guarded::At::front : Guarded::At::back);
+        auto* const elements = reinterpret_cast<std::byte*>(memory.back().data()) + (shift + extra) * size;
+        for (std::size_t i = 0; i < bytes; ++i) elements[i] = static_cast<std::byte>(random());
+        return elements;
     };
     for (int k = 0; k < source_count; ++k) {
         std::byte* const at = take(0);
@@ -88,7 +93,7 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
         sources.push_back({at, 0});
     }
     for (std::size_t m = 0; m < 2; ++m) sinks.push_back({take(m * (shift % 2)), 0});
-    std::vector<std::byte> expected(bytes + 8);
+    Guarded expected(bytes, Guarded::At::back);
     void* const expected_at = expected.data();
     alignas(8) std::byte scalar[8];
     for (std::byte& b : scalar) b = static_cast<std::byte>(random());
@@ -99,13 +104,18 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
     for (std::size_t i = 0; i < 8; i += size)
         std::memcpy(reinterpret_cast<std::byte*>(&terms.scalar) + i, scalar, size);
     run(type, op, terms, bytes);
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+        const std::size_t before = memory[i].size() - bytes;
+        if (!memory[i].untouched(before, bytes)) FAIL("wrote beside buffer " << i);
+    }
+    const auto* const wanted = reinterpret_cast<const std::byte*>(expected.data());
     for (const Term& sink : sinks)
         for (std::size_t i = 0; i < count; ++i) {
-            if (same(type, sink.at + i * size, expected.data() + i * size)) continue;
+            if (same(type, sink.at + i * size, wanted + i * size)) continue;
             INFO(name_of(type) << " " << name_of(op) << " sources " << source_count << " element " << i << " of "
                                << count << " shift " << shift << " scaled " << scaled << " divided " << divide_by);
             FAIL(load_as_double(type, sink.at + i * size)
-                 << " expected " << load_as_double(type, expected.data() + i * size));
+                 << " expected " << load_as_double(type, wanted + i * size));
         }
 }
 

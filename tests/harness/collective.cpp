@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "base/types.hpp"
 #include "harness/emulated_gpus.hpp"
+#include "harness/guarded.hpp"
 #include "kernels/convert.hpp"
 
 namespace tutti::harness {
@@ -17,20 +19,23 @@ namespace {
 constexpr unsigned char guard_byte = 0xa5;
 constexpr std::size_t guard = 64;
 
-/// count elements with guards around them.
+/// count elements with guards around them; private memory also has a page without access at one end.
 class Buffer {
   public:
-    Buffer(std::size_t count, std::size_t size, const Case& c)
-        : bytes_(count * size), mapped_(c.mapped), gpus_(c.gpus), device_(c.device), offset_(guard + c.shift * size) {
-        const std::size_t all = bytes_ + 2 * guard + c.shift * size + guard;
+    Buffer(std::size_t count, std::size_t size, const Case& c, Guarded::At end)
+        : bytes_(count * size), mapped_(c.mapped), gpus_(c.gpus), device_(c.device), offset_(c.shift * size) {
+        if (gpus_ == nullptr && !mapped_) {
+            base_ = own_.emplace(offset_ + bytes_, end).data();
+            return;
+        }
+        offset_ += guard;
+        const std::size_t all = offset_ + bytes_ + 2 * guard;
         if (gpus_ != nullptr) {
             base_ = reinterpret_cast<unsigned char*>(gpus_->allocate(device_, all));
-        } else if (mapped_) {
+        } else {
             void* p = nullptr;
             require_success(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
             base_ = static_cast<unsigned char*>(p);
-        } else {
-            base_ = new (std::align_val_t(64)) unsigned char[all];
         }
         std::memset(base_, guard_byte, all);
         size_ = all;
@@ -41,11 +46,10 @@ class Buffer {
             gpus_->free(device_, reinterpret_cast<std::byte*>(base_));
         else if (mapped_)
             tuttiMemFree(base_);
-        else
-            operator delete[](base_, std::align_val_t(64));
     }
     unsigned char* data() { return base_ + offset_; }
     bool guards_hold() const {
+        if (own_) return own_->untouched(offset_, bytes_);
         for (std::size_t i = 0; i < size_; ++i)
             if ((i < offset_ || i >= offset_ + bytes_) && base_[i] != guard_byte) return false;
         return true;
@@ -57,6 +61,7 @@ class Buffer {
     EmulatedGpus* gpus_;
     int device_;
     std::size_t offset_;
+    std::optional<Guarded> own_;
     unsigned char* base_ = nullptr;
 };
 
@@ -177,11 +182,12 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
     const std::size_t size = size_of(type);
     const Sizes s = sizes_of(c, rank, ranks);
     const bool in_place = c.where == Where::in_place && c.what != Case::What::all_to_all;  // which has none
-    Buffer big(std::max(s.in, s.out), size, c);
+    const Guarded::At ends[] = {Guarded::At::back, Guarded::At::front};
+    Buffer big(std::max(s.in, s.out), size, c, ends[rank % 2]);
     std::unique_ptr<Buffer> second;
     unsigned char *in = big.data(), *out = big.data();
     if (!in_place) {
-        second = std::make_unique<Buffer>(s.out, size, c);
+        second = std::make_unique<Buffer>(s.out, size, c, ends[(rank + 1) % 2]);
         out = second->data();
     } else if (c.what == Case::What::reduce_scatter || (c.what == Case::What::scatter && rank == c.root)) {
         out = in + static_cast<std::size_t>(rank) * c.count * size;

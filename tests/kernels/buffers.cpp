@@ -2,36 +2,15 @@
 
 #include <cmath>
 #include <cstring>
-#include <new>
 
 #include "kernels/convert.hpp"
 
 namespace tutti::test {
-namespace {
 
-constexpr std::size_t alignment = 64;
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t guard = 0;  // the sanitizer is one, against reading too
-#else
-constexpr std::size_t guard = 16;
-#endif
-constexpr unsigned char untouched = 0xa5;
-
-}  // namespace
-
-Buffer::Buffer(DataType type, std::size_t count, std::size_t offset)
-    : begin_(alignment + offset * size_of(type)), size_(count * size_of(type)) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, alignment, begin_ + size_ + guard) != 0) throw std::bad_alloc();
-    memory_.reset(static_cast<unsigned char*>(memory));
-    std::memset(memory, untouched, begin_ + size_ + guard);
-}
-
-bool Buffer::guards_untouched() const {
-    for (std::size_t i = 0; i < begin_ + size_ + guard; ++i)
-        if ((i < begin_ || i >= begin_ + size_) && memory_.get()[i] != untouched) return false;
-    return true;
-}
+Buffer::Buffer(DataType type, std::size_t count, std::size_t gap, Guarded::At at)
+    : begin_(at == Guarded::At::front ? gap * size_of(type) : 0),
+      size_(count * size_of(type)),
+      memory_((count + gap) * size_of(type), at) {}
 
 void fill(Buffer& buffer, DataType type, std::mt19937_64& random) {
     auto* bytes = static_cast<unsigned char*>(buffer.data());

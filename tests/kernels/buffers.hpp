@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <random>
 #include <string>
 
+#include "harness/guarded.hpp"
 #include "kernels/reduce.hpp"
 
 namespace tutti::test {
@@ -22,22 +21,20 @@ constexpr bool is_float(DataType type) {
     return type >= DataType::float16;
 }
 
-/// Elements `offset` elements off the alignment of a vector, between bytes that must not change. It ends where its
-/// memory ends, so that a sanitizer sees a read beyond.
+using harness::Guarded;
+
+/// Elements `gap` elements behind a page without access, or before one.
 class Buffer {
   public:
-    Buffer(DataType type, std::size_t count, std::size_t offset);
-    void* data() { return memory_.get() + begin_; }
-    const void* data() const { return memory_.get() + begin_; }
+    Buffer(DataType type, std::size_t count, std::size_t gap, Guarded::At at = Guarded::At::back);
+    void* data() { return memory_.data() + begin_; }
+    const void* data() const { return memory_.data() + begin_; }
     std::size_t size() const { return size_; }
-    bool guards_untouched() const;
+    bool guards_untouched() const { return memory_.untouched(begin_, size_); }
 
   private:
-    struct Free {
-        void operator()(unsigned char* memory) const { std::free(memory); }
-    };
     std::size_t begin_, size_;
-    std::unique_ptr<unsigned char, Free> memory_;
+    Guarded memory_;
 };
 
 /// Random bits: all values, also subnormal, infinite and NaN ones. Floats: every other element is an ordinary number
