@@ -1,7 +1,7 @@
 // Which variant reduce() is, decided on its first call.
 #include "kernels/reduce.hpp"
 
-#if defined(__x86_64__)
+#ifdef TUTTI_AVX
 #include <cpuid.h>
 #endif
 
@@ -16,7 +16,7 @@ bool always() {
     return true;
 }
 
-#if defined(__x86_64__)
+#ifdef TUTTI_AVX
 bool has_f16c() {  // which clang 14 does not know by that name
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -31,7 +31,7 @@ bool has_avx512() {
 #endif
 
 constexpr ReduceVariant variants[] = {
-#if defined(__x86_64__)
+#ifdef TUTTI_AVX
     {"avx512", has_avx512, reduce_avx512},
     {"avx2", has_avx2, reduce_avx2},
 #endif
@@ -44,9 +44,6 @@ constinit std::atomic<ReduceFunction> chosen{choose};
 
 void choose(const Reduction& reduction) {
     const ReduceVariant* variant = variants;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    while (variant->reduce != reduce_plain) ++variant;  // the one that the sanitizer watches, see meson.build
-#endif
     while (!variant->usable()) ++variant;
     chosen.store(variant->reduce, std::memory_order_relaxed);
     variant->reduce(reduction);
