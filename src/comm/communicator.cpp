@@ -103,9 +103,16 @@ Communicator::Peer& Communicator::linked(Rank rank) {
         peer.by_network = transport.needs_engine();
         const bool of_gpu = places_.on_gpu(this->rank()) || places_.on_gpu(rank);
         if (of_gpu) peer.link = without_references(std::move(peer.link));
-        if (!config().fault.empty() && !gpu_)  // a kernel sees the FIFOs as they are
-            peer.link = faulty(std::move(peer.link), bell(), FaultPlan::parse(config().fault),
-                               static_cast<std::uint64_t>(this->rank() * 4096 + rank));
+        if (!config().fault.empty() && !gpu_) {  // a kernel sees the FIFOs as they are
+            // The rank's thread may have stopped to look by the time a message goes on.
+            const auto look = [engine = peer.by_network ? engine() : nullptr] {
+                if (engine == nullptr) return;
+                engine->serve(true);
+                engine->serve(false);
+            };
+            peer.link = faulty(std::move(peer.link), FaultPlan::parse(config().fault),
+                               static_cast<std::uint64_t>(this->rank() * 4096 + rank), look);
+        }
         if (RankPage* const page = peer.link->page()) {
             std::lock_guard lock(fault_mutex_);
             pages_.push_back(page);

@@ -199,6 +199,7 @@ class Communicator {
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
     void learn();
     void heard(const Fault& fault);
+    bool has_left(Rank rank) const;
     std::string told_by(Rank peer);  // what it last called, for error texts
     std::vector<Told> exchange(const std::vector<Told>& mine);
     std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::string why);

@@ -103,10 +103,8 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
                                    call_text(page->board[(begun - 1) % board_entries].get()).c_str());
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
-    // A peer leaves after it has sent everything; what came before it left may have come after the last look.
-    const bool left =
-        session_->has_left(blocked.peer) || (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0);
-    if (left && !execution.progress() && !execution.finished())
+    // What came before the peer left may have come after the last look.
+    if (has_left(blocked.peer) && !poll() && !execution.progress() && !execution.finished())
         tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator",
                     rank(), what, blocked.peer, std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
@@ -168,10 +166,17 @@ std::string Communicator::told_by(Rank peer) {
     }
 }
 
+/// The peer issues nothing any more, and all that it has sent is here: the news that it has left may come first.
+bool Communicator::has_left(Rank rank) const {
+    const auto found = peers_.find(rank);
+    if (found == peers_.end() || !found->second.link) return session_->has_left(rank);
+    Link& link = *found->second.link;
+    const RankPage* const page = link.page();
+    if (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0) return true;
+    return session_->has_left(rank) && !link.arriving();
+}
+
 void Communicator::leave() {
-    arena_->page().leaving.store(1, std::memory_order_release);
-    close_parts(arena_->page().gates);
-    if (gpu_) gpu_->finish();
     const Deadline limit = Clock::now() + options_.timeout;
     const auto drive = [&] {
         try {
@@ -181,26 +186,32 @@ void Communicator::leave() {
             return false;
         }
     };
-    const auto unread = [&](Rank rank, const Peer& peer) {
-        if (session_->has_left(rank)) return false;
-        const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
-        return std::ranges::any_of(peer.senders, [](const auto& s) { return s && !s->drained(); }) ||
-               std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
-    };
-    for (const auto& [peer_rank, peer] : peers_) {
-        for (int looks = 0; family_.empty() && unread(peer_rank, peer) && !failed(); ++looks) {
-            if (Clock::now() > limit) {
-                log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(),
-                    peer_rank);
-                break;
-            }
+    // While something() and no fault: true if that has ended in time.
+    const auto outlast = [&](const auto& something) {
+        for (int looks = 0; !failed() && something(); ++looks) {
+            if (Clock::now() > limit) return false;
             if (drive()) continue;
             if (looks < 1000)
                 std::this_thread::yield();
             else
                 std::this_thread::sleep_for(std::chrono::microseconds(500));
         }
-    }
+        return true;
+    };
+    // Peers that see the word `leaving` look for nothing else that is to come.
+    for (const auto& [peer_rank, peer] : peers_) outlast([&] { return peer.link && peer.link->pending(); });
+    arena_->page().leaving.store(1, std::memory_order_release);
+    close_parts(arena_->page().gates);
+    if (gpu_) gpu_->finish();
+    const auto unread = [&](Rank rank, const Peer& peer) {
+        if (session_->has_left(rank)) return false;
+        const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
+        return std::ranges::any_of(peer.senders, [](const auto& s) { return s && !s->drained(); }) ||
+               std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
+    };
+    for (const auto& [peer_rank, peer] : peers_)
+        if (family_.empty() && !outlast([&] { return unread(peer_rank, peer); }))
+            log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
     // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
     while (neighbourhood_.engine && neighbourhood_.engine->pending() && !failed() && Clock::now() < brief)

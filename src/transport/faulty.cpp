@@ -1,5 +1,7 @@
 #include "transport/faulty.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <random>
 #include <thread>
@@ -9,25 +11,28 @@ namespace tutti {
 namespace {
 
 using std::chrono::microseconds;
+using std::chrono::milliseconds;
 
-/// One lane's outlet: a FIFO of our own, from which pump() carries messages to the real one.
+/// One lane's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the reader's
+/// own, so whatever is written here has room there.
 struct Pipe {
-    explicit Pipe(Wire real) : slots(slot_depth * slot_stride), out(real) {
-        Wire wire{&fifo, slots.data(), real.bell};
-        in = std::make_unique<Receiver>(wire);
+    explicit Pipe(Wire real) : slots(slot_depth * slot_stride), credits(&real.credits()), out(real) {}
+    bool carries() const {
+        const std::uint32_t next = passed.load(std::memory_order_acquire);
+        return fifo.cells[next % fifo_depth].turn.load(std::memory_order_acquire) == next + 1;
     }
+
     Fifo fifo{};
     std::vector<std::byte> slots;
-    std::unique_ptr<Receiver> in;  // what this rank has written
-    Sender out;                    // to the peer
-    bool by_reference = false;     // the message that was passed on last: its release waits for the peer's
-    bool passed_on = false;
+    std::atomic<std::uint32_t>* credits;   // what the peer has finished with
+    std::atomic<std::uint32_t> passed{0};  // messages that went on to the peer; pump() counts
+    Sender out;                            // to the peer
 };
 
 class FaultyLink : public Link {
   public:
-    FaultyLink(std::unique_ptr<Link> link, Bell& own_bell, const FaultPlan& plan, std::uint64_t name)
-        : link_(std::move(link)), own_bell_(own_bell), plan_(plan), random_(plan.seed * 1000003 + name) {
+    FaultyLink(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name, std::function<void()> passed_on)
+        : link_(std::move(link)), plan_(plan), passed_on_(std::move(passed_on)), random_(plan.seed * 1000003 + name) {
         for (int lane = 0; lane < lanes_per_link; ++lane) pipes_.push_back(std::make_unique<Pipe>(link_->outlet(lane)));
         thread_ = std::thread([this] { work(); });
     }
@@ -38,7 +43,9 @@ class FaultyLink : public Link {
 
     Wire outlet(int lane) override {
         Pipe& pipe = *pipes_[static_cast<std::size_t>(lane)];
-        return {&pipe.fifo, pipe.slots.data(), link_->outlet(lane).bell};
+        Wire wire{&pipe.fifo, pipe.slots.data(), &bell_};
+        wire.released = pipe.credits;
+        return wire;
     }
     Wire inlet(int lane) override { return link_->inlet(lane); }
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
@@ -47,30 +54,38 @@ class FaultyLink : public Link {
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
     RankPage* page() override { return link_->page(); }
     Signals* signals() override { return link_->signals(); }
+    bool pending() override {
+        if (dead_.load()) return false;
+        const auto carries = [](const auto& pipe) { return pipe->carries(); };
+        return std::ranges::any_of(pipes_, carries) || link_->pending();
+    }
+    bool arriving() override { return link_->arriving(); }
     std::string describe() override { return link_->describe(); }
 
   private:
     bool one_in(int n) { return n > 0 && std::uniform_int_distribution<int>(1, n)(random_) == 1; }
 
     void work() {
-        while (!closing_.load()) {
+        const auto look = [this] {
             bool moved = false;
             for (auto& pipe : pipes_) moved |= pump(*pipe);
-            if (!moved) std::this_thread::sleep_for(microseconds(20));
+            return moved;
+        };
+        while (!closing_.load()) {
+            if (look()) continue;
+            const std::uint32_t word = bell_.word.load(std::memory_order_acquire);
+            bell_.sleeping.store(1, std::memory_order_seq_cst);
+            if (!look()) futex_wait(bell_.word, word, milliseconds(2));  // without a fence a ring may be missed
+            bell_.sleeping.store(0, std::memory_order_relaxed);
         }
     }
 
     bool pump(Pipe& pipe) {
-        if (dead_) return false;
-        if (pipe.passed_on) {  // it may be overwritten once it is copied, or the peer has read it
-            if (pipe.by_reference && !pipe.out.settled()) return false;
-            pipe.in->release();
-            pipe.passed_on = false;
-            ring_bell(own_bell_);
+        if (dead_.load() || !pipe.carries()) return false;
+        if (one_in(plan_.drop_one_in)) {
+            dead_.store(true);
             return true;
         }
-        if (!pipe.in->ready() || !pipe.out.ready(true)) return false;
-        if (one_in(plan_.drop_one_in)) return dead_ = true;
         if (one_in(plan_.delay_one_in))
             std::this_thread::sleep_for(microseconds(std::uniform_int_distribution<int>(10, 1000)(random_)));
         pass_on(pipe, one_in(plan_.tear_one_in));
@@ -78,13 +93,15 @@ class FaultyLink : public Link {
     }
 
     void pass_on(Pipe& pipe, bool torn) {
-        const Cell& from = pipe.in->cell();
+        const std::uint32_t message = pipe.passed.load();
+        const Cell& from = pipe.fifo.cells[message % fifo_depth];
         Cell& to = pipe.out.cell();
-        const std::byte* source = from.kind == Kind::inlined ? from.payload : pipe.in->slot();
-        std::byte* sink = from.kind == Kind::inlined ? to.payload : pipe.out.slot();
+        const bool inlined = from.kind == Kind::inlined;
+        const std::byte* source = inlined ? from.payload : pipe.slots.data() + message % slot_depth * slot_stride;
+        std::byte* sink = inlined ? to.payload : pipe.out.slot();
         if (from.kind == Kind::reference) to.reference = from.reference;
-        if (from.kind != Kind::inlined) to.set_row(from.row());
-        if (from.kind == Kind::inlined || from.kind == Kind::slot) {
+        if (!inlined) to.set_row(from.row());
+        if (inlined || from.kind == Kind::slot) {
             const std::size_t half = torn ? from.bytes / 2 : from.bytes;
             std::memcpy(sink, source, half);
             if (torn) std::this_thread::sleep_for(microseconds(200));
@@ -92,18 +109,18 @@ class FaultyLink : public Link {
         }
         pipe.out.begin(pipe.fifo.call.get());
         pipe.out.commit(from.kind, from.bytes, from.signature, from.mappable != 0);
-        pipe.by_reference = from.kind == Kind::reference;
-        pipe.passed_on = true;
+        pipe.passed.store(message + 1);
         pipe.out.ring();
+        if (passed_on_) passed_on_();
     }
 
     std::unique_ptr<Link> link_;
-    Bell& own_bell_;
     const FaultPlan plan_;
+    const std::function<void()> passed_on_;
     std::mt19937_64 random_;  // the thread's
     std::vector<std::unique_ptr<Pipe>> pipes_;
-    bool dead_ = false;  // the thread's
-    std::atomic<bool> closing_{false};
+    std::atomic<bool> dead_{false}, closing_{false};
+    Bell bell_{};  // rung by the rank that writes
     std::thread thread_;
 };
 
@@ -137,8 +154,9 @@ FaultPlan FaultPlan::parse(std::string_view text) {
     return plan;
 }
 
-std::unique_ptr<Link> faulty(std::unique_ptr<Link> link, Bell& own_bell, const FaultPlan& plan, std::uint64_t name) {
-    return std::make_unique<FaultyLink>(std::move(link), own_bell, plan, name);
+std::unique_ptr<Link> faulty(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name,
+                             std::function<void()> passed_on) {
+    return std::make_unique<FaultyLink>(std::move(link), plan, name, std::move(passed_on));
 }
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -23,7 +24,8 @@ struct FaultPlan {
     static FaultPlan parse(std::string_view text);
 };
 
-/// own_bell: of the rank that writes to the link. name distinguishes links of one seed.
-std::unique_ptr<Link> faulty(std::unique_ptr<Link> link, Bell& own_bell, const FaultPlan& plan, std::uint64_t name);
+/// name distinguishes links of one seed. passed_on: called after each message, on a thread of the link's own.
+std::unique_ptr<Link> faulty(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name,
+                             std::function<void()> passed_on = {});
 
 }  // namespace tutti

@@ -17,6 +17,8 @@ class CopyingLink : public Link {
         fail(tuttiInternalError, "a message by reference where one rank is on a GPU");
     }
     RankPage* page() override { return link_->page(); }
+    bool pending() override { return link_->pending(); }
+    bool arriving() override { return link_->arriving(); }
     std::string describe() override { return link_->describe(); }
 
   private:

@@ -123,6 +123,11 @@ class Link {
     /// Where this rank raises signals for the peer; nullptr if it can't see them.
     virtual Signals* signals() { return nullptr; }
 
+    /// Whether something that this rank has sent can't be seen by the peer yet, although nobody drives the link.
+    virtual bool pending() { return false; }
+    /// Whether something that the peer sent before it left may still be on its way here.
+    virtual bool arriving() { return false; }
+
     /// Who and where the peer is, for error texts; empty if it is on this host.
     virtual std::string describe() { return {}; }
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -38,6 +39,7 @@ void check_place(tuttiComm_t comm, int rank, int ranks) {
 
 TEST_CASE("a healthy communicator is shrunk, and goes on") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(4);
+    std::barrier all_done(4);  // revoking ends what others are still in
     harness::run(4, [&](int r) {
         tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr, last = nullptr;
         const int twice[] = {1, 1}, first = 0;
@@ -46,6 +48,7 @@ TEST_CASE("a healthy communicator is shrunk, and goes on") {
             check_place(part, r == 0 ? 0 : r - 1, 3);
         }
         check_place(comm, r, 4);
+        all_done.arrive_and_wait();
         require_success(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
         require_success(tuttiCommShrink(comm, nullptr, 0, &last, nullptr, TUTTI_SHRINK_DEFAULT), "all of them");
         check_place(last, r, 4);  // also with the one who was left out before
@@ -106,6 +109,8 @@ TEST_CASE("after a rank was killed, the others make a communicator without it, a
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     pid_t children[ranks];
+    int done[2];  // a rank that dies takes with it what the others do not have yet
+    REQUIRE(pipe(done) == 0);
     for (int rank = 0; rank < ranks; ++rank) {
         children[rank] = fork();
         if (children[rank] != 0) continue;
@@ -118,7 +123,11 @@ TEST_CASE("after a rank was killed, the others make a communicator without it, a
             tuttiCommCount(comm, &count);
             victim = round == 0 ? 0 : count - 1;
             if (sum_of_ranks(comm) != count * (count - 1) / 2) _exit(11);
+            char byte = 0;
+            for (int i = 1; i < count && place == victim; ++i)
+                if (read(done[0], &byte, 1) != 1) _exit(16);
             if (place == victim) kill(getpid(), SIGKILL);
+            if (write(done[1], &byte, 1) != 1) _exit(17);
             float x = 1;
             tuttiResult_t result = tuttiSuccess;
             while (result == tuttiSuccess) result = tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiMax, comm, nullptr);
@@ -134,6 +143,8 @@ TEST_CASE("after a rank was killed, the others make a communicator without it, a
         if (sum_of_ranks(comm) != 1) _exit(14);
         _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 15);
     }
+    close(done[0]);
+    close(done[1]);
     for (int rank = 0; rank < ranks; ++rank) {
         int status = 0;
         REQUIRE(waitpid(children[rank], &status, 0) == children[rank]);

@@ -67,7 +67,7 @@ constexpr Collective collective_of[] = {Collective::all_reduce, Collective::redu
 
 }  // namespace
 
-TEST_CASE("every collective at sizes around every threshold, in place and not") {
+TEST_CASE("every collective at sizes around every threshold, in place and not", "[exhaustive]") {
     const int ranks = GENERATE(1, 2, 3, 5, 8);
     CAPTURE(ranks);
     if (harness::sanitized && ranks > 5) return;  // that took a minute
@@ -83,7 +83,7 @@ TEST_CASE("every collective at sizes around every threshold, in place and not") 
     Threads(ranks).run(cases);
 }
 
-TEST_CASE("every collective among ranks that a ring visits in another order than their numbers'") {
+TEST_CASE("every collective among ranks that a ring visits in another order than their numbers'", "[exhaustive]") {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -106,7 +106,7 @@ TEST_CASE("every collective among ranks that a ring visits in another order than
     threads.run(cases);
 }
 
-TEST_CASE("every type and op") {
+TEST_CASE("every type and op", "[exhaustive]") {
     std::vector<Case> cases;
     for (int type = 0; type < tuttiNumTypes; ++type)
         for (int op = 0; op < tuttiNumOps; ++op)
@@ -117,7 +117,7 @@ TEST_CASE("every type and op") {
     Threads(3).run(cases);
 }
 
-TEST_CASE("every algorithm and collective at odd sizes") {
+TEST_CASE("every algorithm and collective at odd sizes", "[exhaustive]") {
     for (const Algorithm& a : algorithms())
         for (const int ranks : {2, 3, 5}) {
             if (harness::sanitized && ranks != 3) continue;

@@ -524,12 +524,12 @@ TEST_CASE("a killed rank ends waits for its signals, and puts to it") {
             tuttiWindow_t window;
             if (tuttiMemAlloc(&memory, 8192) != tuttiSuccess) return 1;
             if (tuttiCommWindowRegister(comm, memory, 8192, &window, TUTTI_WIN_DEFAULT) != tuttiSuccess) return 2;
-            if (rank == 1) {
-                if (wait_for(0, 1, comm) != tuttiSuccess) return 3;
+            if (rank == 1) {  // what it has sent by then is there
+                if (wait_for(0, 1, comm) != tuttiSuccess || wait_for(2, 1, comm) != tuttiSuccess) return 3;
                 kill(getpid(), SIGKILL);
             }
             const auto named = [&] { return mentions(comm, {"rank 1"}); };
-            if (rank == 0 && tuttiSignal(1, 0, 0, 0, comm, nullptr) != tuttiSuccess) return 4;
+            if (tuttiSignal(1, 0, 0, 0, comm, nullptr) != tuttiSuccess) return 4;
             if (rank == 0) return wait_for(1, 1, comm) == tuttiRemoteError && named() ? 0 : 5;
             tuttiResult_t result = tuttiSuccess;
             while (result == tuttiSuccess) result = put({1}, 1, window, 0, comm);

@@ -62,7 +62,7 @@ class Threads {
 
 }  // namespace
 
-TEST_CASE("uneven: every collective, 1 to 9 ranks, with zeros and skews, in place and not") {
+TEST_CASE("uneven: every collective, 1 to 9 ranks, with zeros and skews, in place and not", "[exhaustive]") {
     const int ranks = GENERATE(1, 2, 3, 4, 5, 7, 9);
     const bool mapped = GENERATE(false, true);
     CAPTURE(ranks, mapped);
@@ -70,7 +70,7 @@ TEST_CASE("uneven: every collective, 1 to 9 ranks, with zeros and skews, in plac
     Threads(ranks).run(many_cases(ranks, 100u * at(ranks), mapped));
 }
 
-TEST_CASE("uneven: every algorithm that can, the others are passed over") {
+TEST_CASE("uneven: every algorithm that can, the others are passed over", "[exhaustive]") {
     size_t number = 0;
     for (const Algorithm& a : algorithms())
         for (const int ranks : {2, 3, 6}) {
@@ -86,7 +86,7 @@ TEST_CASE("uneven: every algorithm that can, the others are passed over") {
         }
 }
 
-TEST_CASE("uneven: every type and op") {
+TEST_CASE("uneven: every type and op", "[exhaustive]") {
     std::vector<Case> cases;
     for (int type = 0; type < tuttiNumTypes; ++type)
         for (const Collective what : uneven_collectives)

@@ -104,8 +104,7 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
     for (Rank r = 0; r < 2 && connect; ++r) {
         pair.link[r] = transport.connect(pair.at[r], 1 - r, Clock::now() + std::chrono::seconds(5));
         if (faults.any())
-            pair.link[r] =
-                faulty(std::move(pair.link[r]), pair.arenas[r]->page().bell, faults, static_cast<std::uint64_t>(r));
+            pair.link[r] = faulty(std::move(pair.link[r]), faults, static_cast<std::uint64_t>(r));
     }
     return pair;
 }

@@ -340,16 +340,16 @@ bool Ends::move() {
     return moved;
 }
 
-/// The peer has gone in peace, and nothing of it is on its way.
+/// The peer has gone in peace, and nothing of it is on its way but what the sockets that are left may bring.
 void Ends::part() {
-    if (!carrier_) return;
     at_carrier_ = true;
     while (met_ && carrier_->receive(*this)) {
     }
     at_carrier_ = false;
     carrier_.reset();
     met_ = false;
-    page().leaving.store(1, std::memory_order_release);
+    const auto is_open = [](const auto& stream) { return stream != nullptr; };
+    if (std::ranges::none_of(streams_, is_open)) page().leaving.store(1, std::memory_order_release);
 }
 
 void Ends::heard(int number, std::uint32_t events) {
@@ -418,6 +418,10 @@ bool Ends::pending() const {
     if (carrier_ && met_ && !carrier_->is_empty()) return true;
     return std::ranges::any_of(
         open_, [](const Lane* lane) { return lane->next_turn->load(std::memory_order_acquire) == lane->taken + 1; });
+}
+
+bool Ends::arriving() {
+    return !lost_ && !streams_.empty() && page().leaving.load(std::memory_order_relaxed) == 0;
 }
 
 bool Ends::owes() const {
@@ -503,7 +507,7 @@ void Ends::finish(const Header& h) {
             return;
         case What::bye:
             bye_ = true;
-            if (at_carrier_ || !met_) page().leaving.store(1, std::memory_order_release);
+            if (at_carrier_) page().leaving.store(1, std::memory_order_release);
             return;
         case What::credit:
             return;

@@ -75,6 +75,7 @@ class Ends : public Recipient {
     void say_bye();
 
     bool pending() const;  // something was not handed to the kernel yet
+    bool arriving();       // from a peer that has gone: it was connected, and its farewell is not here
     bool owes() const;     // credits are due
     bool is_lost() const { return lost_.has_value(); }
     Deadline lost_at() const { return *lost_; }

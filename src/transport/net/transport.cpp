@@ -41,6 +41,10 @@ class NetLink : public Link {
         fail(tuttiInternalError, "a message by reference from rank %d, which is on another host", ends_.peer());
     }
     RankPage* page() override { return &ends_.page(); }
+    bool arriving() override {
+        const std::lock_guard lock(engine_->mutex());
+        return ends_.arriving();
+    }
     std::string describe() override {
         const std::lock_guard lock(engine_->mutex());
         return ends_.describe();
