@@ -67,14 +67,14 @@ Directory::~Directory() {
 }
 
 void Directory::opened(Connection& connection) {
-    visitors_.push_back(connection.shared_from_this());
+    visitors_.emplace(&connection, connection.shared_from_this());
 }
 
 void Directory::received(Connection& connection, Message& message, Fd) {
     if (const auto* m = std::get_if<Register>(&message); m && connection.peer < 0) return on_register(connection, *m);
     if (connection.peer < 0) {
         connection.close();
-        std::erase_if(visitors_, [&](const auto& c) { return c.get() == &connection; });
+        visitors_.erase(&connection);
         return;
     }
     if (std::holds_alternative<Settled>(message)) return on_settled(connection);
@@ -85,10 +85,11 @@ void Directory::received(Connection& connection, Message& message, Fd) {
 void Directory::closed(Connection& connection, const Loss&) {
     const auto self = shared_from_this();
     const Rank rank = connection.peer;
-    std::erase_if(visitors_, [&](const auto& c) { return c.get() == &connection; });
+    visitors_.erase(&connection);
     const auto seat = seats_.find(rank);
     if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
     seat->second.connection.reset();
+    --settling_;
     if (!seat->second.settled && state_ == State::gathering)
         fail_all({tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined"});
     close_if_idle();
@@ -102,6 +103,7 @@ void Directory::on_register(Connection& connection, const Register& request) {
     Seat& seat = seats_[request.member.rank];
     seat.member = request.member;
     seat.connection = connection.shared_from_this();
+    ++settling_;
     tell_parent(seat);
     for (int child = 1; child <= tree_width; ++child) {
         const auto waiting = seats_.find(tree_width * request.member.rank + child);
@@ -179,7 +181,7 @@ void Directory::fail_all(const Failure& failure) {
     state_ = State::failed;
     failure_ = failure;
     log(Level::info, "meeting place: %s", failure.text.c_str());
-    for (const auto& c : visitors_)
+    for (const auto& [key, c] : visitors_)
         if (c->peer >= 0) c->send(failure);
     service_.after(linger_failed, [weak = weak_from_this()] {
         if (const auto d = weak.lock()) d->close();
@@ -188,8 +190,7 @@ void Directory::fail_all(const Failure& failure) {
 
 // Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.
 void Directory::close_if_idle() {
-    const auto settling = [](const auto& seat) { return seat.second.connection != nullptr; };
-    if (state_ == State::complete && guests_ == 0 && std::ranges::none_of(seats_, settling)) close();
+    if (state_ == State::complete && guests_ == 0 && settling_ == 0) close();
 }
 
 void Directory::close_tcp() {
@@ -202,9 +203,10 @@ void Directory::close() {
     close_tcp();
     if (unix_) unix_->close();
     unix_.reset();
-    for (const auto& c : visitors_) c->close();
+    for (const auto& [key, c] : visitors_) c->close();
     visitors_.clear();
     seats_.clear();
+    settling_ = 0;
     service_.release(this);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <unordered_map>
 
 #include "bootstrap/connection.hpp"
 #include "bootstrap/identity.hpp"
@@ -69,7 +70,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     int ranks_ = 0;
     Member first_;  // who said so
     std::map<Rank, Seat> seats_;
-    std::vector<std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
+    int settling_ = 0;                                                       // seats with a connection
+    std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;
     int guests_ = 0;
 };

@@ -116,7 +116,10 @@ void Membership::call_directory() {
 
 void Membership::retry(void (Membership::*what)(), bool local) {
     if (gone_ || state_ != State::joining) return;
-    retry_ = service_->after(pause_, [this, what] {
+    // Ranks that have started together do not come back together.
+    std::uint8_t chance;
+    random_bytes(&chance, sizeof chance);
+    retry_ = service_->after(pause_ * (256 + chance) / 512, [this, what] {
         retry_.reset();
         (this->*what)();
     });

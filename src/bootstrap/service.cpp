@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <set>
@@ -110,6 +112,16 @@ void add_to(const Fd& epoll, const Fd& fd, std::uint64_t number) {
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) fail_errno("epoll_ctl failed");
 }
 
+/// Every peer takes descriptors, and where ranks meet, every rank does for a moment: many more than the 1024 that a
+/// process usually has. No more than some, since programs may go through all that they could have before they exec.
+void raise_descriptor_limit() {
+    constexpr rlim_t enough = 65536;
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough) return;
+    limit.rlim_cur = std::min(enough, limit.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 std::shared_ptr<Service> Service::get() {
@@ -127,6 +139,7 @@ std::shared_ptr<Service> Service::get() {
 
 void Service::start() {
     process_ = getpid();
+    raise_descriptor_limit();
     epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
     wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     alarm_ = Fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));

@@ -36,7 +36,8 @@ class Service {
     using Work = std::function<void()>;
     using Timer = std::pair<Deadline, std::uint64_t>;
 
-    /// The process' service; its thread runs when this returns. Throws tuttiSystemError.
+    /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
+    /// far as it may. Throws tuttiSystemError.
     static std::shared_ptr<Service> get();
     ~Service();
 

@@ -1,8 +1,12 @@
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "base/result.hpp"
+#include "bootstrap/service.hpp"
 #include "support.hpp"
 
 namespace tutti::test {
@@ -73,6 +77,22 @@ TEST_CASE("descriptors pass between processes") {
         for (int p = 0; p < 4; ++p)
             CHECK(all[static_cast<std::size_t>(r)].ask(text("fetch %d 1", p)) == text("%d", 40 + p));
     CHECK(all[0].ask("fault 0") == "none");
+}
+
+TEST_CASE("the first communicator of a process raises its limit of descriptors, as far as it may") {
+    rlimit here{};
+    getrlimit(RLIMIT_NOFILE, &here);
+    const rlim_t most = std::min<rlim_t>(here.rlim_max, 2000);
+    const pid_t child = fork();
+    if (child == 0) {
+        rlimit limit{256, most};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
+        bootstrap::Service::get();
+        _exit(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == most ? 0 : 2);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
 }
 
 TEST_CASE("a fetch without a free descriptor is an error") {

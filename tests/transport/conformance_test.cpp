@@ -1,6 +1,8 @@
 // The contract of transport.hpp, run on every transport, bare and behind the fault decorator.
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #ifdef TUTTI_VERBS
@@ -290,6 +292,26 @@ TEST_CASE("a connection that breaks again and again is given up, and so is one w
     CAPTURE(why);
     REQUIRE(why.find(again ? "(verbs, fake" : "then: no other port is active") != std::string::npos);
     REQUIRE(harness::fake_verbs().cuts > 80);
+}
+
+TEST_CASE("a peer takes a descriptor for each adapter that joins it, and one for the socket that introduces them") {
+    const harness::FakeVerbsReset reset;
+    harness::fake_verbs().adapters = 4;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    REQUIRE(net.fabric() != 0);
+    const auto open_here = [] {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    LinkedPair pair = join(transport, {}, true, false);
+    const auto before = open_here();
+    for (const Rank r : {0, 1}) pair.link[r] = transport.connect(pair.at[r], 1 - r, {});
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    sender.commit(Kind::inlined, 8, 1);
+    REQUIRE_NOTHROW(wait_until([&] { return receiver.ready(); }));
+    REQUIRE(open_here() - before == 2 * (4 + 1));
 }
 
 TEST_CASE("a port that is away for longer than its adapter waits, and is the only one, is waited for") {

@@ -66,7 +66,9 @@ class MailboxNet : public net::Net {
             else
                 theirs_ = found->second;
         }
-        int fd() const override { return mine_->bell ? mine_->bell.get() : -1; }
+        std::vector<int> fds() const override {
+            return mine_->bell ? std::vector<int>{mine_->bell.get()} : std::vector<int>{};
+        }
         bool arm() override {
             const std::lock_guard lock(net_.mutex_);
             return mine_->letters.empty();

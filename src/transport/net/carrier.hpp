@@ -99,10 +99,10 @@ class NetCarrier : public Carrier {
     /// After trouble: the ports that are not to be tried again at once, as a set of bits.
     virtual std::uint64_t broken() const { return 0; }
 
-    /// Readable when there is something to do. -1: there is no way to know, so that a rank that sleeps is served by a
-    /// timer.
-    virtual int fd() const { return -1; }
-    /// Before a rank sleeps: what arrives from now on makes fd() readable. False if something is there already.
+    /// One of them is readable when there is something to do. None: there is no way to know, so that a rank that sleeps
+    /// is served by a timer.
+    virtual std::vector<int> fds() const { return {}; }
+    /// Before a rank sleeps: what arrives from now on makes one of fds() readable. False if something is there already.
     virtual bool arm() { return true; }
 };
 

@@ -107,8 +107,8 @@ Ends& Engine::ends_with(Rank peer) {
 
 Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
     if (session_->rank() < peer)
-        service_->post(
-            [r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)]] { r->dial(peer, doors); });
+        service_->post([r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)],
+                        alone = net != nullptr] { r->dial(peer, doors, alone); });
     std::lock_guard lock(mutex_);
     Ends& ends = ends_with(peer);
     ends.use(net, slots);
@@ -120,15 +120,17 @@ Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
 void Engine::introduce(Ends& ends) {
     const NetCarrier* carrier = ends.introduce(patience_);
     if (carrier == nullptr) return;
-    if (carrier->fd() < 0) {
+    const std::vector<int> descriptors = carrier->fds();
+    if (descriptors.empty()) {
         blind_ = true;
         return look_later(look_delay);  // the rank may be asleep
     }
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = static_cast<std::uint64_t>(ends.peer()) << 8 | carrier_number;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, carrier->fd(), &event) != 0)
-        ends.lose("the kernel does not watch another descriptor");
+    for (const int fd : descriptors)
+        if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+            return ends.lose("the kernel does not watch another descriptor");
 }
 
 void Engine::disconnect(Ends& ends) {

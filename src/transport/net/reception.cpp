@@ -36,12 +36,13 @@ void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
-/// As many connections to each of the peer's interfaces; the network says which of this host's they leave by.
-void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors) {
+/// As many connections to each of the peer's interfaces; the network says which of this host's they leave by. Where
+/// messages go by a better network, one is enough.
+void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors, bool alone) {
     if (closed_) return;
     wanted_.insert(peer);
     const auto rails = static_cast<int>(std::ranges::count_if(doors, [](const Address& a) { return bool(a); }));
-    const auto count = static_cast<std::uint8_t>(connections_over(rails, config().sockets));
+    const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, config().sockets));
     for (std::uint8_t number = 0; number < count; ++number)
         dial({nullptr,
               peer,

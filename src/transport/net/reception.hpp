@@ -25,8 +25,8 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
               const bootstrap::Secret& secret, std::chrono::milliseconds patience);
 
     void listen(Fd fd, const bootstrap::Address& address);
-    /// Makes all connections with peer; the engine hears of each one, or that it can't be reached.
-    void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& doors);
+    /// Makes all connections with peer, or one alone; the engine hears of each one, or that it can't be reached.
+    void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& doors, bool alone);
     /// The link is gone before its connections stood.
     void forget(Rank peer);
     void close();

@@ -70,7 +70,7 @@ class Carrier : public net::NetCarrier {
     bool send() override { return false; }           // nothing waits here
     bool receive(net::Recipient& to) override;
     void abandon() override { bye_ = true; }
-    int fd() const override { return channel_->fd; }
+    std::vector<int> fds() const override { return {channel_->fd}; }
     bool arm() override;
     std::string describe() const override;
 

@@ -1,7 +1,5 @@
 #include "transport/verbs/rails.hpp"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -26,15 +24,10 @@ class Rails::Gate : public net::Recipient {
 
 Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
              std::chrono::milliseconds patience)
-    : shift_(self + peer), channels_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (!channels_) fail_errno("epoll_create failed");
+    : shift_(self + peer) {
     for (std::size_t i = 0; i < std::min(ports.size(), most_rails); ++i) {
         const Port& port = ports[(static_cast<std::size_t>(shift_) + i) % ports.size()];
-        const Rail& rail = *rails_.emplace_back(std::make_unique<Rail>(port, peer, memory, patience));
-        epoll_event event{};
-        event.events = EPOLLIN;
-        if (epoll_ctl(channels_.get(), EPOLL_CTL_ADD, rail.fd(), &event) != 0)
-            fail_errno("the kernel does not watch another descriptor");
+        rails_.push_back(std::make_unique<Rail>(port, peer, memory, patience));
     }
 }
 
@@ -116,6 +109,12 @@ bool Rails::receive(net::Recipient& to) {
         check(*rail);
     }
     return moved;
+}
+
+std::vector<int> Rails::fds() const {
+    std::vector<int> all;
+    for (const auto& rail : rails_) all.push_back(rail->fds().front());
+    return all;
 }
 
 bool Rails::arm() {

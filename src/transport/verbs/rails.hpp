@@ -34,7 +34,7 @@ class Rails : public net::NetCarrier {
     bool send() override { return false; }
     bool receive(net::Recipient& to) override;
     void abandon() override;
-    int fd() const override { return channels_.get(); }
+    std::vector<int> fds() const override;
     bool arm() override;
     std::uint64_t broken() const override;
     std::string describe() const override;
@@ -45,7 +45,6 @@ class Rails : public net::NetCarrier {
     void check(const Rail& rail);
 
     const int shift_;  // so that the first lanes of different pairs go by different rails
-    Fd channels_;      // readable when one of the rails' is
     std::vector<std::unique_ptr<Rail>> rails_;
 };
 
