@@ -76,6 +76,7 @@ def over_best(rows):
 def main():
     options = arguments()
     build, rows, tuning = options.build.resolve(), [], "none"
+    about = measuring.surroundings(build)
     with tempfile.TemporaryDirectory() as directory:
         if options.tuned:
             tuning = str(pathlib.Path(directory) / "tuning.json")
@@ -91,7 +92,7 @@ def main():
     print(f"\nchoice over best algorithm: median {statistics.median(over):.2f}, largest {max(over):.2f}, "
           f"at most 1.1 at {sum(o <= 1.1 for o in over)} of {len(over)}")
     out = options.out or build / "bench" / "compare" / "choices.json"
-    measuring.write(out, {"tuned": options.tuned, "rows": rows})
+    measuring.write(out, about | {"tuning": "by tutti-tune, just before" if options.tuned else "none", "rows": rows})
     print(f"raw figures: {out}")
 
 

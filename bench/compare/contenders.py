@@ -86,53 +86,54 @@ def tutti_settings(clients):
             setting("Tutti mapped direct", "mapped", TUTTI_ALGO="direct")]
 
 
-def open_mpi_settings(clients, quick):
-    # CMA (process_vm_readv) pins page after page and is the slower way here; yielding counts when ranks share cores.
-    start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}", "--mca",
-             "btl_vader_single_copy_mechanism", "none", "--mca", "mpi_yield_when_idle")
+def open_mpi_settings(clients):
+    # Yielding counts when ranks share cores. CMA is process_vm_readv, UCX comes with its own.
+    start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}",
+             "--mca", "mpi_yield_when_idle")
     tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
     segments = ("--mca", "coll_tuned_allreduce_algorithm_segmentsize", "131072")
     ucx = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
-    ways = {"as tuned": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
-            "UCX": ucx, "UCX, segmented ring": (*ucx, *tuned, "5", *segments)}
-    if not quick:
-        ways |= {"ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6"),
-                 "coll/sm": ("--mca", "coll_sm_priority", "100"),
-                 "UCX, recursive doubling": (*ucx, *tuned, "3"), "UCX, Rabenseifner": (*ucx, *tuned, "6")}
+    algorithms = {"as tuned": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
+                  "ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6")}
+    copies = {"": ("--mca", "btl_vader_single_copy_mechanism", "none"),
+              ", CMA": ("--mca", "btl_vader_single_copy_mechanism", "cma"), ", UCX": ucx}
+    ways = {name + how: (*way, *copy) for name, way in algorithms.items() for how, copy in copies.items()}
+    ways["coll/sm"] = ("--mca", "coll_sm_priority", "100")
     program = (clients.mpi("openmpi"),)
     return [Setting("Open MPI", label, (*start, "1" if crowded else "0", *way), program, KEEP_MEMORY, crowded)
             for label, way in ways.items() for crowded in (False, True)]
 
 
-def mpich_settings(clients, quick):
+def mpich_settings(clients):
     program = (clients.mpi("mpich"),)
     start = ("mpiexec.mpich", "-n", "{n}")
-    algorithms = ["reduce_scatter_allgather", "recursive_doubling"] + ([] if quick else ["auto"])
+    ways = {"as shipped": {}, "release gather": {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather"}}
+    for algorithm in ("auto", "reduce_scatter_allgather", "recursive_doubling"):
+        ways[algorithm.replace("_", " ") + ", no device collectives"] = {
+            "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
     settings = []
-    for algorithm in algorithms:
-        environment = KEEP_MEMORY | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
-                                     "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
-        label = algorithm.replace("_", " ")
+    for label, way in ways.items():
+        environment = KEEP_MEMORY | way
         settings.append(Setting("MPICH", label, start, program, environment, False))
         settings.append(Setting("MPICH", label + ", made to yield", (*start, "-genv", "LD_PRELOAD", clients.yielding()),
                                 program, environment, True))
     return settings
 
 
-def gloo_settings(clients, quick):
+def gloo_settings(clients):
     def setting(algorithm, waiting, crowded):
         return Setting("Gloo", f"{algorithm}, {waiting}", clients.launcher(),
                        (clients.gloo(), "{directory}", algorithm, waiting), KEEP_MEMORY, crowded)
-    settings = [setting("halving_doubling", "poll", False), setting("ring_chunked", "poll", False),
-                setting("halving_doubling", "sleep", True), setting("ring_chunked", "sleep", True)]
-    return settings if quick else settings + [setting("function", "sleep", None)]
+    return [setting("halving_doubling", "poll", False), setting("ring_chunked", "poll", False),
+            setting("halving_doubling", "sleep", True), setting("ring_chunked", "sleep", True),
+            setting("function", "sleep", None)]
 
 
 PEERS = {"Open MPI": ("mpicc.openmpi", open_mpi_settings), "MPICH": ("mpicc.mpich", mpich_settings),
          "Gloo": ("/usr/include/gloo/allreduce.h", gloo_settings)}
 
 
-def peer_settings(clients, quick):
+def peer_settings(clients):
     """All settings of the peers that are there, and the names of those that are not."""
     settings, missing = [], []
     for name, (sign, make) in PEERS.items():
@@ -140,7 +141,7 @@ def peer_settings(clients, quick):
             missing.append(name)
             continue
         try:
-            settings += make(clients, quick)
+            settings += make(clients)
         except subprocess.CalledProcessError:
             missing.append(name + " (does not compile)")
     return settings, missing

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tutti's all-reduce between two hosts (network namespaces on this machine, a veth pair and a bridge between them):
 bytes beside iperf3 with as many streams in both directions at once, 8 B beside a plain TCP ping-pong, all sizes beside
-Gloo. All take turns; prints medians and ratios, writes JSON. Needs root."""
+Gloo (its classes, which poll, and gloo::allreduce: the fastest of them). All take turns; prints medians and ratios,
+writes JSON. Needs root."""
 import argparse
 import json
 import os
@@ -11,10 +12,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import contenders
-from measuring import say, write
+from measuring import say, surroundings, write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETNS_RUN = ROOT / "tools" / "netns-run"
@@ -67,7 +67,7 @@ class Contest:
 
     def gloo(self):
         times = {}
-        for way in ("halving_doubling poll", "ring_chunked poll"):
+        for way in ("halving_doubling poll", "ring_chunked poll", "function sleep"):
             with tempfile.TemporaryDirectory(prefix="compare-") as directory:
                 rows = on_two_hosts(f"exec {self.clients.gloo()} {directory} {way} {self.effort}",
                                     COMPARE_INTERFACE="eth0")
@@ -109,9 +109,7 @@ def main():
     probe = subprocess.run([sys.executable, NETNS_RUN, "--probe"], capture_output=True, text=True)
     if probe.returncode != 0:
         sys.exit(f"hosts.py: {probe.stderr.strip()}")
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        say(f"something else is running here (load {load:.1f}): the figures will be rough")
+    about = surroundings(options.build)
     contest = Contest(options)
     times = {}
     order = contest.everybody()
@@ -128,8 +126,7 @@ def main():
     print("medians; in brackets: the other's time over Tutti's\n" + text)
     out = options.out or contest.clients.out / "hosts.json"
     rows = [{"who": who, "bytes": size, "us": values} for (who, size), values in times.items()]
-    write(out, {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "cores": contenders.CORES, "load_before": load,
-                "streams": options.streams, "results": rows, "ratios": ratios})
+    write(out, about | {"streams": options.streams, "results": rows, "ratios": ratios})
     print(f"wrote {out}")
 
 

@@ -1,6 +1,10 @@
-"""Runs the contenders: each peer's settings once to find its best for each size, then all in turn, round by round."""
+"""Runs the contenders: each peer's settings once to find its two best for each size, then all in turn, round by
+round."""
+import hashlib
 import json
 import os
+import pathlib
+import platform
 import random
 import shutil
 import statistics
@@ -20,6 +24,27 @@ def write(path, report):
         rows = isinstance(v, list) and v and isinstance(v[0], dict)
         return "[\n" + ",\n".join("  " + json.dumps(row) for row in v) + "\n ]" if rows else json.dumps(v)
     path.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {value(v)}" for k, v in report.items()) + "\n}\n")
+
+
+def surroundings(build):
+    """What figures depend on beside the library. To be called before anything is measured: the load is others'. A
+    tuning file takes part only if TUTTI_TUNING names it."""
+    tuning = os.environ.setdefault("TUTTI_TUNING", "none")
+    if tuning != "none":
+        tuning += ", sha256 " + hashlib.sha256(pathlib.Path(tuning).read_bytes()).hexdigest()[:16]
+    source = pathlib.Path(__file__).resolve().parent
+    commit = subprocess.run(["git", "-C", source, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+                            capture_output=True, text=True, check=False).stdout.strip()
+    models = [line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+              if line.startswith("model name")]
+    options = {o["name"]: o["value"] for o in json.loads((build / "meson-info/intro-buildoptions.json").read_text())}
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        say(f"something else is running here (load {load:.1f}): the figures will be rough, with more ranks than cores "
+            "above all")
+    return {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "processor": models[0] if models else platform.machine(),
+            "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "commit": commit or "unknown",
+            "optimization": options["optimization"], "load_before": load, "tuning": tuning}
 
 
 def run_once(setting, ranks, sizes, seconds, batches, limit):
@@ -47,7 +72,7 @@ def run_once(setting, ranks, sizes, seconds, batches, limit):
 
 
 def best_settings(settings, ranks, sizes, effort):
-    """{setting: sizes at which it is its library's fastest}."""
+    """{setting: sizes at which it is one of its library's two fastest}: one short look does not tell the best."""
     found = defaultdict(dict)  # (library, bytes) -> {setting: time}
     for setting in settings:
         if setting.fits(ranks):
@@ -56,28 +81,42 @@ def best_settings(settings, ranks, sizes, effort):
                 found[setting.library, size][setting] = us
     chosen = defaultdict(list)
     for (_, size), times in found.items():
-        chosen[min(times, key=times.get)].append(size)
+        for setting in sorted(times, key=times.get)[:2]:
+            chosen[setting].append(size)
     return {setting: sorted(sizes) for setting, sizes in chosen.items()}
 
 
-def alternate(chosen, ranks, rounds, effort):
-    """[{bytes, ranks, library, setting, us, rounds}]: medians over rounds in which all take turns."""
-    times = defaultdict(list)
-    order = list(chosen)
+def alternate(chosen, ranks, rounds, effort, machine, sizes):
+    """Rounds in which all take turns, the machine's limits among them: ([{bytes, ranks, library, setting, us, rounds}]
+    with medians, the best that the machine did in any of the rounds)."""
+    times, limits = defaultdict(list), []
+    order = [*chosen, None]
     for number in range(rounds):
         say(f"  {ranks} ranks, round {number + 1} of {rounds}")
         for setting in order:
+            if setting is None:
+                limits.append(machine_limits(machine, ranks, sizes))
+                continue
             for size, us in run_once(setting, ranks, chosen[setting], *effort).items():
                 times[setting, size].append(us)
         random.Random(number).shuffle(order)  # nobody always follows the same one
     return [{"ranks": ranks, "bytes": size, "library": setting.library, "setting": setting.label,
-             "us": statistics.median(values), "rounds": values} for (setting, size), values in times.items()]
+             "us": statistics.median(values), "rounds": values}
+            for (setting, size), values in times.items()], best_limits(limits)
 
 
-def machine_limits(program, sizes):
+def machine_limits(program, ranks, sizes):
     """Of all sizes that take longer than the clock."""
     asked = [str(size) for size in sizes if size >= 1024]
-    return json.loads(subprocess.run([program, *asked], capture_output=True, text=True, check=True).stdout)
+    return json.loads(subprocess.run([program, str(ranks), *asked], capture_output=True, text=True, check=True).stdout)
+
+
+def best_limits(rounds):
+    """A limit is what was reached once: the shortest times, the highest rates."""
+    return {"hand_over_ns": min(r["hand_over_ns"] for r in rounds), "meeting_us": min(r["meeting_us"] for r in rounds),
+            "copy_one_core_gbs": max(r["copy_one_core_gbs"] for r in rounds),
+            "copy_by_size_gbs": {size: max(r["copy_by_size_gbs"][size] for r in rounds)
+                                 for size in rounds[0]["copy_by_size_gbs"]}}
 
 
 def init_milliseconds(setting, ranks, repeats):

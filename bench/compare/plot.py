@@ -44,7 +44,8 @@ def panel(results, machine, ranks, offset):
         parts.append(text(offset + LEFT - 6, y(10 ** power) + 4, f"{10 ** power:g} us", "end"))
     parts += [text(x(size), TOP + HEIGHT + 18 + 14 * (index % 2), named(size)) for index, size in enumerate(sizes)]
     for index, (library, colour) in enumerate(COLOURS.items()):
-        points = sorted((row["bytes"], row["us"]) for row in rows if row["library"] == library)
+        points = sorted((size, row["us"]) for (r, size, name), row in results.best.items()
+                        if (r, name) == (ranks, library))
         if not points:
             continue
         path = " ".join(f"{x(size):.1f},{y(us):.1f}" for size, us in points)

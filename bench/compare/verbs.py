@@ -13,10 +13,9 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 
 import contenders
-from measuring import write
+from measuring import surroundings, write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LARGE, SMALL = 1 << 20, 8
@@ -117,9 +116,7 @@ def main():
     options.build = options.build.resolve()
     if options.inside:
         return inside(options)
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"something else is running here (load {load:.1f}): the figures will be rough", file=sys.stderr)
+    about = surroundings(options.build)
     clients = contenders.Clients(options.build)  # what is made here is there, too
     clients.rdma()
     clients.tutti("tutti_small")
@@ -142,7 +139,7 @@ def main():
         print(f"{key}: {ratio:.2f}")
     out = options.out or options.build / "bench" / "compare" / "verbs.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "load_before": load, "us": times, "ratios": ratios})
+    write(out, about | {"us": times, "ratios": ratios})
     print(f"wrote {out}")
 
 

@@ -17,7 +17,11 @@ def figure(us):
 class Results:
     def __init__(self, rows):
         self.rows = rows
-        self.us = {(row["ranks"], row["bytes"], row["library"]): row["us"] for row in rows}
+        self.best = {}  # of a library's settings
+        for row in rows:
+            key = row["ranks"], row["bytes"], row["library"]
+            if key not in self.best or row["us"] < self.best[key]["us"]:
+                self.best[key] = row
 
     def libraries(self):
         return list(dict.fromkeys(row["library"] for row in self.rows))
@@ -26,17 +30,15 @@ class Results:
         return [name for name in self.libraries() if not name.startswith("Tutti")]
 
     def time(self, ranks, size, library):
-        return self.us.get((ranks, size, library))
+        row = self.best.get((ranks, size, library))
+        return row and row["us"]
 
     def best_peer(self, ranks, size):
         times = [self.time(ranks, size, peer) for peer in self.peers()]
         return min((t for t in times if t is not None), default=None)
 
     def setting(self, ranks, size, library):
-        for row in self.rows:
-            if (row["ranks"], row["bytes"], row["library"]) == (ranks, size, library):
-                return row["setting"]
-        return ""
+        return self.best[ranks, size, library]["setting"]
 
 
 def ratio(other, own):
@@ -45,10 +47,22 @@ def ratio(other, own):
 
 def floor(machine, ranks, size):
     """Microseconds to read every input once and to write every output once, at the speed at which both cores together
-    copied that size in the same run; at least those of a bare meeting of so many processes."""
-    rate = machine["memcpy_by_size_gbs"].get(str(size))
+    copied that size in the best of the same rounds; at least those of a bare meeting of so many processes. None: there
+    were no rounds of so many."""
+    limit = machine.get(str(ranks))
+    if limit is None:
+        return None
+    rate = limit["copy_by_size_gbs"].get(str(size))
     copy = 0 if rate is None else 2 * ranks * size / rate / 1e3
-    return max(copy, machine["meeting_us"].get(str(ranks), 0))
+    return max(copy, limit["meeting_us"])
+
+
+def limits(machine):
+    """In words."""
+    large = str(64 << 20)
+    return "\n".join(f"beside {ranks} processes: a cache line, one way, {m['hand_over_ns']:.0f} ns; a copy of 64 MiB, "
+                     f"read + write, {m['copy_one_core_gbs']:.0f} GB/s on one core, "
+                     f"{m['copy_by_size_gbs'][large]:.0f} on two" for ranks, m in machine.items())
 
 
 def table(results, machine):
@@ -67,7 +81,7 @@ def table(results, machine):
             lines.append(line + f"{figure(floor(machine, ranks, size)):>12}")
         lines.append("best settings")
         for peer in results.peers():
-            sizes = sorted(row["bytes"] for row in results.rows if (row["ranks"], row["library"]) == (ranks, peer))
+            sizes = sorted(size for r, size, library in results.best if (r, library) == (ranks, peer))
             lines.append(f"  {peer}: " + "; ".join(f"{named(s)} {results.setting(ranks, s, peer)}" for s in sizes))
     return "\n".join(lines)
 
@@ -99,7 +113,7 @@ def targets(results, machine, init_ms):
 
     small = t(2, 8, "Tutti private")
     rows = [below("2 processes, 8 B: under 4 one-way hand-overs of a cache line",
-                  None if small is None else 1e3 * small / machine["hand_over_ns"], 4, "hand-overs"),
+                  None if small is None else 1e3 * small / machine["2"]["hand_over_ns"], 4, "hand-overs"),
             at_least("2 processes, private, every size: best peer / Tutti", gains(2, "Tutti private", 0), 1),
             at_least("2 processes, private, 64 MiB", gain(2, big, "Tutti private"), 1.4),
             at_least("2 processes, mapped, from 32 KiB", gains(2, "Tutti mapped", 32 << 10), 2.5)]

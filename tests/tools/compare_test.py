@@ -1,0 +1,104 @@
+"""compare_test.py COMPARE BUILD: what bench/compare/compare runs, in which order, and what it writes down, with stubs
+in the place of the libraries and of the machine."""
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True  # no caches beside the sources
+COMPARE, BUILD = pathlib.Path(sys.argv.pop(1)).resolve(), pathlib.Path(sys.argv.pop(1)).resolve()
+sys.path.insert(0, str(COMPARE.parent))
+import contenders  # noqa: E402
+import measuring  # noqa: E402
+import plot  # noqa: E402
+import verdict  # noqa: E402
+
+# A library is NAME US...: it takes so long, in its first call, its second, ...
+LIBRARY = """#!/bin/sh
+echo "$1" >>log
+name=$1; shift
+calls=$(grep -c "^$name\\$" log)
+shift $((calls - 1))
+printf '{"bytes": 1024, "us": [%s]}\\n' "$1"
+"""
+MACHINE = """#!/bin/sh
+echo "machine $1" >>log
+calls=$(grep -c machine log)
+echo "{\\"hand_over_ns\\": 5$calls, \\"meeting_us\\": 0.$calls, \\"copy_one_core_gbs\\": 1$calls," \\
+    "\\"copy_by_size_gbs\\": {\\"1024\\": 2$calls, \\"67108864\\": 2}}"
+"""
+
+
+class Compare(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
+        measuring.say = lambda text: None
+        for name, text in (("library", LIBRARY), ("machine", MACHINE)):
+            pathlib.Path(name).write_text(text)
+            pathlib.Path(name).chmod(0o755)
+
+    def setting(self, library, label, *us):
+        return contenders.Setting(library, label, (), ("./library", library + "/" + label, *map(str, us)))
+
+    def log(self):
+        return pathlib.Path("log").read_text().split("\n")[:-1]
+
+    def test_the_machine_takes_its_turn_in_every_round(self):
+        chosen = {self.setting("Tutti private", "", 7, 9, 8): [1024], self.setting("MPICH", "a", 30, 10, 20): [1024]}
+        rows, limits = measuring.alternate(chosen, 2, 3, (1, 1, 60), "./machine", [8, 1024])
+        log = self.log()
+        for round_of in (log[0:3], log[3:6], log[6:9]):
+            self.assertEqual(sorted(round_of), ["MPICH/a", "Tutti private/", "machine 2"])
+        self.assertEqual([row["us"] for row in sorted(rows, key=lambda row: row["library"])], [20, 8])
+        self.assertEqual(limits, {"hand_over_ns": 51, "meeting_us": 0.1, "copy_one_core_gbs": 13,
+                                  "copy_by_size_gbs": {"1024": 23, "67108864": 2}})
+
+    def test_two_settings_go_on_and_the_rounds_tell_the_better(self):
+        settings = [self.setting("MPICH", "a", 5, 8, 9, 8), self.setting("MPICH", "b", 6, 6, 6, 6),
+                    self.setting("MPICH", "c", 7)]
+        chosen = measuring.best_settings(settings, 2, [1024], (1, 1, 60))
+        self.assertEqual([setting.label for setting in chosen], ["a", "b"])
+        rows, limits = measuring.alternate(chosen, 2, 3, (1, 1, 60), "./machine", [1024])
+        results = verdict.Results(rows)
+        self.assertEqual((results.best_peer(2, 1024), results.setting(2, 1024, "MPICH")), (6, "b"))
+        machine = {"2": limits}
+        self.assertIn("MPICH: 1 KiB b", verdict.table(results, machine))
+        self.assertIn("51 ns", verdict.limits(machine))
+        self.assertIn("MPICH", plot.svg(results, machine))
+        self.assertTrue(verdict.target_table(verdict.targets(results, machine, 12)))
+
+    def test_all_ways_of_the_peers_are_tried(self):
+        class Clients:
+            def __getattr__(self, name):
+                return lambda *_: name
+        labels = {library: [setting.label for setting in make(Clients())]
+                  for library, (_, make) in contenders.PEERS.items()}
+        for algorithm in ("as tuned", "ring", "segmented ring", "Rabenseifner", "recursive doubling"):
+            for copies in ("", ", CMA", ", UCX"):
+                self.assertIn(algorithm + copies, labels["Open MPI"])
+        self.assertIn("as shipped", labels["MPICH"])  # with the device's collectives
+        self.assertIn("recursive doubling, no device collectives", labels["MPICH"])
+        self.assertIn("function, sleep", labels["Gloo"])
+        self.assertIn('"function sleep"', (COMPARE.parent / "hosts.py").read_text())
+
+    def test_what_figures_depend_on_is_written_down(self):
+        os.environ.pop("TUTTI_TUNING", None)
+        about = measuring.surroundings(BUILD)
+        self.assertEqual(about["tuning"], "none")
+        self.assertEqual(os.environ["TUTTI_TUNING"], "none")  # and so it is
+        self.assertEqual(about["cores"], contenders.CORES)
+        for key in ("time", "processor", "kernel", "commit", "optimization"):
+            self.assertTrue(about[key], key)
+        self.assertIsInstance(about["load_before"], float)
+        pathlib.Path("tuning.json").write_text("{}")
+        os.environ["TUTTI_TUNING"] = "tuning.json"
+        self.assertTrue(re.fullmatch(r"tuning.json, sha256 [0-9a-f]{16}", measuring.surroundings(BUILD)["tuning"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
