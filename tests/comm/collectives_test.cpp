@@ -2,13 +2,19 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
+#include "harness/data.hpp"
 #include "harness/harness.hpp"
+#include "kernels/convert.hpp"
 
 using namespace tutti;
 using harness::Case;
@@ -134,6 +140,36 @@ TEST_CASE("every algorithm and collective at odd sizes", "[exhaustive]") {
             }
             if (!cases.empty()) Threads(ranks, a.name.data()).run(cases);
         }
+}
+
+TEST_CASE("what ranks give reaches the extremes of every type, in both signs and all bytes") {
+    constexpr size_t count = 4000;
+    for (int t = 0; t < tuttiNumTypes; ++t) {
+        const auto type = static_cast<DataType>(t);
+        const bool integer = type <= DataType::uint64, is_signed = !integer || t % 2 == 0;
+        const size_t size = size_of(type);
+        std::vector<unsigned char> data(count * size);
+        for (const auto op : {std::optional<tuttiRedOp_t>(), {tuttiSum}, {tuttiMax}, {tuttiProd}}) {
+            CAPTURE(t, op ? static_cast<int>(*op) : -1);
+            harness::Data{static_cast<tuttiDataType_t>(t), op}.put_input(1, 0, count, data.data());
+            std::set<double> values;
+            size_t nans = 0;
+            for (size_t i = 0; i < count; ++i) {
+                const double value = load_as_double(type, &data[i * size]);
+                std::isnan(value) ? void(++nans) : void(values.insert(value));
+            }
+            CHECK((nans > 0) == (!op && !integer));
+            const double least = *values.begin(), most = *values.rbegin();
+            CHECK((least < 0) == is_signed);
+            if (integer) {
+                CHECK(most == std::ldexp(1, static_cast<int>(size) * 8 - is_signed) - (size < 8));
+                CHECK(least == (is_signed ? -std::ldexp(1, static_cast<int>(size) * 8 - 1) : 0));
+            } else if (op != tuttiProd) {
+                CHECK(*values.upper_bound(0) < (size == 1 ? 0.1 : 1e-3));
+                if (op == tuttiMax) CHECK((std::isinf(most) && std::isinf(least)) == (type != DataType::float8e4m3));
+            }
+        }
+    }
 }
 
 TEST_CASE("all types go where they belong") {

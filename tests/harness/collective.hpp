@@ -1,4 +1,4 @@
-// One collective on small integers that every type holds exactly, and what must come out of it.
+// One collective on the numbers of data.hpp, and what must come out of it.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,6 @@ const char* name_of(Case::What what);
 
 /// Makes the buffers, calls, checks every element and what lies around the buffers. Throws std::runtime_error.
 void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream = nullptr);
-
-/// The value that rank puts at element i of its input.
-double input_value(const Case& c, int rank, std::size_t i);
 
 /// A communicator of this process: its ranks' handles.
 std::vector<tuttiComm_t> make_comms(int ranks);

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/data.hpp"
 #include "harness/emulated_gpus.hpp"
 #include "harness/harness.hpp"
-#include "kernels/convert.hpp"
 
 namespace tutti::harness::uneven {
 
@@ -65,7 +65,6 @@ class Elements {
             operator delete(data_, std::align_val_t(64));
     }
     Elements(const Elements&) = delete;
-    void put(size_t i, double value) { store_from_double(type_, value, (*this)[i]); }
     unsigned char* operator[](size_t i) { return data_ + i * size_of(type_); }
     bool operator==(const Elements& other) const { return std::memcmp(data_, other.data_, bytes_) == 0; }
 
@@ -162,25 +161,17 @@ class Caller {
         }
     }
 
-    /// Rank `from`'s element i of the row for `to`. Small numbers, which every type adds exactly.
-    double value(int from, int to, size_t i) const {
-        return static_cast<double>((at(from) * 5 + at(to) * 3 + i * 7 + i / 5) % 3);
-    }
-    double result(int row, size_t i) const {
-        switch (c_.what) {
-            case Collective::all_to_all:
-                return value(row, rank_, i);
-            case Collective::scatter:
-                return value(c_.root, rank_, i);
-            case Collective::reduce_scatter: {
-                double all = value(0, rank_, i);
-                for (int r = 1; r < n_; ++r)
-                    all = c_.op == tuttiMax ? std::max(all, value(r, rank_, i)) : all + value(r, rank_, i);
-                return all;
-            }
-            default:
-                return value(row, row, i);
-        }
+    /// Rank `from` gives elements of the row for `to` from here on.
+    static size_t first(int to) { return at(to) << 32; }
+    Data data() const { return {c_.type, c_.what == Collective::reduce_scatter ? std::optional(c_.op) : std::nullopt}; }
+    /// Writes what this rank must get in a row.
+    void put_result(int row, size_t count, void* to) const {
+        if (c_.what == Collective::reduce_scatter)
+            data().put_result(n_, first(rank_), count, to);
+        else if (c_.what == Collective::scatter)
+            data().put_input(c_.root, first(rank_), count, to);
+        else
+            data().put_input(row, first(c_.what == Collective::all_to_all ? rank_ : row), count, to);
     }
     /// What row number `row` of the send buffer is for: a rank, or, where there is one row, this rank's own.
     int target(size_t row) const { return in_->counts.size() > 1 ? static_cast<int>(row) : rank_; }
@@ -204,15 +195,10 @@ class Caller {
             sent_ = std::make_unique<Elements>(in_->end + 1, c_.type);
         }
         for (size_t row = 0; row < in_->counts.size(); ++row)
-            for (size_t i = 0; i < in_->counts[row]; ++i) {
-                const double v = value(rank_, target(row), i);
-                for (Elements* e :
-                     {in_place() ? receive_.get() : send_.get(), in_place() ? expected_.get() : sent_.get()})
-                    e->put(in_->displs[row] + i, v);
-            }
+            for (Elements* e : {in_place() ? receive_.get() : send_.get(), in_place() ? expected_.get() : sent_.get()})
+                data().put_input(rank_, first(target(row)), in_->counts[row], (*e)[in_->displs[row]]);
         for (size_t row = 0; row < out_->counts.size(); ++row)
-            for (size_t i = 0; i < out_->counts[row]; ++i)
-                expected_->put(out_->displs[row] + i, result(origin(row), i));
+            put_result(origin(row), out_->counts[row], (*expected_)[out_->displs[row]]);
     }
     /// A buffer of one row that is this rank's row of a larger one, which begins where it does.
     Placed shifted(const Placed& larger, size_t displ) {
