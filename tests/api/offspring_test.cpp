@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
@@ -164,7 +165,7 @@ TEST_CASE("a revoked communicator refuses operations, and can be split and shrun
         float x = 1;
         ended += tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comms[0], nullptr) == tuttiRemoteError;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    harness::until_all_sleep();
     REQUIRE(tuttiCommRevoke(comms[0], 1) == tuttiInvalidArgument);
     REQUIRE(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
     waiting.join();

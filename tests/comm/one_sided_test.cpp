@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
@@ -157,7 +158,7 @@ TEST_CASE("waits take the signals that they have waited for") {
     tuttiStream_t stream;
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     REQUIRE(wait_for(0, 2, comm, stream) == tuttiSuccess);
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    harness::until_all_sleep();
     REQUIRE(tuttiStreamQuery(stream) == tuttiInProgress);
     REQUIRE(tuttiSignal(1, 0, 0, 0, pair.comms[0], nullptr) == tuttiSuccess);
     REQUIRE(tuttiStreamSynchronize(stream) == tuttiSuccess);
@@ -380,7 +381,7 @@ TEST_CASE("a wait for signals ends when another thread aborts, on either side") 
             ended += wait_for(2, 1, comms[r]) == tuttiRemoteError;
         });
     while (begun < 2) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    harness::until_all_sleep();
     REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     for (std::thread& thread : waiting) thread.join();
     REQUIRE(ended == 2);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/result.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "imagined_kernels.hpp"
 
@@ -149,7 +150,7 @@ TEST_CASE("freeing memory waits for what the device does", "[memory]") {
         CHECK((host ? cudaFreeHost(pinned) : cudaFree(memory)) == cudaSuccess);
         too_early = !gate.opened();
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that the mistake would show
+    harness::until_all_sleep();
     gate.open();
     other.join();
     CHECK(!too_early);

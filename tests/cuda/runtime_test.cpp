@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "fatbin.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "imagined_kernels.hpp"
 #include "registration.hpp"
@@ -254,7 +255,7 @@ TEST_CASE("kernels are loaded when nothing runs", "[loading]") {
         CHECK(late.launch(t) == cudaSuccess);
         too_early = !gate.opened();
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that the mistake would show
+    harness::until_all_sleep();
     gate.open();
     loader.join();
     CHECK(!too_early);

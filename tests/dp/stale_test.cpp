@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "dp/training.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 
@@ -46,7 +47,7 @@ TEST_CASE("a rank runs s steps ahead of the slowest one, and no further") {
         setup.between = [&](int rank, int step) {
             if (rank != 2 || step != late) return;
             for (int ms = 0; ms < 10000 && arrived < 2; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time enough to go too far
+            harness::until_all_sleep();  // they do not go further
             waits = false;
         };
         const Trained trained = harness::train(setup);

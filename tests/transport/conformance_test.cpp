@@ -459,7 +459,6 @@ TEST_CASE("a sleeping rank is woken by the bell") {
         });
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         Sender sender(pair.link[0]->outlet(0));
-        const auto start = Clock::now();
         sender.commit(Kind::inlined, 0, 1);
         sender.ring();
         while (engines[0] != nullptr && !woken) {
@@ -468,7 +467,6 @@ TEST_CASE("a sleeping rank is woken by the bell") {
         }
         sleeper.join();
         REQUIRE(woken);
-        REQUIRE(Clock::now() - start < std::chrono::seconds(5));
     }
 }
 
