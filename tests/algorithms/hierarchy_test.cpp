@@ -99,12 +99,11 @@ TEST_CASE("hierarchies keep their closed forms where nodes are the usual ones") 
 }
 
 TEST_CASE("hierarchies of many hosts are right") {
-    const unsigned seed = std::random_device()();
-    std::mt19937 random(seed);
+    std::mt19937 random(harness::seed());
     for (int i = 0; i < (harness::sanitized ? 3 : 12); ++i) {
         Nodes nodes(1 + random() % 12);
         for (int& size : nodes) size = 1 + static_cast<int>(random() % 9);
-        INFO("seed " << seed << ", nodes " << text_of(nodes));
+        INFO("nodes " << text_of(nodes));
         const int n = ranks_of(nodes);
         for (const Algorithm& a : compositions()) {
             if (!a.usual && random() % 8 != 0) continue;

@@ -34,7 +34,7 @@ TEST_CASE("a killed process is noticed and named by all") {
 }
 
 TEST_CASE("whenever a process is killed, nobody waits for ever") {
-    std::mt19937 random(11);
+    std::mt19937 random(harness::seed());
     for (int round = 0; round < (harness::sanitized ? 3 : 8); ++round) {
         const Identity identity = Identity::create();
         const auto victim = static_cast<std::size_t>(random() % 6);

@@ -1,7 +1,10 @@
 #include "harness/harness.hpp"
 
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -23,6 +26,18 @@ void run(int ranks, const std::function<void(int rank)>& body) {
         });
     for (std::thread& t : threads) t.join();
     if (first) std::rethrow_exception(first);
+}
+
+unsigned seed() {
+    static const unsigned chosen = [] {
+        const char* const given = std::getenv("TUTTI_TEST_SEED");
+        const unsigned number =
+            given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+        std::printf("random tests: TUTTI_TEST_SEED=%u runs them with the same numbers again\n", number);
+        std::fflush(stdout);
+        return number;
+    }();
+    return chosen;
 }
 
 void check(bool holds, const std::string& what) {

@@ -104,7 +104,8 @@ struct Placed {
 /// One rank's call: its arguments, what it sends, and what it must get.
 class Caller {
   public:
-    Caller(const Case& c, int rank, int ranks) : c_(c), rank_(rank), n_(ranks), random_(c.seed + at(rank) * 77) {
+    Caller(const Case& c, int rank, int ranks)
+        : c_(c), rank_(rank), n_(ranks), random_(harness::seed() + c.seed + at(rank) * 77) {
         Counts in(1, c.what == Collective::all_to_all ? 0 : c.counts[at(rank)]), out = in;
         if (c.what == Collective::all_to_all) {
             in = {c.counts.begin() + rank * n_, c.counts.begin() + (rank + 1) * n_};
@@ -248,7 +249,7 @@ inline size_t rows_in(Collective c, int n) {
 /// Lengths of many kinds: none, some, one that is much longer than all others, all the same. Less of each under
 /// sanitizers.
 inline std::vector<Counts> many_counts(size_t rows, unsigned seed) {
-    std::mt19937 random(seed);
+    std::mt19937 random(harness::seed() + seed);
     std::vector<Counts> all{Counts(rows, 0), Counts(rows, 1), Counts(rows, 40000)};
     for (const size_t limit : {3u, 14u, 200u, 20000u}) {
         Counts some(rows);

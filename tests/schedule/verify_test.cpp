@@ -5,6 +5,7 @@
 
 #include "algorithms/prove.hpp"
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 #include "mutants.hpp"
 
 using namespace tutti;
@@ -319,7 +320,7 @@ TEST_CASE("sends and receives are verified as a set") {
 }
 
 TEST_CASE("any input gets an answer") {
-    std::mt19937 random(1);
+    std::mt19937 random(harness::seed());
     const auto dice = [&](int n) { return static_cast<int>(random() % n); };
     int found_fine = 0;
     for (int round = 0; round < 20000; ++round) {

@@ -10,6 +10,7 @@
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 
 using namespace tutti;
 
@@ -93,9 +94,7 @@ TEST_CASE("files that are stale, foreign or broken are refused with the reason")
 
 TEST_CASE("whatever a file holds, reading it ends in measurements or in an error") {
     const std::string good = some().to_json();
-    const unsigned seed = 20261121;
-    INFO("seed " << seed);
-    std::mt19937 random(seed);
+    std::mt19937 random(harness::seed());
     int refused = 0;
     for (int i = 0; i < 3000; ++i) {
         std::string bad = good;
