@@ -22,13 +22,14 @@ namespace tutti::bootstrap {
 // The service of this process, and what a fork needs to know of it.
 struct ServiceHolder {
     std::mutex mutex;
-    std::shared_ptr<Service> service;
-    std::set<int> descriptors;  // of the service; a forked child closes them
+    std::shared_ptr<Service> service, aside;
+    std::set<int> descriptors;  // of the services; a forked child closes them
     std::vector<std::shared_ptr<Service>>* inherited = nullptr;
 
     ServiceHolder() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
     ~ServiceHolder() {
-        if (service && !service->is_inherited()) service->stop();
+        if (aside && !aside->is_inherited()) aside->stop(true);
+        if (service && !service->is_inherited()) service->stop(false);
     }
     static ServiceHolder& get() {
         static ServiceHolder holder;
@@ -43,8 +44,10 @@ struct ServiceHolder {
         h.descriptors.clear();
         // Its thread did not come along, so it can be neither used nor destroyed here: it is kept for ever.
         if (h.inherited == nullptr) h.inherited = new std::vector<std::shared_ptr<Service>>;
-        if (h.service) h.inherited->push_back(std::move(h.service));
-        h.service.reset();
+        for (auto* mine : {&h.service, &h.aside}) {
+            if (*mine) h.inherited->push_back(std::move(*mine));
+            mine->reset();
+        }
         h.mutex.unlock();
     }
 
@@ -104,6 +107,7 @@ struct CallToken {
 };
 
 constexpr std::uint64_t wake_number = 0, alarm_number = 1;
+constexpr std::chrono::milliseconds longest_end{1000};
 
 void add_to(const Fd& epoll, const Fd& fd, std::uint64_t number) {
     epoll_event event{};
@@ -126,15 +130,23 @@ void raise_descriptor_limit() {
 
 std::shared_ptr<Service> Service::get() {
     start_crypto();
+    return one_of(&ServiceHolder::service);
+}
+
+std::shared_ptr<Service> Service::aside() {
+    return one_of(&ServiceHolder::aside);
+}
+
+std::shared_ptr<Service> Service::one_of(std::shared_ptr<Service> ServiceHolder::*which) {
     ServiceHolder& holder = ServiceHolder::get();
     std::lock_guard lock(holder.mutex);
-    if (!holder.service) {
+    if (!(holder.*which)) {
         std::shared_ptr<Service> made(new Service);
         made->start();
         for (const Fd* fd : {&made->epoll_, &made->wake_, &made->alarm_}) holder.descriptors.insert(fd->get());
-        holder.service = std::move(made);
+        holder.*which = std::move(made);
     }
-    return holder.service;
+    return holder.*which;
 }
 
 void Service::start() {
@@ -156,6 +168,7 @@ void Service::start() {
         thread_ = std::thread([this, ready = known.get_future()]() mutable {
             ready.wait();  // until thread_id_ is written
             loop();
+            ended_.set_value();
         });
         thread_id_ = thread_.get_id();
         pthread_setname_np(thread_.native_handle(), "tutti-service");
@@ -169,14 +182,17 @@ void Service::start() {
 
 Service::~Service() = default;
 
-void Service::stop() {
+void Service::stop(bool may_hang) {
     {
         std::lock_guard lock(mutex_);
         stop_ = true;
     }
     const std::uint64_t one = 1;
     if (write(wake_.get(), &one, sizeof one) < 0) return;
-    thread_.join();
+    if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
+    // It hangs in what is not ours. It is left to the end of the process, with all that it may still look at.
+    thread_.detach();
+    new std::shared_ptr<Service>(std::move(ServiceHolder::get().aside));
 }
 
 bool Service::is_inherited() const {

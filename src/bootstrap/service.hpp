@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,8 @@ class Watcher {
     virtual void flush() {}
 };
 
+struct ServiceHolder;
+
 class Service {
   public:
     using Work = std::function<void()>;
@@ -39,6 +42,8 @@ class Service {
     /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
     /// far as it may. Throws tuttiSystemError.
     static std::shared_ptr<Service> get();
+    /// Another thread like it, for work that may never return: calls of network plugins. It starts when somebody asks.
+    static std::shared_ptr<Service> aside();
     ~Service();
 
     // ---- for any thread
@@ -64,8 +69,9 @@ class Service {
 
   private:
     Service() = default;
+    static std::shared_ptr<Service> one_of(std::shared_ptr<Service> ServiceHolder::*which);
     void start();
-    void stop();
+    void stop(bool may_hang);
     void loop();
     void dispatch(std::uint64_t number, std::uint32_t events);
     void arm_alarm();
@@ -92,6 +98,7 @@ class Service {
     bool stop_ = false;
     pid_t process_ = 0;
     std::thread::id thread_id_;
+    std::promise<void> ended_;
     std::thread thread_;
 
     friend struct ServiceHolder;

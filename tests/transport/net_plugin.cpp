@@ -5,6 +5,7 @@
 //   fail:k    the k-th such call fails
 //   later:n   the first n such calls have no room, or are not there yet
 //   slow:n    every such call takes n us
+//   hang:k    the k-th such call does not return before test_net_plugin_let_go() is called
 //   none:0    devices: there is none; regMr, ...: nothing else
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -34,6 +35,7 @@ using namespace tutti::plugin::abi;
 static std::atomic<int> opened{0}, registered{0}, hasty{0};
 // Bodies that were sent and received, from and to memory of the host and of GPUs.
 static std::atomic<int> bodies[2][2], flushes{0};
+static std::atomic<bool> hung{false};  // a call is
 
 namespace {
 
@@ -71,6 +73,7 @@ struct Verdict {
 Verdict verdict(const char* call) {
     Verdict verdict;
     int slow = 0;
+    bool hangs = false;
     {
         const std::lock_guard lock(faults_mutex);
         for (Fault& fault : faults) {
@@ -80,9 +83,14 @@ Verdict verdict(const char* call) {
             verdict.later |= fault.kind == "later" && fault.calls <= fault.number;
             verdict.none |= fault.kind == "none";
             if (fault.kind == "slow") slow = fault.number;
+            hangs |= fault.kind == "hang" && fault.calls == fault.number;
         }
     }
     if (slow > 0) std::this_thread::sleep_for(std::chrono::microseconds(slow));
+    if (hangs) {
+        hung = true;
+        hung.wait(true);
+    }
     return verdict;
 }
 
@@ -416,6 +424,15 @@ SHOWN void test_net_plugin_debts(int* out) {
     out[0] = opened;
     out[1] = registered;
     out[2] = hasty;
+}
+
+/// Whether a call hangs.
+SHOWN bool test_net_plugin_hangs() {
+    return hung;
+}
+SHOWN void test_net_plugin_let_go() {
+    hung = false;
+    hung.notify_all();
 }
 
 /// Bodies of messages: sent from the host's memory, from GPUs', received to the host's, to GPUs'; and flushes.

@@ -2,11 +2,13 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "bootstrap/service.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
@@ -380,4 +382,36 @@ TEST_CASE("an end whose plugin fails is a lost link that names rank, plugin and 
     const std::string& what = has(said[0], "isend failed") ? said[0] : said[1];
     REQUIRE(has(what, "isend failed"));
     REQUIRE(has(what, every_version[3]));
+}
+
+TEST_CASE("a plugin's call that does not return keeps nobody waiting but its caller") {
+    const bool in_background = GENERATE(false, true);
+    const Faults faults("isend:hang:1");
+    void* const library = dlopen(every_version[3].c_str(), RTLD_NOW | RTLD_LOCAL);
+    const auto hangs = reinterpret_cast<bool (*)()>(dlsym(library, "test_net_plugin_hangs"));
+    const auto let_go = reinterpret_cast<void (*)()>(dlsym(library, "test_net_plugin_let_go"));
+    PluginNet net(every_version[3], true);
+    harness::NetUnderTest transport(net);
+    REQUIRE(net.fabric() != 0);
+    harness::LinkedPair pair = harness::join(transport, {}, false);
+    std::atomic<bool> over{false};
+    std::thread rank([&] {
+        while (!over && !in_background) pair.at[0].engine->poll();
+    });
+    for (Neighbourhood& n : pair.at) n.engine->rest(true);
+    Sender(pair.link[0]->outlet(0)).commit(Kind::inlined, 8, 1);
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); !hangs() && Clock::now() < limit;)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(hangs());
+    // What an abort does.
+    pair.at[0].engine->withdraw();
+    CHECK_FALSE(pair.at[0].engine->pending());
+    CHECK_FALSE(pair.at[0].engine->rest(true));
+    CHECK(has(pair.link[0]->describe(), "does not return"));
+    CHECK(bootstrap::Service::get()->run([] {}));  // which tells the others
+    pair.link[0].reset();
+    CHECK(hangs());
+    let_go();
+    over = true;
+    rank.join();
 }

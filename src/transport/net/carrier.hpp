@@ -121,6 +121,9 @@ class Net {
     /// Why its adapters can't use slots in a GPU's memory; empty: they can. slots: these become known to them, for as
     /// long as they last; nullptr: it is not about any.
     virtual std::string obstacle(DeviceSlots*) { return "network plugins get messages from host memory"; }
+    /// Whether its calls and its carriers' run what is not Tutti's, and may not return. Then no other thread than the
+    /// rank's and one for this alone makes them.
+    virtual bool may_hang() const { return false; }
     /// patience: how long a peer that has something to acknowledge may stay silent. Throws tuttiSystemError.
     virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const LinkMemory& memory,
                                              std::chrono::milliseconds patience) = 0;

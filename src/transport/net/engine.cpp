@@ -34,6 +34,7 @@ constexpr milliseconds grace{300};
 // A silent host is to be named before operations end by their time-out: half of that is enough, if not less than this.
 constexpr milliseconds least_patience{1000};
 constexpr int rounds_in_background = 64;
+constexpr milliseconds longest_call{1000};  // of a network plugin, before nobody waits for it
 
 /// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
 std::string interfaces_of(std::span<const Address> addresses) {
@@ -109,6 +110,10 @@ Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
     if (session_->rank() < peer)
         service_->post([r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)],
                         alone = net != nullptr] { r->dial(peer, doors, alone); });
+    if (net != nullptr && net->may_hang() && !foreign_) {
+        aside_ = Service::aside();
+        foreign_ = true;
+    }
     std::lock_guard lock(mutex_);
     Ends& ends = ends_with(peer);
     ends.use(net, slots);
@@ -133,10 +138,11 @@ void Engine::introduce(Ends& ends) {
             return ends.lose("the kernel does not watch another descriptor");
 }
 
-void Engine::disconnect(Ends& ends) {
+bool Engine::disconnect(Ends& ends) {
     const Rank peer = ends.peer();
     {
-        std::lock_guard lock(mutex_);
+        const auto lock = lock_soon();
+        if (!lock) return false;
         ends.settle();
         ends.move();
         ends.say_bye();
@@ -144,6 +150,26 @@ void Engine::disconnect(Ends& ends) {
         links_.erase(peer);
     }
     service_->post([r = reception_, peer] { r->forget(peer); });
+    return true;
+}
+
+std::unique_lock<std::timed_mutex> Engine::lock_soon() {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) return lock;
+    if (!foreign_)
+        lock.lock();
+    else if (!lock.try_lock_for(stuck_ ? milliseconds(0) : longest_call) && !stuck_.exchange(true))
+        log(Level::warn, "rank %d: a call of a network plugin does not return", session_->rank());
+    if (lock) stuck_ = false;
+    return lock;
+}
+
+/// On the service thread, where that may wait for the lock; else on the one for what may hang.
+void Engine::in_background(std::function<void(Engine&)> work) {
+    if (!foreign_ || aside_->is_this_thread()) return work(*this);
+    aside_->post([weak = weak_from_this(), work = std::move(work)] {
+        if (const auto self = weak.lock()) work(*self);
+    });
 }
 
 void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream) {
@@ -157,11 +183,14 @@ void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stre
         stream->describe().c_str());
     ends.attach(number, count, std::move(stream));
     ends.tell_board(*page_);
-    introduce(ends);
+    if (foreign_)
+        look_later({});
+    else
+        introduce(ends);
 }
 
 /// The rank's thread may look so often that nobody else would ever get the lock: it steps back when somebody waits.
-std::unique_lock<std::mutex> Engine::lock_in_background() {
+std::unique_lock<std::timed_mutex> Engine::lock_in_background() {
     wanted_.store(true, std::memory_order_relaxed);
     std::unique_lock lock(mutex_);
     wanted_.store(false, std::memory_order_relaxed);
@@ -170,23 +199,28 @@ std::unique_lock<std::mutex> Engine::lock_in_background() {
 
 void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
     if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
-    auto stream = std::make_unique<tcp::Stream>(std::move(socket), cipher, patience_);
-    {
-        const auto lock = lock_in_background();
-        attach(ends_with(peer), stripe.number, stripe.count, std::move(stream));
-    }
-    ready();
-    ring_bell(page_->bell);
+    auto stream = std::make_shared<std::unique_ptr<tcp::Stream>>(
+        std::make_unique<tcp::Stream>(std::move(socket), cipher, patience_));
+    in_background([peer, stripe, stream](Engine& e) {
+        {
+            const auto lock = e.lock_in_background();
+            e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
+        }
+        e.serve_sockets();
+        ring_bell(e.page_->bell);
+    });
 }
 
 void Engine::unreachable(Rank peer, const std::string& why) {
-    {
-        const auto lock = lock_in_background();
-        const auto link = links_.find(peer);
-        if (link == links_.end()) return;
-        link->second->lose(why + " (from " + interfaces_of(doors_) + "; TUTTI_SOCKET_IFNAME chooses others)");
-    }
-    ring_bell(page_->bell);
+    in_background([peer, why](Engine& e) {
+        {
+            const auto lock = e.lock_in_background();
+            const auto link = e.links_.find(peer);
+            if (link == e.links_.end()) return;
+            link->second->lose(why + " (from " + interfaces_of(e.doors_) + "; TUTTI_SOCKET_IFNAME chooses others)");
+        }
+        ring_bell(e.page_->bell);
+    });
 }
 
 /// Carries what can be carried without waiting.
@@ -200,7 +234,7 @@ bool Engine::move(bool sockets) {
     bool moved = false;
     for (Ends* const ends : ends_) {
         moved |= ends->move();
-        if (ends->on_detour()) introduce(*ends);
+        if (ends->wants_carrier()) introduce(*ends);
     }
     return moved;
 }
@@ -240,24 +274,26 @@ bool Engine::poll() {
 }
 
 bool Engine::pending() {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(ends_, [](const Ends* ends) { return ends->pending(); });
+    const auto lock = lock_soon();
+    return lock && std::ranges::any_of(ends_, [](const Ends* ends) { return ends->pending(); });
 }
 
 bool Engine::rest(bool asleep) {
     bool moved = false, pending = false, owes = false;
     {
-        const std::lock_guard lock(mutex_);
-        if (asleep) {
+        const auto lock = lock_soon();
+        if (lock && asleep) {
             settle();
             for (Ends* const ends : ends_) ends->tell_board(*page_);
         }
-        if (asleep || !by_carriers())
+        if (!lock) {
+        } else if (asleep || !by_carriers()) {
             moved = move();
-        else
+        } else {
             for (Ends* const ends : ends_) moved |= ends->push();
-        if (asleep) moved |= !arm();
-        for (const Ends* const ends : ends_) {
+        }
+        if (lock && asleep) moved |= !arm();
+        for (const Ends* const ends : lock ? ends_ : std::vector<Ends*>()) {
             pending |= ends->pending();
             owes |= ends->owes();
         }
@@ -285,23 +321,28 @@ void Engine::serve(bool begins) {
 }
 
 void Engine::on_loss(std::function<void(const Error&)> listener) {
+    tells_of_loss_ = listener != nullptr;
     service_->run([&] { loss_ = std::move(listener); });
 }
 
 /// What check_lost() throws, told once.
 void Engine::report_loss() {
-    if (!loss_) return;
+    if (!tells_of_loss_) return;
     try {
         const auto lock = lock_in_background();
         check_lost();
         return;
     } catch (const Error& error) {
-        std::exchange(loss_, nullptr)(error);
+        service_->post([weak = weak_from_this(), error] {
+            const auto self = weak.lock();
+            if (self && self->loss_) std::exchange(self->loss_, nullptr)(error);
+        });
     }
 }
 
 void Engine::withdraw() {
-    const std::lock_guard lock(mutex_);
+    const auto lock = lock_soon();
+    if (!lock) return;  // and a network that may hang is not told of its user's memory
     for (Ends* const ends : ends_) ends->withdraw();
 }
 
@@ -316,10 +357,11 @@ void Engine::watch_in_background() {
 /// itself.
 void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)()) {
     if (asked.load() || asked.exchange(true)) return;
-    service_->post([weak = weak_from_this(), &asked, delay, work] {  // asked is the engine's, and used while it lives
-        const auto self = weak.lock();
+    const std::shared_ptr<Service> service = foreign_ ? aside_ : service_;
+    service->post([weak = weak_from_this(), service = service.get(), &asked, delay, work] {
+        const auto self = weak.lock();  // asked is the engine's, and used while it lives
         if (!self) return;
-        self->service_->after(delay, [weak, &asked, work] {
+        service->after(delay, [weak, &asked, work] {
             const auto engine = weak.lock();
             if (!engine) return;
             asked.store(false);
@@ -342,15 +384,19 @@ void Engine::listen_for_silence() {
     service_->after(patience_ / 8, [weak = weak_from_this()] {
         const auto self = weak.lock();
         if (!self) return;
-        {
-            const auto lock = self->lock_in_background();
-            for (Ends* const ends : self->ends_) ends->listen_for_silence();
-            self->move();
-        }
-        ring_bell(self->page_->bell);
-        self->report_loss();
+        self->in_background([](Engine& e) { e.check_silence(); });
         self->listen_for_silence();
     });
+}
+
+void Engine::check_silence() {
+    {
+        const auto lock = lock_in_background();
+        for (Ends* const ends : ends_) ends->listen_for_silence();
+        move();
+    }
+    ring_bell(page_->bell);
+    report_loss();
 }
 
 /// At carriers that can't tell when they have something to do, again and again while the rank sleeps; at all links,
@@ -393,16 +439,26 @@ void Engine::ready() {
         if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();
         return;
     }
+    if (!foreign_) return serve_sockets();
+    watched_.store(false, std::memory_order_seq_cst);
+    service_->change(epoll_.get(), 0);
+    in_background([](Engine& e) {
+        e.serve_sockets();
+        e.watch_in_background();
+    });
+}
+
+void Engine::serve_sockets() {
     bool moved = false, again = true;
     {
         const auto lock = lock_in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) moved |= again = move() || !arm();
     }
     ring_bell(page_->bell);
-    if (again)
-        service_->post([weak = weak_from_this()] {
-            if (const auto self = weak.lock()) self->ready();
-        });
+    if (!again) return;
+    (foreign_ ? aside_ : service_)->post([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->ready();
+    });
 }
 
 }  // namespace tutti::net

@@ -37,8 +37,11 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
     /// messages go by; nullptr: TCP. slots: see Ends::use().
     Ends& connect(Rank peer, Net* net, const DeviceSlots* slots = nullptr);
-    void disconnect(Ends& ends);
-    std::mutex& mutex() { return mutex_; }
+    /// False: a network's call hangs, and the link stays until it returns.
+    bool disconnect(Ends& ends);
+    std::timed_mutex& mutex() { return mutex_; }
+    /// Not locked, after a moment, if a network's call that may hang does so under the lock.
+    std::unique_lock<std::timed_mutex> lock_soon();
 
     // ---- for the service thread
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
@@ -62,15 +65,18 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void settle_now();
     void look_now();
     void listen_for_silence();
+    void check_silence();
     void look_later(std::chrono::microseconds delay);
     void report_loss();
     Ends& ends_with(Rank peer);
-    std::unique_lock<std::mutex> lock_in_background();
+    std::unique_lock<std::timed_mutex> lock_in_background();
+    void in_background(std::function<void(Engine&)> work);
+    void serve_sockets();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 
     std::array<bootstrap::Address, most_rails> doors_{};
     std::vector<Fd> listening_;
-    std::shared_ptr<bootstrap::Service> service_;
+    std::shared_ptr<bootstrap::Service> service_, aside_;  // aside_: where foreign_
     std::shared_ptr<Reception> reception_;
     Fd epoll_;
 
@@ -81,12 +87,14 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::vector<std::array<bootstrap::Address, most_rails>> doors_of_;  // of all ranks
     std::chrono::milliseconds patience_{};
 
-    std::mutex mutex_;
+    std::timed_mutex mutex_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
-    std::vector<Ends*> ends_;         // of links_: what every look goes through
-    std::atomic<bool> blind_{false};  // some carriers can't tell when something arrives
-    unsigned fruitless_ = 0;          // looks of the rank's thread, one after the other
-    unsigned looks_ = 0;              // all of them
+    std::vector<Ends*> ends_;           // of links_: what every look goes through
+    std::atomic<bool> blind_{false};    // some carriers can't tell when something arrives
+    std::atomic<bool> foreign_{false};  // of a network that may hang: the service thread keeps off the lock
+    std::atomic<bool> stuck_{false};    // it does
+    unsigned fruitless_ = 0;            // looks of the rank's thread, one after the other
+    unsigned looks_ = 0;                // all of them
 
     std::atomic<bool> awake_{false};    // the rank's thread looks
     std::atomic<bool> watched_{false};  // the service thread hears of sockets that are ready
@@ -96,6 +104,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::atomic<bool> wanted_{false};         // the service thread waits for the lock
     std::atomic<int> kernels_{0};             // that use the links' FIFOs
     std::function<void(const Error&)> loss_;  // the service thread's
+    std::atomic<bool> tells_of_loss_{false};
 };
 
 /// The rank's link with peer. net: what its messages go by; nullptr: TCP.

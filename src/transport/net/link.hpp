@@ -51,6 +51,10 @@ class Ends : public Recipient {
     /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
     NetCarrier* introduce(std::chrono::milliseconds patience);
     /// A carrier has failed, and introduce() is to try another way.
+    bool wants_carrier() const {
+        return net_ != nullptr && !carrier_ && !lost_ && !bye_ && first_socket() != nullptr &&
+               Clock::now() >= next_try_;
+    }
     bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_ && Clock::now() >= next_try_; }
     bool by_carrier() const { return met_ && known_; }
     /// As NetCarrier::arm().

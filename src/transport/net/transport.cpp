@@ -20,7 +20,9 @@ class NetLink : public Link {
   public:
     NetLink(std::shared_ptr<Engine> engine, Rank peer, Net* net, std::unique_ptr<DeviceSlots> slots)
         : engine_(std::move(engine)), slots_(std::move(slots)), ends_(engine_->connect(peer, net, slots_.get())) {}
-    ~NetLink() override { engine_->disconnect(ends_); }
+    ~NetLink() override {
+        if (!engine_->disconnect(ends_)) slots_.release();  // the call that hangs may still use them
+    }
 
     Wire outlet(int lane) override {
         const std::lock_guard lock(engine_->mutex());
@@ -46,13 +48,13 @@ class NetLink : public Link {
         return ends_.arriving();
     }
     std::string describe() override {
-        const std::lock_guard lock(engine_->mutex());
-        return ends_.describe();
+        const auto lock = engine_->lock_soon();
+        return lock ? ends_.describe() : "by a network plugin of which a call does not return";
     }
 
   private:
     const std::shared_ptr<Engine> engine_;
-    const std::unique_ptr<DeviceSlots> slots_;
+    std::unique_ptr<DeviceSlots> slots_;
     Ends& ends_;  // the engine's
 };
 

@@ -25,6 +25,7 @@ class PluginNet : public net::Net {
     std::uint64_t fabric() override;
     std::string absence() override;
     Line cost() const override;
+    bool may_hang() const override { return true; }
     std::string obstacle(DeviceSlots* slots) override;
     std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                           std::chrono::milliseconds patience) override;
