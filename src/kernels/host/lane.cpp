@@ -249,7 +249,8 @@ std::byte* HostLane::slot_or_elsewhere(const Operand& operand, bool alone) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
         const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
-        if (landing != nullptr) {
+        // One of another length is that of a receiver that calls something else, and will say so.
+        if (landing != nullptr && landing->bytes == bytes_) {
             touch(c);
             out.kind = Kind::landed;
             return c.link->see(landing->where, bytes_);
