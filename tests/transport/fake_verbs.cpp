@@ -37,6 +37,7 @@ struct Pair : ibv_qp {
 };
 struct Region : ibv_mr {
     std::byte* gpu = nullptr;  // where the adapter sees it, if it is a GPU's
+    int access = 0;
 };
 std::map<std::uint32_t, Region*> regions;
 
@@ -92,6 +93,16 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr**) {
     return 0;
 }
 
+bool lets_peers_write(const Region& region) {
+    return (region.access & IBV_ACCESS_REMOTE_WRITE) != 0;
+}
+
+bool holds(const Region& region, const void* memory, std::size_t bytes) {
+    const auto *const begin = static_cast<const std::byte*>(region.addr), *const at =
+                                                                              static_cast<const std::byte*>(memory);
+    return at >= begin && at + bytes <= begin + region.length;
+}
+
 /// The region of that key, if it holds all of this.
 const Region* find_region(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
     const auto found = regions.find(key);
@@ -139,7 +150,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
         return IBV_WC_RETRY_EXC_ERR;
     Pair& to = *found->second;
     const Region* const theirs = find_region(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length);
-    if (theirs == nullptr) return IBV_WC_REM_ACCESS_ERR;
+    if (theirs == nullptr || !lets_peers_write(*theirs)) return IBV_WC_REM_ACCESS_ERR;
     move(piece, own, request, theirs);
     if (!immediate) return IBV_WC_SUCCESS;
     if (const auto adapter = from.context->device - devices; adapter < 2) ++tally.writes[adapter];
@@ -246,27 +257,33 @@ int query_gid_ex(ibv_context*, std::uint32_t, std::uint32_t index, ibv_gid_entry
     return 0;
 }
 
-ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int) {
+/// Who lets others write must be allowed to write.
+bool makes_sense(int access) {
+    return (access & IBV_ACCESS_REMOTE_WRITE) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+}
+
+ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int access) {
     const std::lock_guard lock(mutex);
-    if (--fake_verbs().registrations < 0) {
-        errno = ENOMEM;
+    if (!makes_sense(access) || --fake_verbs().registrations < 0) {
+        errno = makes_sense(access) ? ENOMEM : EINVAL;
         return nullptr;
     }
     const std::uint32_t key = ++last_key;
-    return regions[key] = new Region{{domain->context, domain, memory, bytes, 0, key, key}};
+    return regions[key] = new Region{{domain->context, domain, memory, bytes, 0, key, key}, nullptr, access};
 }
 
-ibv_mr* reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address, int fd, int) {
+ibv_mr* reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address, int fd,
+                      int access) {
     const std::lock_guard lock(mutex);
-    const bool refused = --fake_verbs().gpu_registrations < 0;
+    const bool refused = !makes_sense(access) || --fake_verbs().gpu_registrations < 0;
     std::byte* const there = refused ? nullptr : map_dma_buf(fd, offset, bytes);
     if (there == nullptr) {
         errno = refused ? EOPNOTSUPP : EINVAL;
         return nullptr;
     }
     const std::uint32_t key = ++last_key;
-    return regions[key] =
-               new Region{{domain->context, domain, reinterpret_cast<void*>(address), bytes, 0, key, key}, there};
+    return regions[key] = new Region{
+               {domain->context, domain, reinterpret_cast<void*>(address), bytes, 0, key, key}, there, access};
 }
 
 int dereg_mr(ibv_mr* its) {
@@ -365,6 +382,18 @@ verbs::Library make_library() {
 FakeVerbs& fake_verbs() {
     static FakeVerbs instance;
     return instance;
+}
+
+bool peers_can_write(const void* memory, std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    return std::ranges::any_of(
+        regions, [&](const auto& r) { return lets_peers_write(*r.second) && holds(*r.second, memory, bytes); });
+}
+
+std::uint32_t key_to(const void* memory) {
+    const std::lock_guard lock(mutex);
+    const auto found = std::ranges::find_if(regions, [&](const auto& r) { return holds(*r.second, memory, 1); });
+    return found == regions.end() ? 0 : found->first;
 }
 
 void tell(ibv_event_type what, int adapter) {

@@ -52,6 +52,11 @@ const verbs::Library& fake_library();
 /// That of older machines, which knows no GPU memory.
 const verbs::Library& old_fake_library();
 
+/// Whether there is a key that lets peers write to all of that.
+bool peers_can_write(const void* memory, std::size_t bytes);
+/// A key of a region that holds that byte, whatever it allows; 0: no adapter knows it.
+std::uint32_t key_to(const void* memory);
+
 /// What FakeVerbs::late has kept back is there: the flush of a GPU.
 void land();
 

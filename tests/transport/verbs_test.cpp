@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "fake_verbs.hpp"
 #include "harness/catch.hpp"
+#include "transport/regions.hpp"
 #include "transport/verbs/carrier.hpp"
 #include "transport/verbs/net.hpp"
 #include "transport/verbs/trouble.hpp"
@@ -202,6 +203,73 @@ TEST_CASE("messages are written to their slots, with and without data in the req
     const std::string address = fake_verbs().infiniband ? " port 1 (fe80::1)" : " port 1 (10.1.2.3)";
     REQUIRE(ends.end[0]->describe() ==
             "fake0" + address + " to fake0" + address + ", fake1" + address + " to fake1" + address);
+}
+
+TEST_CASE("peers can write to rings of headers, slots, and places of messages; to nothing else") {
+    const harness::FakeVerbsReset reset;
+    fake_verbs().adapters = 1;
+    fake_verbs().inline_bytes = GENERATE(256U, 0U);  // 0: headers are sent from memory
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net);
+    constexpr std::size_t bytes = 65536;
+    auto* const sent = static_cast<std::byte*>(allocate_region(bytes));
+    auto* const wanted = static_cast<std::byte*>(allocate_region(bytes));
+    const Wire out = ends.mine[0]->wire(1, 0, nullptr), in = ends.inbox[1]->wire(0, 0, nullptr);
+    std::memset(out.slots, 1, 1000);
+    ends.end[0]->queue(message(1000, 1), out.slots);
+    REQUIRE(ends.end[0]->knows(sent, bytes));
+    ends.end[0]->put(message(bytes, 2), sent, out.slots + slot_stride, nullptr);
+    ends.move();
+    REQUIRE(ends.reader[1]->seen.size() == 2);
+
+    for (int lane = 0; lane < lanes_per_link; ++lane)
+        CHECK(harness::peers_can_write(ends.inbox[1]->wire(0, lane, nullptr).slots, slot_depth * slot_stride));
+    CHECK_FALSE(harness::peers_can_write(&ends.inbox[1]->page(), 1));
+    CHECK_FALSE(harness::peers_can_write(&in.fifo->cells[0], 1));
+    CHECK_FALSE(harness::peers_can_write(&in.fifo->landings[fifo_depth - 1], 1));
+    REQUIRE(harness::key_to(out.slots) != 0);  // it was sent from
+    CHECK_FALSE(harness::peers_can_write(out.slots, 1));
+    CHECK_FALSE(harness::peers_can_write(&ends.mine[0]->page(), 1));
+    REQUIRE(harness::key_to(sent) != 0);
+    CHECK_FALSE(harness::peers_can_write(sent, 1));
+    REQUIRE(ends.end[1]->knows(wanted, bytes));
+    CHECK_FALSE(harness::peers_can_write(wanted, 1));  // until a message is to be written there
+    const net::Place place = ends.end[1]->expose(0, wanted, bytes);
+    CHECK(harness::peers_can_write(wanted, bytes));
+
+    SECTION("a place that was given is written to") {
+        std::memset(sent, 5, bytes);
+        Header landed = message(bytes, 3);
+        landed.what = What::landed;
+        landed.in_slot = 0;
+        ends.end[0]->put(landed, sent, out.slots + 2 * slot_stride, &place);
+        ends.end[0]->receive(*ends.reader[0]);
+        CHECK(ends.end[0]->trouble().empty());
+        CHECK(wanted[bytes - 1] == std::byte{5});
+    }
+    SECTION("what only the peer's own adapter reads is not, whoever has its key") {
+        std::byte* const theirs = ends.mine[1]->wire(0, 0, nullptr).slots;
+        ends.end[1]->queue(message(1000, 1), theirs);
+        const net::Place stolen{reinterpret_cast<std::uintptr_t>(theirs), 1000, harness::key_to(theirs)};
+        std::memset(out.slots + 2 * slot_stride, 9, 1000);
+        ends.end[0]->put(message(1000, 3), out.slots + 2 * slot_stride, out.slots + 2 * slot_stride, &stolen);
+        ends.end[0]->receive(*ends.reader[0]);
+        CHECK_FALSE(ends.end[0]->trouble().empty());
+        CHECK(theirs[0] != std::byte{9});
+    }
+    SECTION("nor is the page beside the slots by the key of these") {
+        RankPage& page = ends.inbox[1]->page();
+        const net::Place beside{reinterpret_cast<std::uintptr_t>(&page), 1000, harness::key_to(in.slots)};
+        std::memset(out.slots + 2 * slot_stride, 9, 1000);
+        ends.end[0]->put(message(1000, 3), out.slots + 2 * slot_stride, out.slots + 2 * slot_stride, &beside);
+        ends.end[0]->receive(*ends.reader[0]);
+        CHECK_FALSE(ends.end[0]->trouble().empty());
+        CHECK(page.bell.word == 0);
+    }
+    ends.end[0].reset();
+    ends.end[1].reset();
+    free_region(sent);
+    free_region(wanted);
 }
 
 TEST_CASE("lanes are dealt to the ports that both ends have, and a farewell is one by all of them") {

@@ -60,13 +60,19 @@ Carrier::Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, mil
       patience_(patience),
       memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
       device_region_(find_region(device_, port)),
-      ring_region_(port.device->enlist(memory_.base(), memory_.size())),
+      ring_region_(port.device->enlist(memory_.base(), ring_frames * ring_stride, Access::remote_writes)),
       inbox_region_(nullptr, library_.dereg_mr),
+      staging_region_(
+          port.device->enlist(ring(0) + ring_frames * ring_stride, ring_frames * ring_stride, Access::local_reads)),
       channel_(library_.create_comp_channel(port.device->context()), library_.destroy_comp_channel),
       completions_(nullptr, library_.destroy_cq),
       pair_(nullptr, library_.destroy_qp) {
     const bool on_device = device_ != nullptr && device_->in;
-    if (!on_device) inbox_region_ = port_.device->enlist(memory.inbox.memory().data(), memory.inbox.memory().size());
+    if (!on_device) {  // not its page, nor its cells, which this rank writes itself
+        const std::span<std::byte> inbox = memory.inbox.memory();
+        const auto slots = static_cast<std::size_t>(inbox.data() + inbox.size() - inbox_.base);
+        inbox_region_ = port_.device->enlist(inbox_.base, slots, Access::remote_writes);
+    }
     for (int lane = 0; lane < lanes_per_link; ++lane) lanes_.emplace_back(nullptr, library_.dereg_mr);
     if (!channel_ || fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
         fail_errno("%s makes no channel for completions", port_.text().c_str());
@@ -232,7 +238,7 @@ const ibv_mr* Carrier::region_of(int lane) {
     Owned<ibv_mr>& region = lanes_[static_cast<std::size_t>(lane)];
     if (region) return region.get();
     try {
-        region = port_.device->enlist(outbox(lane).base, slot_depth * slot_stride);
+        region = port_.device->enlist(outbox(lane).base, slot_depth * slot_stride, Access::local_reads);
     } catch (const Error& error) {
         lose(error.what());
     }
@@ -240,12 +246,13 @@ const ibv_mr* Carrier::region_of(int lane) {
 }
 
 bool Carrier::knows(const std::byte* memory, std::size_t bytes) {
-    return port_.device->registrations().of(memory, bytes).has_value();
+    return port_.device->registrations().of(memory, bytes, Access::local_reads).has_value();
 }
 
 net::Place Carrier::expose(int, std::byte* memory, std::size_t bytes) {
-    const auto keys = port_.device->registrations().of(memory, bytes);
-    return {address_of(memory), static_cast<std::uint32_t>(bytes), keys ? keys->remote : 0};
+    const auto keys = port_.device->registrations().of(memory, bytes, Access::remote_writes);
+    if (!keys) return {};  // no message has no bytes
+    return {address_of(memory), static_cast<std::uint32_t>(bytes), keys->remote};
 }
 
 Frame& Carrier::next_frame(const net::Header& header) {
@@ -276,7 +283,7 @@ void Carrier::put(const net::Header& header, const std::byte* body, const std::b
         const ibv_mr* const region = region_of(header.lane);
         if (region == nullptr) return;
         key = region->lkey;
-    } else if (const auto keys = port_.device->registrations().of(body, header.bytes)) {
+    } else if (const auto keys = port_.device->registrations().of(body, header.bytes, Access::local_reads)) {
         key = keys->local;
     } else {
         return void(lose("the memory of a message was freed before it was sent"));
@@ -307,7 +314,7 @@ void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
         ++count;
     };
     if (body.from.length > 0) add(IBV_WR_RDMA_WRITE, body.from, body.to, body.key);
-    add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), ring_region_->lkey},
+    add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), staging_region_->lkey},
         peer_offer_.ring + sent_ % ring_frames * ring_stride, peer_offer_.ring_key);
     ibv_send_wr& last = requests[count - 1];
     last.imm_data = htonl(sent_);

@@ -112,9 +112,10 @@ class Carrier : public net::NetCarrier {
     // In this order: what is below uses what is above.
     Mapping memory_;                     // the ring, and as many frames to be sent
     const ibv_mr* const device_region_;  // device_'s memory
-    Owned<ibv_mr> ring_region_;
-    Owned<ibv_mr> inbox_region_;        // none where inbox_ is a part of device_'s memory
-    std::vector<Owned<ibv_mr>> lanes_;  // what slots of `mine` are sent from, by lane, as soon as they are
+    Owned<ibv_mr> ring_region_;          // the peer writes here,
+    Owned<ibv_mr> inbox_region_;         // to these slots (none where inbox_ is a part of device_'s memory),
+    Owned<ibv_mr> staging_region_;       // and not to what is sent from here: headers;
+    std::vector<Owned<ibv_mr>> lanes_;   // slots of `mine`, by lane, as soon as one is sent
     Owned<ibv_comp_channel> channel_;
     Owned<ibv_cq> completions_;
     Owned<ibv_qp> pair_;

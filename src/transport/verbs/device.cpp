@@ -13,7 +13,10 @@
 namespace tutti::verbs {
 namespace {
 
-constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+/// To let others write takes leave to write oneself; to be read locally takes none.
+constexpr int flags_of(Access access) {
+    return access == Access::remote_writes ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+}
 
 /// What an adapter tells. A port that goes down may come up again before anybody gives up: the completions decide. What
 /// else makes connections useless is noted, and they look it up.
@@ -144,9 +147,9 @@ ibv_port_attr Device::query(int port) const {
     return attributes;
 }
 
-Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes) const {
+Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) const {
     errno = 0;
-    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, access), library_.dereg_mr);
+    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, flags_of(access)), library_.dereg_mr);
     if (!region) fail(tuttiSystemError, "%s", explain_registration(errno, bytes, name_).c_str());
     return region;
 }
@@ -154,7 +157,8 @@ Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes) const {
 Owned<ibv_mr> Device::enlist(const DeviceSlots& slots) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(slots.memory.data());
     errno = 0;
-    Owned<ibv_mr> region(library_.reg_dmabuf_mr(domain(), 0, slots.memory.size(), begin, slots.fd.get(), access),
+    Owned<ibv_mr> region(library_.reg_dmabuf_mr(domain(), 0, slots.memory.size(), begin, slots.fd.get(),
+                                                flags_of(Access::remote_writes)),
                          library_.dereg_mr);
     if (!region)
         fail(tuttiSystemError, "%s can't register %zu bytes of the GPU's memory: %s (ibv_reg_dmabuf_mr)", name_.c_str(),

@@ -52,10 +52,9 @@ class Device {
     /// Grows whenever a port may have got another address.
     unsigned new_addresses() const { return health_->new_addresses.load(std::memory_order_relaxed); }
 
-    /// The adapter may read it and, if the peer is to write there, write it. Throws tuttiSystemError that says what to
-    /// do.
-    Owned<ibv_mr> enlist(void* memory, std::size_t bytes) const;
-    /// Those of a GPU, likewise; the library has reg_dmabuf_mr.
+    /// Makes it known to the adapter. Throws tuttiSystemError that says what to do.
+    Owned<ibv_mr> enlist(void* memory, std::size_t bytes, Access access) const;
+    /// Those of a GPU, of both directions, for peers to write; the library has reg_dmabuf_mr.
     Owned<ibv_mr> enlist(const DeviceSlots& slots) const;
     Registrations& registrations() const { return *registrations_; }
 

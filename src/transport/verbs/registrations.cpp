@@ -10,34 +10,36 @@ namespace tutti::verbs {
 Registrations::Registrations(const Device& device)
     : device_(device), process_(process_id()), watch_([this](std::uint64_t id) { forget(id); }) {}
 
-std::optional<Registrations::Keys> Registrations::of(const std::byte* memory, std::size_t bytes) {
+std::optional<Registrations::Keys> Registrations::of(const std::byte* memory, std::size_t bytes, Access access) {
     const std::shared_ptr<Region> region = find_region(memory, bytes);
     if (!region) return std::nullopt;
     const std::lock_guard lock(mutex_);
-    const auto found = known_.find(region->id());
-    const ibv_mr* const registered = found != known_.end() ? found->second.get() : enlist(*region);
+    auto found = known_.find({region->id(), access});
+    if (access == Access::local_reads && found == known_.end())  // what may be written may be read
+        found = known_.find({region->id(), Access::remote_writes});
+    const ibv_mr* const registered = found != known_.end() ? found->second.get() : enlist(*region, access);
     if (registered == nullptr) return std::nullopt;
     return Keys{registered->lkey, registered->rkey};
 }
 
-ibv_mr* Registrations::enlist(const Region& region) {
+ibv_mr* Registrations::enlist(const Region& region, Access access) {
     Owned<ibv_mr> registered(nullptr, device_.library().dereg_mr);
     try {
-        registered = device_.enlist(region.base(), region.size());
-        log(Level::info, "verbs: %s knows the %zu bytes at %p", device_.name().c_str(), region.size(),
-            static_cast<void*>(region.base()));
+        registered = device_.enlist(region.base(), region.size(), access);
+        log(Level::info, "verbs: %s knows the %zu bytes at %p%s", device_.name().c_str(), region.size(),
+            static_cast<void*>(region.base()), access == Access::remote_writes ? ", and lets peers write there" : "");
     } catch (const Error& error) {
         if (!warned_)
             log(Level::warn, "%s; messages from and to memory that it does not know are copied", error.what());
         warned_ = true;
     }
-    return known_.emplace(region.id(), std::move(registered)).first->second.get();
+    return known_.emplace(Id(region.id(), access), std::move(registered)).first->second.get();
 }
 
 void Registrations::forget(std::uint64_t id) {
     if (process_ != process_id()) return;
     const std::lock_guard lock(mutex_);
-    known_.erase(id);
+    for (const Access access : {Access::local_reads, Access::remote_writes}) known_.erase({id, access});
 }
 
 }  // namespace tutti::verbs
