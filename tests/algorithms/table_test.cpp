@@ -68,6 +68,22 @@ TEST_CASE("closed forms are the literature's") {
     CHECK(direct.rounds == 2);
 }
 
+TEST_CASE("a central server sends n/2 times what a rank of the ring sends, and servers on all ranks as much as it") {
+    for (const int n : {2, 4, 7, 8, 64}) {
+        CAPTURE(n);
+        // In units of the data. Columns: into how many chunks it is cut.
+        const auto sent = [&](const char* name) {
+            const Algorithm& algorithm = *find_algorithm(name);
+            const int columns = algorithm.make({Collective::all_reduce, 0, n}).columns;
+            return static_cast<double>(algorithm.closed_form(Collective::all_reduce, n).busiest_rank) / columns;
+        };
+        CHECK(sent("server") == Approx(n - 1));
+        CHECK(sent("ring") == Approx(2.0 * (n - 1) / n));
+        CHECK(sent("server") / sent("ring") == Approx(n / 2.0));
+        CHECK(sent("direct") == Approx(sent("ring")));
+    }
+}
+
 TEST_CASE("every algorithm is as right with its parts dealt in another order") {
     std::mt19937 random(harness::seed());
     for (const Algorithm& a : algorithms())
