@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -106,6 +107,9 @@ class WithMemory : public OfFloats {
         rest.resize(bucket.count, 0.0f);
         for (std::size_t i = 0; i < bucket.count; ++i) rest[i] += here[i];
         send(bucket, rest.data(), here);
+        // A NaN or an infinity has been told to all ranks now; kept, it would be so in every step to come.
+        for (float& kept : rest)
+            if (!std::isfinite(kept)) kept = 0.0f;
         place().copy(data, here, bytes);
     }
     std::vector<float>* rest(std::size_t bucket) final { return &rests_[bucket]; }
@@ -136,7 +140,7 @@ class TopK : public WithMemory {
         std::iota(order.begin(), order.end(), 0u);
         std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k) - 1, order.end(),
                          [&](std::uint32_t a, std::uint32_t b) {
-                             const float x = std::fabs(rest[a]), y = std::fabs(rest[b]);
+                             const float x = weight(rest[a]), y = weight(rest[b]);
                              return x != y ? x > y : a < b;
                          });
         std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
@@ -148,6 +152,10 @@ class TopK : public WithMemory {
             if (e.index >= bucket.count) fail(tuttiRemoteError, "a rank sent element %u of %zu", e.index, bucket.count);
             sum[e.index] += e.value;
         }
+    }
+    /// NaNs go first, so that all ranks hear of them, and have a place in the order.
+    static float weight(float value) {
+        return std::isnan(value) ? std::numeric_limits<float>::infinity() : std::fabs(value);
     }
     double part_;
 };
@@ -168,11 +176,21 @@ class PowerSgd : public WithMemory {
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
         must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
+        // The same on all ranks: nothing has been sent then but the news.
+        if (!finite(p)) {
+            std::fill_n(sum, bucket.count, std::numeric_limits<float>::quiet_NaN());
+            return;
+        }
         orthonormalize(p, rows, r);
         m.transposed_times(p, q, r);  // of this rank: what it sends is P times this
         for (std::size_t i = 0; i < bucket.count; ++i) rest[i] -= product(p, q, r, i / columns, i % columns);
         must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
         for (std::size_t i = 0; i < bucket.count; ++i) sum[i] = product(p, q, r, i / columns, i % columns);
+        if (!finite(q)) q.clear();  // made anew the next time
+    }
+
+    static bool finite(const std::vector<float>& all) {
+        return std::ranges::all_of(all, [](float v) { return std::isfinite(v); });
     }
 
     /// Row by row; its last row may be short.

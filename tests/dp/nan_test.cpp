@@ -118,3 +118,32 @@ TEST_CASE("nanCheck sees what micro-batches add up in fp32, and gradients in the
         });
     }
 }
+
+TEST_CASE("what a compression keeps for the next time is never a NaN") {
+    for (const auto compression : {tuttiDpTopK, tuttiDpPowerSgd})
+        for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+            CAPTURE(compression, poison);
+            tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpSgd);
+            config.compression = compression;
+            config.topK = 0.2;
+            config.powerRank = 4;
+            on_ranks(2, {{"w", nullptr, nullptr, 100, tuttiFloat32, tuttiDpSameType, 0, 0}}, config,
+                     [&](int r, tuttiDp_t dp, tuttiComm_t) {
+                         const auto iterate = [&](bool bad) {
+                             must_succeed(tuttiDpBegin(dp), "begin");
+                             float* g = gradient(dp, 0);
+                             for (int i = 0; i < 100; ++i) g[i] = static_cast<float>(i % 7);
+                             // More than top-k sends at once.
+                             for (int i = 0; i < 60 && bad && r == 1; ++i) g[i] = poison;
+                             must_succeed(tuttiDpGradReady(dp, 0), "ready");
+                             must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                             int sound = 0;
+                             for (int i = 0; i < 100; ++i) sound += std::isfinite(gradient(dp, 0)[i]);
+                             return sound;
+                         };
+                         check(iterate(false) == 100, "before");
+                         check(iterate(true) < 100, "all ranks hear of it");
+                         for (int i = 0; i < 3; ++i) check(iterate(false) == 100, "and no more afterwards");
+                     });
+        }
+}
