@@ -77,9 +77,11 @@ typedef enum {
     tuttiDpNoOptimizer = 0, /* you update; modes up to tuttiDpBucketed */
     tuttiDpSgd = 1,         /* w -= lr * (g + weightDecay * w) */
     tuttiDpMomentum = 2,    /* m = momentum * m + g + weightDecay * w;  w -= lr * m */
-    tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient */
+    tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient. Like PyTorch's, the bias is
+                               corrected by how many updates the parameter has had: less than the steps that were made
+                               if it was unused (config.unused) in some of them */
     tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
-    tuttiDpCallback = 5,    /* config.optimizer.update */
+    tuttiDpCallback = 5,    /* config.optimizer.update; not for parameters of float64 */
     tuttiDpNumOptimizers = 6
 } tuttiDpOptimizerKind_t;
 
@@ -94,7 +96,7 @@ typedef struct {
     float* state1;
     double learningRate; /* the group's */
     double weightDecay;
-    long long step; /* 1 at the first */
+    long long step; /* how many updates the parameter has had, with this one: 1 at the first */
 } tuttiDpPiece_t;
 
 /* Runs on a thread of the layer's; anything but tuttiSuccess ends the step with that result. */
@@ -144,14 +146,18 @@ typedef enum {
     tuttiDpFp16 = 1,     /* divided first, sent as float16 */
     tuttiDpBf16 = 2,     /* the same as bfloat16 */
     tuttiDpFp8 = 3,      /* as float8e4m3, scaled by the largest value of all ranks, so that no sum overflows */
-    tuttiDpTopK = 4,     /* the config.topK part of the largest values; the rest is added next time */
-    tuttiDpPowerSgd = 5, /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019) */
+    tuttiDpTopK = 4,     /* the config.topK part of the largest values; the rest is added next time, but no NaN and no
+                            infinity: they are in this sum, not in the next */
+    tuttiDpPowerSgd = 5, /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019). A
+                            NaN or an infinity on any rank makes all of this bucket's sum NaN, once */
     tuttiDpNumCompressions = 6
 } tuttiDpCompression_t;
 
 /* ------------------------------------------------------------------------------------------------------ creation */
 
-/* A parameter. Register them in the order of the forward pass, the same on all ranks. */
+/* A parameter. Register them in the order of the forward pass, the same on all ranks. Memory that several layers share
+ * (tied weights) is one parameter, ready after its last use; parameters whose values or gradients overlap are refused.
+ */
 typedef struct {
     const char* name; /* for messages and checkpoints; copied; unique */
     void* data;   /* its values; NULL: the layer has memory for them (tuttiDpData), zero at first. tuttiDpZero3: read
@@ -281,7 +287,11 @@ TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* no
  * gradients that are not on their way yet. */
 TUTTI_API tuttiResult_t tuttiDpAbandon(tuttiDp_t dp);
 
-/* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. */
+/* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. What you have written to
+ * values since the last step (weights that you load, clip or average) counts, also for parameters with an fp32 master:
+ * the master follows where a value is not its rounding any more. Write the same on all ranks, or on one, and call
+ * tuttiDpBroadcast. In three cases what you write is overwritten, unless a Broadcast follows: asynchronous modes; GPUs
+ * with config.offload; and tuttiDpZero3, where gathered values are a copy, and tuttiDpLoad sets them. */
 TUTTI_API tuttiResult_t tuttiDpStep(tuttiDp_t dp);
 
 /* Asynchronous: waits for all steps, and takes their parameters. Others: nothing is left to wait for. */
@@ -364,11 +374,12 @@ TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
  * one of other parameters, an incomplete set are refused on all ranks (tuttiInvalidUsage, tuttiSystemError). */
 TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
 
-/* The layer goes on with another communicator: after a rank has died, with one of the survivors. Called by all ranks of
- * comm, each with the layer that it had; what the layer returned before is forgotten. The rank that has made the most
- * steps gives all its parameters and states, so a step that had ended on some ranks only counts: go on after
- * tuttiDpGetStatistics' `steps`. The mean is over the new number of ranks. tuttiDpNaive and tuttiDpBucketed; where
- * there are GPUs with config.elastic, and each on the device that it was on. */
+/* The layer goes on with another communicator: after a rank has died, with one of the survivors; or with one of more
+ * ranks, of which the new ones have just made their layers. Called by all ranks of comm, each with the layer that it
+ * had; what the layer returned before is forgotten. The rank that has made the most steps gives all its parameters and
+ * states, so a step that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`. The mean is
+ * over the new number of ranks. tuttiDpNaive and tuttiDpBucketed; where there are GPUs with config.elastic, and each on
+ * the device that it was on. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */

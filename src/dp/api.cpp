@@ -56,6 +56,7 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
             place(parameters, "tuttiDpCreate", "parameters");
             request.options = read_options(config, parameters, count, ranks);
             request.parameters = read_parameters("tuttiDpCreate", parameters, count, request.options);
+            refuse_aliases(request.parameters);
         } catch (const Error& error) {
             request.refusal = error;
         }

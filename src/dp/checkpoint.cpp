@@ -20,6 +20,7 @@ struct Manifest {
     long long step = 0;
     int states = 0;
     std::vector<std::string> parameters;  // "<count> <name>"
+    std::vector<long long> updates;       // by parameter
     struct Part {
         std::uint64_t bytes, hash;
     };
@@ -50,6 +51,8 @@ std::string write_manifest(const Manifest& m) {
     std::string out =
         text("%s\nnumber %016" PRIx64 "\nranks %d\nstep %lld\nstates %d\n", title, m.number, m.ranks, m.step, m.states);
     for (const std::string& p : m.parameters) out += "parameter " + p + "\n";
+    for (std::size_t p = 0; p < m.updates.size(); ++p)  // of those that were not used in every step
+        if (m.updates[p] != m.step) out += text("updates %zu %lld\n", p, m.updates[p]);
     for (const Manifest::Part& p : m.parts) out += text("part %" PRIu64 " %016" PRIx64 "\n", p.bytes, p.hash);
     return out + text("end %016" PRIx64 "\n", hash(out));
 }
@@ -71,12 +74,18 @@ Manifest read_manifest(const std::string& path) {
         if (key == "step") words >> m.step;
         if (key == "states") words >> m.states;
         if (key == "parameter") m.parameters.push_back(line.substr(std::strlen("parameter ")));
+        if (key == "updates") {  // after the step and the parameters
+            std::size_t p = SIZE_MAX;
+            m.updates.resize(m.parameters.size(), m.step);
+            if (words >> p && p < m.updates.size()) words >> m.updates[p];
+        }
         if (key == "part") {
             Manifest::Part part{};
             words >> part.bytes >> std::hex >> part.hash;
             m.parts.push_back(part);
         }
     }
+    m.updates.resize(m.parameters.size(), m.step);
     if (m.parts.size() != static_cast<std::size_t>(m.ranks))
         fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' names %zu parts for %d ranks", path.c_str(), m.parts.size(),
              m.ranks);
@@ -125,6 +134,7 @@ void Engine::save(const char* given) {
     random_bytes(&m.number, sizeof m.number);
     must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, council_, nullptr));
     for (const Parameter& p : parameters_) m.parameters.push_back(shape(p));
+    m.updates = updates_;
     std::string content;
     for (const auto& b : buckets_) {
         // What all ranks have, each of them writes a part of.
@@ -255,6 +265,7 @@ void Engine::load(const char* given) {
     staged.reset();
     sweep();
     steps_ = updated_ = received_ = statistics_.steps = m.step;
+    updates_ = m.updates;
     phase_ = Phase::idle;
 }
 

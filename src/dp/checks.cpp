@@ -105,9 +105,9 @@ void Engine::check_equal() {
 /// config.nanCheck: before the gradient goes its way. In the memory where it is added up, or written.
 void Engine::look_for_nan(std::size_t p) {
     const Parameter& q = parameters_[p];
-    const Bucket& b = *buckets_[layout_.bucket[p]];
+    Bucket& b = *buckets_[layout_.bucket[p]];
     const bool callers = q.grad != nullptr && !q.accumulates();
-    const std::byte* at = callers ? static_cast<std::byte*>(q.grad) : b.grad + layout_.offset[p] * size_of(b.type);
+    const std::byte* at = callers ? static_cast<std::byte*>(q.grad) : borrow(b) + layout_.offset[p] * size_of(b.type);
     const Run run{b.type, at, q.count};
     std::lock_guard lock(looking_);  // a GPU's findings have one place
     if (place_->first_bad({&run, 1}) == 0) flags_[p].fetch_or(bad, std::memory_order_relaxed);

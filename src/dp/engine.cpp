@@ -26,11 +26,9 @@ void* Engine::gradient(std::size_t p) {
     if (options_.passing_gradients() && (flags_[p].load(std::memory_order_relaxed) & ready_now))
         fail(tuttiInvalidUsage, "tuttiDpGradient: '%s' is ready: in this mode its gradient is the layer's now",
              parameters_[p].name.c_str());
-    if (b.grad == nullptr) {
+    if (options_.passing_gradients())
         expect(Phase::collecting, "tuttiDpGradient", "in this mode there are gradients from Begin to GradReady only");
-        borrow(b);
-    }
-    return b.grad + layout_.offset[p] * size_of(b.type);
+    return borrow(b) + layout_.offset[p] * size_of(b.type);
 }
 
 void* Engine::data(std::size_t p) {
@@ -81,12 +79,17 @@ void Engine::no_sync(bool on) {
     no_sync_ = true;
 }
 
-void Engine::borrow(Bucket& b) {
+/// The bucket's memory, borrowed if it has none yet. Several threads may ask; none sees it before it has been zeroed.
+std::byte* Engine::borrow(Bucket& b) {
+    const std::atomic_ref<std::byte*> shared(b.grad);
+    if (std::byte* const here = shared.load(std::memory_order_acquire)) return here;
     std::lock_guard lock(launching_);
-    if (b.grad != nullptr) return;
+    if (b.grad != nullptr) return b.grad;
     b.grad_loan = pool_.take(b.count * size_of(b.type));
-    b.grad = b.grad_loan->base();
-    if (options_.zero || options_.fp32_gradients) place_->zero(b.type, b.grad, b.count);
+    std::byte* const grad = b.grad_loan->base();
+    if (options_.zero || options_.fp32_gradients) place_->zero(b.type, grad, b.count);
+    shared.store(grad, std::memory_order_release);
+    return grad;
 }
 
 void Engine::grad_ready(std::size_t p) {
@@ -102,8 +105,7 @@ void Engine::grad_ready(std::size_t p) {
     Bucket& b = *buckets_[layout_.bucket[p]];
     const Parameter& parameter = parameters_[p];
     if (parameter.accumulates()) {
-        if (b.grad == nullptr) borrow(b);
-        place_->add(b.type, b.grad + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
+        place_->add(b.type, borrow(b) + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
                     parameter.count);
     }
     if (options_.nan_check) look_for_nan(p);
@@ -232,9 +234,11 @@ void Engine::step() {
         or_end([&] {
             if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
             if (offloads_) bring_gradients();
+            count_updates();
             for (const auto& b : buckets_) {
                 updating_ = true;
-                update_own(*b, options_.optimizer, steps_);
+                take_callers_values(*b);
+                update_own(*b, options_.optimizer);
                 if (b == buckets_.back()) updating_ = false, updated_ = steps_;
                 if (options_.mode == tuttiDpZero3) continue;
                 spread(*b, b->data);

@@ -160,7 +160,7 @@ class Engine {
     // engine.cpp
     void expect(Phase phase, const char* function, const char* instead) const;
     bool serves_only() const { return options_.dedicated && rank_ == options_.server; }
-    void borrow(Bucket& bucket);
+    std::byte* borrow(Bucket& bucket);
     void complete(Bucket& bucket);
     void launch(Bucket& bucket);
     std::vector<std::size_t> missing() const;
@@ -176,8 +176,10 @@ class Engine {
     void hand_back(Bucket& bucket, const std::byte* grad, bool touched_ones);
     double norm_of_own(double limit);
     void bring_gradients();
-    void update_own(Bucket& bucket, const tuttiDpOptimizer_t& optimizer, long long step);
+    void count_updates();
+    void update_own(Bucket& bucket, const tuttiDpOptimizer_t& optimizer);
     void spread(Bucket& bucket, std::byte* into);
+    void take_callers_values(Bucket& bucket);
     void copy_out(Bucket& bucket, const std::byte* values);
     void collect(const Bucket& bucket, std::byte* into) const;
     void store(Bucket& bucket, const std::byte* values);
@@ -249,6 +251,7 @@ class Engine {
     bool no_sync_ = false;
     std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;
     std::vector<std::uint8_t> skipped_;  // parameters that no rank used
+    std::vector<long long> updates_;     // by parameter: how many it has had, the same on all ranks
     std::mutex launching_;
     std::size_t next_launch_ = 0;
     bool recording_ = false;  // the order of readiness, for rebuild()

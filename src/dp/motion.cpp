@@ -130,7 +130,12 @@ void Engine::bring_gradients() {
     road_->settle();  // so that nothing reads host_data any more, too
 }
 
-void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long long step) {
+/// A step begins: of the parameters that are used in it.
+void Engine::count_updates() {
+    for (std::size_t p = 0; p < updates_.size(); ++p) updates_[p] += !skipped_[p];
+}
+
+void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer) {
     const auto group_of = [&](const Piece& piece) { return parameters_[piece.parameter].group; };
     // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
     const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback;
@@ -140,11 +145,14 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer, long lon
         if (skipped_[piece.parameter]) continue;
         for (; side_by_side && next < b.mine.size(); ++next) {
             const Piece& neighbour = b.mine[next];
-            if (skipped_[neighbour.parameter] || group_of(neighbour) != group_of(piece)) break;
+            if (skipped_[neighbour.parameter] || group_of(neighbour) != group_of(piece) ||
+                updates_[neighbour.parameter] != updates_[piece.parameter])
+                break;
             piece.count = neighbour.at + neighbour.count - piece.at;
         }
         const tuttiDpGroup_t& group = options_.groups[static_cast<std::size_t>(group_of(piece))];
-        const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay, step};
+        const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay,
+                         updates_[piece.parameter]};
         std::byte* const at = value_of(b, piece);
         std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;
         const std::byte* grads = (offloads_ ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
@@ -174,6 +182,17 @@ void Engine::spread(Bucket& b, std::byte* into) {
         for (std::size_t r = 1; r < places.size(); ++r) places[r] = places[r - 1] + counts[r - 1];
         must(tuttiAllGatherv(b.own_count > 0 ? own : nullptr, b.own_count, into, counts.data(), places.data(), type,
                              comm_, stream));
+    }
+}
+
+/// What is owned of the values in the caller's memory, to where it is updated: the caller may have written since the
+/// last step. (Where values are updated in the caller's memory they need not come.)
+void Engine::take_callers_values(Bucket& b) {
+    if (options_.replicated() || options_.mode == tuttiDpZero3 || offloads_) return;
+    for (const Piece& piece : b.mine) {
+        const std::size_t size = size_of(b.data_type);
+        if (parameters_[piece.parameter].data != nullptr)
+            place_->copy(value_of(b, piece), values_at_[piece.parameter] + piece.first * size, piece.count * size);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/result.hpp"
 #include "dp/numbers.hpp"
@@ -67,12 +68,26 @@ T* at(std::byte* values, std::size_t element) {
     return values == nullptr ? nullptr : reinterpret_cast<T*>(values) + element;
 }
 
+/// The values that a master is rounded to, and those that lie there: where they differ the caller has written since the
+/// last update, and the master follows. `rounded` is room for them.
+template <class T>
+void follow_the_caller(DataType data_type, const std::byte* stored, T* master, std::byte* rounded, std::size_t n) {
+    constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
+    const std::size_t size = size_of(data_type);
+    convert(data_type, rounded, own, master, n);
+    if (std::memcmp(rounded, stored, n * size) == 0) return;
+    for (std::size_t i = 0; i < n; ++i)
+        if (std::memcmp(rounded + i * size, stored + i * size, size) != 0)
+            convert(own, master + i, data_type, stored + i * size, 1);
+}
+
 template <class T>
 void update_piece(const Update& u, const Piece& piece, DataType data_type, std::byte* weights, DataType grad_type,
                   const std::byte* gradients, const States& states) {
     constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
     const Constants<T> constants(numbers_of(u));
     T converted[block];
+    alignas(T) std::byte rounded[block * sizeof(T)];
     for (std::size_t i = 0; i < piece.count; i += block) {
         const std::size_t n = std::min(block, piece.count - i);
         const std::byte* given = gradients + i * size_of(grad_type);
@@ -81,6 +96,7 @@ void update_piece(const Update& u, const Piece& piece, DataType data_type, std::
         std::byte* stored = weights + i * size_of(data_type);
         T* master = at<T>(states.master, piece.at + i);
         T* w = master != nullptr ? master : reinterpret_cast<T*>(stored);
+        if (master != nullptr) follow_the_caller(data_type, stored, master, rounded, n);
         update_block(u, constants, piece, i, w, g, at<T>(states.state[0], piece.at + i),
                      at<T>(states.state[1], piece.at + i), n);
         if (master != nullptr) convert(data_type, stored, own, master, n);

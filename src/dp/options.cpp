@@ -125,7 +125,7 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
         o.groups = {{1.0, c.optimizer.weightDecay}};
     o.clip_norm = c.clipNorm;
     o.server = within("server", c.server, 0, 0, ranks - 1);
-    o.servers = within("servers", c.servers, ranks, 1, ranks);
+    o.servers = c.servers == TUTTI_UNDEF_INT ? 0 : within("servers", c.servers, 1, 1, ranks);
     o.dedicated = flag("dedicated", c.dedicated, false);
     o.staleness = c.staleness == TUTTI_UNDEF_INT ? -1 : within("staleness", c.staleness, 0, 0, 64);
     o.exact_delay = flag("exactDelay", c.exactDelay, false);
@@ -173,11 +173,38 @@ std::vector<Parameter> read_parameters(const char* function, const tuttiDpParame
         if (g.unit < (all.empty() ? 0 : all.back().unit))
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of unit %d; units may not decrease", function, g.name,
                  g.unit);
+        if (p.type == DataType::float64 && options.optimizer.kind == tuttiDpCallback)
+            fail(tuttiInvalidArgument,
+                 "%s: parameter '%s' is of float64, but an update of yours (tuttiDpCallback) gets fp32", function,
+                 g.name);
         check_alignment(function, "data", g.name, p.data, p.type);
         check_alignment(function, "grad", g.name, p.grad, p.grad_type);
         all.push_back(std::move(p));
     }
     return all;
+}
+
+void refuse_aliases(const std::vector<Parameter>& parameters) {
+    struct Extent {
+        const std::byte *begin, *end;
+        const Parameter* of;
+        const char* what;
+    };
+    std::vector<Extent> all;
+    for (const Parameter& p : parameters) {
+        const auto *data = static_cast<std::byte*>(p.data), *grad = static_cast<std::byte*>(p.grad);
+        if (data != nullptr) all.push_back({data, data + p.count * size_of(p.type), &p, "values"});
+        if (grad != nullptr) all.push_back({grad, grad + p.count * size_of(p.grad_type), &p, "gradient"});
+    }
+    std::ranges::sort(all, {}, &Extent::begin);
+    for (std::size_t i = 1; i < all.size(); ++i) {
+        const Extent &a = all[i - 1], &b = all[i];
+        if (b.begin < a.end)
+            fail(tuttiInvalidArgument,
+                 "%s: the %s of parameter '%s' and the %s of '%s' share memory, and would be worked on twice: register "
+                 "memory that is shared (tied weights) once",
+                 create, a.what, a.of->name.c_str(), b.what, b.of->name.c_str());
+    }
 }
 
 void size_buckets(Options& options, const std::vector<Parameter>& parameters) {

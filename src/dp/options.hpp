@@ -26,7 +26,8 @@ struct Options {
     std::size_t bucket_bytes, first_bucket_bytes;  // 0: what size_buckets() makes of it
     bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload, elastic,
         nan_check;
-    int micro_batches, server, servers;
+    int micro_batches, server;
+    int servers;    // 0: all ranks, how many there are
     int staleness;  // -1: synchronous
     tuttiDpOptimizer_t optimizer;
     std::vector<tuttiDpGroup_t> groups;
@@ -51,6 +52,9 @@ struct Options {
 std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* parameters, std::size_t count,
                                        const Options& options);
 Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count, int ranks);
+
+/// Throws if two parameters' memory overlaps: they would be updated, or reduced, twice.
+void refuse_aliases(const std::vector<Parameter>& parameters);
 
 /// The sizes that were not given. What can't be hidden behind a backward pass is its last bucket, which is complete
 /// when the pass ends, and, while communication keeps up, no more than that: so a bucket is at most a sixteenth of all

@@ -17,6 +17,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
             const std::size_t count = parameters_.size();
             flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
             skipped_.assign(count, 0);
+            updates_.assign(count, 0);
             values_at_.assign(count, nullptr);
             recording_ = options_.rebuild;
             order_ = backward_order();
@@ -106,7 +107,7 @@ void Engine::join(tuttiComm_t comm, Company company) {
     all_or_none(control_, ranks_, [&] { check_places(); });
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
-        owners_ = options_.mode == tuttiDpSharded ? options_.servers : ranks_;
+        owners_ = options_.mode == tuttiDpSharded && options_.servers > 0 ? options_.servers : ranks_;
         owner_ = rank_ < owners_ ? rank_ : -1;
     }
     const int workers = ranks_ - (options_.dedicated ? 1 : 0);
@@ -153,7 +154,7 @@ void Engine::check_places() const {
 /// Whether a rank makes updates.
 bool Engine::owns(int rank) const {
     if (options_.mode == tuttiDpServer) return rank == options_.server;
-    return options_.mode != tuttiDpSharded || rank < options_.servers;
+    return options_.mode != tuttiDpSharded || options_.servers == 0 || rank < options_.servers;
 }
 
 Means Engine::means() const {
@@ -307,6 +308,7 @@ void Engine::follow_the_furthest() {
     const auto most = std::ranges::max_element(steps);
     const int root = static_cast<int>(most - steps.begin());
     steps_ = updated_ = received_ = statistics_.steps = *most;
+    must(tuttiBroadcast(updates_.data(), updates_.data(), updates_.size(), tuttiInt64, root, control_, nullptr));
     broadcast(root);
     std::byte* const states = states_->base();
     const bool on_hosts = options_.offload;  // on CPUs anyway
@@ -333,6 +335,8 @@ void Engine::complete_the_step() {
                  p.updated + p.half, r);
     }
     const long long steps = first.updated;
+    const int owner = static_cast<int>(&first - all.data());
+    must(tuttiBroadcast(updates_.data(), updates_.data(), updates_.size(), tuttiInt64, owner, control_, nullptr));
     sequence_.clear();
     last_sequence_.clear();
     for (const auto& b : buckets_) {

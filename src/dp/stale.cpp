@@ -26,9 +26,10 @@ void Engine::step_later() {
             statistics_.norm = norm;
         }
         if (offloads_) bring_gradients();
+        count_updates();
         Landing landing{step, {}};
         for (const auto& b : buckets_) {
-            update_own(*b, optimizer, step);
+            update_own(*b, optimizer);
             landing.values.push_back(pool_.take(b->count * size_of(b->data_type)));
             spread(*b, landing.values.back()->base());
         }

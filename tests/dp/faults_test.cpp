@@ -88,3 +88,37 @@ TEST_CASE("survivors of a rank that went away go on, with the parameters and sta
         REQUIRE(w[1] == w[0]);
     }
 }
+
+TEST_CASE("a layer grows: two ranks go on with a third one that has just made its own") {
+    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed}) {
+        tuttiUniqueId pair, single, all;
+        for (tuttiUniqueId* id : {&pair, &single, &all}) must_succeed(tuttiGetUniqueId(id), "id");
+        const auto parameters = three();
+        const tuttiDpConfig_t config = harness::config_for(mode, tuttiDpMomentum);
+        harness::run(3, [&](int r) {
+            tuttiComm_t comm = r < 2 ? harness::join(pair, r, 2, true) : harness::join(single, 0, 1, true);
+            tuttiDp_t dp = nullptr;
+            must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, comm), "create");
+            const auto step = [&](float g) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t p : {2, 1, 0}) {
+                    *gradient(dp, p) = g;
+                    must_succeed(tuttiDpGradReady(dp, p), "ready");
+                }
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            };
+            if (r < 2) step(1);
+            tuttiComm_t larger = harness::join(all, r, 3, true);
+            must_succeed(tuttiDpMove(dp, larger), "move");
+            step(static_cast<float>(r));
+            must_succeed(tuttiDpCheckEqual(dp), "equal");
+            tuttiDpStatistics_t s;
+            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            check(s.steps == 2, "the two ranks' step counts");
+            tuttiDpDestroy(dp);
+            tuttiCommDestroy(larger);
+            tuttiCommDestroy(comm);
+        });
+    }
+}

@@ -141,6 +141,39 @@ TEST_CASE("readiness from several threads") {
     });
 }
 
+TEST_CASE("two threads with the first gradients of one bucket: what one adds is not zeroed for the other") {
+    constexpr std::size_t most = std::size_t{1} << 20;
+    constexpr int late = 16, rounds = harness::sanitized ? 8 : 40;
+    std::vector<std::uint16_t> large(most, 0x3f80), small(late, 0x3f80);  // ones
+    const std::vector<tuttiDpParameter_t> parameters{
+        {"small", nullptr, small.data(), late, tuttiBfloat16, tuttiDpSameType, 0, 0},
+        {"large", nullptr, large.data(), most, tuttiBfloat16, tuttiDpSameType, 0, 0}};
+    tuttiDpConfig_t config = plain_sgd(tuttiDpZero2);
+    config.fp32Gradients = 1;
+    config.zero = 0;
+    config.bucketBytes = config.firstBucketBytes = 64 * most;
+    on_ranks(1, parameters, config, [&](int, tuttiDp_t dp, tuttiComm_t) {
+        for (int round = 0; round < rounds; ++round) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            std::atomic<int> here{0};
+            harness::run(2, [&](int t) {
+                ++here;
+                while (here < 2) std::this_thread::yield();
+                // The one that comes later meets the other at each moment of the zeroing.
+                const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(25 * round * t);
+                while (std::chrono::steady_clock::now() < until) {
+                }
+                must_succeed(tuttiDpGradReady(dp, t == 0 ? 1 : 0), "ready");
+            });
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            double norm = 0;
+            must_succeed(tuttiDpClipNorm(dp, 1e9, &norm), "norm");
+            check(std::fabs(norm * norm - static_cast<double>(most + late)) < 0.5, "every one of both counts");
+            must_succeed(tuttiDpStep(dp), "step");
+        }
+    });
+}
+
 TEST_CASE("the norm on demand, and another learning rate") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpZero2})
         on_ranks(2, three(), plain_sgd(mode), [](int r, tuttiDp_t dp, tuttiComm_t) {

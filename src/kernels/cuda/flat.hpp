@@ -155,6 +155,15 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     load(f.from_type, f.from, i, n, g);
     if (f.op != FlatOp::sgd) load(own, f.state[0], i, n, m);
     if (f.op == FlatOp::adam) load(own, f.state[1], i, n, v);
+    if (f.master != nullptr) {  // where `to` is not the rounded master, its owner has written there: the master follows
+        T stored[4], rounded[4];
+        alignas(8) std::byte room[32];
+        load(f.to_type, f.to, i, n, stored);
+        store(f.to_type, room, 0, n, w);
+        load(f.to_type, room, 0, n, rounded);
+        for (int k = 0; k < n; ++k)
+            if (stored[k] != rounded[k] && (stored[k] == stored[k] || rounded[k] == rounded[k])) w[k] = stored[k];
+    }
     for (int k = 0; k < n; ++k) {
         if (f.op == FlatOp::sgd) sgd(c, w[k], g[k]);
         if (f.op == FlatOp::momentum) momentum(c, w[k], g[k], m[k]);
