@@ -17,7 +17,9 @@ if get_option('gpu_architectures') == 'none'
   test('refuses', run, args: 'refuses', should_fail: true, suite: 'core')
 endif
 """
-OPTIONS = "option('gpu_architectures', type: 'string')"
+OPTIONS = """option('gpu_architectures', type: 'string')
+option('precompiled', type: 'boolean')
+"""
 
 # What each of the tests does, for each of what may happen to it. "cases" is what a Catch2 program looks like.
 RUN = """#!/bin/sh
