@@ -138,7 +138,9 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
         : service_(service), user_(&user), secret_(secret), tag_(tag) {}
     void ready(std::uint32_t events) override;
     void admit(Fd fd);
+    void forget_known();
     bool drop_oldest_stranger();
+    Listener& fullest();
     void pause();
 
     Service& service_;

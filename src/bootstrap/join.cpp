@@ -200,9 +200,12 @@ void Membership::joined() {
     if (deadline_) service_->cancel(*deadline_);
     deadline_.reset();
     leave_directory();
-    // Where all are on one host, no port stays open.
-    const bool one_host = std::ranges::all_of(table_, [&](const auto& line) { return is_near(line->member); });
-    if (one_host && !meeting_.has(Meeting::tcp_only) && remote_) {
+    // Over the network come only children, all of which are there now, and orphans later: see seek_parent(). Those have
+    // higher numbers.
+    const auto comes_by_tcp = [&](const auto& line) {
+        return line->member.rank > rank_ && (meeting_.has(Meeting::tcp_only) || !is_near(line->member));
+    };
+    if (remote_ && std::ranges::none_of(table_, comes_by_tcp)) {
         remote_->close();
         remote_.reset();
     }

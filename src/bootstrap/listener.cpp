@@ -1,5 +1,7 @@
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/result.hpp"
@@ -8,9 +10,16 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::size_t strangers_limit = 128;
 constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for those that are at work
 constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{1000};
+
+/// How many strangers may be connected to all listeners of the process at once. The rest of its descriptors is the
+/// program's.
+std::size_t strangers_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+    return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 8, 1, 128));
+}
 
 }  // namespace
 
@@ -27,6 +36,7 @@ std::shared_ptr<Listener> Listener::adopt(Service& service, ConnectionUser& user
     made->fd_ = std::move(fd);
     made->address_ = address;
     if (!service.watch(made->fd_.get(), EPOLLIN, made)) fail_errno("watching %s failed", address.text().c_str());
+    service.listeners().push_back(made.get());
     return made;
 }
 
@@ -36,6 +46,7 @@ Listener::~Listener() {
 
 void Listener::close() {
     if (!fd_) return;
+    std::erase(service_.listeners(), this);
     if (paused_) service_.cancel(*paused_);
     paused_.reset();
     for (const auto& weak : strangers_)
@@ -52,7 +63,7 @@ void Listener::ready(std::uint32_t) {
             starving_since_.reset();
             admit(std::move(fd));
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            if (!drop_oldest_stranger()) return pause();
+            if (!fullest().drop_oldest_stranger()) return pause();
         } else if (errno == EAGAIN || errno == EBADF || errno == EINVAL) {
             return;
         }  // else: that one connection went before it was accepted; there may be more
@@ -61,13 +72,26 @@ void Listener::ready(std::uint32_t) {
 
 void Listener::admit(Fd fd) {
     if (address_.is_local() && !peer_is_this_user(fd.get())) return;
+    std::size_t strangers = 0;
+    for (Listener* const listener : service_.listeners()) {
+        listener->forget_known();
+        strangers += listener->strangers_.size();
+    }
+    for (const std::size_t limit = strangers_limit(); strangers >= limit; --strangers) fullest().drop_oldest_stranger();
+    if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_))
+        strangers_.push_back(c);
+}
+
+void Listener::forget_known() {
     std::erase_if(strangers_, [](const auto& weak) {
         const auto c = weak.lock();
         return !c || c->is_closed() || c->is_recognised();
     });
-    while (strangers_.size() >= strangers_limit) drop_oldest_stranger();
-    if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_))
-        strangers_.push_back(c);
+}
+
+/// The one with most strangers: who floods one port has nobody sent away who waits at another.
+Listener& Listener::fullest() {
+    return **std::ranges::max_element(service_.listeners(), {}, [](const Listener* l) { return l->strangers_.size(); });
 }
 
 bool Listener::drop_oldest_stranger() {

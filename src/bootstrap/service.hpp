@@ -33,6 +33,7 @@ class Watcher {
 };
 
 struct ServiceHolder;
+class Listener;
 
 class Service {
   public:
@@ -66,6 +67,8 @@ class Service {
     /// Keeps an object alive that no user thread holds, until released or the service ends.
     void keep(std::shared_ptr<void> object) { kept_[object.get()] = object; }
     void release(const void* object) { kept_.erase(object); }
+    /// Those that are open: they share what the process may spend on strangers.
+    std::vector<Listener*>& listeners() { return listeners_; }
 
   private:
     Service() = default;
@@ -90,6 +93,7 @@ class Service {
     std::map<Timer, Work> timers_;
     std::vector<std::shared_ptr<Watcher>> unflushed_;
     std::unordered_map<const void*, std::shared_ptr<void>> kept_;
+    std::vector<Listener*> listeners_;
     std::uint64_t next_number_ = 2;
     Deadline armed_{};
 

@@ -229,8 +229,12 @@ void Communicator::meet_gpus() {
 void Communicator::start_engine(std::shared_ptr<Engine> engine) {
     if (!engine) return;
     bool needed = false;
-    for (Rank r = 0; r < ranks() && !needed; ++r)
-        needed = r != rank() && !(on_gpus() && places_.p2p(rank(), r)) && transport_to(r).needs_engine();
+    std::set<Rank>& callers = neighbourhood_.callers.emplace();
+    for (Rank r = 0; r < ranks(); ++r) {
+        if (r == rank() || (on_gpus() && places_.p2p(rank(), r)) || !transport_to(r).needs_engine()) continue;
+        needed = true;
+        if (r < rank()) callers.insert(r);
+    }
     if (!needed) return;
     neighbourhood_.engine = std::move(engine);
     if (gpu_)

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,6 +93,9 @@ struct Neighbourhood {
     std::shared_ptr<Arena> arena;         // this rank's
     std::vector<Card> cards;              // of all ranks
     std::shared_ptr<Engine> engine = {};  // this rank's; none where all peers are on this host
+    /// The ranks that may connect to this one's engine: the lower ones that need theirs for it. Once they all have, its
+    /// ports close.
+    std::optional<std::set<Rank>> callers = {};  // nullopt: not known
     /// Of a rank on a GPU: slots for a link that a network's adapter can use there. nullptr, or only those of one
     /// direction, and why, where it can't be had.
     std::function<std::unique_ptr<DeviceSlots>(std::string& why)> device_slots = {};

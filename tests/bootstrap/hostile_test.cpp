@@ -1,10 +1,12 @@
 // Strangers at the door: whatever they do, the job comes together.
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "bootstrap/auth.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/frame.hpp"
+#include "harness/ports.hpp"
 #include "support.hpp"
 
 namespace tutti::test {
@@ -125,6 +128,56 @@ TEST_CASE("connections that are held half open cost nothing, and end") {
     const Deadline start = Clock::now();
     CHECK(hangs_up(idle));
     CHECK(Clock::now() - start > 1500ms);
+}
+
+TEST_CASE("strangers have one share of the process' descriptors, however many doors they knock at") {
+    const auto sockets = [] {
+        std::size_t all = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            all += std::filesystem::read_symlink(entry.path(), gone).string().starts_with("socket:");
+        }
+        return all;
+    };
+    std::vector<Identity> identities;
+    for (int i = 0; i < 4; ++i) identities.push_back(create_identity(Meeting::tcp_only));
+    rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlim_t lower = GENERATE(true, false) ? std::min<rlim_t>(800, before.rlim_cur) : before.rlim_cur;
+    const rlimit few{lower, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const std::size_t at_first = sockets(), share = std::min<std::size_t>(128, lower / 8);
+    std::vector<Fd> held;
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < 2 * share; ++i) {
+        held.push_back(knock(Meeting::of(identities[i % 4]).tcp));
+        most = std::max(most, sockets() - at_first - held.size());
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(most <= share + 1);  // one is let in before another one goes
+    CHECK(most > share / 2);   // they were let in until then
+    for (const Identity& identity : identities) leave_all(join_all(identity, 2));
+}
+
+TEST_CASE("who floods one door does not have those sent away who wait at another") {
+    const Identity flooded = create_identity(Meeting::tcp_only), quiet = create_identity(Meeting::tcp_only);
+    const Fd waiting = knock(Meeting::of(quiet).tcp);
+    std::vector<Fd> held;
+    for (int i = 0; i < 300; ++i) held.push_back(knock(Meeting::of(flooded).tcp));
+    REQUIRE(hangs_up(held.front()));  // the oldest stranger there has gone
+    const Meeting m = Meeting::of(quiet);
+    put(waiting, Handshake(m.secret, directory_tag, true).hello());
+    CHECK(take(waiting, hello_size + proof_size).size() == hello_size + proof_size);
+}
+
+TEST_CASE("a rank's port closes when all have joined, where no rank of another host may come to it") {
+    const std::size_t before = harness::open_ports().size();
+    auto s = join_all(create_identity(Meeting::tcp_only), 4);  // where all others are taken for distant
+    // Orphans seek lower ranks, so the last one's is closed, and so is the meeting place.
+    CHECK(eventually([&] { return harness::open_ports().size() == before + 3; }));
+    leave_all(s);
+    s.clear();
+    CHECK(eventually([&] { return harness::open_ports().size() == before; }));
 }
 
 TEST_CASE("a slow loris costs nothing") {

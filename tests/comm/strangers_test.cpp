@@ -1,14 +1,9 @@
 // What other users of a host can do with the ports that communicators open.
-#include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <set>
-#include <sstream>
-#include <string>
+#include <thread>
 #include <vector>
 
 #include "bootstrap/identity.hpp"
@@ -17,37 +12,12 @@
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
+#include "harness/ports.hpp"
 
 using namespace tutti;
 using namespace tutti::bootstrap;
 
 namespace {
-
-/// The ports of 127.0.0.1 that this process listens on.
-std::vector<Address> open_ports() {
-    std::set<std::string> mine;  // inodes
-    DIR* const directory = opendir("/proc/self/fd");
-    while (const dirent* entry = readdir(directory)) {
-        char target[64] = "";
-        const ssize_t size =
-            readlink((std::string("/proc/self/fd/") + entry->d_name).c_str(), target, sizeof target - 1);
-        const std::string name(target, size > 0 ? static_cast<std::size_t>(size) : 0);
-        if (name.starts_with("socket:[")) mine.insert(name.substr(8, name.size() - 9));
-    }
-    closedir(directory);
-    std::vector<Address> ports;
-    std::ifstream table("/proc/self/net/tcp");
-    for (std::string line; std::getline(table, line);) {
-        std::istringstream words(line);
-        std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
-        words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
-        if (state != "0A" || !mine.contains(inode)) continue;
-        Address address = Address::loopback();
-        address.port = static_cast<std::uint16_t>(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
-        ports.push_back(address);
-    }
-    return ports;
-}
 
 Bytes take(const Fd& fd, std::size_t size) {
     Bytes all;
@@ -91,7 +61,7 @@ TEST_CASE("no port has a key that follows from what everybody can know") {
     const Secret right = comms[0]->session().secret("tutti data");
     CHECK(std::ranges::equal(right.view(), comms[1]->session().secret("tutti data").view()));
     bool opened = false;
-    for (const Address& port : open_ports())
+    for (const Address& port : harness::open_ports())
         for (std::uint64_t rank = 0; rank < ranks; ++rank) {
             const std::uint64_t tag = std::uint64_t{1} << 33 | rank;  // that of data connections
             opened = opened || has_key(port, right, tag);
@@ -99,4 +69,28 @@ TEST_CASE("no port has a key that follows from what everybody can know") {
                 for (const Secret& g : {guess, members, members.derive("tutti data")}) CHECK_FALSE(has_key(port, g, t));
         }
     CHECK(opened);  // there was a door, and its key is another one
+}
+
+TEST_CASE("a rank's port for data closes when nobody can need it any more") {
+    constexpr int ranks = 3;
+    Options options = Options::from(nullptr);
+    options.transport = "tcp";
+    const std::size_t before = harness::open_ports().size();
+    const auto comms = Communicator::in_process(ranks, options);
+    CHECK(harness::open_ports().size() == before + 2);  // of two ranks the lower one dials
+    std::uint8_t in[ranks * ranks] = {}, out[ranks * ranks] = {};
+    harness::run(ranks, [&](int rank) {
+        Operation o;
+        o.collective = Collective::all_to_all;
+        o.type = DataType::uint8;
+        o.count = 1;
+        o.input = in + rank * ranks;
+        o.output = out + rank * ranks;
+        run_one(*comms[static_cast<std::size_t>(rank)], o);
+    });
+    // A rank that has what it needs over one of its connections may not have all of them yet.
+    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    while (harness::open_ports().size() > before && Clock::now() < limit)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(harness::open_ports().size() == before);
 }

@@ -97,6 +97,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
         watched_ = true;
         listen_for_silence();
         for (std::size_t i = 0; i < listening_.size(); ++i) reception_->listen(std::move(listening_[i]), doors_[i]);
+        reception_->expect(from.callers);
     });
 }
 

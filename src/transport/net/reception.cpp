@@ -36,6 +36,17 @@ void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
+void Reception::expect(std::optional<std::set<Rank>> callers) {
+    callers_ = std::move(callers);
+    close_if_complete();
+}
+
+void Reception::close_if_complete() {
+    if (!callers_ || !callers_->empty()) return;
+    for (const auto& listener : listeners_) listener->close();
+    listeners_.clear();
+}
+
 /// As many connections to each of the peer's interfaces; the network says which of this host's they leave by. Where
 /// messages go by a better network, one is enough.
 void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors, bool alone) {
@@ -87,6 +98,11 @@ void Reception::on_stripe(Connection& connection, const Stripe& stripe) {
     connection.recognise();
     connection.send(Accepted{cipher});
     engine->arrived(stripe.rank, stripe, connection.detach(), cipher);
+    std::bitset<stripes_limit>& connected = connected_[stripe.rank];
+    connected.set(stripe.number);
+    if (!callers_ || connected.count() < stripe.count) return;
+    callers_->erase(stripe.rank);
+    close_if_complete();
 }
 
 void Reception::on_accepted(Connection& connection, const Accepted& accepted) {

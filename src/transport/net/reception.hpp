@@ -2,8 +2,10 @@
 // service thread.
 #pragma once
 
+#include <bitset>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "bootstrap/connection.hpp"
@@ -25,6 +27,8 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
               const bootstrap::Secret& secret, std::chrono::milliseconds patience);
 
     void listen(Fd fd, const bootstrap::Address& address);
+    /// After listen(): nobody else will connect. Once they all have, all of their connections, the ports close.
+    void expect(std::optional<std::set<Rank>> callers);
     /// Makes all connections with peer, or one alone; the engine hears of each one, or that it can't be reached.
     void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& doors, bool alone);
     /// The link is gone before its connections stood.
@@ -46,6 +50,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     void closed(bootstrap::Connection& connection, const bootstrap::Loss& loss) override;
     void on_stripe(bootstrap::Connection& connection, const bootstrap::Stripe& stripe);
     void on_accepted(bootstrap::Connection& connection, const bootstrap::Accepted& accepted);
+    void close_if_complete();
     void lost(Call call, const bootstrap::Loss& loss);
 
     const std::weak_ptr<Engine> engine_;
@@ -57,7 +62,9 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;
     std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> guests_;
-    std::set<Rank> wanted_;  // peers that are being dialled
+    std::set<Rank> wanted_;                                            // peers that are being dialled
+    std::optional<std::set<Rank>> callers_;                            // who is still to connect; nullopt: anybody may
+    std::map<Rank, std::bitset<bootstrap::stripes_limit>> connected_;  // which of their connections stand
     bool closed_ = false;
 };
 
