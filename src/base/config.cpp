@@ -191,7 +191,6 @@ Config read_config() {
     c.gdr = environment("TUTTI_NET_GDR") ? read_int("TUTTI_NET_GDR", 0, 1) == 1 : level != "LOC" && level != "0";
     c.gdr_reads = read_int("NCCL_NET_GDR_READ", 0, 1) == 1;
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
-    c.secret = read_text("TUTTI_SECRET");
     c.lanes = read_int("TUTTI_LANES", 0, 8);
     const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
     c.gpu_queues = 8;

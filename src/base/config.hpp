@@ -38,12 +38,11 @@ struct Config {
     int sockets;               // between two ranks
     bool encrypt;
     std::string ib_hca;
-    int ib_gid_index;     // -1: chosen
-    bool ib;              // false: not used
-    bool gdr;             // adapters may use GPU memory,
-    bool gdr_reads;       // and not only write there
-    std::string host_id;  // empty: what the system says
-    std::string secret;
+    int ib_gid_index;             // -1: chosen
+    bool ib;                      // false: not used
+    bool gdr;                     // adapters may use GPU memory,
+    bool gdr_reads;               // and not only write there
+    std::string host_id;          // empty: what the system says
     int lanes;                    // 0: chosen by size
     int gpu_queues;               // of a process on a GPU
     std::string tuning;           // a file's name, or "none"

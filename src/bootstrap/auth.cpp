@@ -1,8 +1,13 @@
 #include "bootstrap/auth.hpp"
 
+#include <pthread.h>
 #include <sodium.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "base/os.hpp"
 #include "base/result.hpp"
@@ -19,45 +24,98 @@ unsigned char* raw_out(std::span<std::byte> v) {
     return reinterpret_cast<unsigned char*>(v.data());
 }
 
-template <std::size_t size>
-std::array<std::byte, size> keyed_hash(const Secret& key, std::string_view label, View context) {
-    std::array<std::byte, size> out;
+/// Cells of the size of secrets. Its pages are the process' for good.
+class Vault {
+  public:
+    static std::byte* take() {
+        const std::lock_guard lock(mutex());
+        std::vector<std::byte*>& free = cells();
+        if (free.empty()) {
+            constexpr std::size_t more = 1 << 14;
+            auto* const pages = static_cast<std::byte*>(take_pages(more));
+            for (std::size_t at = 0; at < more; at += Secret::size) free.push_back(pages + at);
+        }
+        std::byte* const cell = free.back();
+        free.pop_back();
+        return cell;
+    }
+    static void give_back(std::byte* cell) {
+        sodium_memzero(cell, Secret::size);
+        const std::lock_guard lock(mutex());
+        cells().push_back(cell);
+    }
+
+  private:
+    static std::vector<std::byte*>& cells() {
+        static auto* const free = new std::vector<std::byte*>;  // outlives all secrets
+        return *free;
+    }
+    /// Nobody holds it while the process forks, for the child's only thread needs it.
+    static std::mutex& mutex() {
+        static std::mutex m;
+        static const int registered = pthread_atfork([] { m.lock(); }, [] { m.unlock(); }, [] { m.unlock(); });
+        static_cast<void>(registered);
+        return m;
+    }
+};
+
+void keyed_hash(std::span<std::byte> out, const Secret& key, std::string_view label, View context) {
     crypto_generichash_state state;
-    crypto_generichash_init(&state, raw(key.view()), Secret::size, size);
+    crypto_generichash_init(&state, raw(key.view()), Secret::size, out.size());
     const std::uint64_t length = label.size();  // so that no label can be mistaken for another one's beginning
     crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&length), sizeof length);
     crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(label.data()), label.size());
     crypto_generichash_update(&state, raw(context), context.size());
-    crypto_generichash_final(&state, raw_out(out), size);
+    crypto_generichash_final(&state, raw_out(out), out.size());
     sodium_memzero(&state, sizeof state);
-    return out;
 }
 
 }  // namespace
 
-Secret::Secret(View bytes) {
+void* take_pages(std::size_t bytes) {
+    void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) fail_errno("no memory for keys");
+    madvise(pages, bytes, MADV_DONTDUMP);
+    return pages;
+}
+
+void give_back_pages(void* pages, std::size_t bytes) {
+    sodium_memzero(pages, bytes);
+    munmap(pages, bytes);
+}
+
+Secret::Secret() : bytes_(Vault::take()) {}
+
+Secret::Secret(View bytes) : Secret() {
     TUTTI_ASSERT(bytes.size() == size);
-    std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+    std::ranges::copy(bytes, bytes_);
+}
+
+Secret& Secret::operator=(const Secret& other) {
+    std::memmove(bytes_, other.bytes_, size);
+    return *this;
 }
 
 Secret::~Secret() {
-    sodium_memzero(bytes_.data(), bytes_.size());
+    Vault::give_back(bytes_);
 }
 
 Secret Secret::random() {
     Secret s;
-    random_bytes(s.bytes_.data(), s.bytes_.size());
+    random_bytes(s.bytes_, size);
     return s;
 }
 
 Secret Secret::derive(std::string_view label, View context) const {
     Secret s;
-    s.bytes_ = keyed_hash<size>(*this, label, context);
+    keyed_hash({s.bytes_, size}, *this, label, context);
     return s;
 }
 
 std::array<std::byte, 16> Secret::name(std::string_view label) const {
-    return keyed_hash<16>(*this, label, {});
+    std::array<std::byte, 16> name;
+    keyed_hash(name, *this, label, {});
+    return name;
 }
 
 std::array<std::byte, mac_size> Seal::next(View frame) {
@@ -68,6 +126,7 @@ std::array<std::byte, mac_size> Seal::next(View frame) {
     crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&number), sizeof number);
     crypto_generichash_update(&state, raw(frame), frame.size());
     crypto_generichash_final(&state, raw_out(mac), mac_size);
+    sodium_memzero(&state, sizeof state);
     return mac;
 }
 

@@ -21,17 +21,21 @@
 
 namespace tutti::bootstrap {
 
-/// 32 bytes that are wiped when they go.
+/// Pages that core dumps leave out, wiped when they are given back.
+void* take_pages(std::size_t bytes);
+void give_back_pages(void* pages, std::size_t bytes);
+
+/// 32 bytes that are wiped when they go, in memory that core dumps leave out.
 class Secret {
   public:
     static constexpr std::size_t size = 32;
-    Secret() = default;
+    Secret();  // zeros
     explicit Secret(View bytes);
-    Secret(const Secret&) = default;
-    Secret& operator=(const Secret&) = default;
+    Secret(const Secret& other) : Secret(other.view()) {}
+    Secret& operator=(const Secret& other);
     ~Secret();
 
-    View view() const { return bytes_; }
+    View view() const { return {bytes_, size}; }
     static Secret random();
 
     /// Another secret, which tells nothing about this one; the label says what it is for.
@@ -41,7 +45,7 @@ class Secret {
     std::array<std::byte, 16> name(std::string_view label) const;
 
   private:
-    std::array<std::byte, size> bytes_{};
+    std::byte* bytes_;
 };
 
 inline constexpr std::size_t hello_size = 40;

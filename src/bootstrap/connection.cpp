@@ -1,5 +1,6 @@
 #include "bootstrap/connection.hpp"
 
+#include <sodium.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -160,6 +161,7 @@ void Connection::receive() {
         descriptors_.emplace_back(fd);
     }
     append(incoming_, View(buffer, static_cast<std::size_t>(got)));
+    sodium_memzero(buffer, static_cast<std::size_t>(got));
     digest();
 }
 
@@ -175,6 +177,7 @@ void Connection::digest() {
             break;
         }
     }
+    sodium_memzero(incoming_.data(), digested_);  // there may be a share of a secret
     if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(digested_));
     digested_ = 0;
 }
@@ -258,7 +261,9 @@ void Connection::flush() {
         Outgoing& front = outgoing_.front();
         front.descriptor.reset();
         front.sent += static_cast<std::size_t>(sent);
-        if (front.sent == front.bytes.size()) outgoing_.pop_front();
+        if (front.sent < front.bytes.size()) continue;
+        sodium_memzero(front.bytes.data(), front.bytes.size());
+        outgoing_.pop_front();
     }
     const bool wait = !outgoing_.empty() && (errno == EAGAIN || errno == ENOBUFS);
     if (wait != waits_to_write_) service_.change(fd_.get(), wait ? EPOLLIN | EPOLLOUT : EPOLLIN);

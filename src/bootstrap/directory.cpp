@@ -79,7 +79,7 @@ void Directory::received(Connection& connection, Message& message, Fd) {
     }
     if (std::holds_alternative<Settled>(message)) return on_settled(connection);
     if (const auto* m = std::get_if<Ask>(&message)) return on_ask(*m);
-    if (const auto* m = std::get_if<Failure>(&message)) return fail_all(*m);
+    if (const auto* m = std::get_if<Failure>(&message); m && fits(message, ranks_)) return fail_all(*m);
 }
 
 void Directory::closed(Connection& connection, const Loss&) {

@@ -1,5 +1,6 @@
 #include "bootstrap/frame.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "base/result.hpp"
@@ -110,7 +111,7 @@ std::optional<Message> read_register(Reader& in) {
 
 std::optional<Message> read_parent(Reader& in) {
     Parent m{read_member(in)};
-    if (m.member.rank != -1 && !is_rank(m.member.rank)) return {};
+    if (!is_rank(m.member.rank)) return {};
     return m;
 }
 
@@ -243,6 +244,23 @@ std::optional<Message> parse(std::uint8_t kind, View payload) {
     std::optional<Message> message = read_payload(kind, in);
     if (!in.ok() || in.left() != 0) return {};
     return message;
+}
+
+bool fits(const Message& message, int ranks) {
+    return std::visit(
+        [ranks](const auto& m) {
+            if constexpr (requires { m.member; })
+                return m.member.rank < ranks;
+            else if constexpr (requires { m.origin; })
+                return m.origin < ranks;
+            else if constexpr (requires { m.rank; })
+                return m.rank < ranks;
+            else if constexpr (requires { m.ranks.size(); })
+                return std::ranges::all_of(m.ranks, [ranks](Rank r) { return r < ranks; });
+            else
+                return true;
+        },
+        message);
 }
 
 }  // namespace tutti::bootstrap

@@ -37,7 +37,7 @@ struct Member {
     std::string text() const;
 };
 
-// To the directory: I am here. From the directory: your parent in the tree is there (rank -1: you have none).
+// To the directory: I am here. From the directory: your parent in the tree is there.
 struct Register {
     std::int32_t ranks;
     Member member;
@@ -116,5 +116,8 @@ Split split_frame(View bytes, Frame& frame);
 
 /// nullopt: not exactly the layout of that kind, or a value that it can't have.
 std::optional<Message> parse(std::uint8_t kind, View payload);
+
+/// Whether a parsed message names only ranks of a job of so many. -1, where a kind may have it, is none.
+bool fits(const Message& message, int ranks);
 
 }  // namespace tutti::bootstrap

@@ -60,6 +60,7 @@ void check(View bytes) {
 Identity Meeting::identity() const {
     start_crypto();
     Bytes out;
+    out.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
     Writer w(out);
     w.bytes(std::as_bytes(std::span(identity_magic)));
     w.number(identity_version);
@@ -122,6 +123,10 @@ std::vector<Address> data_interfaces(const Identity& identity) {
 }
 
 }  // namespace bootstrap
+
+Identity::~Identity() {
+    sodium_memzero(bytes.data(), bytes.size());
+}
 
 Identity Identity::create() {
     return bootstrap::create_identity(0);

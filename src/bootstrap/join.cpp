@@ -186,7 +186,6 @@ void Membership::send_table(Connection& connection) {
 }
 
 void Membership::on_record(Connection& connection, const Record& record) {
-    if (record.member.rank >= ranks_) return;
     auto& line = table_[static_cast<std::size_t>(record.member.rank)];
     if (line || state_ != State::joining) return;
     line = record;

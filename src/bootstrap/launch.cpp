@@ -134,19 +134,23 @@ std::uint64_t next_call() {
 /// Rank 0's identity, by way of the server.
 Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
     Bytes mine;
+    mine.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
     if (launch.rank == 0) {
         const Identity made = create_identity(launch.local_ranks == launch.ranks ? Meeting::one_host : 0);
         append(mine, made.bytes);
     }
     const std::chrono::milliseconds timeout(config().init_timeout_ms);
-    const Bytes theirs = pmix.from_first(text("tutti.%llu", static_cast<unsigned long long>(call)), mine, timeout);
+    Bytes theirs = pmix.from_first(text("tutti.%llu", static_cast<unsigned long long>(call)), mine, timeout);
+    sodium_memzero(mine.data(), mine.size());
     log(Level::info, "rank %d of %d: the ranks meet by %s's PMIx", launch.rank, launch.ranks, launch.launcher.c_str());
-    tuttiUniqueId id;
-    if (theirs.size() != sizeof id.internal)
+    Identity identity;
+    if (theirs.size() != identity.bytes.size())
         fail(tuttiSystemError, "rank %d: what rank 0 has left with PMIx has %zu bytes, %zu were expected", launch.rank,
-             theirs.size(), sizeof id.internal);
-    std::copy(theirs.begin(), theirs.end(), reinterpret_cast<std::byte*>(id.internal));
-    return Identity::from(id);
+             theirs.size(), identity.bytes.size());
+    std::ranges::copy(theirs, identity.bytes.begin());
+    sodium_memzero(theirs.data(), theirs.size());
+    Meeting::of(identity);  // or throws
+    return identity;
 }
 
 bool is_loopback_name(const std::string& host) {
@@ -189,13 +193,14 @@ std::string meeting_point() {
 }
 
 std::optional<Secret> secret_of_job() {
-    const auto digits = environment("TUTTI_SECRET");
+    auto digits = environment("TUTTI_SECRET");
     if (!digits) return std::nullopt;
     unsigned char bytes[Secret::size];
     std::size_t size = 0;
     const bool good =
         sodium_hex2bin(bytes, sizeof bytes, digits->data(), digits->size(), nullptr, &size, nullptr) == 0 &&
         size == sizeof bytes && digits->size() == 2 * sizeof bytes;
+    sodium_memzero(digits->data(), digits->size());
     // The value is not repeated here: error texts end up in logs.
     if (!good)
         fail(tuttiInvalidUsage,

@@ -74,7 +74,6 @@ void Membership::leave() {
 }
 
 void Membership::on_left(Connection& connection, const Left& left) {
-    if (std::ranges::any_of(left.ranks, [&](Rank r) { return r >= ranks_; })) return;
     mark_left(left.ranks, &connection);
     finish_if_idle();
 }

@@ -33,6 +33,7 @@ Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting,
 }
 
 std::string Membership::name_of(Rank rank) const {
+    if (rank < 0 || rank >= ranks_) return "the meeting place";  // the only one that has no number
     const auto& line = table_[static_cast<std::size_t>(rank)];
     return line ? line->member.text() : text("rank %d", rank);
 }
@@ -85,6 +86,11 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         connection.close();
         return drop(connection);
     }
+    if (!is_plausible(message))
+        return hear({tuttiRemoteError, connection.peer,
+                     text("%s told %s of a rank that can't be meant", name_of(connection.peer).c_str(),
+                          name_of(rank_).c_str())},
+                    nullptr);
     if (std::holds_alternative<Welcome>(message)) {
         connection.welcome = true;
         refused_since_.reset();
@@ -108,6 +114,12 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     } else if (const auto* give = std::get_if<Give>(&message)) {
         on_give(connection, *give, std::move(descriptor));
     }
+}
+
+/// What a message says of ranks is used as an index, so it is looked at before anything else.
+bool Membership::is_plausible(const Message& message) const {
+    const auto* parent = std::get_if<Parent>(&message);
+    return fits(message, ranks_) && (parent == nullptr || parent->member.rank == parent_of(rank_));
 }
 
 void Membership::on_attach(Connection& connection, const Attach& attach) {

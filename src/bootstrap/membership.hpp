@@ -82,6 +82,7 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
                                      const Secret& secret);
     void drop(Connection& connection);
+    bool is_plausible(const Message& message) const;
     void on_attach(Connection& connection, const Attach& attach);
     void send_news(Connection& connection);
     std::string name_of(Rank rank) const;

@@ -29,8 +29,14 @@ class Secret;
 }
 
 /// Where ranks meet and what lets them in. Travels inside tuttiUniqueId, so it has a fixed size and checks itself.
+/// Wiped when it goes.
 struct Identity {
-    std::array<std::byte, TUTTI_UNIQUE_ID_BYTES> bytes;
+    std::array<std::byte, TUTTI_UNIQUE_ID_BYTES> bytes{};
+
+    Identity() = default;
+    Identity(const Identity&) = default;
+    Identity& operator=(const Identity&) = default;
+    ~Identity();
 
     /// Opens a meeting place in this process, which must live until all have joined.
     static Identity create();

@@ -66,6 +66,24 @@ TEST_CASE("every message is read as it was written") {
     CHECK(read_frames(framed(Record{some_member(1), {}})) == 1);
 }
 
+TEST_CASE("ranks that a job of so many does not have are found in every kind of message") {
+    const auto about = [](Rank r) {
+        return std::vector<Message>{Register{r + 1, some_member(r)}, Parent{some_member(r)}, Attach{r + 1, r, false},
+                                    Record{some_member(r), {}},      Left{{0, r}},           Stripe{r, 0, 1, 0, false},
+                                    Failure{tuttiRemoteError, r, ""}};
+    };
+    for (const Message& m : about(7)) {
+        CAPTURE(m.index());
+        CHECK(fits(m, 8));
+        CHECK_FALSE(fits(m, 7));
+    }
+    CHECK(fits(Failure{tuttiTimeout, -1, ""}, 1));
+    for (const Rank r : {-1, ranks_limit}) {
+        const Bytes frame = encode(Parent{some_member(r)});
+        CHECK_FALSE(parse(static_cast<std::uint8_t>(frame[4]), View(frame).subspan(header_size)));
+    }
+}
+
 TEST_CASE("rank 0's line of the table is refused without its share of the secret, and others' with one") {
     Bytes frame = encode(Record{some_member(0), {}, Secret()});
     const auto rejects = [&](std::size_t size) {

@@ -21,10 +21,11 @@ static_assert(crypto_aead_xchacha20poly1305_ietf_KEYBYTES == bootstrap::Secret::
 
 }  // namespace
 
-/// The key schedule, wiped when it goes.
+/// The key schedule, wiped when it goes, where core dumps leave it out.
 struct Cipher::Aes {
     crypto_aead_aes256gcm_state state;
-    ~Aes() { sodium_memzero(&state, sizeof state); }
+    static void* operator new(std::size_t bytes) { return bootstrap::take_pages(bytes); }
+    static void operator delete(void* memory, std::size_t bytes) { bootstrap::give_back_pages(memory, bytes); }
 };
 
 std::uint8_t Cipher::available() {
