@@ -386,11 +386,13 @@ TEST_CASE("an end whose plugin fails is a lost link that names rank, plugin and 
 
 TEST_CASE("a plugin's call that does not return keeps nobody waiting but its caller") {
     const bool in_background = GENERATE(false, true);
+    // Versions of which no test has left connections that are still to be closed: the first call is this one's.
+    const std::string& file = every_version[in_background ? 1 : 2];
     const Faults faults("isend:hang:1");
-    void* const library = dlopen(every_version[3].c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     const auto hangs = reinterpret_cast<bool (*)()>(dlsym(library, "test_net_plugin_hangs"));
     const auto let_go = reinterpret_cast<void (*)()>(dlsym(library, "test_net_plugin_let_go"));
-    PluginNet net(every_version[3], true);
+    PluginNet net(file, true);
     harness::NetUnderTest transport(net);
     REQUIRE(net.fabric() != 0);
     harness::LinkedPair pair = harness::join(transport, {}, false);

@@ -97,18 +97,25 @@ void Frames::keep(std::unique_ptr<Frames> frames) {
 }
 
 void Frames::tend_kept() {
-    const std::unique_lock lock(kept().mutex, std::try_to_lock);
-    if (!lock) return;
-    std::list<std::unique_ptr<Frames>>& parting = kept().parting;
+    // Not under the lock: the plugin's calls may not return.
+    std::list<std::unique_ptr<Frames>> parting, hopeless;
+    {
+        const std::unique_lock lock(kept().mutex, std::try_to_lock);
+        if (!lock || kept().parting.empty()) return;
+        parting.swap(kept().parting);
+    }
     for (auto i = parting.begin(); i != parting.end();) {
         const auto here = i++;
         try {
             if ((*here)->part()) parting.erase(here);
         } catch (const Error& error) {
             log(Level::info, "a connection can't be closed in peace: %s", error.what());
-            kept().hopeless.splice(kept().hopeless.end(), parting, here);
+            hopeless.splice(hopeless.end(), parting, here);
         }
     }
+    const std::lock_guard lock(kept().mutex);
+    kept().parting.splice(kept().parting.end(), parting);
+    kept().hopeless.splice(kept().hopeless.end(), hopeless);
 }
 
 }  // namespace tutti::plugin
