@@ -11,6 +11,9 @@ del sys.argv[1:5]
 # A host may be silent for a third of what the rank sleeps.
 SURROUNDINGS = dict(os.environ, TUTTI_TRANSPORT="tcp", TUTTI_SILENCE_MS=str(int(float(SECONDS) * 1000) // 3))
 
+# One message fills them.
+SMALL_WINDOWS = "echo 4096 65536 131072 > /proc/sys/net/ipv4/tcp_rmem"
+
 
 class Late(unittest.TestCase):
     def right(self, *command, **surroundings):
@@ -19,13 +22,14 @@ class Late(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(done.stdout.split("\n"))[1:], [f"rank {r}: right" for r in range(3)])
 
-    def between_hosts(self, *arguments):
-        probe = subprocess.run([sys.executable, NETNS_RUN, "--probe"], capture_output=True, text=True)
+    def needs(self, *options):
+        """Skips the test if this machine has no such hosts."""
+        probe = subprocess.run([sys.executable, NETNS_RUN, "--probe", *options], capture_output=True, text=True)
         if probe.returncode == 77:
             self.skipTest(probe.stderr.strip())
-        # Windows that one message fills.
-        script = f"echo 4096 65536 131072 > /proc/sys/net/ipv4/tcp_rmem && exec {LATE} {SECONDS} {' '.join(arguments)}"
-        self.right(sys.executable, NETNS_RUN, "--hosts", "3", "--ranks", "1", "--", "sh", "-c", script)
+
+    def between_hosts(self, script, **surroundings):
+        self.right(sys.executable, NETNS_RUN, "--hosts", "3", "--ranks", "1", "--", "sh", "-c", script, **surroundings)
 
     def test_a_rank_is_late(self):
         self.right(TUTTI_RUN, "-n", "3", LATE, SECONDS)
@@ -37,10 +41,20 @@ class Late(unittest.TestCase):
         self.right(TUTTI_RUN, "-n", "3", LATE, SECONDS, "stop")
 
     def test_a_rank_on_another_host_is_late(self):
-        self.between_hosts()
+        self.needs()
+        self.between_hosts(f"{SMALL_WINDOWS} && exec {LATE} {SECONDS}")
 
     def test_a_rank_on_another_host_is_stopped(self):
-        self.between_hosts("stop")
+        self.needs()
+        self.between_hosts(f"{SMALL_WINDOWS} && exec {LATE} {SECONDS} stop")
+
+    def test_the_network_is_away_for_less_than_a_host_may_be_silent(self):
+        self.needs("--largest", "1480")  # nft
+        away = ("nft 'add table inet away; add chain inet away in { type filter hook input priority 0; }; "
+                "add rule inet away in iifname \"eth*\" drop'")
+        script = f"sleep 1; {away}; sleep {float(SECONDS) / 4}; nft delete table inet away"
+        self.between_hosts(f"[ $RANK = 1 ] && ({script}) & exec {LATE} {SECONDS}",
+                           TUTTI_SILENCE_MS=str(int(float(SECONDS) * 1000)))
 
 
 if __name__ == "__main__":
