@@ -100,6 +100,17 @@ TUTTI_DEVICE void store_as(std::byte* at, int n, const T (&v)[4]) {
 }
 
 /// One element at a time: few arrays are of this type.
+/// As a type of 16 bits has them.
+template <class F, class T>
+TUTTI_DEVICE void round_as(const T (&v)[4], T (&rounded)[4]) {
+    typename F::Lane lane[F::lanes];
+    static_assert(F::lanes == 4);
+    for (int k = 0; k < 4; ++k) lane[k] = static_cast<typename F::Lane>(v[k]);
+    const std::uint64_t word = F::pack(lane);
+    F::unpack(word, lane);
+    for (int k = 0; k < 4; ++k) rounded[k] = static_cast<T>(lane[k]);
+}
+
 template <class T>
 TUTTI_DEVICE void load_eighths(const std::byte* at, int n, T (&v)[4]) {
     for (int k = 0; k < n; ++k) v[k] = static_cast<T>(Float8<false>::Small::decode(static_cast<std::uint32_t>(at[k])));
@@ -157,10 +168,8 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     if (f.op == FlatOp::adam) load(own, f.state[1], i, n, v);
     if (f.master != nullptr) {  // where `to` is not the rounded master, its owner has written there: the master follows
         T stored[4], rounded[4];
-        alignas(8) std::byte room[32];
         load(f.to_type, f.to, i, n, stored);
-        store(f.to_type, room, 0, n, w);
-        load(f.to_type, room, 0, n, rounded);
+        f.to_type == DataType::float16 ? round_as<Float16>(w, rounded) : round_as<Bfloat16>(w, rounded);
         for (int k = 0; k < n; ++k)
             if (stored[k] != rounded[k] && (stored[k] == stored[k] || rounded[k] == rounded[k])) w[k] = stored[k];
     }
