@@ -146,13 +146,13 @@ ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<vo
         if (tensors->empty() || tensors->front().device().is_cpu()) continue;
         check(joined({operation.inputs, operation.outputs}), operation.name);
         ++calls_;
-        return group_on(tensors->front().device())->run(std::move(operation), job);
+        return noted(group_on(tensors->front().device())->run(std::move(operation), job));
     }
     operation.timeout = within(operation.timeout);
     auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
     ++calls_;
     queue_->push(work, [this, job = std::move(job)] { job(*collectives_); });
-    return work;
+    return noted(work);
 }
 
 ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

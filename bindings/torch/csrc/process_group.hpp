@@ -57,7 +57,7 @@ class ProcessGroup final : public Base {
                                            const c10d::AllgatherOptions& options) override;
     Result reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                            const c10d::ReduceScatterOptions& options) override;
-    /// Between the two, sends and receives are of one group.
+    /// Between the two, sends and receives are of one group. The work of endCoalescing is all that began since.
     bool supportsCoalescing() const override {
         return any_has_streams();
     }
@@ -71,7 +71,7 @@ class ProcessGroup final : public Base {
     /// message: of a tensor on a device. It waits for endCoalescing, if there was a startCoalescing.
     Result pass(const Message& message);
     Result pass(const std::vector<Message>& messages);
-    Result noted(Result work);                        // for endCoalescing
+    Result noted(Result work);  // between startCoalescing and endCoalescing, whose work waits for it
     Milliseconds within(Milliseconds timeout) const;  // what an option means
     void check_rank(int rank, const char* what) const;
     /// Refuses tensors whose elements are not n times those of `one`.
@@ -92,7 +92,7 @@ class ProcessGroup final : public Base {
     // From startCoalescing to endCoalescing, which one thread calls:
     bool coalescing_ = false;
     std::vector<Message> messages_;  // of tensors on devices
-    std::vector<Result> works_;      // of tensors on CPUs
+    std::vector<Result> works_;      // of all else
 };
 
 }  // namespace tutti_torch

@@ -196,6 +196,32 @@ def test_messages():
     same(large[1], torch.full((300000,), float(left)), "batch_isend_irecv")
 
 
+def test_coalescing():
+    """The work of what was coalesced waits for all of it, also for collectives on devices."""
+    group = dist.distributed_c10d._get_default_group()
+    device = torch.device(f"{KIND}:{HERE}")
+    if int(torch.__version__.split(".")[0]) < 2:
+        return
+    for _ in range(3):
+        tensor, other, gate = empty(1000), empty(9), gpus.hold(HERE)
+        gpus.fill(tensor, RANK + 1)
+        gpus.fill(other, RANK)
+        group._start_coalescing(device)
+        dist.all_reduce(tensor, async_op=True)
+        dist.broadcast(other, SIZE - 1, async_op=True)
+        work = group._end_coalescing(device)
+        assert not work.is_completed()
+        gpus.open(gate)
+        before = gpus.set_stream(HERE, gpus.new_stream(HERE))  # which waits for nothing but the work
+        work.wait()
+        got, last = torch.empty_like(tensor).copy_(tensor), torch.empty_like(other).copy_(other)
+        same(got, torch.full((1000,), float(TOTAL)), "all_reduce of a group")
+        same(last, torch.full((9,), float(SIZE - 1)), "broadcast of a group")
+        gpus.synchronize(HERE)
+        gpus.set_stream(HERE, before)
+        assert work.is_completed()
+
+
 def test_futures_and_time_outs():
     tensor = there(torch.ones(7))
     future = dist.all_reduce(tensor, async_op=True).get_future()
