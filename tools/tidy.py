@@ -32,6 +32,8 @@ BANNED = [
      "a bounded function that reports errors"),
     (r"\busing\s+namespace\s+std\b", [], "names with std::"),
     (r"\bstd::endl\b", [], "'\\n'"),
+    (r"\bstd::j?thread\b(?!::)|\bpthread_create\b|\bstd::async\b", ["src/base/thread.hpp", "src/base/thread.cpp"],
+     "start_thread() of base/thread.hpp: what its body throws does not end the process"),
 ]
 
 # A room may include the rooms before it; README.md has the same order.
@@ -146,6 +148,26 @@ def banned(tree):
         for pattern, allowed, instead in BANNED:
             for match in re.finditer(pattern, code) if path not in allowed else ():
                 yield path, line_of(code, match.start()), f"'{match.group(0).strip()}': use {instead}"
+
+
+# No exception may leave a function of the C API: its body is one call of these, or of another such function. Those of
+# NCCL's interface call them, and allocate nothing but handles and texts.
+CATCHES_ALL = r"\b(guarded|grouped|call|issue_one_sided)\s*\(|\bcatch \(\.\.\.\)"
+THROW_NOTHING = ("tuttiGetErrorString",)
+
+
+def exceptions(tree):
+    for path, text in in_code(tree, ["src"]).items():
+        if room_of(path) not in ("api", "dp"):
+            continue
+        lines = bare(text).splitlines()
+        for first, count in functions(text):
+            body = "\n".join(lines[first - 1:first - 1 + count])
+            name = re.match(r"[^\n(]*?\b(tutti[A-Z]\w*)\s*\(", body)
+            if not name or name.group(1) in THROW_NOTHING or re.search(CATCHES_ALL, body[name.end():]):
+                continue
+            if not re.search(r"\{\s*return tutti[A-Z]\w*\([^;]*\);\s*\}$", body.rstrip()):
+                yield path, first, f"{name.group(1)} lets exceptions out: its body belongs into guarded()"
 
 
 def unfinished(tree):
@@ -273,8 +295,8 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, unmerged, file_length, function_length, banned, unfinished, layers, dead_files, tested_rooms,
-         mapped_rooms, packages, programs, environment]
+RULES = [width, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
+         tested_rooms, mapped_rooms, packages, programs, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -394,6 +416,11 @@ def self_test():
                     "__attribute__((format(printf, 1, 2)));"}, 1, 3, 4)
     breaks(banned, {"src/a/a.cpp": "#include <iostream>\nstatic_assert(1);\nassert(1);\nTUTTI_ASSERT(1);"}, 1, 3)
     breaks(banned, {"tools/a.cpp": "printf(x);"})
+    breaks(banned, {"src/a/a.cpp": "std::thread t(f);\nstd::thread::id id;\nstd::vector<std::jthread> all;\n"
+                    "std::this_thread::yield();", "src/base/thread.cpp": "std::jthread t(f);"}, 1, 3)
+    breaks(exceptions, {"src/api/a.cpp": "int tuttiA(int x) {\n    return guarded([&] { f(x); });\n}\n"
+                        "int tuttiB(int x) {\n    return tuttiA(x);\n}\nint tuttiC(int x) {\n    g(x);\n"
+                        "    return tuttiA(x);\n}\nvoid helper() {\n    f(1);\n}\n"}, 7)
     breaks(unfinished, {"src/a/a.cpp": "// TO" + "DO later\nmkstemp(\"/tmp/XXXXXX\");"}, 1)
     breaks(unfinished, {"tools/a.sh": "# FIX" + "ME"}, 1)
 

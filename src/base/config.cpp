@@ -20,7 +20,9 @@ constexpr Variable table[] = {
     {"TUTTI_INIT_TIMEOUT_MS", "60000", "How long a communicator waits for all ranks to arrive, in milliseconds."},
     {"TUTTI_SILENCE_MS", "60000",
      "How long a host, or the network to it, may be silent before its ranks count as dead, in milliseconds."},
-    {"TUTTI_CHECK", "0", "1: compare every call's arguments among ranks before it moves data; 0: while it moves."},
+    {"TUTTI_CHECK", "0",
+     "1: compare every collective's arguments among ranks before it moves data; 0: while it moves. Between GPUs calls "
+     "then wait for each other, so a thread with several ranks calls in groups; without p2p it has no effect."},
     {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
     {"TUTTI_REPRODUCIBLE", "0",
      "1: sums have the same bits whatever the algorithm, transport, placement and message sizes, for n ranks."},
@@ -32,7 +34,7 @@ constexpr Variable table[] = {
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
     {"TUTTI_TRANSPORT", "", "The only transport to use: local, shm, verbs, tcp or plugin; p2p among ranks on GPUs."},
-    {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE."},
+    {"TUTTI_DEBUG", "WARN", "What is printed: NONE, WARN, INFO or TRACE, in letters of any case."},
     {"TUTTI_DEBUG_FILE", "", "Where it is printed instead of stderr; %h is the host and %p the process."},
     {"TUTTI_SOCKET_IFNAME", "",
      "Interfaces to meet on and to send data over: a list of prefixes; ^ before it excludes, = demands exact names."},
@@ -174,6 +176,7 @@ Config read_config() {
     c.programs = read_text("TUTTI_PROGRAMS");
     c.transport = read_text("TUTTI_TRANSPORT");
     c.debug = read_text("TUTTI_DEBUG", "NCCL_DEBUG");
+    std::ranges::transform(c.debug, c.debug.begin(), [](unsigned char letter) { return std::toupper(letter); });
     if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // what only NCCL knows
     c.debug_file = read_text("TUTTI_DEBUG_FILE", "NCCL_DEBUG_FILE");
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");

@@ -10,19 +10,18 @@
 #include <string>
 
 #include "base/config.hpp"
-#include "base/result.hpp"
 
 namespace tutti {
 namespace {
 
-Level read_level() {
-    const std::string& name = config().debug;
-    if (name.empty() || name == "WARN") return Level::warn;
-    if (name == "NONE" || name == "VERSION") return Level::none;
-    if (name == "INFO") return Level::info;
-    if (name == "TRACE") return Level::trace;
-    fail(tuttiInvalidUsage, "environment variable TUTTI_DEBUG is '%s'; NONE, WARN, INFO or TRACE was expected",
-         name.c_str());
+/// The settings, as far as they can be read: whatever is wrong with others, who first needs them throws it. A line of
+/// the log must not, for many are written where nobody can catch anything.
+const Config* settings() {
+    try {
+        return &config();
+    } catch (const std::exception&) {
+        return nullptr;
+    }
 }
 
 std::string host_name() {
@@ -32,7 +31,7 @@ std::string host_name() {
 }
 
 int open_sink() {
-    std::string path = config().debug_file;
+    std::string path = settings() == nullptr ? "" : settings()->debug_file;
     if (path.empty()) return STDERR_FILENO;
     for (size_t at = 0; (at = path.find('%', at)) != std::string::npos && at + 1 < path.size();) {
         std::string value = path[at + 1] == 'h' ? host_name() : path[at + 1] == 'p' ? std::to_string(getpid()) : "%";
@@ -41,6 +40,38 @@ int open_sink() {
     }
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     return fd < 0 ? STDERR_FILENO : fd;
+}
+
+__attribute__((format(printf, 2, 0))) void write_line(Level level, const char* format, va_list arguments) {
+    static const int sink = open_sink();
+    static const std::string host = host_name();
+    char line[2048];
+    const char* names[] = {"NONE", "WARN", "INFO", "TRACE"};
+    int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.c_str(), getpid(), syscall(SYS_gettid),
+                             names[static_cast<int>(level)]);
+    used += std::vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
+    if (used > static_cast<int>(sizeof line) - 2) used = static_cast<int>(sizeof line) - 2;
+    line[used++] = '\n';
+    // One write per line, so that lines of several processes do not mix. A full disk must not stop a job.
+    if (write(sink, line, static_cast<size_t>(used)) < 0) return;
+}
+
+__attribute__((format(printf, 1, 2))) void warn(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(Level::warn, format, arguments);
+    va_end(arguments);
+}
+
+Level read_level() {
+    const std::string name = settings() == nullptr ? "" : settings()->debug;
+    if (name.empty() || name == "WARN") return Level::warn;
+    if (name == "NONE" || name == "VERSION") return Level::none;
+    if (name == "INFO") return Level::info;
+    if (name == "TRACE") return Level::trace;
+    warn("environment variable TUTTI_DEBUG is '%s', taken for WARN; NONE, WARN, INFO or TRACE was expected",
+         name.c_str());
+    return Level::warn;
 }
 
 }  // namespace
@@ -52,20 +83,10 @@ bool logs(Level level) {
 
 void log(Level level, const char* format, ...) {
     if (!logs(level)) return;
-    static const int sink = open_sink();
-    static const std::string host = host_name();
-    char line[2048];
-    const char* names[] = {"NONE", "WARN", "INFO", "TRACE"};
-    int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.c_str(), getpid(), syscall(SYS_gettid),
-                             names[static_cast<int>(level)]);
     va_list arguments;
     va_start(arguments, format);
-    used += std::vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
+    write_line(level, format, arguments);
     va_end(arguments);
-    if (used > static_cast<int>(sizeof line) - 2) used = static_cast<int>(sizeof line) - 2;
-    line[used++] = '\n';
-    // One write per line, so that lines of several processes do not mix. A full disk must not stop a job.
-    if (write(sink, line, static_cast<size_t>(used)) < 0) return;
 }
 
 }  // namespace tutti

@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
+
+#include "base/caught.hpp"
 
 namespace tutti {
 namespace {
@@ -49,6 +52,22 @@ void fail_errno(const char* format, ...) {
     std::string out = format_text(format, arguments);
     va_end(arguments);
     throw Error(tuttiSystemError, out + ": " + std::strerror(number));
+}
+
+Error caught() {
+    try {
+        throw;
+    } catch (const Error& error) {
+        return error;
+    } catch (const std::bad_alloc&) {
+        return {tuttiSystemError, "out of memory"};
+    } catch (const std::system_error& error) {
+        return {tuttiSystemError, error.what()};
+    } catch (const std::exception& error) {
+        return {tuttiInternalError, error.what()};
+    } catch (...) {
+        return {tuttiInternalError, "an exception of an unknown kind"};
+    }
 }
 
 tuttiResult_t keep(const Error& error) {

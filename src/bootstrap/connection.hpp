@@ -86,6 +86,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     static std::shared_ptr<Connection> start(std::shared_ptr<Connection> made, std::uint32_t events,
                                              std::chrono::milliseconds limit);
     void ready(std::uint32_t events) override;
+    void failed(const Error& error) override { lose(error.what()); }
     void finish_connecting();
     void listen_for_silence();
     void receive();

@@ -1,7 +1,6 @@
 #include "bootstrap/service.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -12,9 +11,11 @@
 #include <condition_variable>
 #include <future>
 #include <set>
-#include <system_error>
 
+#include "base/caught.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/auth.hpp"
 
 namespace tutti::bootstrap {
@@ -158,26 +159,14 @@ void Service::start() {
     if (!epoll_ || !wake_ || !alarm_) fail_errno("starting the service thread failed");
     add_to(epoll_, wake_, wake_number);
     add_to(epoll_, alarm_, alarm_number);
-    // The application's signals are its own: none is ever delivered to this thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::string trouble;
-    try {
-        std::promise<void> known;
-        thread_ = std::thread([this, ready = known.get_future()]() mutable {
-            ready.wait();  // until thread_id_ is written
-            loop();
-            ended_.set_value();
-        });
-        thread_id_ = thread_.get_id();
-        pthread_setname_np(thread_.native_handle(), "tutti-service");
-        known.set_value();
-    } catch (const std::system_error& e) {
-        trouble = e.what();
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!trouble.empty()) fail(tuttiSystemError, "starting the service thread failed: %s", trouble.c_str());
+    std::promise<void> known;
+    thread_ = start_thread("tutti-service", [this, ready = known.get_future().share()] {
+        ready.wait();  // until thread_id_ is written
+        loop();
+        ended_.set_value();
+    });
+    thread_id_ = thread_.id();
+    known.set_value();
 }
 
 Service::~Service() = default;
@@ -256,6 +245,33 @@ Service::Timer Service::at(Deadline when, Work work) {
     return timer;
 }
 
+namespace {
+
+/// What one piece of work throws must not end the others, for which threads wait.
+void shielded(const Service::Work& work) {
+    try {
+        work();
+    } catch (const std::exception& error) {
+        log(Level::warn, "the service thread goes on after an error: %s", error.what());
+    }
+}
+
+}  // namespace
+
+void Watcher::failed(const Error& error) {
+    log(Level::warn, "the service thread goes on after an error: %s", error.what());
+}
+
+void Service::call(Watcher& watcher, const Work& work) {
+    shielded([&] {
+        try {
+            work();
+        } catch (...) {
+            watcher.failed(caught());
+        }
+    });
+}
+
 void Service::loop() {
     epoll_event events[64];
     bool go_on = true;
@@ -283,7 +299,7 @@ void Service::dispatch(std::uint64_t number, std::uint32_t events) {
     const auto found = watchers_.find(number);
     if (found == watchers_.end()) return;  // it went while an earlier event of this round was dealt with
     const std::shared_ptr<Watcher> watcher = found->second.watcher;
-    watcher->ready(events);
+    call(*watcher, [&] { watcher->ready(events); });
 }
 
 void Service::arm_alarm() {
@@ -300,7 +316,7 @@ void Service::run_timers() {
     const Deadline now = Clock::now();
     while (!timers_.empty() && timers_.begin()->first.first <= now) {
         const auto due = timers_.extract(timers_.begin());
-        due.mapped()();
+        shielded(due.mapped());
     }
 }
 
@@ -313,7 +329,7 @@ bool Service::run_posted() {
         stop = stop_;
     }
     for (Work& w : work) {
-        w();
+        shielded(w);
         w = nullptr;  // whoever waits for it goes on now
     }
     return !stop;
@@ -323,7 +339,7 @@ void Service::flush_all() {
     while (!unflushed_.empty()) {
         std::vector<std::shared_ptr<Watcher>> now;
         now.swap(unflushed_);
-        for (const auto& w : now) w->flush();
+        for (const auto& w : now) call(*w, [&] { w->flush(); });
     }
 }
 

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "base/os.hpp"
+#include "base/result.hpp"
+#include "base/thread.hpp"
 
 namespace tutti::bootstrap {
 
@@ -27,6 +29,8 @@ class Watcher {
   public:
     virtual ~Watcher() = default;
     virtual void ready(std::uint32_t events) = 0;
+    /// ready() or flush() has thrown: whatever it was about is in doubt now.
+    virtual void failed(const Error& error);
     /// Called once after all that was ready has been dealt with, if flush_later() asked for it: one write for many
     /// messages.
     virtual void flush() {}
@@ -81,6 +85,7 @@ class Service {
     void run_timers();
     bool run_posted();
     void flush_all();
+    static void call(Watcher& watcher, const Work& work);
 
     struct Entry {
         int fd;
@@ -103,7 +108,7 @@ class Service {
     pid_t process_ = 0;
     std::thread::id thread_id_;
     std::promise<void> ended_;
-    std::thread thread_;
+    Thread thread_;
 
     friend struct ServiceHolder;
 };

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <deque>
-#include <thread>
 
+#include "base/thread.hpp"
 #include "dp/calls.hpp"
 #include "dp/memory.hpp"
 
@@ -94,9 +94,9 @@ void move_samples(const Devices& devices, void* whole, std::size_t sample_bytes,
 void run(const Devices& devices, tuttiDpWork_t work, void* user) {
     std::vector<tuttiResult_t> results(devices.size(), tuttiSuccess);
     {
-        std::vector<std::jthread> threads;
+        std::vector<Thread> threads;
         for (std::size_t d = 1; d < devices.size(); ++d)
-            threads.emplace_back([&, d] { results[d] = work(user, &devices[d].replica()); });
+            threads.push_back(start_thread("tutti-dp", [&, d] { results[d] = work(user, &devices[d].replica()); }));
         results[0] = work(user, &devices[0].replica());
     }
     for (std::size_t d = 0; d < results.size(); ++d)

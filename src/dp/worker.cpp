@@ -1,26 +1,13 @@
 #include "dp/worker.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
-#include <system_error>
+#include "base/caught.hpp"
 
 namespace tutti::dp {
 
 Worker::Worker(Runs runs, std::function<void(const Error&)> on_failure)
     : runs_(runs), on_failure_(std::move(on_failure)) {
     if (runs == Runs::at_once) return;
-    sigset_t all, before;  // signals are the application's, not this thread's
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        thread_ = std::thread([this] { work(); });
-    } catch (const std::system_error& error) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        tutti::fail(tuttiSystemError, "the layer's thread could not be started: %s", error.what());
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_setname_np(thread_.native_handle(), "tutti-dp");
+    thread_ = start_thread("tutti-dp", [this] { work(); });
 }
 
 Worker::~Worker() {
@@ -84,12 +71,8 @@ void Worker::run(std::function<void()>& job) {
     if (!failed_.load(std::memory_order_acquire)) {
         try {
             job();
-        } catch (const Error& error) {
-            keep_failure(error);
-        } catch (const std::bad_alloc&) {
-            keep_failure(Error(tuttiSystemError, "out of memory"));
-        } catch (const std::exception& error) {
-            keep_failure(Error(tuttiInternalError, error.what()));
+        } catch (...) {
+            keep_failure(caught());
         }
     }
     job = nullptr;  // what it holds is let go before anybody hears that it has ended

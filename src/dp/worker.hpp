@@ -9,9 +9,9 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "base/result.hpp"
+#include "base/thread.hpp"
 
 namespace tutti::dp {
 
@@ -49,7 +49,7 @@ class Worker {
     bool closing_ = false;
     std::atomic<bool> failed_{false};
     std::optional<Error> failure_;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tutti::dp

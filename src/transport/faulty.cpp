@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread.hpp"
+
 namespace tutti {
 namespace {
 
@@ -34,7 +36,7 @@ class FaultyLink : public Link {
     FaultyLink(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name, std::function<void()> passed_on)
         : link_(std::move(link)), plan_(plan), passed_on_(std::move(passed_on)), random_(plan.seed * 1000003 + name) {
         for (int lane = 0; lane < lanes_per_link; ++lane) pipes_.push_back(std::make_unique<Pipe>(link_->outlet(lane)));
-        thread_ = std::thread([this] { work(); });
+        thread_ = start_thread("tutti-faults", [this] { work(); });
     }
     ~FaultyLink() override {
         closing_.store(true);
@@ -121,7 +123,7 @@ class FaultyLink : public Link {
     std::vector<std::unique_ptr<Pipe>> pipes_;
     std::atomic<bool> dead_{false}, closing_{false};
     Bell bell_{};  // rung by the rank that writes
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace

@@ -1,0 +1,55 @@
+#include "base/thread.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <system_error>
+
+#include "base/caught.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+namespace {
+
+/// A thread inherits what its maker blocks.
+class BlockedSignals {
+  public:
+    BlockedSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    BlockedSignals(const BlockedSignals&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+void run(const char* name, const std::function<void()>& body) noexcept {
+    try {
+        body();
+    } catch (...) {
+        try {
+            log(Level::warn, "the thread %s ends: %s", name, caught().what());
+        } catch (...) {
+            return;  // no memory for a text: a thread has nobody else to tell
+        }
+    }
+}
+
+}  // namespace
+
+Thread start_thread(const char* name, std::function<void()> body) {
+    const BlockedSignals blocked;
+    try {
+        std::jthread thread(run, name, std::move(body));
+        pthread_setname_np(thread.native_handle(), name);
+        return Thread(std::move(thread));
+    } catch (const std::system_error& error) {
+        fail(tuttiSystemError, "the thread %s could not be started: %s", name, error.what());
+    }
+}
+
+}  // namespace tutti
