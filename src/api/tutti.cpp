@@ -302,13 +302,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
             *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;
             return;
         }
-        if (c->gpu() != nullptr) {
-            try {
-                c->throw_verdict();
-            } catch (const Error&) {
-                // kept as the communicator's fault
-            }
-        }
+        if (c->gpu() != nullptr) c->hear_verdict();
         const std::optional<Fault> fault = c->fault();
         *asyncError = fault ? fault->code : tuttiSuccess;
     });

@@ -89,7 +89,7 @@ std::size_t Communicator::memory() const {
 }
 
 const Transport& Communicator::transport_to(Rank peer) const {
-    const bool p2p = on_gpus() && options_.transport == "p2p";  // then only told_by() wants another one
+    const bool p2p = on_gpus() && options_.transport == "p2p";  // then only for error texts another one is wanted
     const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
     return choose_transport(card(rank()), card(peer), p2p ? "" : options_.transport);
 }
@@ -115,7 +115,7 @@ Communicator::Peer& Communicator::linked(Rank rank) {
         }
         if (RankPage* const page = peer.link->page()) {
             std::lock_guard lock(fault_mutex_);
-            pages_.push_back(page);
+            pages_.emplace_back(rank, page);
         }
         peer.senders.resize(lanes_per_link);
         peer.receivers.resize(lanes_per_link);
@@ -174,6 +174,18 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
     }
 }
 
+/// Kernels reach peers by p2p without a link, but who explains why one gave up asks what the peer has called, and then
+/// can't wait until it is linked.
+void Communicator::link_for_texts(const BoundProgram& bound) {
+    for (const auto& peers : {bound.to, bound.from})
+        for (const auto& peer : peers) try {
+                linked(peer.rank);
+            } catch (const Error& error) {
+                log(Level::info, "rank %d: errors will not say what rank %d has called: %s", rank(), peer.rank,
+                    error.what());
+            }
+}
+
 std::vector<Program> Communicator::make_programs(Collective collective, Rank root, const Algorithm& algorithm) const {
     std::vector<Program> all;
     for (Rank r = 0; r < ranks(); ++r)
@@ -191,7 +203,10 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     Program program = all ? to_all(make_programs(collective, root, algorithm), rank())
                           : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().nodes});
     BoundProgram bound = BoundProgram::bind(std::move(program), algorithm.pull_safe, algorithm.push_safe);
-    if (gpu_) return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
+    if (gpu_) {
+        link_for_texts(bound);
+        return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
+    }
     const auto connect = [this, pair](BoundProgram::Peer peer, int lane, bool sends) {
         if (peer.all) return sends ? connection_to_all(lane) : connection_from_all(peer.rank, lane);
         return connection(peer.rank, pair ? lane_of_pair(lane) : lane);
@@ -228,6 +243,7 @@ std::size_t Communicator::bytes_of(const Operation& o) const {
 }
 
 const Candidate& Communicator::candidate_for(const Operation& o) {
+    const std::lock_guard lock(tuner_mutex_);
     return tuner_->choose({o.collective, bytes_of(o), o.root, o.rows != nullptr, all_can_map(o)});
 }
 

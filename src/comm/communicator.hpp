@@ -74,7 +74,10 @@ class Communicator {
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation, void* stream);
 
-    /// Where a kernel has given up, ends the communicator, and throws.
+    /// Where a kernel has given up, keeps why as the communicator's fault, and tells the other ranks. From any thread;
+    /// waits for nobody.
+    void hear_verdict();
+    /// The same in this rank's turn, and then ends the communicator, and throws.
     void throw_verdict();
 
     /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
@@ -188,6 +191,7 @@ class Communicator {
     std::vector<Program> make_programs(Collective collective, Rank root, const Algorithm& algorithm) const;
     bool sends_slices(Plan& plan, bool altered);
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
+    void link_for_texts(const BoundProgram& bound);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
     Peer& linked(Rank peer);
     Connection connection(Rank peer, int lane);
@@ -200,7 +204,9 @@ class Communicator {
     void learn();
     void heard(const Fault& fault);
     bool has_left(Rank rank) const;
-    std::string told_by(Rank peer);  // what it last called, for error texts
+    void keep(const Error& error);
+    Error error_of(const gpu::Verdict& verdict) const;
+    std::string told_by(Rank peer) const;  // what it last called, for error texts, if it is linked
     std::vector<Told> exchange(const std::vector<Told>& mine);
     std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::string why);
     void map_parts(Window& window, const std::vector<Told>& all);
@@ -209,7 +215,7 @@ class Communicator {
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
     bool until_untouched();
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
-    Error one_sided_error(const gpu::Verdict& verdict);
+    Error one_sided_error(const gpu::Verdict& verdict) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
     std::uint64_t& taken(Rank peer, int signal);
@@ -233,14 +239,15 @@ class Communicator {
     std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::unique_ptr<Tuner> tuner_;
+    std::mutex tuner_mutex_;                // GroupSimulateEnd asks it, too, without a turn
     std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;
     std::array<Shape, collectives> shapes_;          // of the last operation of each kind: most are like the one before
     std::uint32_t sequence_ = 0;                     // collectives begun
-    std::array<bool, collectives * 65> mappable_{};  // by size_class: the buffers of all ranks were, in the last call
+    std::array<std::atomic<bool>, collectives * 65> mappable_{};  // by size_class: all ranks' buffers, in the last call
     struct {
         const HostExecution* execution = nullptr;
-        bool* known = nullptr;
+        std::atomic<bool>* known = nullptr;
     } lesson_;                              // what the call under way will tell
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
 
@@ -252,12 +259,12 @@ class Communicator {
     std::unique_ptr<HostExecution> on_host_;  // start_on_host
 
     Call my_call_;  // exchange_of_calls
-    std::vector<Call> all_calls_;
+    std::vector<Call> my_calls_, all_calls_;
 
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;
     Fault fault_;
-    std::vector<RankPage*> pages_;  // of the peers that are linked: fail() can't look at peers_, which may be growing
+    std::vector<std::pair<Rank, RankPage*>> pages_;  // of linked peers, for threads that can't look at peers_
 };
 
 }  // namespace tutti

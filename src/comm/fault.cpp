@@ -26,27 +26,30 @@ std::optional<Fault> Communicator::fault() const {
     return fault_;
 }
 
-void Communicator::fail(const Error& error) {
+void Communicator::keep(const Error& error) {
     bool first = false;
     {
+        Fault fault{error.code(), rank(), error.what()};
         std::lock_guard lock(fault_mutex_);
         if (!failed_.load(std::memory_order_relaxed)) {
-            fault_ = {error.code(), rank(), error.what()};
+            fault_ = std::move(fault);
             failed_.store(true, std::memory_order_release);
             first = true;
         }
     }
     if (gpu_) gpu_->abort();
-    RankPage& page = arena_->page();
-    page.closed.store(1, std::memory_order_seq_cst);
-    if (gpu_) close_parts(page.gates);
+    arena_->page().closed.store(1, std::memory_order_seq_cst);
     full_fence();
-    ring_bell(page.bell);
-    if (first) {
-        // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
-        const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
-        session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
-    }
+    ring_bell(bell());
+    if (!first) return;
+    // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
+    const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
+    session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
+}
+
+void Communicator::fail(const Error& error) {
+    keep(error);
+    if (gpu_) close_parts(arena_->page().gates);
     if (neighbourhood_.engine) neighbourhood_.engine->withdraw();
     until_untouched();  // by peers that entered a step before they could see `closed`
 }
@@ -55,7 +58,7 @@ void Communicator::fail(const Error& error) {
 /// it, so the wait ends a while after this communicator has failed, of which a death is a reason. True if nobody is.
 bool Communicator::until_untouched() {
     full_fence();
-    std::vector<RankPage*> pages;
+    std::vector<std::pair<Rank, RankPage*>> pages;
     {
         std::lock_guard lock(fault_mutex_);
         pages = pages_;
@@ -64,7 +67,7 @@ bool Communicator::until_untouched() {
     const Deadline latest = Clock::now() + options_.timeout;
     std::optional<Deadline> limit;
     bool untouched = true;
-    for (const RankPage* theirs : pages)
+    for (const auto& [peer, theirs] : pages)
         while (theirs->touching.load(std::memory_order_acquire) != 0) {
             if (!limit && failed()) limit = Clock::now() + brief;
             if (Clock::now() > limit.value_or(latest)) {
@@ -114,56 +117,60 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
                 theirs.empty() ? "can't be seen" : theirs.c_str(), where.empty() ? "" : (" (" + where + ")").c_str());
 }
 
-void Communicator::throw_verdict() {
-    const gpu::Verdict* const v = gpu_->verdict();
-    if (v == nullptr) return;
-    if (!failed()) {
-        const Call call = gpu_->call_of(*v);
-        const std::string mine = call_text(call), whom = v->peer < 0 ? "a peer" : text("rank %d", v->peer);
-        const std::string where = text("lane %u, tile %u, step %u", v->lane, v->tile, v->step);
-        switch (v->cause) {
-            case gpu::Verdict::timed_out:
-                fail(Error(tuttiTimeout, text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
-                                              static_cast<double>(options_.timeout.count()) * 1e-3,
-                                              v->source != 0 ? "a message from" : "space towards", whom.c_str(),
-                                              mine.c_str(), where.c_str(), told_by(v->peer).c_str())));
-                break;
-            case gpu::Verdict::other_call:
-                fail(Error(tuttiInvalidUsage,
-                           text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same "
-                                "operations in the same order with the same count, type, op and root",
-                                rank(), mine.c_str(), whom.c_str(), told_by(v->peer).c_str())));
-                break;
-            case gpu::Verdict::wrong_size:
-            case gpu::Verdict::wrong_kind:
-                fail(Error(tuttiInternalError,
-                           text("rank %d: a message from %s in %s (%s): %llu was expected, %llu came", rank(),
-                                whom.c_str(), mine.c_str(), where.c_str(), static_cast<unsigned long long>(v->expected),
-                                static_cast<unsigned long long>(v->seen))));
-                break;
-            case gpu::Verdict::few_signals:
-            case gpu::Verdict::closed_window:
-                fail(one_sided_error(*v));
-                break;
-        }
+Error Communicator::error_of(const gpu::Verdict& v) const {
+    const Call call = gpu_->call_of(v);
+    const std::string mine = call_text(call), whom = v.peer < 0 ? "a peer" : text("rank %d", v.peer);
+    const std::string where = text("lane %u, tile %u, step %u", v.lane, v.tile, v.step);
+    switch (v.cause) {
+        case gpu::Verdict::timed_out:
+            return {tuttiTimeout, text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
+                                       static_cast<double>(options_.timeout.count()) * 1e-3,
+                                       v.source != 0 ? "a message from" : "space towards", whom.c_str(), mine.c_str(),
+                                       where.c_str(), told_by(v.peer).c_str())};
+        case gpu::Verdict::other_call:
+            return {tuttiInvalidUsage,
+                    text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same operations in "
+                         "the same order with the same count, type, op and root",
+                         rank(), mine.c_str(), whom.c_str(), told_by(v.peer).c_str())};
+        case gpu::Verdict::few_signals:
+        case gpu::Verdict::closed_window:
+            return one_sided_error(v);
+        default:
+            return {tuttiInternalError,
+                    text("rank %d: a message from %s in %s (%s): %llu was expected, %llu came", rank(), whom.c_str(),
+                         mine.c_str(), where.c_str(), static_cast<unsigned long long>(v.expected),
+                         static_cast<unsigned long long>(v.seen))};
     }
-    const Fault known = fault().value();
-    throw Error(known.code, known.text);
 }
 
-std::string Communicator::told_by(Rank peer) {
+void Communicator::hear_verdict() {
+    const gpu::Verdict* const verdict = gpu_->verdict();
+    if (verdict != nullptr && !failed()) keep(error_of(*verdict));
+}
+
+void Communicator::throw_verdict() {
+    if (gpu_->verdict() == nullptr) return;
+    hear_verdict();
+    const Fault known = fault().value();
+    const Error error(known.code, known.text);
+    fail(error);
+    throw error;
+}
+
+std::string Communicator::told_by(Rank peer) const {
     if (peer < 0) return "";
-    try {
-        if (session_->has_left(peer)) return ", which has destroyed its communicator";
-        RankPage* const page = connection(peer, 0).link->page();
-        if (page == nullptr) return "";
-        const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
-        if (begun == 0) return ", which has called no collective yet";
-        return text(", which has called %u collectives, the last one %s", begun,
-                    call_text(page->board[(begun - 1) % board_entries].get()).c_str());
-    } catch (const Error&) {
-        return "";  // it is gone
+    if (session_->has_left(peer)) return ", which has destroyed its communicator";
+    const RankPage* page = nullptr;
+    {
+        const std::lock_guard lock(fault_mutex_);
+        for (const auto& [rank, its] : pages_)
+            if (rank == peer) page = its;
     }
+    if (page == nullptr) return "";
+    const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
+    if (begun == 0) return ", which has called no collective yet";
+    return text(", which has called %u collectives, the last one %s", begun,
+                call_text(page->board[(begun - 1) % board_entries].get()).c_str());
 }
 
 /// The peer issues nothing any more, and all that it has sent is here: the news that it has left may come first.

@@ -157,7 +157,7 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
     job.signature = call.signature;
     job.call = number_++;
-    calls_[job.call % remembered] = call;
+    calls_[job.call % remembered].set(call);
     job.divide_by = o.average ? p.ranks : 0;
     job.op = static_cast<std::uint8_t>(o.op);
     job.is_signed = has_sign(o.type);

@@ -75,7 +75,7 @@ class GpuSide {
 
     /// Why a kernel has given up; nullptr: none has.
     const gpu::Verdict* verdict() const;
-    const Call& call_of(const gpu::Verdict& verdict) const { return calls_[verdict.call % remembered]; }
+    Call call_of(const gpu::Verdict& verdict) const { return calls_[verdict.call % remembered].get(); }
 
   private:
     static constexpr std::uint32_t remembered = 64;
@@ -99,7 +99,7 @@ class GpuSide {
     int seat_ = 0;
     std::vector<Rank> mates_;  // by seat
     std::vector<void*> spare_streams_;
-    Call calls_[remembered];  // the last ones
+    SharedCall calls_[remembered] = {};  // the last ones
     std::uint32_t number_ = 0;
     void* last_ = nullptr;  // event after the last launch
     void* last_stream_ = nullptr;

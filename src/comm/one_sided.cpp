@@ -288,7 +288,7 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
 }
 
 /// What a kernel has given up for.
-Error Communicator::one_sided_error(const gpu::Verdict& v) {
+Error Communicator::one_sided_error(const gpu::Verdict& v) const {
     if (v.cause == gpu::Verdict::few_signals)
         return {tuttiTimeout,
                 text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),

@@ -54,6 +54,7 @@ class Processes {
             pids_.push_back(pid);
         }
     }
+    void kill(std::size_t rank) { ::kill(pids_[rank], SIGKILL); }
     int wait(std::size_t rank) {
         int status = -1;
         waitpid(pids_[rank], &status, 0);
@@ -81,6 +82,7 @@ struct Self {
         config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
         if (task == "lend") config.algorithm = "direct";
         if (task == "contained") gpus.opens = false;
+        if (task == "explain") config.timeoutMs = 300, config.initTimeoutMs = 10'000;
         if (task == "contained" && !through_shm()) return;
         harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
         tuttiCommUserRank(comm, &rank);
@@ -183,6 +185,24 @@ void outlive_rank_1(Self& self) {
                   ? 42
                   : 43);
     }
+}
+
+/// Rank 1 stops after its first call. What rank 0 is told of it has to come from what rank 0 can see by itself.
+void explain_without_rank_1(Self& self) {
+    std::byte* const data = self.gpus.allocate(self.device, 4096);
+    const auto all_reduce = [&] {
+        harness::require_success(tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream),
+                                 "all-reduce");
+        self.gpus.synchronize_stream(self.stream);
+    };
+    all_reduce();
+    if (self.rank == 1) raise(SIGSTOP);
+    all_reduce();
+    tuttiResult_t result = tuttiSuccess;
+    while (result == tuttiSuccess) tuttiCommGetAsyncError(self.comm, &result);
+    const bool explained =
+        harness::mentions(self.comm, {"rank 1", "has called 1 collectives, the last one all_reduce"});
+    _exit(result != tuttiTimeout ? 43 : explained ? 42 : 44);
 }
 
 /// A window that begins somewhere in an allocation of this rank's, which the window's end frees.
@@ -295,6 +315,7 @@ TEST_CASE(hidden_name, "[.]") {
     Self self;
     if (self.task == "collectives") run_collectives(self);
     if (self.task == "outlive") outlive_rank_1(self);
+    if (self.task == "explain") explain_without_rank_1(self);
     if (self.task == "lend") lend(self);
     if (self.task == "put") put_around(self);
     if (self.task == "contained") be_contained(self);
@@ -303,6 +324,16 @@ TEST_CASE(hidden_name, "[.]") {
 
 TEST_CASE("GPUs: collectives between processes") {
     check_collectives("one GPU");
+}
+
+TEST_CASE(
+    "GPUs: asking for a communicator's error does not wait for a rank that has stopped, and says what it called") {
+    Processes ranks(2, "explain", "joined GPUs");
+    const int status = ranks.wait(0);
+    ranks.kill(1);
+    ranks.wait(1);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 42);
 }
 
 TEST_CASE("GPUs: ranks of other processes read and write buffers where they are") {
