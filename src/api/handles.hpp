@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "comm/group.hpp"
 
 namespace tutti {
@@ -36,6 +37,7 @@ struct tuttiComm {
                                   // mutex, so either will do to read it
     std::mutex mutex;
     std::atomic<Closed> closed{Closed::no};
+    tutti::Turnstile setups;            // for what all ranks do together beside operations, in the order of the calls
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
     std::optional<tutti::Invitation> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
@@ -74,8 +76,8 @@ tuttiResult_t grouped(Body&& body) {
     return guarded([&] {
         try {
             body();
-        } catch (const Error& error) {
-            if (Group::is_open()) Group::mine().refuse(error);
+        } catch (...) {
+            if (Group::is_open()) Group::mine().refuse(caught());
             throw;
         }
     });

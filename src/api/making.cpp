@@ -1,31 +1,15 @@
 #include "api/making.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
-#include <system_error>
-#include <thread>
-
+#include "base/caught.hpp"
 #include "base/log.hpp"
+#include "base/thread.hpp"
 
 namespace tutti {
 namespace {
 
 /// A thread that nobody waits for: it ends by itself, as every wait of the library does.
 void detached(std::function<void()> work) {
-    sigset_t all, before;  // signals are the application's, not this thread's
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::string trouble;
-    try {
-        std::thread thread(std::move(work));
-        pthread_setname_np(thread.native_handle(), "tutti-comm");
-        thread.detach();
-    } catch (const std::system_error& error) {
-        trouble = error.what();
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!trouble.empty()) fail(tuttiSystemError, "a thread could not be started: %s", trouble.c_str());
+    start_thread("tutti-comm", std::move(work)).detach();
 }
 
 void become_unborn(tuttiComm& handle, const Error& why) {
@@ -41,20 +25,19 @@ void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
         if (give(handle, comm)) return;
         comm->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
         comm->leave();
-    } catch (const Error& error) {
-        become_unborn(handle, error);
-    } catch (const std::exception& error) {
-        become_unborn(handle, Error(tuttiInternalError, error.what()));
+    } catch (...) {
+        become_unborn(handle, caught());
     }
 }
 
 }  // namespace
 
-void now_or_then(std::function<void()> work) {
-    if (Group::is_open())
-        Group::mine().add_join(std::move(work));
-    else
-        work();
+void now_or_then(tuttiComm* of, std::function<void()> work) {
+    Turnstile* const turns = of == nullptr ? nullptr : &of->setups;
+    if (Group::is_open()) return Group::mine().add_join(turns, std::move(work));
+    std::optional<InTurn> turn;
+    if (turns != nullptr) turn.emplace(*turns);
+    work();
 }
 
 bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr()> join, tuttiComm* parent) {
@@ -69,7 +52,7 @@ bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr
         Group::has_begun();
         return true;
     }
-    now_or_then([to, join = std::move(join)] {
+    now_or_then(parent, [to, join = std::move(join)] {
         CommunicatorPtr comm = join();
         *to = comm == nullptr ? nullptr : new_handle(std::move(comm));
     });
@@ -78,9 +61,11 @@ bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr
 
 void in_background(tuttiComm& handle, std::function<void()> work) {
     ++handle.underway;
+    const std::uint32_t ticket = handle.setups.ticket();
     try {
-        detached([&handle, work = std::move(work)] {
+        detached([&handle, ticket, work = std::move(work)] {
             try {
+                InTurn turn(handle.setups, ticket);
                 work();
             } catch (const std::exception& error) {
                 log(Level::info, "in the background: %s", error.what());
@@ -88,6 +73,7 @@ void in_background(tuttiComm& handle, std::function<void()> work) {
             --handle.underway;
         });
     } catch (...) {
+        const InTurn unused(handle.setups, ticket);
         --handle.underway;
         throw;
     }

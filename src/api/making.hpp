@@ -8,8 +8,9 @@
 
 namespace tutti {
 
-/// Calls work() here; in a group, when that ends.
-void now_or_then(std::function<void()> work);
+/// Calls work() here; in a group, when that ends. of: the communicator of which all ranks call it, and whose setup
+/// calls take place in the order of their calls; nullptr: there is none yet.
+void now_or_then(tuttiComm* of, std::function<void()> work);
 
 /// Makes a communicator of a member of a family: join() is called once, on whatever thread, and returns it (or null,
 /// for which *to becomes null). options: the new one's. True if it goes on in the background: then *to is a handle
@@ -17,8 +18,8 @@ void now_or_then(std::function<void()> work);
 /// tuttiInProgress meanwhile, because some callers ask there.
 bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr()> join, tuttiComm* parent = nullptr);
 
-/// Calls work() on a thread of its own; tuttiCommGetAsyncError of handle says tuttiInProgress until it has ended. What
-/// it throws is kept by nobody: communicators that fail know why.
+/// Calls work() on a thread of its own, after what was begun before; tuttiCommGetAsyncError of handle says
+/// tuttiInProgress until it has ended. What it throws is kept by nobody: communicators that fail know why.
 void in_background(tuttiComm& handle, std::function<void()> work);
 
 /// What a function says that has begun something in the background.

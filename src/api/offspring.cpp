@@ -182,7 +182,7 @@ tuttiResult_t tuttiCommSuspend(tuttiComm_t comm) {
         if (parent.revoked) fail(tuttiInvalidUsage, "tuttiCommSuspend: the communicator was revoked");
         refuse_failed(parent);
         const auto council = std::make_shared<Council>(parent.comm, false);
-        now_or_then([=, inner = parent.comm] { suspend(*comm, inner, *council); });
+        now_or_then(comm, [=, inner = parent.comm] { suspend(*comm, inner, *council); });
     });
 }
 
@@ -195,7 +195,7 @@ tuttiResult_t tuttiCommResume(tuttiComm_t comm) {
             from = handle.suspended;
         }
         if (!from) fail(tuttiInvalidUsage, "tuttiCommResume: the communicator is not suspended");
-        now_or_then([=] { resume(*comm, *from); });
+        now_or_then(comm, [=] { resume(*comm, *from); });
     });
 }
 
@@ -309,6 +309,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
         const CommunicatorPtr c = communicator(comm);
         comm->closed = tuttiComm::Closed::revoked;
         c->fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
+        c->turnstile()->call_off();
         InTurn turn(*c->turnstile());  // what was under way has ended
     });
 }

@@ -167,7 +167,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
         const bool demanded = winFlags == TUTTI_WIN_DEFAULT;
         if (const std::string& obstacle = c->one_sided_obstacle(); demanded && !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
-        now_or_then([=] { register_window(comm, c, buff, size, demanded, win); });
+        now_or_then(comm, [=] { register_window(comm, c, buff, size, demanded, win); });
     });
 }
 

@@ -73,8 +73,9 @@ void wait_until_idle(Communicator& comm) {
     InTurn turn(*comm.turnstile());
 }
 
-/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: those end with this
-/// error.
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: that ends with this
+/// error. Of a communicator that has failed, only what is under way is waited for: what its streams have not come to
+/// yet will do nothing when they do.
 CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     tuttiComm& h = checked(handle);
     CommunicatorPtr comm = communicator(handle);
@@ -82,6 +83,7 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
         fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
     if (now != nullptr) comm->fail(*now);
+    if (comm->failed()) h.turnstile->call_off();
     InTurn turn(*h.turnstile);
     std::lock_guard lock(h.mutex);
     h.comm.reset();
@@ -141,16 +143,16 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
 
 const char* tuttiGetLastError(tuttiComm_t handle) {
     static thread_local std::string text;
-    text = last_error();
-    if (handle != nullptr) {
-        try {
-            if (is(handle, tuttiComm::unborn))
-                text = handle->error->what();
-            else if (const std::optional<Fault> fault = communicator(handle)->fault())
-                text = fault->text;
-        } catch (const std::exception&) {
-            return text.c_str();  // no living communicator: the thread's own error stands
-        }
+    try {
+        text = last_error();
+        if (is(handle, tuttiComm::unborn))
+            text = handle->error->what();
+        else if (handle != nullptr)
+            if (const std::optional<Fault> fault = communicator(handle)->fault()) text = fault->text;
+    } catch (const Error&) {
+        return text.c_str();  // no living communicator: the thread's own error stands
+    } catch (...) {
+        return "out of memory";
     }
     return text.c_str();
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 
 namespace tutti {
@@ -122,20 +123,26 @@ class Patience {
 /// The operations of one batch while they run: queues of which the heads are under way.
 class Work {
   public:
-    explicit Work(Batch& batch) : comm_(*batch.comm) {
-        for (const Operation& o : batch.operations) {
-            if (o.collective == Collective::recv && o.root == comm_.rank())  // from itself: what it sends is its input
-                std::memmove(o.output, o.input, o.count * size_of(o.type));
+    explicit Work(Batch& batch) : comm_(*batch.comm), turn_(batch.turn), compare_only_(batch.compare_only) {
+        for (const Operation& o : batch.operations)
+            if (o.is_pair() && o.root == comm_.rank())
+                to_itself_.push_back(o);
             else
                 queues_[Communicator::queue_of(o)].operations.push_back(o);
-        }
     }
+    ~Work() { turn_.end(); }
+    Work(const Work&) = delete;
+
     Communicator& comm() { return comm_; }
-    bool finished() const { return queues_.empty(); }
+    Turnstile::Turn await_turn() { return turn_.await(); }
+    bool finished() const { return queues_.empty() && to_itself_.empty(); }
     HostExecution* any() { return queues_.empty() ? nullptr : queues_.begin()->second.running; }
 
     bool progress() {
-        bool moved = false;
+        bool moved = !to_itself_.empty();
+        for (const Operation& o : to_itself_)  // what is sent is the receive's input
+            if (o.collective == Collective::recv) std::memmove(o.output, o.input, o.count * size_of(o.type));
+        to_itself_.clear();
         for (auto q = queues_.begin(); q != queues_.end();) {
             Queue& queue = q->second;
             if (const OneSided* const o = queue.operations.front().one_sided) {
@@ -151,11 +158,9 @@ class Work {
             moved |= queue.running->progress();
             if (queue.running->finished()) {
                 queue.running = nullptr;
-                if (queue.comparing)
-                    comm_.compare_calls();
-                else
-                    queue.operations.pop_front();
-                queue.compared = queue.comparing;
+                if (queue.comparing) comm_.compare_calls();
+                queue.compared = queue.comparing && !compare_only_ && queue.operations.front().moves();
+                if (!queue.compared) queue.operations.pop_front();
                 moved = true;
             }
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
@@ -187,7 +192,10 @@ class Work {
         return true;
     }
     Communicator& comm_;
+    Reservation& turn_;
+    const bool compare_only_;
     std::map<int, Queue> queues_;
+    std::vector<Operation> to_itself_;
 };
 
 /// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where
@@ -237,42 +245,74 @@ void run_one(Communicator& comm, const Operation& operation) {
     } catch (const Error& error) {
         comm.fail(error);
         throw;
+    } catch (...) {
+        comm.fail(caught());
+        throw;
     }
 }
 
-std::optional<Error> run_batches(std::span<Batch> batches) {
-    std::vector<std::unique_ptr<Work>> work;
-    std::optional<Error> first;
-    bool crowded = false;
-    for (Batch& batch : batches) {
-        batch.comm->turnstile()->enter(batch.ticket);
-        work.push_back(std::make_unique<Work>(batch));
-        crowded |= batch.comm->crowded();
+namespace {
+
+/// Batches under way, with the first error of those that have ended.
+class Crowd {
+  public:
+    explicit Crowd(std::span<Batch> batches) {
+        for (Batch& batch : batches) work_.push_back(std::make_unique<Work>(batch));
     }
-    // One look at everything; a communicator that fails ends, the others go on (they hear of it if they are concerned).
-    const auto look = [&](auto&& act) {
+    std::optional<Error> run() {
+        await_turns();
+        if (!work_.empty()) drive();
+        return std::move(first_);
+    }
+
+  private:
+    /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
+    /// concerned).
+    template <class Act>
+    bool look(Act&& act) {
         bool moved = false;
-        for (auto w = work.begin(); w != work.end();) {
+        for (auto w = work_.begin(); w != work_.end();) {
             Communicator& comm = (*w)->comm();
             try {
                 if (comm.failed()) throw_fault(comm);
                 moved |= act(**w);
-            } catch (const Error& error) {
+            } catch (...) {
+                const Error error = caught();
+                if (!first_) first_ = error;
                 comm.fail(error);
-                if (!first) first = error;
-                w = work.erase(w);
+                w = work_.erase(w);
                 moved = true;
                 continue;
             }
-            w = (*w)->finished() ? work.erase(w) : std::next(w);
+            w = (*w)->finished() ? work_.erase(w) : std::next(w);
         }
         return moved;
-    };
+    }
+
+    /// What fails before its turn has come, or while it waits for that of others, waits no longer.
+    void await_turns() {
+        for (bool all_inside = false; !all_inside;) {
+            all_inside = true;
+            look([&](Work& w) {
+                // Only the first one that is outside waits: the turns come in any order.
+                if (all_inside) all_inside = w.await_turn() == Turnstile::Turn::inside;
+                return false;
+            });
+        }
+    }
+    void drive();
+
+    std::vector<std::unique_ptr<Work>> work_;
+    std::optional<Error> first_;
+};
+
+void Crowd::drive() {
     const auto progress = [](Work& w) { return w.progress(); };
-    if (work.empty()) return first;
-    microseconds trust = work.front()->comm().trust_in_yields();
-    Patience patience(crowded || work.size() > 1, work.front()->comm().bell(), trust);
-    while (!work.empty()) {
+    bool crowded = work_.size() > 1;
+    for (const auto& w : work_) crowded |= w->comm().crowded();
+    microseconds trust = work_.front()->comm().trust_in_yields();
+    Patience patience(crowded, work_.front()->comm().bell(), trust);
+    while (!work_.empty()) {
         if (look(progress)) {
             patience.reset();
             continue;
@@ -281,12 +321,12 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
         // sleep.
         bool news = false;
-        const auto at_most = work.size() == 1 ? milliseconds(20) : milliseconds(1);
-        Communicator& one = work.front()->comm();
+        const auto at_most = work_.size() == 1 ? milliseconds(20) : milliseconds(1);
+        Communicator& one = work_.front()->comm();
         sleep_on(
-            one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work.empty(); },
+            one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work_.empty(); },
             [&] {
-                for (auto& w : work) news |= w->comm().rest(true);
+                for (auto& w : work_) news |= w->comm().rest(true);
                 return news;
             });
         const auto waited = patience.waited();
@@ -302,8 +342,18 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
             patience.reset();
         }
     }
-    for (Batch& batch : batches) batch.comm->turnstile()->leave();
-    return first;
+}
+
+}  // namespace
+
+std::optional<Error> run_batches(std::span<Batch> batches) {
+    try {
+        return Crowd(batches).run();
+    } catch (...) {
+        const Error error = caught();  // what is not done now never will be, and the other ranks wait for it
+        for (Batch& batch : batches) batch.comm->fail(error);
+        return error;
+    }
 }
 
 }  // namespace tutti

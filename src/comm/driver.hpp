@@ -14,20 +14,20 @@ namespace tutti {
 /// A communicator together with all that must outlive an operation of it.
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
-/// What one communicator does in a group. Turnstile tickets are taken when the group ends, so batches run in call
-/// order.
+/// What one communicator does in a group. Its turn is reserved when the group ends, so batches run in call order.
 struct Batch {
     CommunicatorPtr comm;
     std::vector<Operation> operations;
-    std::uint32_t ticket = 0;
+    Reservation turn = {};
     std::vector<std::shared_ptr<const void>> kept = {};  // what operations point to
+    bool compare_only = false;  // what ranks on GPUs call, which is compared here and runs there
 };
 
 /// One operation, now. Throws the communicator's error. The caller is inside the turnstile.
 void run_one(Communicator& comm, const Operation& operation);
 
-/// All of them, each batch inside its turnstile. Returns the first error, after all have ended; communicators that
-/// failed know why.
+/// All of them, each batch in its turn, which ends with it. Returns the first error, after all have ended;
+/// communicators that failed know why.
 std::optional<Error> run_batches(std::span<Batch> batches);
 
 }  // namespace tutti

@@ -27,16 +27,21 @@ struct Ready {
     Operation operation;
     Turn turn;
     gpu::Job job{};
-    bool copies = false;  // one rank, or from a rank to itself: no kernel of ours
+    bool copies = false;            // one rank, or from a rank to itself: no kernel of ours
+    void* sender_stream = nullptr;  // of what a rank receives from itself
 };
 
 std::size_t rows_bytes(const Operation& o) {
     return o.count * size_of(o.type);
 }
 
+bool is_to_itself(const Communicator& comm, const Operation& o) {
+    return o.is_pair() && o.root == comm.rank();
+}
+
 bool is_plain_copy(const Communicator& comm, const Operation& o) {
-    const bool to_itself = o.collective == Collective::recv && o.root == comm.rank();
-    return to_itself || (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
+    return is_to_itself(comm, o) ||
+           (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
 }
 
 bool is_collective(const Operation& o) {
@@ -56,15 +61,20 @@ class Turns {
         for (const Issued& c : calls) comms_.push_back(c.comm.get());
         std::sort(comms_.begin(), comms_.end());
         comms_.erase(std::unique(comms_.begin(), comms_.end()), comms_.end());
-        for (Communicator* c : comms_) c->turnstile()->enter(c->turnstile()->ticket());
+        turns_.reserve(comms_.size());
+        for (Communicator* c : comms_) {
+            turns_.emplace_back(c->turnstile());
+            while (turns_.back().await() != Turnstile::Turn::inside) refuse_failed();
+        }
     }
-    ~Turns() {
-        for (Communicator* c : comms_) c->turnstile()->leave();
-    }
-    Turns(const Turns&) = delete;
 
   private:
+    void refuse_failed() const {
+        for (const Communicator* c : comms_)
+            if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+    }
     std::vector<Communicator*> comms_;
+    std::vector<Reservation> turns_;
 };
 
 /// What runs at the same time: the blocks of no rank exceed its share, nor those of all communicators the device.
@@ -232,10 +242,21 @@ class Wave {
 
     static void copy(const Ready& r) {
         GpuSide& side = *r.comm->gpu();
-        if (r.operation.input == r.operation.output) return;
-        side.before_launch(r.stream);
-        side.gpus().copy(side.device(), r.operation.output, r.operation.input, rows_bytes(r.operation), r.stream);
-        side.after_launch(r.stream);
+        gpu::Gpus& gpus = side.gpus();
+        void* event = nullptr;
+        const auto follow = [&](void* first, void* second) {
+            if (first == second) return;
+            gpus.mark(side.device(), event, first);
+            gpus.follow(side.device(), event, second);
+        };
+        follow(r.sender_stream, r.stream);
+        if (r.operation.input != r.operation.output) {
+            side.before_launch(r.stream);
+            gpus.copy(side.device(), r.operation.output, r.operation.input, rows_bytes(r.operation), r.stream);
+            side.after_launch(r.stream);
+        }
+        follow(r.stream, r.sender_stream);
+        if (event != nullptr) gpus.drop(side.device(), event);
     }
 
     std::vector<Ready*> members_;
@@ -248,11 +269,12 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
     std::map<const gpu::Tenant*, int> tenants;
-    const auto add = [&](Communicator& comm, const Operation& operation, void* stream) {
+    const auto add = [&](Communicator& comm, const Operation& operation, void* stream, void* sender_stream) {
         const std::size_t number = in_queue[{&comm, Communicator::queue_of(operation)}]++;
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         Ready r{&comm, stream, as_bytes(operation), {number, round_of(comm, operation), tenant}};
         r.copies = is_plain_copy(comm, operation);
+        r.sender_stream = sender_stream;
         if (!r.copies) r.job = comm.gpu_job(r.operation, stream);
         ready.push_back(r);
     };
@@ -265,12 +287,15 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
             one_sided.add(call);
             continue;
         }
+        if (is_to_itself(comm, call.operation) && call.operation.collective == Collective::send)
+            continue;  // what the receive does
         if (is_collective(call.operation)) comm.gpu()->check_mates(call.gpu_stream, group);
         if (call.operation.rows == nullptr)
-            add(comm, call.operation, call.gpu_stream);
+            add(comm, call.operation, call.gpu_stream,
+                is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream);
         else
             for (const Operation& piece : pieces_of(call.operation, comm.rank(), comm.ranks()))
-                add(comm, piece, call.gpu_stream);
+                add(comm, piece, call.gpu_stream, call.gpu_stream);
     }
     return ready;
 }

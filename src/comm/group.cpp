@@ -1,24 +1,27 @@
 #include "comm/group.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
-#include <latch>
+#include <future>
 #include <numeric>
-#include <thread>
 
+#include "base/caught.hpp"
+#include "base/thread.hpp"
 #include "comm/gpu_launch.hpp"
 #include "comm/pieces.hpp"
 
 namespace tutti {
 namespace {
 
-/// Sends to oneself meet receives from oneself, in order, and are copies.
+/// Sends to oneself meet receives from oneself, in order, and are copies. The receives do them; the sends stay for the
+/// order on their streams.
 void copy_to_self(std::vector<Issued>& calls) {
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-        const Operation send = calls[i].operation;
-        if (send.collective != Collective::send || send.root != calls[i].comm->rank()) continue;
+    for (const Issued& call : calls) {
+        const Operation& send = call.operation;
+        if (send.collective != Collective::send || send.root != call.comm->rank()) continue;
         const auto match = std::find_if(calls.begin(), calls.end(), [&](const Issued& other) {
-            return other.comm == calls[i].comm && other.operation.collective == Collective::recv &&
+            return other.comm == call.comm && other.operation.collective == Collective::recv &&
                    other.operation.root == send.root && other.operation.input == nullptr;
         });
         if (match == calls.end())
@@ -28,8 +31,8 @@ void copy_to_self(std::vector<Issued>& calls) {
             fail(tuttiInvalidUsage,
                  "rank %d sends itself %zu elements and receives %zu from itself, or the types differ", send.root,
                  send.count, match->operation.count);
-        match->operation.input = send.input;  // the receive does it all: see Work
-        calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(i--));
+        match->operation.input = send.input;
+        match->sender_stream = call.gpu_stream;
     }
     for (const Issued& call : calls)
         if (call.operation.collective == Collective::recv && call.operation.root == call.comm->rank() &&
@@ -58,7 +61,7 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
     for (const Issued& call : calls) {
         auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.comm == call.comm; });
         if (batch == batches.end()) {
-            batches.push_back({call.comm, {}});
+            batches.push_back({call.comm});
             batch = std::prev(batches.end());
         }
         batch->operations.push_back(call.operation);
@@ -68,55 +71,100 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
 }
 
 /// The streams of a component other than the one that does the work: they must have come here before it begins, and go
-/// on after it has ended.
-struct Meeting {
-    explicit Meeting(std::ptrdiff_t others) : arrived(others), finished(1) {}
-    std::latch arrived, finished;
+/// on after it has ended. Neither waits for a stream that others' operations hold up if nothing of it can be done any
+/// more.
+class Meeting {
+  public:
+    Meeting(std::size_t others, std::span<const Batch> batches) : missing_(static_cast<std::uint32_t>(others)) {
+        for (const Batch& batch : batches) comms_.push_back(batch.comm);
+    }
+    /// Of the others.
+    void come_and_wait() {
+        if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake_all(missing_);
+        while (over_.load(std::memory_order_acquire) == 0 && !all_failed()) futex_wait(over_, 0, look_again);
+    }
+    /// Of the one.
+    void wait_for_others() {
+        while (const std::uint32_t missing = missing_.load(std::memory_order_acquire)) {
+            if (all_failed()) return;
+            futex_wait(missing_, missing, look_again);
+        }
+    }
+    void end() {
+        over_.store(1, std::memory_order_release);
+        futex_wake_all(over_);
+    }
+
+  private:
+    static constexpr std::chrono::milliseconds look_again{10};
+    bool all_failed() const {
+        return std::ranges::all_of(comms_, [](const CommunicatorPtr& comm) { return comm->failed(); });
+    }
+    std::vector<CommunicatorPtr> comms_;
+    std::atomic<std::uint32_t> missing_, over_{0};
 };
 
-void issue_component(std::vector<Issued> calls) {
+void issue_component(const std::vector<Issued>& calls) {
     std::vector<StreamPtr> streams;
     for (const Issued& call : calls)
         if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
     // Where the null stream takes part, the work is done here and now.
     const auto here = std::find(streams.begin(), streams.end(), nullptr);
     if (here != streams.end()) std::iter_swap(streams.begin(), here);
-    auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
-    for (Batch& batch : *batches) batch.ticket = batch.comm->turnstile()->ticket();
-    auto meeting = std::make_shared<Meeting>(static_cast<std::ptrdiff_t>(streams.size()) - 1);
+    const auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
+    for (Batch& batch : *batches) batch.turn = Reservation(batch.comm->turnstile());
+    const auto meeting = std::make_shared<Meeting>(streams.size() - 1, *batches);
     const auto run = [batches, meeting] {
-        meeting->arrived.wait();
+        meeting->wait_for_others();
         std::optional<Error> error = run_batches(*batches);
         batches->clear();
-        meeting->finished.count_down();
+        meeting->end();
         return error;
     };
+    std::vector<std::pair<Stream*, Stream::Job>> jobs;
+    if (streams[0] != nullptr) jobs.emplace_back(streams[0].get(), run);
     for (std::size_t i = 1; i < streams.size(); ++i)
-        streams[i]->enqueue([meeting]() -> std::optional<Error> {
-            meeting->arrived.count_down();
-            meeting->finished.wait();
+        jobs.emplace_back(streams[i].get(), [meeting]() -> std::optional<Error> {
+            meeting->come_and_wait();
             return std::nullopt;
         });
-    if (streams[0] != nullptr) {
-        streams[0]->enqueue(run);
-    } else if (std::optional<Error> error = run()) {
-        throw *error;
-    }
+    Stream::enqueue_on_all(std::move(jobs));
+    if (streams[0] != nullptr) return;
+    if (std::optional<Error> error = run()) throw *error;
 }
 
-/// Each on a thread of its own; rethrows the first failure after all have ended.
-void run_concurrently(const std::vector<std::function<void()>>& joins) {
+/// The first in the calling thread, each other one on a thread of its own; all of them, or none if a thread can't be
+/// started. Rethrows the first failure after all have ended.
+void run_concurrently(const std::vector<Join>& joins) {
     std::vector<std::exception_ptr> failures(joins.size());
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < joins.size(); ++i)
-        threads.emplace_back([&, i] {
-            try {
-                joins[i]();
-            } catch (...) {
-                failures[i] = std::current_exception();
-            }
-        });
-    for (std::thread& t : threads) t.join();
+    std::vector<std::uint32_t> tickets(joins.size());
+    std::vector<Thread> threads;
+    std::promise<bool> all_started;
+    const std::shared_future<bool> begins = all_started.get_future().share();
+    const auto run = [&](std::size_t i) {
+        std::optional<InTurn> turn;
+        if (joins[i].turns != nullptr) turn.emplace(*joins[i].turns, tickets[i]);
+        try {
+            joins[i].work();
+        } catch (...) {
+            failures[i] = std::current_exception();
+        }
+    };
+    try {
+        threads.reserve(joins.size());
+        for (std::size_t i = 1; i < joins.size(); ++i)
+            threads.push_back(start_thread("tutti-join", [&run, begins, i] {
+                if (begins.get()) run(i);
+            }));
+        for (std::size_t i = 0; i < joins.size(); ++i)
+            if (joins[i].turns != nullptr) tickets[i] = joins[i].turns->ticket();
+        all_started.set_value(true);
+        run(0);
+    } catch (...) {
+        failures.front() = std::current_exception();
+        all_started.set_value(false);
+    }
+    for (Thread& t : threads) t.join();
     for (const std::exception_ptr& failure : failures)
         if (failure) std::rethrow_exception(failure);
 }
@@ -160,9 +208,9 @@ void issue(std::vector<Issued> calls) {
             if (component[i] == c) members.push_back(calls[i]);
         if (members.empty()) continue;
         try {
-            issue_component(std::move(members));
-        } catch (const Error& error) {
-            if (!first) first = error;
+            issue_component(members);
+        } catch (...) {
+            if (!first) first = caught();
         }
     }
     if (first) throw *first;
@@ -183,7 +231,7 @@ bool Group::end() {
     if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupEnd without tuttiGroupStart");
     if (--depth_ > 0) return false;
     std::vector<Issued> calls = std::exchange(calls_, {});
-    std::vector<std::function<void()>> joins = std::exchange(joins_, {});
+    std::vector<Join> joins = std::exchange(joins_, {});
     std::optional<Error> refused = std::exchange(refused_, std::nullopt);
     const bool goes_on = std::exchange(begun_, false);
     if (refused) throw *refused;

@@ -18,11 +18,18 @@ struct Issued {
     Operation operation;
     void* gpu_stream = nullptr;
     std::shared_ptr<const void> kept = nullptr;  // what operation points to
+    void* sender_stream = nullptr;               // of what a rank on a GPU receives from itself: its send's gpu_stream
 };
 
 /// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one
 /// job, so that operations which wait for each other are under way at once. Throws the first error of what ran here.
 void issue(std::vector<Issued> calls);
+
+/// See Group::add_join.
+struct Join {
+    Turnstile* turns;
+    std::function<void()> work;
+};
 
 /// The calling thread's group.
 class Group {
@@ -45,8 +52,9 @@ class Group {
 
     void add(Issued call) { calls_.push_back(std::move(call)); }
 
-    /// Work that must run concurrently, each on a thread of its own: joining communicators. Throws at end().
-    void add_join(std::function<void()> join) { joins_.push_back(std::move(join)); }
+    /// Work in which ranks wait for each other, such as joining a communicator. end() runs all of it side by side, but
+    /// what has the same turns in the order of the calls (nullptr: it has none), and throws the first error.
+    void add_join(Turnstile* turns, std::function<void()> work) { joins_.push_back({turns, std::move(work)}); }
 
     /// A call inside the group was refused: end() issues nothing.
     void refuse(const Error& error);
@@ -54,7 +62,7 @@ class Group {
   private:
     static thread_local constinit int depth_;
     std::vector<Issued> calls_;
-    std::vector<std::function<void()>> joins_;
+    std::vector<Join> joins_;
     std::optional<Error> refused_;
     bool begun_ = false;
 };

@@ -26,6 +26,15 @@ struct Operation {
     std::uint64_t immediate = 0;          // pre-multiplied sum: the bytes of one element
     const Rows* rows = nullptr;           // of an uneven call; its Batch keeps them
     const OneSided* one_sided = nullptr;  // what it is instead, with nothing of the above; its Batch keeps it
+
+    bool is_pair() const {
+        return one_sided == nullptr && (collective == Collective::send || collective == Collective::recv);
+    }
+    /// Whether it has anything to do. Without elements a barrier has, and an uneven call, where other ranks may have
+    /// some.
+    bool moves() const {
+        return count > 0 || collective == Collective::barrier || rows != nullptr || one_sided != nullptr;
+    }
 };
 
 }  // namespace tutti

@@ -1,25 +1,12 @@
 #include "comm/stream.hpp"
 
-#include <pthread.h>
+#include <algorithm>
 
-#include <csignal>
-#include <system_error>
+#include "base/caught.hpp"
 
 namespace tutti {
 
-Stream::Stream() {
-    sigset_t all, before;  // signals are the application's, not this thread's
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        worker_ = std::thread([this] { work(); });
-    } catch (const std::system_error& error) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        fail(tuttiSystemError, "a stream's worker thread could not be started: %s", error.what());
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_setname_np(worker_.native_handle(), "tutti-stream");
-}
+Stream::Stream() : worker_(start_thread("tutti-stream", [this] { work(); })) {}
 
 Stream::~Stream() {
     {
@@ -30,12 +17,29 @@ Stream::~Stream() {
     worker_.join();
 }
 
-void Stream::enqueue(std::function<std::optional<Error>()> job) {
+void Stream::enqueue(Job job) {
     {
         std::lock_guard lock(mutex_);
         jobs_.push_back(std::move(job));
     }
     arrived_.notify_one();
+}
+
+void Stream::enqueue_on_all(std::vector<std::pair<Stream*, Job>> jobs) {
+    std::ranges::sort(jobs, {}, &std::pair<Stream*, Job>::first);  // in which all threads lock
+    {
+        std::vector<std::unique_lock<std::mutex>> locks;
+        for (auto& [stream, job] : jobs) locks.emplace_back(stream->mutex_);
+        std::size_t enqueued = 0;
+        try {
+            for (; enqueued < jobs.size(); ++enqueued)
+                jobs[enqueued].first->jobs_.push_back(std::move(jobs[enqueued].second));
+        } catch (...) {
+            while (enqueued > 0) jobs[--enqueued].first->jobs_.pop_back();
+            throw;
+        }
+    }
+    for (auto& [stream, job] : jobs) stream->arrived_.notify_one();
 }
 
 std::optional<Error> Stream::synchronize() {
@@ -56,11 +60,16 @@ void Stream::work() {
     for (;;) {
         arrived_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
         if (jobs_.empty()) return;
-        std::function<std::optional<Error>()> job = std::move(jobs_.front());
+        Job job = std::move(jobs_.front());
         jobs_.pop_front();
         busy_ = true;
         lock.unlock();
-        std::optional<Error> error = job();
+        std::optional<Error> error;
+        try {
+            error = job();
+        } catch (...) {
+            error = caught();
+        }
         job = nullptr;  // what it holds is let go before anybody hears that it is done
         lock.lock();
         if (error && !first_error_) first_error_ = std::move(error);

@@ -6,9 +6,11 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/result.hpp"
+#include "base/thread.hpp"
 
 namespace tutti {
 
@@ -17,8 +19,13 @@ class Stream {
     Stream();
     ~Stream();  // waits for what was enqueued
 
-    /// job returns an error, or nothing.
-    void enqueue(std::function<std::optional<Error>()> job);
+    /// Returns an error, or nothing. What it throws is an error, too.
+    using Job = std::function<std::optional<Error>()>;
+    void enqueue(Job job);
+
+    /// Each on its stream, as one step: of jobs that wait for each other on several streams, two threads' are in the
+    /// same order on all of them.
+    static void enqueue_on_all(std::vector<std::pair<Stream*, Job>> jobs);
 
     /// Waits until idle; the first error since the last call.
     std::optional<Error> synchronize();
@@ -29,10 +36,10 @@ class Stream {
 
     mutable std::mutex mutex_;
     std::condition_variable arrived_, done_;
-    std::deque<std::function<std::optional<Error>()>> jobs_;
+    std::deque<Job> jobs_;
     bool busy_ = false, closing_ = false;
     std::optional<Error> first_error_;
-    std::thread worker_;
+    Thread worker_;  // last: it uses all of the above
 };
 
 }  // namespace tutti

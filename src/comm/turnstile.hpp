@@ -5,6 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/os.hpp"
 
@@ -17,39 +21,99 @@ class Turnstile {
     /// Waits for the ticket's turn. The caller before is bounded by its own time-outs.
     void enter(std::uint32_t ticket) {
         for (int spins = 0; serving_.load(std::memory_order_acquire) != ticket; ++spins) {
-            if (spins < 100) {
+            if (spins < 100)
                 cpu_relax();
-                continue;
-            }
-            const std::uint32_t now = serving_.load(std::memory_order_acquire);
-            if (now == ticket) break;
-            waiting_.fetch_add(1, std::memory_order_seq_cst);
-            futex_wait(serving_, now, std::chrono::milliseconds(10));
-            waiting_.fetch_sub(1, std::memory_order_relaxed);
+            else
+                wait(ticket);
         }
     }
-    void leave() {
-        serving_.store(serving_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    void leave() { serve(serving_.load(std::memory_order_relaxed) + 1); }
+    bool idle() const { return next_.load(std::memory_order_acquire) == serving_.load(std::memory_order_acquire); }
+
+    /// A ticket whose owner comes later, when its stream has come to it. Nobody waits for one that was given back.
+    std::uint32_t reserve();
+
+    /// Of a reserved ticket, after some milliseconds at most: its turn has come, and its owner is inside; or it was
+    /// called off, and counts for nothing any more.
+    enum class Turn { waits, inside, called_off };
+    Turn await(std::uint32_t reserved);
+    void give_back(std::uint32_t reserved) noexcept;
+
+    /// Gives back all reserved tickets, also those that are taken later: the communicator has failed, and who aborts it
+    /// must not wait until the streams of operations that have not begun come to them.
+    void call_off() noexcept;
+
+  private:
+    struct Reserved {
+        std::uint32_t ticket;
+        bool given_back;
+    };
+    std::vector<Reserved>::iterator find(std::uint32_t ticket);
+    void serve(std::uint32_t next) {
+        serving_.store(next, std::memory_order_release);
         if (waiting_.load(std::memory_order_relaxed) != 0)
             futex_wake_all(serving_);  // a missed one looks again in 10 ms
     }
-    bool idle() const { return next_.load(std::memory_order_acquire) == serving_.load(std::memory_order_acquire); }
+    void wait(std::uint32_t ticket);
+    void pass_given_back();
 
-  private:
     std::atomic<std::uint32_t> next_{0};
     std::atomic<std::uint32_t> serving_{0};
     std::atomic<int> waiting_{0};
+    std::mutex mutex_;  // of what follows
+    std::vector<Reserved> reserved_;
+    bool called_off_ = false;
 };
 
 /// Keeps a turn for as long as it lives.
 class InTurn {
   public:
-    explicit InTurn(Turnstile& turnstile) : turnstile_(turnstile) { turnstile_.enter(turnstile_.ticket()); }
+    explicit InTurn(Turnstile& turnstile) : InTurn(turnstile, turnstile.ticket()) {}
+    InTurn(Turnstile& turnstile, std::uint32_t ticket) : turnstile_(turnstile) { turnstile_.enter(ticket); }
     ~InTurn() { turnstile_.leave(); }
     InTurn(const InTurn&) = delete;
 
   private:
     Turnstile& turnstile_;
+};
+
+/// A reserved ticket: given back, or its turn left, when it goes.
+class Reservation {
+  public:
+    Reservation() = default;
+    explicit Reservation(std::shared_ptr<Turnstile> turnstile)
+        : turnstile_(std::move(turnstile)), ticket_(turnstile_->reserve()) {}
+    Reservation(Reservation&& other) noexcept
+        : turnstile_(std::move(other.turnstile_)), ticket_(other.ticket_), inside_(other.inside_) {}
+    Reservation& operator=(Reservation&& other) noexcept {
+        end();
+        turnstile_ = std::move(other.turnstile_);
+        ticket_ = other.ticket_;
+        inside_ = other.inside_;
+        return *this;
+    }
+    ~Reservation() { end(); }
+
+    /// As Turnstile::await.
+    Turnstile::Turn await() {
+        if (inside_) return Turnstile::Turn::inside;
+        const Turnstile::Turn turn = turnstile_->await(ticket_);
+        inside_ = turn == Turnstile::Turn::inside;
+        return turn;
+    }
+    void end() noexcept {
+        if (turnstile_ == nullptr) return;
+        if (inside_)
+            turnstile_->leave();
+        else
+            turnstile_->give_back(ticket_);
+        turnstile_ = nullptr;
+    }
+
+  private:
+    std::shared_ptr<Turnstile> turnstile_;
+    std::uint32_t ticket_ = 0;
+    bool inside_ = false;
 };
 
 }  // namespace tutti

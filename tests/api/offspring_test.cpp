@@ -255,6 +255,40 @@ TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups"
     for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
+TEST_CASE("communicators that a group makes of one are matched in the order of its calls") {
+    const int blocking = GENERATE(1, 0);
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    harness::run(4, [&](int r) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 4, id, r, &config), "init");
+        config.blocking = blocking;
+        for (int round = 0; round < 5; ++round) {
+            tuttiComm_t half = nullptr, reversed = nullptr, none = comm, rest = nullptr;
+            const auto begun = [&](tuttiResult_t result) {
+                check(result == (blocking ? tuttiSuccess : tuttiInProgress), tuttiGetLastError(nullptr));
+            };
+            const int last = 3;
+            require_success(tuttiGroupStart(), "start");
+            begun(tuttiCommSplit(comm, r % 2, 0, &half, &config));
+            begun(tuttiCommSplit(comm, 0, -r, &reversed, &config));
+            begun(tuttiCommSplit(comm, TUTTI_SPLIT_NOCOLOR, 0, &none, &config));
+            if (r != last) begun(tuttiCommShrink(comm, &last, 1, &rest, &config, TUTTI_SHRINK_DEFAULT));
+            begun(tuttiGroupEnd());
+            for (tuttiResult_t state = tuttiInProgress; state == tuttiInProgress;)
+                require_success(tuttiCommGetAsyncError(comm, &state), "state");
+            check_place(half, r / 2, 2);
+            check_place(reversed, 3 - r, 4);
+            check(none == nullptr, "there is no communicator without a color");
+            if (r != last) check_place(rest, r, 3);
+            for (tuttiComm_t made : {half, reversed, rest})
+                if (made != nullptr) require_success(tuttiCommDestroy(made), "destroy");
+        }
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
 TEST_CASE("a suspended communicator takes no memory and no operations, and goes on as it was when it is resumed") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(3);
     harness::run(3, [&](int rank) {

@@ -197,3 +197,101 @@ TEST_CASE("average and pre-multiplied sum") {
     });
     SUCCEED();
 }
+
+TEST_CASE("a copy to oneself follows the streams of its send and of its receive, and both go on after it") {
+    // A receive from the other rank stands before the pair on each stream in turn, until the other rank sends.
+    const int held = GENERATE(0, 1);
+    Comms comms(2);
+    Streams streams(2);
+    const size_t count = 1000;
+    std::vector<int> late(count, 5), from(count, 1), to(count, -1), after(count, -1), again(count, -1);
+    int* const before = held == 0 ? from.data() : to.data();
+    const std::vector<int> expected = held == 0 ? late : from;
+    REQUIRE(tuttiRecv(before, count, tuttiInt32, 1, comms[0], streams[held]) == tuttiSuccess);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    REQUIRE(tuttiSend(from.data(), count, tuttiInt32, 0, comms[0], streams[0]) == tuttiSuccess);
+    REQUIRE(tuttiRecv(to.data(), count, tuttiInt32, 0, comms[0], streams[1]) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    // What is behind the pair on the send's stream sees the copy.
+    Comms others(1);
+    REQUIRE(tuttiAllGather(to.data(), after.data(), count, tuttiInt32, others[0], streams[0]) == tuttiSuccess);
+    REQUIRE(tuttiAllGather(to.data(), again.data(), count, tuttiInt32, others[0], streams[1]) == tuttiSuccess);
+    REQUIRE(tuttiStreamQuery(streams[0]) == tuttiInProgress);
+    REQUIRE(tuttiStreamQuery(streams[1]) == tuttiInProgress);
+    REQUIRE(tuttiSend(late.data(), count, tuttiInt32, 0, comms[1], nullptr) == tuttiSuccess);
+    for (int s = 0; s < 2; ++s) REQUIRE(tuttiStreamSynchronize(streams[s]) == tuttiSuccess);
+    REQUIRE(to == expected);
+    REQUIRE(after == expected);
+    REQUIRE(again == expected);
+}
+
+TEST_CASE("abort and revoke do not wait for another communicator's operation that holds up their stream") {
+    const bool revoke = GENERATE(false, true);
+    const bool in_group = GENERATE(false, true);
+    Comms stalled(2);
+    const std::vector<tuttiComm_t> aborted = harness::make_comms(2);
+    Streams streams(2);
+    float x = 1, y = 1, z = 1;
+    // Until rank 1 calls, this operation holds up the stream, and what is behind it.
+    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[0], streams[0]) == tuttiSuccess);
+    if (in_group) {
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        REQUIRE(tuttiAllReduce(&y, &y, 1, tuttiFloat32, tuttiSum, aborted[0], streams[0]) == tuttiSuccess);
+        REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, aborted[0], streams[1]) == tuttiSuccess);
+        REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    } else {
+        REQUIRE(tuttiAllReduce(&y, &y, 1, tuttiFloat32, tuttiSum, aborted[0], streams[0]) == tuttiSuccess);
+        REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, aborted[0], streams[1]) == tuttiSuccess);
+    }
+    REQUIRE((revoke ? tuttiCommRevoke(aborted[0], TUTTI_REVOKE_DEFAULT) : tuttiCommAbort(aborted[0])) == tuttiSuccess);
+    // Not even the other stream is held up any more; a group's error is told on the first of its streams.
+    REQUIRE(tuttiStreamSynchronize(streams[1]) == (in_group ? tuttiSuccess : tuttiRemoteError));
+    REQUIRE(tuttiStreamQuery(streams[0]) == tuttiInProgress);
+    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiStreamSynchronize(streams[0]) == tuttiRemoteError);
+    REQUIRE(y == 1);
+    REQUIRE(z == 1);
+    for (const tuttiComm_t comm : aborted)
+        if (comm == aborted[1] || revoke) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("abort does not wait for the other communicators of a group") {
+    Comms stalled(2);
+    const std::vector<tuttiComm_t> aborted = harness::make_comms(2);
+    Streams streams(1);
+    float x = 1, y = 1, z = 1;
+    const bool begun = GENERATE(true, false);  // the group's operations are under way, or wait for a turn
+    if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[0], streams[0]) == tuttiSuccess);
+    Streams own(1);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(&y, &y, 1, tuttiFloat32, tuttiSum, aborted[0], own[0]) == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[0], own[0]) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    REQUIRE(tuttiCommAbort(aborted[0]) == tuttiSuccess);
+    REQUIRE(tuttiStreamQuery(own[0]) == tuttiInProgress);
+    if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiStreamSynchronize(own[0]) == tuttiRemoteError);
+    REQUIRE(tuttiStreamSynchronize(streams[0]) == tuttiSuccess);
+    REQUIRE(tuttiCommDestroy(aborted[1]) == tuttiSuccess);
+}
+
+TEST_CASE("groups of two threads over the same streams do not wait for each other for ever") {
+    Streams streams(2);
+    std::vector<std::unique_ptr<Comms>> sets;
+    for (int i = 0; i < 2; ++i) sets.push_back(std::make_unique<Comms>(1));
+    harness::run(2, [&](int thread) {
+        const tuttiComm_t comm = (*sets[static_cast<size_t>(thread)])[0];
+        std::vector<int> x(2, 1);
+        for (int round = 0; round < (harness::sanitized ? 300 : 3000); ++round) {
+            require_success(tuttiGroupStart(), "start");
+            for (int k = 0; k < 2; ++k) {
+                int* const one = &x[static_cast<size_t>(k)];
+                require_success(tuttiAllReduce(one, one, 1, tuttiInt32, tuttiSum, comm, streams[(thread + k) % 2]),
+                                "all-reduce");
+            }
+            require_success(tuttiGroupEnd(), "end");
+        }
+        for (int s = 0; s < 2; ++s) require_success(tuttiStreamSynchronize(streams[s]), "synchronize");
+    });
+}

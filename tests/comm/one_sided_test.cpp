@@ -118,6 +118,37 @@ TEST_CASE("ranks put to each other's windows, and their signals say when it is t
         transport);
 }
 
+TEST_CASE("windows that a group registers are matched in the order of its calls") {
+    constexpr int ranks = 4, rounds = 3;
+    constexpr size_t most = 16 << 20;
+    const auto body = [&](tuttiComm_t comm, int rank) {
+        const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+        for (int round = 0; round < rounds; ++round) {
+            // To register much memory takes long: the first window's on one rank, the second one's on another.
+            void* memory[2] = {};
+            tuttiWindow_t windows[2] = {};
+            require_success(tuttiGroupStart(), "start");
+            for (int w = 0; w < 2; ++w) {
+                const size_t bytes = w == rank ? most : 4096;
+                memory[w] = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                std::memset(memory[w], 1, bytes);
+                require_success(tuttiCommWindowRegister(comm, memory[w], bytes, &windows[w], TUTTI_WIN_DEFAULT),
+                                "register");
+            }
+            require_success(tuttiGroupEnd(), "end");
+            const std::vector<int> mine[2] = {{7}, {8}};
+            for (int w = 0; w < 2; ++w) require_success(put(mine[w], next, windows[w], 1, comm), "put");
+            require_success(wait_for(before, 2, comm), "wait");
+            for (int w = 0; w < 2; ++w) check(static_cast<int*>(memory[w])[1] == 7 + w, "a put landed elsewhere");
+            for (int w = 0; w < 2; ++w) {
+                require_success(tuttiCommWindowDeregister(comm, windows[w]), "deregister");
+                munmap(memory[w], w == rank ? most : 4096);
+            }
+        }
+    };
+    on_threads(ranks, body, "shm");
+}
+
 TEST_CASE("a signal says that all puts before it are there, also by other signals") {
     constexpr int puts = 200;
     Pair pair;

@@ -2,8 +2,10 @@
 // around it.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
@@ -40,7 +42,7 @@ TEST_CASE("GPUs: every collective at sizes around every threshold, in place and 
 TEST_CASE("GPUs: large buffers in several tiles, on two devices and on one") {
     const int devices = GENERATE(1, 2);
     CAPTURE(devices);
-    if (harness::sanitized && devices == 1) return;  // that took a quarter of a minute
+    if (harness::sanitized && devices == 1) return;                      // that took a quarter of a minute
     const std::size_t count = harness::sanitized ? 400'007 : 1'500'007;  // more than all slots hold
     std::vector<Case> cases;
     for (Case::What what : all_collectives) cases.push_back({what, count, tuttiFloat32, tuttiSum, 0});
@@ -157,6 +159,53 @@ TEST_CASE("GPUs: send and receive, to others and to oneself, small and large") {
             gpus.free(0, reinterpret_cast<std::byte*>(in));
         }
     });
+}
+
+TEST_CASE("GPUs: a copy to oneself follows the streams of its send and of its receive, and both go on after it") {
+    GpuWorld world(2);
+    harness::EmulatedGpus& gpus = world.gpus();
+    void* const other = gpus.make_stream(0);
+    constexpr std::size_t count = 1000;
+    struct Memory {
+        int* from;
+        int* to;
+        std::vector<int> behind_send, behind_receive;
+        std::promise<void> sender_goes_on;
+    } memory{reinterpret_cast<int*>(gpus.allocate(0, count * sizeof(int))),
+             reinterpret_cast<int*>(gpus.allocate(0, count * sizeof(int))),
+             {},
+             {},
+             {}};
+    std::fill_n(memory.from, count, 1);
+    std::fill_n(memory.to, count, -1);
+    const auto write_late = [](void* its) {
+        Memory& m = *static_cast<Memory*>(its);
+        m.sender_goes_on.get_future().wait();
+        std::fill_n(m.from, count, 5);
+    };
+    gpus.call(0, write_late, &memory, other);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    REQUIRE(tuttiRecv(memory.to, count, tuttiInt32, 0, world.comm(0), world.stream(0)) == tuttiSuccess);
+    REQUIRE(tuttiSend(memory.from, count, tuttiInt32, 0, world.comm(0), other) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    const auto look_behind_send = [](void* its) {
+        Memory& m = *static_cast<Memory*>(its);
+        m.behind_send.assign(m.to, m.to + count);
+    };
+    const auto look_behind_receive = [](void* its) {
+        Memory& m = *static_cast<Memory*>(its);
+        m.behind_receive.assign(m.to, m.to + count);
+    };
+    gpus.call(0, look_behind_send, &memory, other);
+    gpus.call(0, look_behind_receive, &memory, world.stream(0));
+    memory.sender_goes_on.set_value();
+    gpus.synchronize_stream(other);
+    gpus.synchronize_stream(world.stream(0));
+    CHECK(memory.behind_send == std::vector<int>(count, 5));
+    CHECK(memory.behind_receive == std::vector<int>(count, 5));
+    gpus.destroy_stream(other);
+    gpus.free(0, reinterpret_cast<std::byte*>(memory.from));
+    gpus.free(0, reinterpret_cast<std::byte*>(memory.to));
 }
 
 TEST_CASE("GPUs: uneven collectives, with zeros and skews, in place and not") {

@@ -1,0 +1,143 @@
+// What happens where the system has no memory or no threads left: errors, for which nobody has to wait, and never the
+// end of the process. The program's operator new and pthread_create fail when a test says so.
+// Sanitizers have their own of both.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "harness/collective.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+
+namespace {
+
+thread_local constinit int allocations_left = -1;  // of this thread; negative: any number
+std::atomic<int> workers_allocations_left{-1};     // of all threads but those of the tests
+thread_local constinit bool of_the_test = false;
+std::atomic<int> threads_left{-1};
+
+bool is_used_up(std::atomic<int>& left) {
+    int now = left.load();
+    while (now >= 0 && !left.compare_exchange_weak(now, now - 1)) continue;
+    return now == 0;
+}
+
+bool out_of_memory() {
+    if (of_the_test) return allocations_left >= 0 && allocations_left-- == 0;
+    return is_used_up(workers_allocations_left);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+    void* const memory = out_of_memory() ? nullptr : std::malloc(size == 0 ? 1 : size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) {
+    using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    static auto* const create = reinterpret_cast<Create*>(dlsym(RTLD_NEXT, "pthread_create"));
+    return is_used_up(threads_left) ? EAGAIN : create(thread, attributes, body, argument);
+}
+
+namespace {
+
+/// While it lives, the allocation after the next `calls` of this thread fails, and the one after the next `workers` of
+/// all other threads; negative: none does.
+struct Scarce {
+    Scarce(int calls, int workers) {
+        of_the_test = true;
+        workers_allocations_left = workers;
+        allocations_left = calls;
+    }
+    ~Scarce() {
+        allocations_left = -1;
+        workers_allocations_left = -1;
+        of_the_test = false;
+    }
+};
+
+tuttiResult_t sums_in_a_group(const std::vector<tuttiComm_t>& comms, tuttiStream_t stream) {
+    static int numbers[2];
+    tuttiGroupStart();
+    for (std::size_t i = 0; i < comms.size(); ++i)
+        tuttiAllReduce(&numbers[i], &numbers[i], 1, tuttiInt32, tuttiSum, comms[i], stream);
+    return tuttiGroupEnd();
+}
+
+}  // namespace
+
+TEST_CASE("an operation for which there is no memory is an error, and holds nothing up") {
+    const bool in_worker = GENERATE(false, true);
+    tuttiStream_t stream = nullptr;
+    int failed = 0;
+    tuttiResult_t result = tuttiSystemError;
+    for (int allocations = 0; result != tuttiSuccess; ++allocations) {
+        if (in_worker) REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+        const std::vector<tuttiComm_t> comms{harness::make_comms(1)[0], harness::make_comms(1)[0]};
+        {
+            const Scarce scarce(in_worker ? -1 : allocations, in_worker ? allocations : -1);
+            result = sums_in_a_group(comms, stream);
+            if (in_worker && result == tuttiSuccess) result = tuttiStreamSynchronize(stream);
+        }
+        REQUIRE((result == tuttiSuccess || result == tuttiSystemError));
+        failed += result != tuttiSuccess;
+        // A communicator that is whole goes on; each can be destroyed, so no turn is kept.
+        for (const tuttiComm_t comm : comms) {
+            tuttiResult_t state = tuttiSuccess;
+            REQUIRE(tuttiCommGetAsyncError(comm, &state) == tuttiSuccess);
+            REQUIRE((state == tuttiSuccess || state == tuttiSystemError));
+            REQUIRE(sums_in_a_group({comm}, nullptr) == state);
+            REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+        }
+        if (in_worker) REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+    }
+    CHECK(failed > 3);
+}
+
+TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
+    struct NoThreads {
+        explicit NoThreads(int more) { threads_left = more; }
+        ~NoThreads() { threads_left = -1; }
+    };
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);  // the service thread runs now
+    tuttiComm_t comms[3] = {};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    for (const int more : {0, 1}) {
+        const NoThreads none(more);
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        for (int r = 0; r < 3; ++r) REQUIRE(tuttiCommInitRank(&comms[r], 3, id, r) == tuttiSuccess);
+        CHECK(tuttiGroupEnd() == tuttiSystemError);
+        CHECK(harness::mentions(nullptr, {"thread", "could not be started"}));
+    }
+    {
+        const NoThreads none(0);
+        tuttiStream_t stream = nullptr;
+        CHECK(tuttiStreamCreate(&stream) == tuttiSystemError);
+        config.blocking = 0;
+        CHECK(tuttiCommInitRankConfig(&comms[0], 1, id, 0, &config) == tuttiSystemError);
+    }
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < 3; ++r) REQUIRE(tuttiCommInitRank(&comms[r], 3, id, r) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (const tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+#endif
