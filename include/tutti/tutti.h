@@ -139,7 +139,7 @@ typedef struct {
     unsigned int version; /* set by the initializer: the header's TUTTI_VERSION_CODE */
     int timeoutMs;        /* how long one operation may wait for its peers; default 600000 */
     int initTimeoutMs;    /* how long the communicator waits for all ranks to arrive; default 60000 */
-    int check; /* 1: compare every call's arguments among ranks before it moves data; 0: while it moves (free) */
+    int check; /* 1: compare collectives' arguments before data moves (docs/environment.md); 0: while it moves (free) */
     const char* algorithm; /* algorithms to choose from: "ring,tree", or "^ring" for all others, or by collective:
                               "all_reduce:direct;*:^flat"; names: `tutti-plan list`. A list of which none is capable of
                               a collective does not hold for it */

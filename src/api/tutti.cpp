@@ -16,16 +16,6 @@ using Form = tutti::RowArguments::Form;
 
 namespace {
 
-bool is_pair(const Operation& o) {
-    return o.collective == Collective::send || o.collective == Collective::recv;
-}
-
-/// Without elements only a barrier has anything to say to the other ranks, and an uneven call, where they may have
-/// some.
-bool moves(const Operation& o) {
-    return o.count > 0 || o.collective == Collective::barrier || o.rows != nullptr;
-}
-
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
     refuse_closed(arguments.function, h);
     if (comm == nullptr)
@@ -41,22 +31,23 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // here and now: how small messages go
             InTurn turn(*h.turnstile);
             const Operation operation = prepare(arguments, h, h.comm.get());
-            if (is_pair(operation) && operation.root == h.comm->rank())
+            if (operation.is_pair() && operation.root == h.comm->rank())
                 fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
                      operation.root);
-            if (moves(operation)) run_one(*h.comm, operation);
+            if (operation.moves()) run_one(*h.comm, operation);
             return;
         }
         CommunicatorPtr comm = communicator(handle);
         const Operation operation = prepare(arguments, h, comm.get());
         StreamPtr queue = h.on_gpu ? nullptr : stream_of(stream);
-        if (!moves(operation)) return;
+        const bool compared = comm->options().check && !operation.is_pair();  // so the other ranks wait for this one
+        if (!operation.moves() && !compared) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
         if (arguments.uneven != nullptr) issued.kept = arguments.uneven->rows;
         if (Group::is_open())
             Group::mine().add(std::move(issued));
-        else if (is_pair(operation) && operation.root == rank)
+        else if (operation.is_pair() && operation.root == rank)
             fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
                  operation.root);
         else

@@ -235,11 +235,12 @@ Operation Communicator::exchange_of_calls(const Operation& o) {
     my_call_.root = o.root;
     my_call_.count = o.rows ? o.rows->digest() : o.count;
     all_calls_.resize(static_cast<std::size_t>(ranks()));
+    my_calls_.assign(gpu_ ? all_calls_.size() : 1, my_call_);
     Operation exchange;
-    exchange.collective = Collective::all_gather;
+    exchange.collective = gpu_ ? Collective::all_to_all : Collective::all_gather;  // see begin()
     exchange.type = DataType::uint8;
     exchange.count = sizeof(Call);
-    exchange.input = &my_call_;
+    exchange.input = my_calls_.data();
     exchange.output = all_calls_.data();
     return exchange;
 }

@@ -189,6 +189,20 @@ void match_kernels(std::vector<Issued>& calls) {
     calls = std::move(matched);
 }
 
+/// Options::check on GPUs: the hosts compare the calls before kernels move anything.
+void compare_calls(std::span<const Issued> calls) {
+    std::vector<Issued> compared;
+    for (const Issued& call : calls)
+        if (call.comm->options().check && Communicator::queue_of(call.operation) == 0) compared.push_back(call);
+    if (compared.empty()) return;
+    std::vector<Batch> batches = batches_of(compared);
+    for (Batch& batch : batches) {
+        batch.compare_only = true;
+        batch.turn = Reservation(batch.comm->turnstile());
+    }
+    if (const std::optional<Error> error = run_batches(batches)) throw *error;
+}
+
 }  // namespace
 
 void issue(std::vector<Issued> calls) {
@@ -197,7 +211,10 @@ void issue(std::vector<Issued> calls) {
     const auto on_gpus = std::stable_partition(calls.begin(), calls.end(),
                                                [](const Issued& call) { return call.comm->gpu() == nullptr; });
     if (on_gpus != calls.end()) {
-        launch_together(std::span(on_gpus, calls.end()));
+        compare_calls(std::span(on_gpus, calls.end()));
+        const auto end =
+            std::remove_if(on_gpus, calls.end(), [](const Issued& call) { return !call.operation.moves(); });
+        if (on_gpus != end) launch_together(std::span(on_gpus, end));
         calls.erase(on_gpus, calls.end());
     }
     const std::vector<std::size_t> component = components(calls);

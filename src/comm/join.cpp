@@ -221,7 +221,10 @@ void Communicator::meet_gpus() {
     budget_ = budget_of(places_);
     if (gpu_) gpu_->connect(*session_, places_, budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
-    options_.check = false;  // kernels do not exchange calls first
+    if (options_.check)
+        log(Level::warn, "rank %d: config.check has no effect where messages between GPUs go through host memory",
+            rank());
+    options_.check = false;  // its messages would go where the kernels' do
     all_fence_ = false;      // and do not ring
 }
 

@@ -102,6 +102,28 @@ TEST_CASE("with check, nothing moves before all calls are compared") {
     REQUIRE(untouched == 3);
 }
 
+TEST_CASE("with check, a rank without elements is compared with the others") {
+    const bool alike = GENERATE(false, true);
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    std::atomic<int> told{0}, fine{0};
+    harness::run(3, [&](int r) {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.check = 1;
+        tuttiComm_t comm;
+        require_success(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
+        float x = 1;
+        const size_t count = alike || r == 1 ? 0 : 1;
+        const tuttiResult_t result = tuttiAllReduce(&x, &x, count, tuttiFloat32, tuttiSum, comm, nullptr);
+        told += result == tuttiInvalidUsage && harness::mentions(comm, {"count 0", "count 1", "rank 1"});
+        fine += result == tuttiSuccess &&
+                tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess && x == 3;
+        tuttiCommDestroy(comm);
+    });
+    REQUIRE(told == (alike ? 0 : 3));
+    REQUIRE(fine == (alike ? 3 : 0));
+}
+
 TEST_CASE("abort ends the operations of all ranks, from another thread too") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(3);
     std::atomic<int> ended{0};

@@ -1,4 +1,5 @@
 // What GPU communicators refuse, and how they end.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -158,4 +159,54 @@ TEST_CASE("GPUs: abort ends kernels that wait, on all ranks") {
     CHECK(text_of_error(world.comm(0)).find("rank 2 aborted") != std::string::npos);
     world.gpus().synchronize_stream(world.stream(0));  // returns: the kernel is gone
     world.gpus().free(0, data);
+}
+
+TEST_CASE("GPUs: with check, calls are compared before kernels move anything, also with ranks that have no elements") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.check = 1;
+    const std::size_t other_count = GENERATE(std::size_t{99}, std::size_t{0});
+    const bool one_thread = GENERATE(false, true);
+    GpuWorld world(2, 2, &config);
+    float* data[2];
+    for (int rank : {0, 1}) {
+        data[rank] = reinterpret_cast<float*>(world.gpus().allocate(world.device(rank), 400));
+        std::fill_n(data[rank], 100, 1.f);
+    }
+    const auto sum = [&](int rank, std::size_t count) {
+        return tuttiAllReduce(data[rank], data[rank], count, tuttiFloat32, tuttiSum, world.comm(rank),
+                              world.stream(rank));
+    };
+    const auto all = [&](std::size_t count_of_1) {
+        std::vector<tuttiResult_t> results(2);
+        if (one_thread) {
+            CHECK(tuttiGroupStart() == tuttiSuccess);
+            for (int rank : {0, 1}) CHECK(sum(rank, rank == 0 ? 100 : count_of_1) == tuttiSuccess);
+            results.assign(2, tuttiGroupEnd());
+        } else {
+            world.each([&](int rank, void*) {
+                results[static_cast<std::size_t>(rank)] = sum(rank, rank == 0 ? 100 : count_of_1);
+            });
+        }
+        return results;
+    };
+    CHECK(all(100) == std::vector<tuttiResult_t>(2, tuttiSuccess));
+    for (int rank : {0, 1}) world.gpus().synchronize_stream(world.stream(rank));
+    CHECK(all(other_count) == std::vector<tuttiResult_t>(2, tuttiInvalidUsage));
+    CHECK(text_of_error(world.comm(0)).find("calls all_reduce(count ") != std::string::npos);
+    for (int rank : {0, 1}) {
+        world.gpus().synchronize_stream(world.stream(rank));
+        CHECK(std::vector<float>(data[rank], data[rank] + 100) == std::vector<float>(100, 2.f));
+        world.gpus().free(world.device(rank), reinterpret_cast<std::byte*>(data[rank]));
+    }
+}
+
+TEST_CASE("GPUs: with check, calls without elements on all ranks are nothing") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.check = 1;
+    GpuWorld world(2, 2, &config);
+    world.each([&](int rank, void* stream) {
+        for (int i = 0; i < 2; ++i)
+            harness::require_success(
+                tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, world.comm(rank), stream), "call");
+    });
 }
