@@ -261,8 +261,8 @@ TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Stops all operations of comm on this rank, tells the others (their operations end with tuttiRemoteError), and frees.
- * Always returns. May be called from any thread, also while another one waits inside an operation of comm: that
- * operation ends with tuttiRemoteError ("aborted"). */
+ * Always returns; waits for other communicators' operations only where, on a GPU's stream, comm's are behind theirs.
+ * Any thread may call it, also while one waits inside an operation of comm, which ends with tuttiRemoteError. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *asyncError: tuttiSuccess, or the error that has befallen comm. tuttiInProgress: something that a non-blocking
@@ -407,7 +407,7 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Sends to / receives from peer; the k-th Send of a pair meets its k-th Recv, which must have the same count and type.
  * A Send may return before the peer has received; do not rely on it: two ranks that send to each other do so in a
- * group. A rank may send to itself inside a group. */
+ * group. A rank may send to itself inside a group; if that is on two streams, both wait for each other. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
                                   tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,

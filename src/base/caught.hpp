@@ -9,4 +9,17 @@ namespace tutti {
 /// tuttiSystemError, any other as tuttiInternalError. Call it in a catch block.
 Error caught();
 
+/// The same as a line of the log. where: what was going on.
+void log_caught(const char* where) noexcept;
+
+/// Runs body() where nobody can catch what it throws: in a destructor, at the top of a thread. That is logged then.
+template <class Body>
+void shielded(const char* where, Body&& body) noexcept {
+    try {
+        body();
+    } catch (...) {
+        log_caught(where);
+    }
+}
+
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/caught.hpp"
+#include "base/log.hpp"
 
 namespace tutti {
 namespace {
@@ -67,6 +68,14 @@ Error caught() {
         return {tuttiInternalError, error.what()};
     } catch (...) {
         return {tuttiInternalError, "an exception of an unknown kind"};
+    }
+}
+
+void log_caught(const char* where) noexcept {
+    try {
+        log(Level::warn, "%s: %s", where, caught().what());
+    } catch (...) {
+        return;  // no memory for a text, and nobody else to tell
     }
 }
 

@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "base/caught.hpp"
-#include "base/log.hpp"
 #include "base/result.hpp"
 
 namespace tutti {
@@ -27,24 +26,12 @@ class BlockedSignals {
     sigset_t before_;
 };
 
-void run(const char* name, const std::function<void()>& body) noexcept {
-    try {
-        body();
-    } catch (...) {
-        try {
-            log(Level::warn, "the thread %s ends: %s", name, caught().what());
-        } catch (...) {
-            return;  // no memory for a text: a thread has nobody else to tell
-        }
-    }
-}
-
 }  // namespace
 
 Thread start_thread(const char* name, std::function<void()> body) {
     const BlockedSignals blocked;
     try {
-        std::jthread thread(run, name, std::move(body));
+        std::jthread thread([name, body = std::move(body)] { shielded(name, body); });
         pthread_setname_np(thread.native_handle(), name);
         return Thread(std::move(thread));
     } catch (const std::system_error& error) {

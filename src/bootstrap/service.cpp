@@ -245,25 +245,15 @@ Service::Timer Service::at(Deadline when, Work work) {
     return timer;
 }
 
-namespace {
-
 /// What one piece of work throws must not end the others, for which threads wait.
-void shielded(const Service::Work& work) {
-    try {
-        work();
-    } catch (const std::exception& error) {
-        log(Level::warn, "the service thread goes on after an error: %s", error.what());
-    }
-}
-
-}  // namespace
+constexpr const char* goes_on = "the service thread goes on after an error";
 
 void Watcher::failed(const Error& error) {
-    log(Level::warn, "the service thread goes on after an error: %s", error.what());
+    log(Level::warn, "%s: %s", goes_on, error.what());
 }
 
 void Service::call(Watcher& watcher, const Work& work) {
-    shielded([&] {
+    shielded(goes_on, [&] {
         try {
             work();
         } catch (...) {
@@ -316,7 +306,7 @@ void Service::run_timers() {
     const Deadline now = Clock::now();
     while (!timers_.empty() && timers_.begin()->first.first <= now) {
         const auto due = timers_.extract(timers_.begin());
-        shielded(due.mapped());
+        shielded(goes_on, due.mapped());
     }
 }
 
@@ -329,7 +319,7 @@ bool Service::run_posted() {
         stop = stop_;
     }
     for (Work& w : work) {
-        shielded(w);
+        shielded(goes_on, w);
         w = nullptr;  // whoever waits for it goes on now
     }
     return !stop;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "bootstrap/identity.hpp"
@@ -60,8 +61,10 @@ Job job_of(const Operation& o, const Cut& c) {
 }  // namespace
 
 Communicator::~Communicator() {
-    session_->leave();
-    if (gpu_ && engine() != nullptr) engine()->on_loss(nullptr);
+    shielded("leaving a communicator", [&] {
+        session_->leave();
+        if (gpu_ && engine() != nullptr) engine()->on_loss(nullptr);
+    });
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
     plans_.clear();

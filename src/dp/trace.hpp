@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "base/os.hpp"
 
 namespace tutti::dp {
@@ -36,7 +37,7 @@ class Span {
     Span(Trace* trace, Trace::Track track, const char* name)
         : trace_(trace), track_(track), name_(name), begin_(trace != nullptr ? Clock::now() : Deadline{}) {}
     ~Span() {
-        if (trace_ != nullptr) trace_->add(track_, name_, begin_, Clock::now());
+        if (trace_ != nullptr) shielded("tracing", [&] { trace_->add(track_, name_, begin_, Clock::now()); });
     }
     Span(const Span&) = delete;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -73,11 +74,13 @@ Engine::Engine(std::span<const Address> addresses) : epoll_(epoll_create1(EPOLL_
 }
 
 Engine::~Engine() {
-    for (const auto& [peer, ends] : links_) ends->say_bye();
-    if (!service_) return;
-    service_->run([&] {
-        service_->unwatch(epoll_.get());
-        reception_->close();
+    shielded("leaving a network", [&] {
+        for (const auto& [peer, ends] : links_) ends->say_bye();
+        if (service_ == nullptr) return;
+        service_->run([&] {
+            service_->unwatch(epoll_.get());
+            reception_->close();
+        });
     });
 }
 

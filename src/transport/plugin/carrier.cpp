@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 
@@ -50,7 +51,7 @@ Carrier::Carrier(const Connector& connector, const Device& device, std::shared_p
       bodies_in_(connector, Requests::Way::in) {}
 
 Carrier::~Carrier() {
-    if (state_ == State::open) part();
+    if (state_ == State::open) shielded("leaving a network plugin", [&] { part(); });
 }
 
 /// Runs body, which says whether anything moved; what the plugin complains of is trouble.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/result.hpp"
 #include "transport/verbs/trouble.hpp"
 
@@ -130,7 +131,7 @@ void Carrier::make_queue_pair(const ibv_device_attr& limits) {
 }
 
 Carrier::~Carrier() {
-    if (met_ && !bye_ && trouble().empty()) linger();
+    if (met_ && !bye_ && trouble().empty()) shielded("leaving an adapter", [&] { linger(); });
     if (events_ > 0) library_.ack_cq_events(completions_.get(), events_);
 }
 

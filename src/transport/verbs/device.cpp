@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "transport/verbs/trouble.hpp"
@@ -108,7 +109,8 @@ Device::Device(const Library& library, ibv_device* device)
 }
 
 Device::~Device() {
-    if (service_) service_->run([&] { service_->unwatch(context_->async_fd); });
+    if (service_)
+        shielded("leaving an adapter", [&] { service_->run([&] { service_->unwatch(context_->async_fd); }); });
 }
 
 void Device::watch() {
