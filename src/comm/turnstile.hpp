@@ -77,7 +77,7 @@ class InTurn {
     Turnstile& turnstile_;
 };
 
-/// A reserved ticket: given back, or its turn left, when it goes.
+/// A reserved ticket: given back, or its turn left, when it goes. Without one, the turn is the caller's to keep.
 class Reservation {
   public:
     Reservation() = default;
@@ -96,7 +96,7 @@ class Reservation {
 
     /// As Turnstile::await.
     Turnstile::Turn await() {
-        if (inside_) return Turnstile::Turn::inside;
+        if (inside_ || turnstile_ == nullptr) return Turnstile::Turn::inside;
         const Turnstile::Turn turn = turnstile_->await(ticket_);
         inside_ = turn == Turnstile::Turn::inside;
         return turn;

@@ -24,15 +24,19 @@ std::atomic<int> workers_allocations_left{-1};     // of all threads but those o
 thread_local constinit bool of_the_test = false;
 std::atomic<int> threads_left{-1};
 
-bool is_used_up(std::atomic<int>& left) {
-    int now = left.load();
-    while (now >= 0 && !left.compare_exchange_weak(now, now - 1)) continue;
-    return now == 0;
-}
-
+/// One fails, and the next ones do not.
 bool out_of_memory() {
     if (of_the_test) return allocations_left >= 0 && allocations_left-- == 0;
-    return is_used_up(workers_allocations_left);
+    int left = workers_allocations_left.load();
+    while (left >= 0 && !workers_allocations_left.compare_exchange_weak(left, left - 1)) continue;
+    return left == 0;
+}
+
+/// All that are too many fail.
+bool out_of_threads() {
+    int left = threads_left.load();
+    while (left > 0 && !threads_left.compare_exchange_weak(left, left - 1)) continue;
+    return left == 0;
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
                               void* argument) {
     using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     static auto* const create = reinterpret_cast<Create*>(dlsym(RTLD_NEXT, "pthread_create"));
-    return is_used_up(threads_left) ? EAGAIN : create(thread, attributes, body, argument);
+    return out_of_threads() ? EAGAIN : create(thread, attributes, body, argument);
 }
 
 namespace {
