@@ -74,8 +74,8 @@ class Communicator {
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation, void* stream);
 
-    /// Where a kernel has given up, keeps why as the communicator's fault, and tells the other ranks. From any thread;
-    /// waits for nobody.
+    /// Where a kernel has given up, keeps why as the communicator's fault, tells the other ranks, and closes the rank's
+    /// windows. From any thread; waits for nobody but peers that are inside a put, a moment.
     void hear_verdict();
     /// The same in this rank's turn, and then ends the communicator, and throws.
     void throw_verdict();

@@ -145,7 +145,9 @@ Error Communicator::error_of(const gpu::Verdict& v) const {
 
 void Communicator::hear_verdict() {
     const gpu::Verdict* const verdict = gpu_->verdict();
-    if (verdict != nullptr && !failed()) keep(error_of(*verdict));
+    if (verdict == nullptr || failed()) return;
+    keep(error_of(*verdict));
+    close_parts(arena_->page().gates);
 }
 
 void Communicator::throw_verdict() {
