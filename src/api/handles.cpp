@@ -47,6 +47,12 @@ CommunicatorPtr communicator(tuttiComm_t handle) {
     return h.comm;
 }
 
+void end_suspended(tuttiComm& handle) {
+    std::lock_guard lock(handle.mutex);
+    if (handle.suspended) handle.suspended->session->leave();
+    handle.suspended.reset();
+}
+
 tuttiComm_t new_handle() {
     static std::mutex mutex;
     static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good

@@ -30,6 +30,7 @@ struct tuttiComm {
         tutti::Rank rank;
         int ranks;
         tutti::Options options;
+        std::shared_ptr<tutti::Session> session;  // through which the ranks still hear of each other's end
     };
     std::atomic<std::uint32_t> magic{living};
     std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
@@ -41,8 +42,8 @@ struct tuttiComm {
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
     std::optional<tutti::Invitation> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
-    std::optional<Suspended> suspended;            // as comm
-    bool checks = false;                           // Options::check, or of issue()
+    std::optional<Suspended> suspended;              // as comm
+    bool checks = false;                             // Options::check, or of issue()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
 };
@@ -61,6 +62,9 @@ tuttiComm& checked(tuttiComm_t handle);
 CommunicatorPtr communicator(tuttiComm_t handle);  // tuttiInvalidUsage if it is suspended
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
+
+/// Ends the session of a suspended one that is not resumed.
+void end_suspended(tuttiComm& handle);
 
 /// One without a communicator yet, and how it gets it: false if it was aborted meanwhile.
 tuttiComm_t new_handle();

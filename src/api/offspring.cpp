@@ -1,6 +1,7 @@
 // Communicators from communicators: split, shrunk, grown, and revoked to be one of these; or the same one again, after
 // it was suspended.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "api/making.hpp"
@@ -17,35 +18,36 @@ std::vector<Rank> all_but(std::span<const Rank> excluded, int all) {
     return members;
 }
 
-/// Where all ranks of a communicator tell each other something: the communicator itself or, where that can't be, one of
-/// all its ranks, on their CPUs, for this alone.
+/// Where the members' processes are known to be, so that the end of one ends the wait for it.
+std::vector<std::uint64_t> processes_of(const Session& session, std::span<const Rank> members) {
+    std::vector<std::uint64_t> all;
+    for (const Rank r : members) all.push_back(session.process(r));
+    return all;
+}
+
+/// Where all ranks of a communicator tell each other something: the communicator itself or, where it has failed and was
+/// revoked, or is busy with kernels, its session.
 class Council {
   public:
     /// Called in the order of the API's calls, which all ranks agree on.
     explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)) {
-        if (!comm_->on_gpus() && !revoked) return;
-        identity_ = comm_->next_meeting(all_but({}, comm_->ranks()));
+        if (comm_->on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
-    /// On the thread that may wait for the others.
-    void gather() {
-        if (!identity_) return;
-        Options options = comm_->options();
-        options.device = -1;
-        options.name += " council";
-        comm_ = Communicator::join(*identity_, comm_->rank(), comm_->ranks(), options);
-        identity_.reset();
-        own_ = true;
-    }
-    /// All has been said; on this rank.
-    void dismiss() {
-        if (own_) comm_->leave();
-    }
-
-    /// What every rank has to say, by rank.
+    /// What every rank has to say, by rank. At most twice.
     template <class T>
     std::vector<T> hear(const T& mine) {
         std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
+        if (!numbers_.empty()) {
+            const auto bytes = comm_->session().exchange(numbers_.at(heard_++), std::as_bytes(std::span(&mine, 1)),
+                                                         Clock::now() + comm_->options().timeout);
+            for (std::size_t r = 0; r < all.size(); ++r) {
+                if (bytes[r].size() != sizeof(T))
+                    fail(tuttiInvalidUsage, "rank %zu calls another function than rank %d", r, comm_->rank());
+                std::memcpy(&all[r], bytes[r].data(), sizeof(T));
+            }
+            return all;
+        }
         Operation o;
         o.collective = Collective::all_gather;
         o.type = DataType::uint8;
@@ -59,8 +61,8 @@ class Council {
 
   private:
     CommunicatorPtr comm_;
-    std::optional<Identity> identity_;
-    bool own_ = false;
+    std::vector<std::uint64_t> numbers_;  // of exchanges; none: over the communicator
+    std::size_t heard_ = 0;
 };
 
 struct Wish {
@@ -101,7 +103,6 @@ void refuse_failed(const Parent& parent) {
 
 /// The part of this rank's color; null without one.
 CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine, const Options& options) {
-    council.gather();
     const std::vector<Wish> wishes = council.hear(mine);
     std::vector<Rank> members;
     for (Rank r = 0; r < parent->ranks(); ++r)
@@ -109,16 +110,48 @@ CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
     const bool leads = mine.color >= 0 && members.front() == parent->rank();
     const auto invitations = council.hear(leads ? parent->session().invite() : Invitation{});
-    council.dismiss();
     if (mine.color < 0) return nullptr;
     const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
     const auto place = std::ranges::find(members, parent->rank()) - members.begin();
     return Communicator::join(parent->session().accept(ours), static_cast<Rank>(place),
-                              static_cast<int>(members.size()), options);
+                              static_cast<int>(members.size()), options, processes_of(parent->session(), members));
 }
 
-/// The ranks of `all` that are not in the list. Throws tuttiInvalidArgument for lists that make no sense.
-std::vector<Rank> without(const int* excluded, int count, int all, Rank self) {
+/// The communicator of those that are left: who that is they agree on, meet, and agree on whether all have.
+CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& excluded, const Options& options) {
+    Session& session = parent->session();
+    const Rank self = parent->rank();
+    const auto agree = [&](std::span<const Rank> out, bool ok) {
+        std::vector<Rank> all(out.begin(), out.end());
+        for (const Rank r : session.dead()) all.push_back(r);
+        return session.agree(all, ok, Clock::now() + options.init_timeout);
+    };
+    for (Agreed agreed = agree(excluded, false);;) {
+        const std::vector<Rank> members = all_but(agreed.out, parent->ranks());
+        const auto place = std::ranges::find(members, self);
+        if (place == members.end())
+            fail(tuttiInvalidUsage, "tuttiCommShrink: rank %d takes part, but the other ranks exclude it", self);
+        CommunicatorPtr comm;
+        std::optional<Error> trouble;
+        try {
+            comm =
+                Communicator::join(session.meeting(members, agreed.number), static_cast<Rank>(place - members.begin()),
+                                   static_cast<int>(members.size()), options, processes_of(session, members));
+        } catch (const Error& error) {
+            trouble = error;
+        }
+        Agreed after = agree(agreed.out, comm != nullptr);
+        const bool same = after.out == agreed.out;
+        if (same && after.ok) return comm;
+        if (comm) comm->leave();
+        if (same && trouble) throw *trouble;
+        if (same) fail(tuttiRemoteError, "tuttiCommShrink: another rank could not join the new communicator");
+        agreed = std::move(after);
+    }
+}
+
+/// The list of excluded ranks. Throws tuttiInvalidArgument for one that makes no sense.
+std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self) {
     if (count < 0 || (excluded == nullptr && count > 0))
         fail(tuttiInvalidArgument, "tuttiCommShrink: %d excluded ranks at %p", count,
              static_cast<const void*>(excluded));
@@ -129,42 +162,39 @@ std::vector<Rank> without(const int* excluded, int count, int all, Rank self) {
             fail(tuttiInvalidArgument, "tuttiCommShrink: rank %d excludes itself; it must not call this function",
                  self);
     }
-    return all_but(std::span(excluded, static_cast<std::size_t>(count)), all);
+    return {excluded, excluded + count};
 }
 
 /// Where one of the members has asked the newcomers to come.
 Identity place_to_grow(Council& council, const Communicator& parent, const std::optional<Invitation>& mine) {
-    council.gather();
     const std::vector<Call> all = council.hear(mine ? Call{1, *mine} : Call{});
-    council.dismiss();
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
-    council.gather();
     const Session& session = comm->session();
     const Invitation invitation = council.hear(comm->rank() == 0 ? session.invite() : Invitation{}).front();
-    council.dismiss();
-    {
-        InTurn turn(*handle.turnstile);
-        std::lock_guard lock(handle.mutex);
-        handle.suspended = {session.accept(invitation), comm->rank(), comm->ranks(), comm->options()};
-        handle.closed = tuttiComm::Closed::suspended;
-        handle.comm.reset();
-    }
-    comm->leave();
+    InTurn turn(*handle.turnstile);
+    const Identity identity = session.accept(invitation);
+    tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), comm->suspend()};
+    std::lock_guard lock(handle.mutex);
+    handle.suspended = std::move(suspended);
+    handle.closed = tuttiComm::Closed::suspended;
+    handle.comm.reset();
 }
 
 void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
-    CommunicatorPtr comm = Communicator::join(from.identity, from.rank, from.ranks, from.options);
+    CommunicatorPtr comm = Communicator::join(from.identity, from.rank, from.ranks, from.options,
+                                              processes_of(*from.session, all_but({}, from.ranks)));
     comm->go_on_with(handle.turnstile);
     {
         InTurn turn(*handle.turnstile);
         std::lock_guard lock(handle.mutex);
         if (handle.magic.load() == tuttiComm::living) {
             handle.comm = std::move(comm);
+            from.session->leave();
             handle.suspended.reset();
             handle.closed = tuttiComm::Closed::no;
             return;
@@ -233,22 +263,16 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
                  flags);
         refuse_null("tuttiCommShrink", "newcomm", newcomm);
         const Parent parent = parent_of("tuttiCommShrink", comm);
-        const std::vector<Rank> members =
-            without(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
+        const std::vector<Rank> excluded =
+            excluded_by(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
         const Options options = options_for(parent, config);
         if (flags == TUTTI_SHRINK_DEFAULT) refuse_failed(parent);
-        const Identity identity = parent.comm->next_meeting(members);
+        parent.comm->refuse_other_hosts(all_but(excluded, parent.comm->ranks()));
         if (flags == TUTTI_SHRINK_ABORT)
             parent.comm->fail(
                 Error(tuttiRemoteError, text("rank %d aborted the communicator to shrink it", parent.comm->rank())));
-        const auto place = std::ranges::find(members, parent.comm->rank()) - members.begin();
         goes_on = make(
-            newcomm, options,
-            [=, parent = parent.comm]() -> CommunicatorPtr {
-                return Communicator::join(identity, static_cast<Rank>(place), static_cast<int>(members.size()),
-                                          options);
-            },
-            &parent.handle);
+            newcomm, options, [=, parent = parent.comm] { return shrink(parent, excluded, options); }, &parent.handle);
     });
     return or_in_progress(result, goes_on);
 }
@@ -295,7 +319,9 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                return Communicator::join(place_to_grow(*council, *parent, mine), self, nranks, options);
+                const Identity place = place_to_grow(*council, *parent, mine);
+                const std::vector<Rank> members = all_but({}, parent->ranks());
+                return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members));
             },
             &parent.handle);
     });

@@ -87,6 +87,16 @@ bool is_suspended(tuttiComm_t handle) {
     return h.suspended.has_value();
 }
 
+/// Also of a suspended one, whose ranks still hear of each other's end.
+std::vector<Rank> failed_ranks(tuttiComm_t handle) {
+    {
+        tuttiComm& h = checked(handle);
+        std::lock_guard lock(h.mutex);
+        if (h.suspended) return h.suspended->session->dead();
+    }
+    return communicator(handle)->failed_ranks();
+}
+
 bool is(tuttiComm_t handle, std::uint32_t state) {
     return handle != nullptr && handle->magic.load(std::memory_order_acquire) == state;
 }
@@ -232,8 +242,8 @@ tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
 tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank) {
     return guarded([&] {
         if (rank == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetFailedRank: rank is NULL");
-        const std::optional<Fault> fault = communicator(comm)->fault();
-        *rank = fault ? fault->origin : -1;
+        const std::vector<Rank> all = failed_ranks(comm);
+        *rank = all.empty() ? -1 : all.front();
     });
 }
 
@@ -267,7 +277,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
         if (bury(comm, tuttiComm::unborn)) return;
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return;
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm);
         take(comm)->leave();
     });
 }
@@ -275,7 +285,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
         if (bury(comm, tuttiComm::making) || bury(comm, tuttiComm::unborn)) return;
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return;
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm);
         const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
         take(comm, &aborted)->leave();
     });

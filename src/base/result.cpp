@@ -1,5 +1,7 @@
 #include "base/result.hpp"
 
+#include "base/peer_error.hpp"
+
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -44,6 +46,14 @@ void fail(tuttiResult_t code, const char* format, ...) {
     std::string out = format_text(format, arguments);
     va_end(arguments);
     throw Error(code, out);
+}
+
+void fail_by(Rank peer, tuttiResult_t code, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const std::string out = format_text(format, arguments);
+    va_end(arguments);
+    throw PeerError(code, out, peer);
 }
 
 void fail_errno(const char* format, ...) {

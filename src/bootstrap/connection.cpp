@@ -92,7 +92,9 @@ Detached Connection::detach() {
 }
 
 void Connection::lose_errno(int error) {
-    lose(Loss{error, false, error == ETIMEDOUT ? silence_in_words : std::strerror(error)});
+    Loss loss{error, false, error == ETIMEDOUT ? silence_in_words : std::strerror(error)};
+    loss.ended = error == ECONNRESET || error == EPIPE;
+    lose(loss);
 }
 
 void Connection::listen_for_silence() {
@@ -153,7 +155,9 @@ void Connection::receive() {
     const ssize_t got = recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) return lose_errno(errno);
-    if (got == 0) return lose(state_ == State::hello && initiator_ ? "it hung up before proving itself" : "it hung up");
+    if (got == 0)
+        return lose({0, false, state_ == State::hello && initiator_ ? "it hung up before proving itself" : "it hung up",
+                     false, true});
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
         int fd;

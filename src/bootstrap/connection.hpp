@@ -19,7 +19,8 @@ struct Loss {
     int error = 0;              // errno, if there was one
     bool wrong_secret = false;  // the other side could not prove that it has our secret
     std::string text;
-    bool late = false;  // its host has taken the connection, but its process did nothing with it
+    bool late = false;   // its host has taken the connection, but its process did nothing with it
+    bool ended = false;  // the other side has closed it, or its process has ended
 };
 
 /// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it

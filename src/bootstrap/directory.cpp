@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "bootstrap/membership.hpp"
 
 namespace tutti::bootstrap {
 namespace {
@@ -82,7 +83,7 @@ void Directory::received(Connection& connection, Message& message, Fd) {
     if (const auto* m = std::get_if<Failure>(&message); m && fits(message, ranks_)) return fail_all(*m);
 }
 
-void Directory::closed(Connection& connection, const Loss&) {
+void Directory::closed(Connection& connection, const Loss& loss) {
     const auto self = shared_from_this();
     const Rank rank = connection.peer;
     visitors_.erase(&connection);
@@ -90,8 +91,10 @@ void Directory::closed(Connection& connection, const Loss&) {
     if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
     seat->second.connection.reset();
     --settling_;
-    if (!seat->second.settled && state_ == State::gathering)
-        fail_all({tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined"});
+    if (!seat->second.settled && state_ == State::gathering) {
+        if (loss.ended) Membership::process_ended(service_, seat->second.member.process);
+        fail_all({tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined", -1, true});
+    }
     close_if_idle();
 }
 

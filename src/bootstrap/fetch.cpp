@@ -78,7 +78,7 @@ void Membership::send_requests(Connection& connection) {
 
 void Membership::call_pair(Rank peer) {
     const bool wanted = std::ranges::any_of(fetches_, [&](const auto& f) { return f->peer == peer; });
-    if (gone_ || !wanted || pair_connection(peer) != nullptr) return;
+    if (gone_ || !(wanted || (reached_.contains(peer) && !is_gone(peer))) || pair_connection(peer) != nullptr) return;
     if (dial(record(peer).member.local, static_cast<std::uint64_t>(peer), Role::pair, peer, secret_)) return;
     pair_lost(peer, errno);
 }
@@ -92,7 +92,11 @@ void Membership::pair_lost(Rank peer, int error) {
                              text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(),
                                   std::strerror(error))},
                             peer);
-    if (error == ECONNREFUSED) return fail_fetches({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);
+    if (error == ECONNREFUSED) {
+        refusing_.insert(peer);
+        fail_fetches({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);
+        return lost(peer);
+    }
     service_->after(std::chrono::milliseconds(1), [weak = weak_from_this(), peer] {
         if (const auto self = weak.lock()) self->call_pair(peer);
     });

@@ -9,7 +9,7 @@ namespace tutti::bootstrap {
 namespace {
 
 constexpr std::size_t address_size = 24;
-constexpr std::size_t member_size = 4 + 4 + 4 + 8 + host_limit + 2 * address_size;
+constexpr std::size_t member_size = 4 + 4 + 4 + 8 + 8 + host_limit + 2 * address_size;
 
 // The greatest payload of each kind, in the order of Message.
 constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
@@ -20,12 +20,14 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     0,                                            // Welcome
     member_size + 4 + card_limit + Secret::size,  // Record
     4,                                            // Ask
-    8 + text_limit,                               // Failure
+    13 + text_limit,                              // Failure
     4 * left_limit,                               // Left
     12,                                           // Fetch
     5,                                            // Give
     8,                                            // Stripe
     1,                                            // Accepted
+    19 + 4 * left_limit,                          // Agree
+    12 + note_limit,                              // Note
 };
 
 void write(Writer& out, const Member& m) {
@@ -33,6 +35,7 @@ void write(Writer& out, const Member& m) {
     out.number(m.pid);
     out.number(m.uid);
     out.number(m.host);
+    out.number(m.process);
     out.text(m.host_name, host_limit);
     m.local.write(out);
     m.remote.write(out);
@@ -44,6 +47,7 @@ Member read_member(Reader& in) {
     m.pid = in.number<std::uint32_t>();
     m.uid = in.number<std::uint32_t>();
     m.host = in.number<std::uint64_t>();
+    m.process = in.number<std::uint64_t>();
     m.host_name = in.text(host_limit);
     m.local = Address::read(in);
     m.remote = Address::read(in);
@@ -95,12 +99,26 @@ void payload(Writer& out, const Record& m) {
 void payload(Writer& out, const Failure& m) {
     out.number(static_cast<std::int32_t>(m.code));
     out.number(m.origin);
+    out.number(m.teller);
+    out.number(std::uint8_t{m.died});
     out.text(m.text, std::min(text_limit, m.text.size()));
 }
 
 void payload(Writer& out, const Left& m) {
     TUTTI_ASSERT(m.ranks.size() <= left_limit);
     for (const Rank r : m.ranks) out.number(r);
+}
+
+void payload(Writer& out, const Agree& m) {
+    TUTTI_ASSERT(m.ranks.size() <= left_limit);
+    out.number(static_cast<std::uint8_t>(m.step)), out.number(std::uint8_t{m.more}), out.number(std::uint8_t{m.ok});
+    out.number(m.call), out.number(m.number);
+    for (const Rank r : m.ranks) out.number(r);
+}
+
+void payload(Writer& out, const Note& m) {
+    out.number(m.rank), out.number(m.number);
+    out.bytes(m.bytes);
 }
 
 std::optional<Message> read_register(Reader& in) {
@@ -140,7 +158,12 @@ std::optional<Message> read_failure(Reader& in) {
     Failure m{};
     const auto code = in.number<std::int32_t>();
     m.origin = in.number<Rank>();
-    if (code <= tuttiSuccess || code >= tuttiNumResults || (m.origin != -1 && !is_rank(m.origin))) return {};
+    m.teller = in.number<Rank>();
+    const auto died = in.number<std::uint8_t>();
+    const auto nobody_or_rank = [](Rank r) { return r == -1 || is_rank(r); };
+    if (code <= tuttiSuccess || code >= tuttiNumResults || died > 1) return {};
+    if (!nobody_or_rank(m.origin) || !nobody_or_rank(m.teller)) return {};
+    m.died = died == 1;
     m.code = static_cast<tuttiResult_t>(code);
     m.text = in.text(in.left());
     return m;
@@ -168,6 +191,27 @@ std::optional<Message> read_stripe(Reader& in) {
     const auto encrypt = in.number<std::uint8_t>();
     if (!is_rank(m.rank) || m.count > stripes_limit || m.number >= m.count || encrypt > 1) return {};
     m.encrypt = encrypt == 1;
+    return m;
+}
+
+std::optional<Message> read_agree(Reader& in) {
+    const auto step = in.number<std::uint8_t>(), more = in.number<std::uint8_t>(), ok = in.number<std::uint8_t>();
+    if (step > Agree::commit || more > 1 || ok > 1) return {};
+    Agree m{static_cast<Agree::Step>(step), more == 1, ok == 1};
+    m.call = in.number<std::uint64_t>();
+    m.number = in.number<std::uint64_t>();
+    while (in.left() >= 4) {
+        m.ranks.push_back(in.number<Rank>());
+        if (!is_rank(m.ranks.back())) return {};
+    }
+    return m;
+}
+
+std::optional<Message> read_note(Reader& in) {
+    Note m{in.number<Rank>(), in.number<std::uint64_t>(), {}};
+    if (!is_rank(m.rank)) return {};
+    const View bytes = in.bytes(in.left());
+    m.bytes.assign(bytes.begin(), bytes.end());
     return m;
 }
 
@@ -202,6 +246,10 @@ std::optional<Message> read_payload(std::uint8_t kind, Reader& in) {
             return read_stripe(in);
         case 12:
             return Accepted{in.number<std::uint8_t>()};
+        case 13:
+            return read_agree(in);
+        case 14:
+            return read_note(in);
         default:
             return {};
     }

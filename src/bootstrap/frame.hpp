@@ -20,6 +20,7 @@ inline constexpr std::size_t card_limit = 1024;
 inline constexpr std::size_t text_limit = 512;
 inline constexpr std::size_t host_limit = 64;
 inline constexpr std::size_t left_limit = 256;
+inline constexpr std::size_t note_limit = 256;
 inline constexpr int ranks_limit = 1 << 20;
 inline constexpr int stripes_limit = 16;
 
@@ -28,7 +29,8 @@ struct Member {
     Rank rank = -1;
     std::uint32_t pid = 0;
     std::uint32_t uid = 0;
-    std::uint64_t host = 0;  // host_id()
+    std::uint64_t host = 0;     // host_id()
+    std::uint64_t process = 0;  // process_id()
     std::string host_name;
     Address local;   // always there
     Address remote;  // none when all ranks are known to be on one host
@@ -69,6 +71,8 @@ struct Failure {
     tuttiResult_t code;
     Rank origin;
     std::string text;
+    Rank teller = -1;   // who found it out; -1: the process where the ranks meet
+    bool died = false;  // the origin's process has ended
 };
 struct Left {
     std::vector<Rank> ranks;
@@ -83,6 +87,23 @@ struct Give {
     bool granted;
 };
 
+// What a rank tells all others: see Session::exchange. Every rank passes it on to its other neighbours in the tree.
+struct Note {
+    Rank rank;
+    std::uint64_t number;  // of the exchange
+    Bytes bytes;
+};
+
+// What ranks say to agree on something: see agreement.hpp. A list that is too long for one frame goes on in the next.
+struct Agree {
+    enum Step : std::uint8_t { hold, propose, prepare, accept, commit };
+    Step step;
+    bool more = false;  // the next frame goes on with the list
+    bool ok = false;
+    std::uint64_t call = 0, number = 0;
+    std::vector<Rank> ranks;
+};
+
 // The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.
 struct Stripe {
     Rank rank;
@@ -94,8 +115,8 @@ struct Accepted {
     std::uint8_t cipher;  // one bit, or none
 };
 
-using Message =
-    std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give, Stripe, Accepted>;
+using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give,
+                             Stripe, Accepted, Agree, Note>;
 
 /// The frame without its seal.
 Bytes encode(const Message& message);

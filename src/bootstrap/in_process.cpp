@@ -2,12 +2,15 @@
 #include <fcntl.h>
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "base/result.hpp"
-#include "bootstrap/frame.hpp"
+#include "base/peer_error.hpp"
+#include "bootstrap/agreement.hpp"
+#include "bootstrap/directory.hpp"
+#include "bootstrap/service.hpp"
 #include "bootstrap/session.hpp"
 
 namespace tutti {
@@ -23,13 +26,40 @@ struct Seat {
     std::thread::id running;  // who calls the listener right now
     std::optional<Fault> fault;
     bool left = false;
+    std::optional<Agreement> agreement;
+    std::map<std::uint64_t, Bytes> notes;  // by exchange
 };
 
-struct Room {
+struct Room : Agreement::Port {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Seat> seats;
     const Secret secret = Secret::random();
+    std::map<std::uint64_t, int> readers;  // of exchanges
+    Rank speaker = -1;                     // whose agreement sends
+    struct Letter {
+        Rank from, to;
+        Agree message;
+    };
+    std::deque<Letter> letters;
+
+    void send(Rank to, const Agree& message) override { letters.push_back({speaker, to, message}); }
+    void reach(Rank) override {}
+    bool is_gone(Rank rank) const override { return seats[static_cast<std::size_t>(rank)].left; }
+
+    /// Has a rank's agreement do something, and all that follows from it.
+    template <class Act>
+    void have(Rank rank, Act&& act) {
+        speaker = rank;
+        act(*seats[static_cast<std::size_t>(rank)].agreement);
+        while (!letters.empty()) {
+            const Letter letter = std::move(letters.front());
+            letters.pop_front();
+            speaker = letter.to;
+            seats[static_cast<std::size_t>(letter.to)].agreement->received(letter.from, letter.message);
+        }
+        changed.notify_all();
+    }
 
     /// Calls a rank's listener, once. Without the lock, so that it may use its session.
     void tell(Seat& seat, const Fault& fault, std::unique_lock<std::mutex>& lock) {
@@ -58,6 +88,7 @@ class RoomSession : public Session {
     int ranks() const override { return static_cast<int>(room_->seats.size()); }
     std::span<const std::byte> card(Rank rank) const override { return seat(rank).card; }
 
+    std::uint64_t process(Rank) const override { return process_id(); }
     Secret secret(std::string_view purpose) const override { return room_->secret.derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
@@ -78,13 +109,24 @@ class RoomSession : public Session {
         std::lock_guard lock(room_->mutex);
         return mine().fault;
     }
+    std::optional<Fault> fault_behind(Rank, Deadline) override { return fault(); }  // there is nothing to wait for
+    std::vector<Rank> dead() const override { return {}; }
+    std::vector<Bytes> exchange(std::uint64_t number, View mine, Deadline deadline) override;
+    Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) override;
     void leave() override;
+    void rest() override {
+        std::unique_lock lock(room_->mutex);
+        mine().listener = nullptr;
+        mine().offers.clear();
+        wait_listener(lock);
+    }
     bool has_left(Rank peer) const override {
         std::lock_guard lock(room_->mutex);
         return seat(peer).left;
     }
 
   private:
+    void wait_listener(std::unique_lock<std::mutex>& lock);
     Seat& seat(Rank rank) const {
         if (rank < 0 || rank >= ranks()) fail(tuttiInvalidArgument, "there is no rank %d among %d", rank, ranks());
         return room_->seats[static_cast<std::size_t>(rank)];
@@ -105,10 +147,49 @@ Fd RoomSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
         if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
         return copy;
     }
-    if (mine().fault) throw Error(mine().fault->code, mine().fault->text);
+    if (mine().fault) throw PeerError(mine().fault->code, mine().fault->text, mine().fault->origin);
     if (!in_time)
         fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
-    fail(tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
+    fail_by(peer, tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
+}
+
+std::vector<Bytes> RoomSession::exchange(std::uint64_t number, View bytes, Deadline deadline) {
+    std::unique_lock lock(room_->mutex);
+    mine().notes[number] = Bytes(bytes.begin(), bytes.end());
+    room_->changed.notify_all();
+    Rank missing = -1;
+    const auto over = [&] {
+        missing = -1;
+        for (Rank r = 0; r < ranks(); ++r) {
+            if (seat(r).notes.contains(number)) continue;
+            missing = r;
+            if (seat(r).left) return true;
+        }
+        return missing < 0 || mine().left;
+    };
+    const bool in_time = room_->changed.wait_until(lock, deadline, over);
+    if (missing >= 0 && in_time) fail_by(missing, tuttiRemoteError, "rank %d has destroyed its communicator", missing);
+    if (missing >= 0) fail_by(missing, tuttiTimeout, "rank %d did not call the same function in time", missing);
+    std::vector<Bytes> all;
+    for (Rank r = 0; r < ranks(); ++r) all.push_back(seat(r).notes.at(number));
+    if (++room_->readers[number] == ranks()) {
+        room_->readers.erase(number);
+        for (Seat& s : room_->seats) s.notes.erase(number);
+    }
+    return all;
+}
+
+Agreed RoomSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadline) {
+    std::unique_lock lock(room_->mutex);
+    Agreement& agreement = *mine().agreement;
+    if (!mine().left) room_->have(rank_, [&](Agreement& a) { a.begin(out, ok); });
+    room_->changed.wait_until(lock, deadline, [&] { return mine().left || !agreement.is_under_way(); });
+    if (mine().left) fail(tuttiRemoteError, "rank %d has left", rank_);
+    if (!agreement.is_under_way()) return {agreement.outcome().ok, agreement.outcome().number, agreement.outcome().out};
+    const std::vector<Rank> awaited = agreement.awaited();
+    agreement.cancel();
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank_,
+         awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
 void RoomSession::on_fault(Listener listener) {
@@ -118,7 +199,8 @@ void RoomSession::on_fault(Listener listener) {
     if (const auto fault = mine().fault) room_->tell(mine(), *fault, lock);
 }
 
-void RoomSession::raise(const Fault& fault) {
+void RoomSession::raise(const Fault& raised) {
+    const Fault fault{raised.code, raised.origin, raised.text, rank_, false};
     std::unique_lock lock(room_->mutex);
     if (mine().fault) return;
     mine().fault = fault;
@@ -134,7 +216,17 @@ void RoomSession::leave() {
     mine().left = true;
     mine().listener = nullptr;
     mine().offers.clear();
+    for (Rank r = 0; r < ranks(); ++r) {
+        if (r == rank_)
+            mine().agreement->cancel();
+        else
+            room_->have(r, [&](Agreement& agreement) { agreement.lost(rank_); });
+    }
     room_->changed.notify_all();
+    wait_listener(lock);
+}
+
+void RoomSession::wait_listener(std::unique_lock<std::mutex>& lock) {
     room_->changed.wait(
         lock, [&] { return mine().running == std::thread::id{} || mine().running == std::this_thread::get_id(); });
 }
@@ -152,6 +244,7 @@ std::vector<std::shared_ptr<Session>> Session::in_process(std::vector<std::vecto
         if (cards[r].size() > card_limit)
             fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", cards[r].size(), card_limit);
         room->seats[r].card = std::move(cards[r]);
+        room->seats[r].agreement.emplace(static_cast<Rank>(r), static_cast<int>(cards.size()), *room);
         sessions.push_back(std::make_shared<RoomSession>(room, static_cast<Rank>(r)));
     }
     return sessions;

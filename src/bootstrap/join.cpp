@@ -34,8 +34,9 @@ void Membership::start() {
         throw;
     }
     service_->keep(shared_from_this());
+    enlist();
     deadline_ = service_->after(timeout_, [this] { time_up(); });  // cancelled when the membership goes
-    call_directory();
+    if (!fault()) call_directory();
 }
 
 void Membership::open_directory() {
@@ -190,6 +191,8 @@ void Membership::on_record(Connection& connection, const Record& record) {
     if (line || state_ != State::joining) return;
     line = record;
     ++known_;
+    look_at_process(record.member.rank);
+    if (fault()) return;
     for (const auto& c : connections_)
         if (c.get() != &connection && is_tree(*c)) c->send(record);
     if (known_ == ranks_) joined();

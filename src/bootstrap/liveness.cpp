@@ -1,4 +1,4 @@
-// Membership: faults and departures.
+// Membership: deaths, faults and departures.
 #include <algorithm>
 
 #include "base/log.hpp"
@@ -7,25 +7,97 @@
 
 namespace tutti::bootstrap {
 
-// The first fault wins. It is passed on before anything else happens, so that a rank that ends because of it is never
-// taken for the one that began it: on every connection the news is ahead of the end.
+namespace {
+
+// The memberships of this process, and the processes that any of them knows to be dead. Only touched by the service
+// thread; after a fork the parent's are of no concern.
+std::vector<std::weak_ptr<Membership>>& registry() {
+    static std::vector<std::weak_ptr<Membership>> all;
+    return all;
+}
+std::set<std::uint64_t>& dead_processes() {
+    static std::set<std::uint64_t> all;
+    return all;
+}
+
+}  // namespace
+
+void Membership::enlist() {
+    std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
+    registry().push_back(weak_from_this());
+    for (Rank r = 0; r < ranks_; ++r) look_at_process(r);
+}
+
+std::uint64_t Membership::process_of(Rank rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    if (table_[r]) return table_[r]->member.process;
+    return r < processes_.size() ? processes_[r] : 0;
+}
+
+/// It may be known to be dead before it has arrived here.
+void Membership::look_at_process(Rank rank) {
+    const std::uint64_t process = process_of(rank);
+    if (process == 0 || !dead_processes().contains(process) || has_left(rank)) return;
+    const bool early = state_ == State::joining;
+    hear({tuttiRemoteError, rank, name_of(rank) + (early ? " died before all ranks had joined" : " died"), rank_, true},
+         nullptr);
+}
+
+/// All sessions of this process hear of a death at the same moment, so that nobody who has heard of it in one is ahead
+/// of the news in another.
+void Membership::process_ended(const Service& service, std::uint64_t process) {
+    if (process == 0 || process == process_id() || !dead_processes().insert(process).second) return;
+    const std::vector<std::weak_ptr<Membership>> all = registry();
+    for (const auto& weak : all) {
+        const auto m = weak.lock();
+        if (!m || m->service_.get() != &service || m->gone_) continue;
+        for (Rank r = 0; r < m->ranks_; ++r)
+            if (m->process_of(r) == process) m->look_at_process(r);
+    }
+}
+
+/// True if it is news.
+bool Membership::note_death(Rank rank) {
+    std::lock_guard lock(mutex_);
+    if (state_ != State::joined || has_left_[static_cast<std::size_t>(rank)] || std::ranges::count(dead_, rank) > 0)
+        return false;
+    dead_.push_back(rank);
+    changed_.notify_all();
+    return true;
+}
+
+// The first fault wins, all deaths are kept. Both are passed on before anything else happens, so that a rank that ends
+// because of them is never taken for the one that began it: on every connection the news is ahead of the end.
 void Membership::hear(const Fault& fault, const Connection* from) {
-    bool was_joining;
+    const bool death = fault.died && fault.origin >= 0 && fault.origin != rank_;
+    const bool fresh = death && note_death(fault.origin);
+    bool first, was_joining = false;
     {
         std::lock_guard lock(mutex_);
-        if (fault_ || state_ == State::failed) return;
-        fault_ = fault;
-        was_joining = state_ == State::joining;
+        first = !fault_ && state_ != State::failed;
+        if (first) fault_ = fault;
+        was_joining = first && state_ == State::joining;
     }
+    if (!first && !fresh) return;
     for (const auto& c : connections_)
-        if (c.get() != from) c->send(Failure{fault.code, fault.origin, fault.text}), c->flush();
+        if (c.get() != from)
+            c->send(Failure{fault.code, fault.origin, fault.text, fault.teller, fault.died}), c->flush();
+    if (death) process_ended(*service_, process_of(fault.origin));
+    if (fresh) lost(fault.origin);
+    if (!first) return;
     fail_fetches(fault, -1);
     if (was_joining) {
+        mark_left({rank_}, nullptr);  // it ends, but has not died
+        for (const auto& c : connections_) c->flush();
         std::lock_guard lock(mutex_);
         state_ = State::failed;
         changed_.notify_all();
         service_->post([self = shared_from_this()] { self->shut(); });
     } else {
+        {
+            std::lock_guard lock(mutex_);
+            changed_.notify_all();
+        }
         tell_listener(fault);
         finish_if_idle();
     }
@@ -36,7 +108,7 @@ void Membership::raise(const Fault& fault) {
         std::lock_guard lock(mutex_);
         listener_ = nullptr;  // whoever raises a fault knows of it
     }
-    hear(fault, nullptr);
+    hear({fault.code, fault.origin, fault.text, rank_, false}, nullptr);
 }
 
 void Membership::tell_listener(const Fault& fault) {
@@ -65,12 +137,20 @@ void Membership::leave() {
         left_ = true;
         listener_ = nullptr;
         offers_.clear();
+        changed_.notify_all();
     }
+    agreement_.cancel();
     parked_.clear();
     fail_fetches({tuttiInvalidUsage, rank_, "this rank has left"}, -1);
     mark_left({rank_}, nullptr);
     for (const auto& c : connections_) c->flush();
     finish_if_idle();
+}
+
+void Membership::rest() {
+    std::lock_guard lock(mutex_);
+    listener_ = nullptr;
+    offers_.clear();
 }
 
 void Membership::on_left(Connection& connection, const Left& left) {
@@ -88,11 +168,14 @@ void Membership::mark_left(const std::vector<Rank>& ranks, const Connection* fro
             has_left_[static_cast<std::size_t>(r)] = true;
             fresh.push_back(r);
         }
+        changed_.notify_all();
     }
     if (fresh.empty()) return;
     for (const Rank r : fresh) fail_fetches({tuttiRemoteError, r, name_of(r) + " has left"}, r);
     for (const auto& c : connections_)
         if (c.get() != from && (from == nullptr || is_tree(*c))) send_left(*c, fresh);
+    for (const Rank r : fresh)
+        if (r != rank_) lost(r);
 }
 
 void Membership::send_left(Connection& connection, const std::vector<Rank>& ranks) {
@@ -145,6 +228,18 @@ void Membership::set_listener(std::function<void(const Fault&)> listener) {
 std::optional<Fault> Membership::fault() const {
     std::lock_guard lock(mutex_);
     return fault_;
+}
+
+std::optional<Fault> Membership::fault_behind(Rank peer, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const auto known = [&] { return fault_ || left_ || has_left_[static_cast<std::size_t>(peer)]; };
+    if (!service_->is_this_thread()) changed_.wait_until(lock, deadline, known);
+    return fault_;
+}
+
+std::vector<Rank> Membership::dead() const {
+    std::lock_guard lock(mutex_);
+    return dead_;
 }
 
 bool Membership::has_left(Rank rank) const {

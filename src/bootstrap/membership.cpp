@@ -11,19 +11,22 @@
 namespace tutti::bootstrap {
 
 Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
-                       std::chrono::milliseconds timeout)
+                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes)
     : service_(std::move(service)),
       meeting_(meeting),
       secret_(meeting.secret.derive("tutti members")),
       rank_(rank),
       ranks_(ranks),
-      timeout_(timeout) {
+      timeout_(timeout),
+      processes_(processes.begin(), processes.end()),
+      agreement_(rank, ranks, *this) {
     char host[host_limit + 1] = "?";
     gethostname(host, host_limit);
     mine_.rank = rank;
     mine_.pid = static_cast<std::uint32_t>(getpid());
     mine_.uid = geteuid();
     mine_.host = host_id();
+    mine_.process = process_id();
     mine_.host_name = host;
     table_.resize(static_cast<std::size_t>(ranks));
     has_left_.resize(static_cast<std::size_t>(ranks));
@@ -68,11 +71,14 @@ void Membership::opened(Connection& connection) {
             connection.send(Attach{ranks_, rank_, true});
             if (state_ == State::joining) send_table(connection);
             send_news(connection);
+            send_unsent(connection);
             return;
         case Role::pair:
             connection.recognise();
             connection.send(Attach{ranks_, rank_, false});
+            send_news(connection);
             send_requests(connection);
+            send_unsent(connection);
             return;
         case Role::child:
             return;
@@ -106,13 +112,18 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         const auto& up = parent_ && parent_->welcome ? parent_ : directory_;
         if (up) up->send(*ask);
     } else if (const auto* failure = std::get_if<Failure>(&message)) {
-        hear({failure->code, failure->origin, failure->text}, &connection);
+        if (failure->origin < ranks_)
+            hear({failure->code, failure->origin, failure->text, failure->teller, failure->died}, &connection);
     } else if (const auto* left = std::get_if<Left>(&message)) {
         on_left(connection, *left);
     } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
         on_fetch(connection, *fetch);
     } else if (const auto* give = std::get_if<Give>(&message)) {
         on_give(connection, *give, std::move(descriptor));
+    } else if (const auto* note = std::get_if<Note>(&message); note && is_tree(connection)) {
+        on_note(*note, &connection);
+    } else if (auto* agree = std::get_if<Agree>(&message)) {
+        on_agree(connection, *agree);
     }
 }
 
@@ -143,7 +154,9 @@ void Membership::send_news(Connection& connection) {
     for (Rank r = 0; r < ranks_; ++r)
         if (has_left(r)) left.push_back(r);
     send_left(connection, left);
-    if (const auto fault = this->fault()) connection.send(Failure{fault->code, fault->origin, fault->text});
+    if (const auto fault = this->fault())
+        connection.send(Failure{fault->code, fault->origin, fault->text, fault->teller, fault->died});
+    for (const Rank r : dead()) connection.send(Failure{tuttiRemoteError, r, name_of(r) + " died", rank_, true});
 }
 
 void Membership::closed(Connection& connection, const Loss& loss) {
@@ -164,14 +177,14 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     }
     if (has_left(peer)) {
         fail_fetches({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
+        lost(peer);
         if (role == Role::parent) seek_parent(peer, false);
         return finish_if_idle();
     }
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
-    const bool died = loss.error == 0 || loss.error == ECONNRESET || loss.error == EPIPE;
-    hear({tuttiRemoteError, peer, name_of(peer) + (died ? " died" : " can't be reached any more: " + loss.text)},
-         nullptr);
+    const std::string what = loss.ended ? " died" : " can't be reached any more: " + loss.text;
+    hear({tuttiRemoteError, peer, name_of(peer) + what, rank_, loss.ended}, nullptr);
 }
 
 void Membership::shut() {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "bootstrap/agreement.hpp"
 #include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/identity.hpp"
@@ -35,10 +36,10 @@ struct PendingFetch {
     Fault trouble;
 };
 
-class Membership : public ConnectionUser, public std::enable_shared_from_this<Membership> {
+class Membership : public ConnectionUser, private Agreement::Port, public std::enable_shared_from_this<Membership> {
   public:
     Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
-               std::chrono::milliseconds timeout);
+               std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes);
 
     // ---- for the service thread
     void start();
@@ -48,15 +49,27 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void raise(const Fault& fault);
     void leave();
     void shut();
+    /// All sessions of this process hear of it.
+    static void process_ended(const Service& service, std::uint64_t process);
+    void tell(std::uint64_t number, View bytes);
+    void agree(const std::vector<Rank>& out, bool ok);
+    void stop_agreeing() { agreement_.cancel(); }
+    std::vector<Rank> awaited() const { return agreement_.awaited(); }
 
     // ---- for any thread
     /// Throws what went wrong, if something did.
     void wait_joined();
     bool wait_done(const PendingFetch& fetch, Deadline deadline);
     void set_listener(std::function<void(const Fault&)> listener);
+    void rest();
     /// Until no listener runs, unless it is the listener that waits.
     void wait_listener();
     std::optional<Fault> fault() const;
+    std::optional<Fault> fault_behind(Rank peer, Deadline deadline);
+    std::vector<Rank> dead() const;
+    std::vector<Bytes> wait_told(std::uint64_t number, Deadline deadline);
+    /// nullopt: not in time, or this member has left.
+    std::optional<Agreed> wait_agreed(Deadline deadline);
     bool has_left(Rank rank) const;
     void set_offer(std::uint64_t key, std::shared_ptr<Fd> fd);  // null: withdrawn
     std::shared_ptr<Fd> offered(std::uint64_t key) const;
@@ -101,7 +114,11 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void time_up();
     void give_up();
 
-    // liveness.cpp: faults and departures
+    // liveness.cpp: deaths, faults and departures
+    bool note_death(Rank rank);
+    void look_at_process(Rank rank);
+    void enlist();
+    std::uint64_t process_of(Rank rank) const;
     void hear(const Fault& fault, const Connection* from);
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
@@ -119,6 +136,17 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void on_give(Connection& connection, const Give& give, Fd descriptor);
     void settle(PendingFetch& fetch, Fd descriptor, const Fault& trouble);
     void fail_fetches(const Fault& fault, Rank peer);
+
+    void on_note(const Note& note, const Connection* from);
+
+    // agree.cpp: who is left
+    void send(Rank to, const Agree& message) override;
+    void reach(Rank rank) override;
+    bool is_gone(Rank rank) const override;
+    void send_unsent(Connection& connection);
+    void on_agree(Connection& connection, Agree& agree);
+    void lost(Rank rank);
+    void note_agreement();
 
     bool is_tree(const Connection& c) const { return c.role == Role::parent || c.role == Role::child; }
 
@@ -146,6 +174,12 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     bool asked_ = false;
     std::set<Rank> unreachable_;  // for an orphan
     bool gone_ = false;
+    const std::vector<std::uint64_t> processes_;  // that were known beforehand, by rank; 0: not
+    Agreement agreement_;
+    std::set<Rank> reached_;                     // whose end will be heard of
+    std::set<Rank> refusing_;                    // that take no connections any more
+    std::map<Rank, std::vector<Agree>> unsent_;  // until a connection is open
+    std::map<Rank, std::vector<Rank>> partial_;  // lists of which more is to come
     std::vector<std::shared_ptr<PendingFetch>> fetches_;
     std::uint32_t next_fetch_ = 1;
     struct Parked {
@@ -160,6 +194,10 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     bool left_ = false;
     std::vector<bool> has_left_;
     std::optional<Fault> fault_;
+    std::vector<Rank> dead_;
+    std::map<std::uint64_t, std::map<Rank, Bytes>> notes_;  // by exchange
+    std::optional<Agreed> agreed_;
+    bool agreeing_ = false;
     std::function<void(const Fault&)> listener_;
     std::thread::id listener_runs_;  // on this thread
     std::map<std::uint64_t, std::shared_ptr<Fd>> offers_;

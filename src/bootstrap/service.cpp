@@ -334,3 +334,22 @@ void Service::flush_all() {
 }
 
 }  // namespace tutti::bootstrap
+
+namespace tutti {
+
+std::uint64_t process_id() {
+    struct Identity {
+        pid_t pid = 0;
+        std::uint64_t value = 0;
+    };
+    static std::mutex mutex;
+    static Identity identity;
+    std::lock_guard lock(mutex);
+    if (identity.pid != getpid()) {  // also after a fork
+        random_bytes(&identity.value, sizeof identity.value);
+        identity.pid = getpid();
+    }
+    return identity.value;
+}
+
+}  // namespace tutti

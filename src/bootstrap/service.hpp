@@ -22,7 +22,12 @@
 #include "base/result.hpp"
 #include "base/thread.hpp"
 
-namespace tutti::bootstrap {
+namespace tutti {
+
+/// The same for all ranks of this process, different from every other process' one.
+std::uint64_t process_id();
+
+namespace bootstrap {
 
 /// Something with a descriptor that the service thread waits for.
 class Watcher {
@@ -113,4 +118,5 @@ class Service {
     friend struct ServiceHolder;
 };
 
-}  // namespace tutti::bootstrap
+}  // namespace bootstrap
+}  // namespace tutti

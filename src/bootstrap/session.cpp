@@ -3,6 +3,9 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+
+#include "base/peer_error.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
 
@@ -45,6 +48,10 @@ class SocketSession : public Session {
         check_rank(rank);
         return m_->record(rank).member.text();
     }
+    std::uint64_t process(Rank rank) const override {
+        check_rank(rank);
+        return m_->record(rank).member.process;
+    }
     Secret secret(std::string_view purpose) const override { return m_->secret().derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
@@ -60,11 +67,26 @@ class SocketSession : public Session {
         m_->service().run([&] { m_->raise(fault); });
     }
     std::optional<Fault> fault() const override { return m_->fault(); }
+    std::optional<Fault> fault_behind(Rank peer, Deadline deadline) override {
+        check_rank(peer);
+        return m_->fault_behind(peer, deadline);
+    }
+    std::vector<Rank> dead() const override { return m_->dead(); }
+    std::vector<Bytes> exchange(std::uint64_t number, View mine, Deadline deadline) override {
+        if (!m_->service().run([&] { m_->tell(number, mine); }))
+            fail(tuttiSystemError, "the process is ending, or was forked");
+        return m_->wait_told(number, deadline);
+    }
+    Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) override;
     void leave() override {
         m_->service().run([&] { m_->leave(); });
         m_->wait_listener();
     }
     bool has_left(Rank peer) const override { return m_->has_left(peer); }
+    void rest() override {
+        m_->rest();
+        m_->wait_listener();
+    }
 
   private:
     void check_rank(Rank rank) const {
@@ -95,8 +117,26 @@ Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     if (!m_->wait_done(*pending, Clock::now()))
         fail(tuttiTimeout, "%s did not hand over descriptor %llu in time", member.text().c_str(),
              static_cast<unsigned long long>(key));
-    if (!pending->descriptor) throw Error(pending->trouble.code, pending->trouble.text);
+    if (!pending->descriptor) throw PeerError(pending->trouble.code, pending->trouble.text, pending->trouble.origin);
     return std::move(pending->descriptor);
+}
+
+Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadline) {
+    for (Rank r = 0; r < ranks(); ++r)
+        if (!m_->is_near(m_->record(r).member) && std::ranges::count(out, r) == 0)
+            fail(tuttiInvalidUsage, "%s is on another host: who is left is agreed on between ranks of one host",
+                 name(r).c_str());
+    if (!m_->service().run([&] { m_->agree(out, ok); })) fail(tuttiSystemError, "the process is ending, or was forked");
+    if (const auto agreed = m_->wait_agreed(deadline)) return *agreed;
+    std::vector<Rank> awaited;
+    m_->service().run([&] {
+        awaited = m_->awaited();
+        m_->stop_agreeing();
+    });
+    if (const auto agreed = m_->wait_agreed(Clock::now())) return *agreed;
+    if (m_->has_left(rank())) fail(tuttiRemoteError, "rank %d has left", rank());
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank(),
+         awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
 }  // namespace
@@ -107,7 +147,7 @@ std::string Session::name(Rank rank) const {
 }
 
 std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
-                                       std::chrono::milliseconds timeout) {
+                                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes) {
     using namespace bootstrap;
     const Meeting meeting = Meeting::of(identity);
     if (ranks < 1 || ranks > ranks_limit)
@@ -117,7 +157,7 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
         fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", card.size(), card_limit);
     if (ranks == 1 && meeting.has(Meeting::alone)) return in_process({Bytes(card.begin(), card.end())}).front();
     const std::shared_ptr<Service> service = Service::get();
-    auto membership = std::make_shared<Membership>(service, meeting, rank, ranks, card, timeout);
+    auto membership = std::make_shared<Membership>(service, meeting, rank, ranks, card, timeout, processes);
     if (!service->run([&] { membership->start(); })) fail(tuttiSystemError, "the process is ending");
     membership->wait_joined();
     return std::make_shared<SocketSession>(std::move(membership));

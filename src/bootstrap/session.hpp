@@ -73,15 +73,27 @@ struct Fault {
     tuttiResult_t code = tuttiSuccess;
     Rank origin = -1;  // the rank that died or failed
     std::string text;
+    Rank teller = -1;   // the rank that found it out
+    bool died = false;  // the origin's process has ended
+};
+
+/// What the members that are left of a job have agreed on: see Session::agree.
+struct Agreed {
+    bool ok = false;           // all were content
+    std::uint64_t number = 0;  // no other agreement of the job has it
+    std::vector<Rank> out;     // who is left out, ascending
 };
 
 class Session {
   public:
     /// Blocks until all ranks have joined. Throws tuttiTimeout that names the missing ranks, tuttiInvalidUsage for two
     /// ranks of one number or ranks that disagree on how many there are, tuttiSystemError for sockets,
-    /// tuttiInvalidArgument for a bad rank. card: at most 1024 bytes.
+    /// tuttiInvalidArgument for a bad rank, tuttiRemoteError for a rank that dies before all have joined. card: at most
+    /// 1024 bytes. processes: of the ranks that are known beforehand, by rank, else 0; what other sessions of this
+    /// process hear of their deaths then ends the wait, also before those ranks have arrived.
     static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks,
-                                         std::span<const std::byte> card, std::chrono::milliseconds timeout);
+                                         std::span<const std::byte> card, std::chrono::milliseconds timeout,
+                                         std::span<const std::uint64_t> processes = {});
 
     /// Sessions of `ranks` ranks that all live in this process: no sockets. cards[r] is rank r's.
     static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> cards);
@@ -94,6 +106,9 @@ class Session {
 
     /// For error texts: "rank 2 (pid 4711 on host x)".
     virtual std::string name(Rank rank) const;
+
+    /// process_id() of the process that the rank lives in.
+    virtual std::uint64_t process(Rank rank) const = 0;
 
     /// A secret that all ranks of the job have and nobody else; purpose tells it from others.
     virtual bootstrap::Secret secret(std::string_view purpose) const = 0;
@@ -129,12 +144,38 @@ class Session {
     virtual void raise(const Fault& fault) = 0;
     virtual std::optional<Fault> fault() const = 0;
 
+    /// fault(), after a wait until there is one, or peer is known to have left. For errors that come ahead of the news:
+    /// what a rank does because of a fault, its end included, reaches others after the fault. Does not wait on the
+    /// service thread.
+    virtual std::optional<Fault> fault_behind(Rank peer, Deadline deadline) = 0;
+
+    /// The members whose processes have ended without leave(), as far as this one has heard, in that order. Other than
+    /// the first fault they are all kept.
+    virtual std::vector<Rank> dead() const = 0;
+
+    /// Tells all members, and returns what each has told, by rank; at most 256 bytes, equally many of all. number: the
+    /// same on all for one exchange, and used only once. Over the control channel, so it needs nothing but that all
+    /// members are there, on whatever hosts, and works after a fault that was raised, too. Throws tuttiRemoteError if
+    /// one has died or left without telling, tuttiTimeout that names one.
+    virtual std::vector<std::vector<std::byte>> exchange(std::uint64_t number, std::span<const std::byte> mine,
+                                                         Deadline deadline) = 0;
+
+    /// Agrees with the other members that are left on who that is, whatever has become of the job. Called by all but
+    /// those in out, those that have died and those that have left; what they are told is the same, also if some die
+    /// meanwhile. One call at a time. Throws tuttiTimeout that names whom it waited for, and tuttiRemoteError if this
+    /// member leaves. Members of one host.
+    virtual Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) = 0;
+
     /// Goes in peace: others do not take the end of this process for a death. No listener is called afterwards (one
     /// that runs has returned when leave does, unless leave is called by it). Others learn of it through has_left(). As
     /// long as this process lives, it still passes on news for the others; after that, they find new ways around it. A
     /// session that is destroyed without leave() is a fault of this rank.
     virtual void leave() = 0;
     virtual bool has_left(Rank peer) const = 0;
+
+    /// Goes on only to hear of deaths, and to tell of its own: no listener is called any more (one that runs has
+    /// returned, unless it is the caller), and nothing is offered.
+    virtual void rest() = 0;
 };
 
 }  // namespace tutti

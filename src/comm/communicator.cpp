@@ -62,7 +62,7 @@ Job job_of(const Operation& o, const Cut& c) {
 
 Communicator::~Communicator() {
     shielded("leaving a communicator", [&] {
-        session_->leave();
+        if (!suspended_) session_->leave();
         if (gpu_ && engine() != nullptr) engine()->on_loss(nullptr);
     });
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
@@ -72,14 +72,13 @@ Communicator::~Communicator() {
     gpu_.reset();
 }
 
-Identity Communicator::next_meeting(const std::vector<Rank>& members) {
+void Communicator::refuse_other_hosts(const std::vector<Rank>& members) const {
     for (const Rank r : members)
         if (neighbourhood_.cards[static_cast<std::size_t>(r)].host != host_id())
             tutti::fail(tuttiInvalidUsage,
-                        "rank %d is on another host than rank %d: such communicators can't be shrunk, nor split after "
-                        "an error; make a new one from a unique id",
+                        "rank %d is on another host than rank %d: such communicators can't be shrunk; make a new one "
+                        "from a unique id",
                         r, rank());
-    return session_->meeting(members, meetings_[members]++);
 }
 
 std::size_t Communicator::memory() const {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/peer_error.hpp"
 #include "bootstrap/session.hpp"
 #include "comm/choice.hpp"
 #include "comm/gpu_side.hpp"
@@ -30,7 +31,9 @@ namespace tutti {
 class Communicator {
   public:
     /// Blocks until all ranks have joined.
-    static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options);
+    /// processes: see Session::join.
+    static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options,
+                                              std::span<const std::uint64_t> processes = {});
 
     /// All ranks in this process. devices: their GPUs; empty: they are on the CPU.
     static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options,
@@ -40,7 +43,7 @@ class Communicator {
 
     Rank rank() const { return session_->rank(); }
     int ranks() const { return session_->ranks(); }
-    const Session& session() const { return *session_; }
+    Session& session() const { return *session_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
     /// Before its first operation: it takes the place of another one, whose turnstile it is.
@@ -51,10 +54,11 @@ class Communicator {
     /// tell each other over their hosts.
     HostExecution& begin(const Operation& operation);
 
-    /// Where these ranks of this communicator can meet to make another one: all of them ask the same number of times
-    /// for a meeting of the same ones. Works whatever has become of this communicator. Throws tuttiInvalidUsage where
-    /// they are on several hosts.
-    Identity next_meeting(const std::vector<Rank>& members);
+    /// A number for an exchange of its ranks by way of the session: all of them ask equally often.
+    std::uint64_t next_exchange() { return exchanges_++; }
+
+    /// Throws tuttiInvalidUsage where these ranks are on several hosts.
+    void refuse_other_hosts(const std::vector<Rank>& members) const;
 
     /// By the cost model, in microseconds.
     double expected_time(const Operation& operation);
@@ -94,6 +98,10 @@ class Communicator {
     void fail(const Error& error);
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     std::optional<Fault> fault() const;
+
+    /// The ranks because of which it has failed, as far as this one knows, and never this one: first that with which it
+    /// began, then all others that have died. Grows.
+    std::vector<Rank> failed_ranks() const;
 
     /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something
     /// else, the time-out is over).
@@ -137,6 +145,9 @@ class Communicator {
 
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const;
+
+    /// leave(), but for the session, which goes on to hear of deaths.
+    std::shared_ptr<Session> suspend();
 
     /// Goes in peace: first what this rank has sent must have been read, for its memory goes with it.
     void leave();
@@ -204,8 +215,9 @@ class Communicator {
     void learn();
     void heard(const Fault& fault);
     bool has_left(Rank rank) const;
+    Fault cause_of(const Error& error);
     void keep(const Error& error);
-    Error error_of(const gpu::Verdict& verdict) const;
+    PeerError error_of(const gpu::Verdict& verdict) const;
     std::string told_by(Rank peer) const;  // what it last called, for error texts, if it is linked
     std::vector<Told> exchange(const std::vector<Told>& mine);
     std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::string why);
@@ -215,7 +227,7 @@ class Communicator {
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
     bool until_untouched();
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
-    Error one_sided_error(const gpu::Verdict& verdict) const;
+    PeerError one_sided_error(const gpu::Verdict& verdict) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
     std::uint64_t& taken(Rank peer, int signal);
@@ -235,15 +247,15 @@ class Communicator {
     bool all_fence_ = true;
     std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
     std::map<Rank, Peer> peers_;
-    std::vector<std::unique_ptr<Sender>> for_all_;         // by lane
-    std::map<std::vector<Rank>, std::uint64_t> meetings_;  // of which ranks, how often
+    std::vector<std::unique_ptr<Sender>> for_all_;  // by lane
+    std::uint64_t exchanges_ = 0;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::unique_ptr<Tuner> tuner_;
     std::mutex tuner_mutex_;                // GroupSimulateEnd asks it, too, without a turn
     std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;
-    std::array<Shape, collectives> shapes_;          // of the last operation of each kind: most are like the one before
-    std::uint32_t sequence_ = 0;                     // collectives begun
+    std::array<Shape, collectives> shapes_;  // of the last operation of each kind: most are like the one before
+    std::uint32_t sequence_ = 0;             // collectives begun
     std::array<std::atomic<bool>, collectives * 65> mappable_{};  // by size_class: all ranks' buffers, in the last call
     struct {
         const HostExecution* execution = nullptr;
@@ -261,6 +273,7 @@ class Communicator {
     Call my_call_;  // exchange_of_calls
     std::vector<Call> my_calls_, all_calls_;
 
+    bool suspended_ = false;
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;
     Fault fault_;

@@ -244,7 +244,7 @@ void run_one(Communicator& comm, const Operation& operation) {
         comm.rest(false);
     } catch (const Error& error) {
         comm.fail(error);
-        throw;
+        throw_fault(comm);  // which may be what lies behind the error
     } catch (...) {
         comm.fail(caught());
         throw;
@@ -266,6 +266,17 @@ class Crowd {
     }
 
   private:
+    /// With what is being thrown.
+    static void fail(Communicator& comm) {
+        try {
+            throw;
+        } catch (const Error& error) {  // as it is: it may name a peer
+            comm.fail(error);
+        } catch (...) {
+            comm.fail(caught());
+        }
+    }
+
     /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
     /// concerned).
     template <class Act>
@@ -277,9 +288,8 @@ class Crowd {
                 if (comm.failed()) throw_fault(comm);
                 moved |= act(**w);
             } catch (...) {
-                const Error error = caught();
-                if (!first_) first_ = error;
-                comm.fail(error);
+                fail(comm);
+                if (!first_) first_ = Error(comm.fault()->code, comm.fault()->text);
                 w = work_.erase(w);
                 moved = true;
                 continue;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/log.hpp"
+#include "base/peer_error.hpp"
 #include "comm/communicator.hpp"
 
 namespace tutti {
@@ -26,13 +27,24 @@ std::optional<Fault> Communicator::fault() const {
     return fault_;
 }
 
+/// What error comes from. A rank that dies is met with in many ways before the session tells of it, and so are the
+/// ranks that end because of that; then the session's news are on their way.
+Fault Communicator::cause_of(const Error& error) {
+    const auto* const by_peer = dynamic_cast<const PeerError*>(&error);
+    const Rank peer = by_peer == nullptr ? rank() : by_peer->peer();
+    if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)
+        if (const std::optional<Fault> news = session_->fault_behind(peer, Clock::now() + std::chrono::seconds(1)))
+            return *news;
+    return {error.code(), peer, error.what(), rank(), false};
+}
+
 void Communicator::keep(const Error& error) {
     bool first = false;
+    const Fault cause = failed() ? Fault{} : cause_of(error);
     {
-        Fault fault{error.code(), rank(), error.what()};
         std::lock_guard lock(fault_mutex_);
         if (!failed_.load(std::memory_order_relaxed)) {
-            fault_ = std::move(fault);
+            fault_ = cause;
             failed_.store(true, std::memory_order_release);
             first = true;
         }
@@ -44,7 +56,7 @@ void Communicator::keep(const Error& error) {
     if (!first) return;
     // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
-    session_->raise({shared ? error.code() : tuttiRemoteError, rank(), error.what()});
+    session_->raise({shared ? error.code() : tuttiRemoteError, cause.origin, error.what()});
 }
 
 void Communicator::fail(const Error& error) {
@@ -95,11 +107,11 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
             const Call other = page->board[mine % board_entries].get();
             const Call own = arena_->page().board[mine % board_entries].get();
             if (other.sequence == mine && other.signature != own.signature)
-                tutti::fail(tuttiInvalidUsage,
-                            "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the "
-                            "same operations "
-                            "in the same order with the same count, type, op and root",
-                            rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
+                fail_by(blocked.peer, tuttiInvalidUsage,
+                        "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the "
+                        "same operations "
+                        "in the same order with the same count, type, op and root",
+                        rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
         }
         theirs = begun == 0 ? where.empty() ? "has called no collective yet" : "has told of no collective yet"
                             : text("has called %u collectives, the last one %s", begun,
@@ -108,30 +120,35 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     const char* what = blocked.for_message ? "a message from" : "space towards";
     // What came before the peer left may have come after the last look.
     if (has_left(blocked.peer) && !poll() && !execution.progress() && !execution.finished())
-        tutti::fail(tuttiRemoteError, "rank %d waits for %s rank %d in %s, which has destroyed its communicator",
-                    rank(), what, blocked.peer, std::string(name_of(program.collective)).c_str());
+        fail_by(blocked.peer, tuttiRemoteError,
+                "rank %d waits for %s rank %d in %s, which has destroyed its communicator", rank(), what, blocked.peer,
+                std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
-    tutti::fail(tuttiTimeout, "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s%s",
-                rank(), static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
-                std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
-                theirs.empty() ? "can't be seen" : theirs.c_str(), where.empty() ? "" : (" (" + where + ")").c_str());
+    fail_by(blocked.peer, tuttiTimeout,
+            "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s%s", rank(),
+            static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
+            std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
+            theirs.empty() ? "can't be seen" : theirs.c_str(), where.empty() ? "" : (" (" + where + ")").c_str());
 }
 
-Error Communicator::error_of(const gpu::Verdict& v) const {
+PeerError Communicator::error_of(const gpu::Verdict& v) const {
     const Call call = gpu_->call_of(v);
     const std::string mine = call_text(call), whom = v.peer < 0 ? "a peer" : text("rank %d", v.peer);
     const std::string where = text("lane %u, tile %u, step %u", v.lane, v.tile, v.step);
     switch (v.cause) {
         case gpu::Verdict::timed_out:
-            return {tuttiTimeout, text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
-                                       static_cast<double>(options_.timeout.count()) * 1e-3,
-                                       v.source != 0 ? "a message from" : "space towards", whom.c_str(), mine.c_str(),
-                                       where.c_str(), told_by(v.peer).c_str())};
+            return {tuttiTimeout,
+                    text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
+                         static_cast<double>(options_.timeout.count()) * 1e-3,
+                         v.source != 0 ? "a message from" : "space towards", whom.c_str(), mine.c_str(), where.c_str(),
+                         told_by(v.peer).c_str()),
+                    v.peer};
         case gpu::Verdict::other_call:
             return {tuttiInvalidUsage,
                     text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same operations in "
                          "the same order with the same count, type, op and root",
-                         rank(), mine.c_str(), whom.c_str(), told_by(v.peer).c_str())};
+                         rank(), mine.c_str(), whom.c_str(), told_by(v.peer).c_str()),
+                    v.peer};
         case gpu::Verdict::few_signals:
         case gpu::Verdict::closed_window:
             return one_sided_error(v);
@@ -139,7 +156,8 @@ Error Communicator::error_of(const gpu::Verdict& v) const {
             return {tuttiInternalError,
                     text("rank %d: a message from %s in %s (%s): %llu was expected, %llu came", rank(), whom.c_str(),
                          mine.c_str(), where.c_str(), static_cast<unsigned long long>(v.expected),
-                         static_cast<unsigned long long>(v.seen))};
+                         static_cast<unsigned long long>(v.seen)),
+                    v.peer};
     }
 }
 
@@ -213,7 +231,7 @@ void Communicator::leave() {
     close_parts(arena_->page().gates);
     if (gpu_) gpu_->finish();
     const auto unread = [&](Rank rank, const Peer& peer) {
-        if (session_->has_left(rank)) return false;
+        if (suspended_ ? has_left(rank) : session_->has_left(rank)) return false;
         const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
         return std::ranges::any_of(peer.senders, [](const auto& s) { return s && !s->drained(); }) ||
                std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
@@ -225,7 +243,26 @@ void Communicator::leave() {
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
     while (neighbourhood_.engine && neighbourhood_.engine->pending() && !failed() && Clock::now() < brief)
         if (!drive()) std::this_thread::yield();
-    session_->leave();
+    if (!suspended_) session_->leave();
+}
+
+std::shared_ptr<Session> Communicator::suspend() {
+    suspended_ = true;
+    leave();
+    session_->rest();
+    return session_;
+}
+
+std::vector<Rank> Communicator::failed_ranks() const {
+    std::vector<Rank> all;
+    if (const std::optional<Fault> f = fault()) {
+        const bool other = f->origin >= 0 && f->origin != rank();
+        const Rank first = other ? f->origin : f->teller;  // others may blame this rank: that is their word
+        if (first >= 0 && first != rank()) all.push_back(first);
+    }
+    for (const Rank r : session_->dead())
+        if (std::ranges::count(all, r) == 0) all.push_back(r);
+    return all;
 }
 
 Operation Communicator::exchange_of_calls(const Operation& o) {
@@ -251,8 +288,8 @@ void Communicator::compare_calls() const {
     for (Rank r = 0; r < ranks(); ++r) {
         const Call& theirs = all_calls_[static_cast<std::size_t>(r)];
         if (std::memcmp(&theirs, &my_call_, sizeof(Call)) == 0) continue;
-        tutti::fail(tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
-                    call_text(theirs).c_str());
+        fail_by(r, tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
+                call_text(theirs).c_str());
     }
 }
 

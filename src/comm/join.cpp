@@ -9,6 +9,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "bootstrap/identity.hpp"
+#include "bootstrap/service.hpp"
 #include "comm/communicator.hpp"
 #include "gpu/direct.hpp"
 #include "topology/placement.hpp"
@@ -118,8 +119,8 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
 
 }  // namespace
 
-std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks,
-                                                 const Options& options) {
+std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options,
+                                                 std::span<const std::uint64_t> processes) {
     if (ranks == 1) {  // nobody to meet
         const int devices[] = {options.device};
         return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
@@ -130,7 +131,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::shared_ptr<Engine> engine = make_engine(identity, options);
     const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get(), options);
     std::shared_ptr<Session> session =
-        Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout);
+        Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout, processes);
     session->offer(arena->key(), arena->fd());
     if (gpu) gpu->offer(*session);
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/peer_error.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 
@@ -206,12 +207,13 @@ bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
 
 void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) const {
     if (theirs.closed.load(std::memory_order_relaxed) != 0)
-        tutti::fail(tuttiRemoteError, "rank %d puts to rank %d, which has given up", rank(), o.peer);
+        fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has given up", rank(), o.peer);
     if (is_open(theirs, o.window->parts[static_cast<std::size_t>(o.peer)])) return;
     if (theirs.leaving.load(std::memory_order_relaxed) != 0)
-        tutti::fail(tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(), o.peer);
-    tutti::fail(tuttiInvalidUsage, "rank %d puts %zu bytes into a window that rank %d has deregistered", rank(),
-                o.bytes, o.peer);
+        fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(),
+                o.peer);
+    fail_by(o.peer, tuttiInvalidUsage, "rank %d puts %zu bytes into a window that rank %d has deregistered", rank(),
+            o.bytes, o.peer);
 }
 
 /// The next piece of a put.
@@ -234,7 +236,7 @@ void Communicator::signal(const OneSided& o) {
     if (o.peer == rank()) return raise_signal(arena_->signals(rank()), o.signal);
     Link& link = *linked(o.peer).link;
     if (link.page()->closed.load(std::memory_order_relaxed) != 0)
-        tutti::fail(tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
+        fail_by(o.peer, tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
     raise_signal(*link.signals(), o.signal);
     ring_bell(link.page()->bell);
 }
@@ -280,25 +282,28 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
                                       static_cast<unsigned long long>(wanted.count), wanted.signal, wanted.peer,
                                       static_cast<unsigned long long>(come));
         if (left)
-            tutti::fail(tuttiRemoteError, "rank %d waits %s, and it has destroyed its communicator", rank(),
-                        what.c_str());
-        tutti::fail(tuttiTimeout, "rank %d waited %.1f s %s%s", rank(), static_cast<double>(waited.count()) * 1e-9,
-                    what.c_str(), told_by(wanted.peer).c_str());
+            fail_by(wanted.peer, tuttiRemoteError, "rank %d waits %s, and it has destroyed its communicator", rank(),
+                    what.c_str());
+        fail_by(wanted.peer, tuttiTimeout, "rank %d waited %.1f s %s%s", rank(),
+                static_cast<double>(waited.count()) * 1e-9, what.c_str(), told_by(wanted.peer).c_str());
     }
 }
 
 /// What a kernel has given up for.
-Error Communicator::one_sided_error(const gpu::Verdict& v) const {
+PeerError Communicator::one_sided_error(const gpu::Verdict& v) const {
     if (v.cause == gpu::Verdict::few_signals)
         return {tuttiTimeout,
                 text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),
                      static_cast<double>(options_.timeout.count()) * 1e-3, static_cast<unsigned long long>(v.expected),
-                     v.lane, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str())};
+                     v.lane, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str()),
+                v.peer};
     if (v.peer != rank() && session_->has_left(v.peer))
-        return {tuttiRemoteError,
-                text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer)};
-    return {tuttiInvalidUsage, text("rank %d puts %llu bytes into a window that rank %d has deregistered", rank(),
-                                    static_cast<unsigned long long>(v.expected), v.peer)};
+        return {tuttiRemoteError, text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer),
+                v.peer};
+    return {tuttiInvalidUsage,
+            text("rank %d puts %llu bytes into a window that rank %d has deregistered", rank(),
+                 static_cast<unsigned long long>(v.expected), v.peer),
+            v.peer};
 }
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/os.hpp"
-#include "base/result.hpp"
+#include "base/peer_error.hpp"
 #include "transport/arena.hpp"
 
 namespace tutti::gpu {
@@ -95,7 +95,8 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
         const bool here = places.card(self).process == places.card(peer).process;
         if (here) {
             theirs_[p] = Arena::find(places.gpu(peer).arena_key);
-            if (!theirs_[p]) fail(tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", self, peer);
+            if (!theirs_[p])
+                fail_by(peer, tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", self, peer);
             gpus.enable(device, places.gpu(peer).device);
         } else {
             opened_[p] = open_arena(gpus, device, self, peer, places.gpu(peer).arena);

@@ -80,19 +80,4 @@ Signals& Arena::signals(Rank from) const {
     return *std::launder(reinterpret_cast<Signals*>(mapping_.base() + layout_.signals_offset(from)));
 }
 
-std::uint64_t process_id() {
-    struct Identity {
-        pid_t pid = 0;
-        std::uint64_t value = 0;
-    };
-    static std::mutex mutex;
-    static Identity identity;
-    std::lock_guard lock(mutex);
-    if (identity.pid != getpid()) {  // also after a fork
-        random_bytes(&identity.value, sizeof identity.value);
-        identity.pid = getpid();
-    }
-    return identity.value;
-}
-
 }  // namespace tutti

@@ -99,7 +99,4 @@ class Arena {
     std::uint64_t key_ = 0;
 };
 
-/// The same for all ranks of this process, different from every other process' one.
-std::uint64_t process_id();
-
 }  // namespace tutti

@@ -1,5 +1,6 @@
 // Ranks of one process: they see each other's memory as it is. The shortest transport; read it before you write
 // another.
+#include "base/peer_error.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti {
@@ -39,7 +40,8 @@ class LocalTransport : public Transport {
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
         std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);
-        if (!theirs) fail(tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", from.self(), peer);
+        if (!theirs)
+            fail_by(peer, tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", from.self(), peer);
         return std::make_unique<LocalLink>(from.arena, theirs, from.self(), peer);
     }
 };

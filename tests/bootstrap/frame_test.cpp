@@ -30,12 +30,14 @@ std::vector<Message> one_of_each() {
             Welcome{},
             Record{some_member(0), Bytes(1024, std::byte{7}), Secret(Bytes(Secret::size, std::byte{5}))},
             Ask{60000},
-            Failure{tuttiRemoteError, 2, "rank 2 died"},
+            Failure{tuttiRemoteError, 2, "rank 2 died", 1, true},
             Left{{1, 2, 3}},
             Fetch{7, 1234567890123},
             Give{7, true},
             Stripe{3, 1, 4, 2, true},
-            Accepted{1}};
+            Accepted{1},
+            Agree{Agree::prepare, true, true, 3, 99, {0, 5}},
+            Note{2, 7, Bytes(12, std::byte{5})}};
 }
 
 Bytes framed(const Message& message) {

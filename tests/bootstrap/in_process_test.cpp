@@ -48,6 +48,24 @@ TEST_CASE("a fault in one process is told to the others, once") {
     leave_all(s);
 }
 
+TEST_CASE("members of one process agree on who is left") {
+    const auto s = make(4);
+    s[0]->leave();
+    std::vector<Agreed> told(4);
+    harness::run(2, [&](int rank) {
+        const auto r = static_cast<std::size_t>(rank + 2);
+        told[r] = s[r]->agree({1}, true, within(20s));
+    });
+    for (const std::size_t r : {2, 3}) {
+        CHECK(told[r].ok);
+        CHECK(told[r].out == std::vector<Rank>{0, 1});
+        CHECK(told[r].number == told[2].number);
+    }
+    CHECK_THROWS_AS(s[3]->agree({}, true, within(10ms)), Error);  // 1 does not come
+    leave_all({s[1], s[2], s[3]});
+    CHECK_THROWS_AS(s[3]->agree({}, true, within(20s)), Error);
+}
+
 TEST_CASE("a session that is dropped in one process is a fault") {
     auto s = make(2);
     s[0].reset();

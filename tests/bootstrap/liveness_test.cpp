@@ -33,6 +33,82 @@ TEST_CASE("a killed process is noticed and named by all") {
     }
 }
 
+TEST_CASE("all deaths are kept, in the order in which they were heard of") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const Identity identity = bootstrap::create_identity(flags);
+    std::vector<RankProcess> others;
+    for (Rank r = 1; r < 5; ++r) others.emplace_back(identity, r, 5);
+    const auto mine = join(identity, 0, 5);
+    for (auto& p : others) REQUIRE(p.hear() == "joined");
+    for (const int victim : {3, 1}) {
+        others[static_cast<std::size_t>(victim - 1)].signal(SIGKILL);
+        REQUIRE(eventually([&] { return !mine->dead().empty() && mine->dead().back() == victim; }));
+    }
+    CHECK(mine->dead() == std::vector<Rank>{3, 1});
+    CHECK(mine->fault()->origin == 3);
+    CHECK(mine->fault()->died);
+    mine->leave();
+}
+
+TEST_CASE("a death that one session has heard of ends the wait for that process in another one") {
+    const Identity identity = Identity::create();
+    RankProcess victim(identity, 1, 2);
+    const auto known = join(identity, 0, 2);
+    REQUIRE(victim.hear() == "joined");
+    const std::vector<std::uint64_t> processes{known->process(0), 0, known->process(1)};
+    std::optional<Error> told;
+    std::thread waiting([&] {
+        try {
+            Session::join(Identity::create(), 0, 3, card_of(0), 20s, processes);
+        } catch (const Error& e) {
+            told = e;
+        }
+    });
+    victim.signal(SIGKILL);
+    waiting.join();
+    REQUIRE(told);
+    CHECK(told->code() == tuttiRemoteError);
+    CHECK(std::string(told->what()) == "rank 2 died before all ranks had joined");
+    try {  // and who comes later need not wait at all
+        Session::join(Identity::create(), 0, 3, card_of(0), 20s, processes);
+        CHECK(false);
+    } catch (const Error& e) {
+        CHECK(e.code() == tuttiRemoteError);
+    }
+    known->leave();
+}
+
+TEST_CASE("an error that is ahead of the news waits for them, unless the peer has left in peace") {
+    const auto s = join_all(Identity::create(), 3);
+    std::optional<Fault> behind;
+    std::thread ahead([&] { behind = s[1]->fault_behind(2, within(20s)); });
+    s[0]->raise({tuttiInternalError, 0, "x"});
+    ahead.join();
+    REQUIRE(behind);
+    CHECK(behind->text == "x");
+    CHECK(behind->teller == 0);
+    leave_all(s);
+    const auto t = join_all(Identity::create(), 2);
+    t[1]->leave();
+    CHECK(!t[0]->fault_behind(1, within(20s)));
+    t[0]->leave();
+}
+
+TEST_CASE("those that are left agree on who that is, though none of them has heard of all deaths") {
+    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 6);
+    for (const std::size_t victim : {0, 4}) all[victim].signal(SIGKILL);  // without 0 nobody is connected to 4
+    for (const std::size_t r : {1, 2, 3}) all[r].say("agree 0 1");
+    all[5].say("agree 100 1");
+    for (const std::size_t r : {1, 2, 3, 5}) CHECK(all[r].hear() == "content, out: 0 4");
+    for (const std::size_t r : {2, 3, 5}) all[r].say("agree 100 1");
+    all[1].signal(SIGKILL);  // with whom they were to agree
+    for (const std::size_t r : {2, 3, 5}) CHECK(all[r].hear() == "content, out: 0 1 4");
+    CHECK(all[2].ask("leave") == "ok");
+    for (const std::size_t r : {3, 5}) all[r].say(r == 3 ? "agree 100 0" : "agree 100 1");
+    for (const std::size_t r : {3, 5}) CHECK(all[r].hear() == "not content, out: 0 1 2 4");
+}
+
 TEST_CASE("whenever a process is killed, nobody waits for ever") {
     std::mt19937 random(harness::seed());
     for (int round = 0; round < (harness::sanitized ? 3 : 8); ++round) {

@@ -38,6 +38,12 @@ void answer(const std::string& line) {
     if (write(3, whole.data(), whole.size()) < 0) _exit(9);
 }
 
+std::string list(const std::vector<Rank>& ranks) {
+    std::string all;
+    for (const Rank r : ranks) all += " " + std::to_string(r);
+    return all;
+}
+
 class Obeyer {
   public:
     explicit Obeyer(std::shared_ptr<Session> session) : session_(std::move(session)) {
@@ -57,6 +63,11 @@ class Obeyer {
             return text("%llu", static_cast<unsigned long long>(
                                     read_note(session_->fetch(static_cast<Rank>(a), b, within(10s)))));
         if (verb == "raise") return session_->raise({tuttiInternalError, session_->rank(), "raised"}), "ok";
+        if (verb == "agree") {  // with a, if that is a rank
+            const std::vector<Rank> out(a < 100 ? 1 : 0, static_cast<Rank>(a));
+            const Agreed agreed = session_->agree(out, b != 0, within(10s));
+            return text("%s out:", agreed.ok ? "content," : "not content,") + list(agreed.out);
+        }
         if (verb == "leave") return session_->leave(), "ok";
         if (verb == "fault") return heard_fault(std::chrono::milliseconds(a));
         if (verb == "left")

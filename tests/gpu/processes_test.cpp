@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "base/result.hpp"
@@ -27,7 +28,7 @@ constexpr const char* hidden_name = "a GPU rank in a process of its own";
 class Processes {
   public:
     /// task: what the hidden test does. where: "one GPU"; "joined GPUs": one each; "GPUs": without peer access;
-    /// "CPU": rank 1 is on one.
+    /// "CPU": rank 1 is on one; "hosts": likewise, and each rank believes to be on a host of its own.
     Processes(int ranks, const std::string& task, const std::string& where = "one GPU",
               const std::string& transport = "") {
         const std::string port = text("%d", 20000 + getpid() % 20000);
@@ -41,6 +42,11 @@ class Processes {
                                                "TASK=" + task,
                                                "WHERE=" + where};
             if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
+            if (where == "hosts") {
+                variables[3] = "LOCAL_WORLD_SIZE=1";
+                variables.push_back(text("TUTTI_HOSTID=host%d", rank));
+                variables.push_back("TUTTI_SECRET=" + std::string(64, '7'));
+            }
             if (transport == "plugin") variables.push_back("TUTTI_NET_PLUGIN=" NET_PLUGIN_11);
             std::vector<char*> environment;
             for (std::string& v : variables) environment.push_back(v.data());
@@ -69,7 +75,7 @@ class Processes {
 struct Self {
     std::string task = std::getenv("TASK"), where = std::getenv("WHERE");
     int number = std::atoi(std::getenv("RANK"));
-    bool on_cpu = where == "CPU" && number == 1;
+    bool on_cpu = (where == "CPU" || where == "hosts") && number == 1;
     int device = where == "one GPU" ? 0 : number;
     harness::EmulatedGpus gpus{where == "one GPU" ? 1 : 4, 8, 2, where == "joined GPUs"};
     void* stream = on_cpu ? nullptr : gpus.make_stream(device);
@@ -291,6 +297,45 @@ void be_contained(Self& self) {
         _exit(47);
 }
 
+int sum_of_ranks(Self& self, tuttiComm_t comm, int rank) {
+    auto* const place = self.on_cpu ? new int[1] : reinterpret_cast<int*>(self.gpus.allocate(self.device, 4));
+    *place = rank;
+    harness::require_success(tuttiAllReduce(place, place, 1, tuttiInt32, tuttiSum, comm, self.stream), "all-reduce");
+    if (!self.on_cpu) self.gpus.synchronize_stream(self.stream);
+    return *place;
+}
+
+/// Communicators from one whose ranks are on several hosts.
+void have_offspring(Self& self) {
+    tuttiComm_t part = nullptr, grown = nullptr;
+    if (sum_of_ranks(self, self.comm, self.rank) != 3) _exit(50);
+    harness::require_success(tuttiCommSplit(self.comm, self.rank == 0 ? 1 : 0, -self.rank, &part, nullptr), "split");
+    if (sum_of_ranks(self, part, self.rank) != (self.rank == 0 ? 0 : 3)) _exit(51);
+    harness::require_success(tuttiCommDestroy(part), "destroy");
+    harness::require_success(tuttiCommSuspend(self.comm), "suspend");
+    harness::require_success(tuttiCommResume(self.comm), "resume");
+    if (sum_of_ranks(self, self.comm, self.rank) != 3) _exit(52);
+    if (tuttiCommShrink(self.comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT) != tuttiInvalidUsage) _exit(53);
+    if (!harness::mentions(nullptr, {"is on another host than rank"})) _exit(54);
+    tuttiUniqueId id{};
+    if (self.rank == 0) harness::require_success(tuttiCommGetUniqueId(self.comm, &id), "id");
+    std::thread newcomer;
+    if (self.rank == 0)
+        newcomer = std::thread([&] {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            tuttiComm_t fourth = nullptr;
+            int three = 3;
+            harness::require_success(tuttiCommGrow(nullptr, 4, &id, 3, &fourth, &config), "a newcomer");
+            harness::require_success(tuttiAllReduce(&three, &three, 1, tuttiInt32, tuttiSum, fourth, nullptr), "sum");
+            if (three != 6) _exit(55);
+            harness::require_success(tuttiCommDestroy(fourth), "destroy");
+        });
+    harness::require_success(tuttiCommGrow(self.comm, 4, nullptr, -1, &grown, nullptr), "a member");
+    if (sum_of_ranks(self, grown, self.rank) != 6) _exit(56);
+    if (self.rank == 0) newcomer.join();
+    harness::require_success(tuttiCommDestroy(grown), "destroy");
+}
+
 void check_collectives(const char* where, const char* transport = "") {
     CAPTURE(where, transport);
     Processes ranks(3, "collectives", where, transport);
@@ -319,6 +364,7 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "lend") lend(self);
     if (self.task == "put") put_around(self);
     if (self.task == "contained") be_contained(self);
+    if (self.task == "offspring") have_offspring(self);
     if (self.task == "outlive a window") outlive_rank_1_of_a_window(self);
 }
 
@@ -355,6 +401,11 @@ TEST_CASE("GPUs: processes that can't open each other's memory are told of the w
         Processes ranks(2, "contained", "one GPU", transport);
         for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
     }
+}
+
+TEST_CASE("GPUs on several hosts: communicators are split, suspended and grown") {
+    Processes ranks(3, "offspring", "hosts");
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs: a killed rank ends waits for its signals, and puts to it") {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bootstrap/auth.hpp"
+#include "bootstrap/service.hpp"
 #include "transport/faulty.hpp"
 #include "transport/transport.hpp"
 
@@ -40,6 +41,14 @@ class MapSession : public Session {
     std::optional<Fault> fault() const override { return std::nullopt; }
     void leave() override {}
     bool has_left(Rank) const override { return false; }
+    void rest() override {}
+    std::uint64_t process(Rank) const override { return process_id(); }
+    std::optional<Fault> fault_behind(Rank, Deadline) override { return std::nullopt; }
+    std::vector<Rank> dead() const override { return {}; }
+    std::vector<std::vector<std::byte>> exchange(std::uint64_t, std::span<const std::byte>, Deadline) override {
+        return {};
+    }
+    Agreed agree(const std::vector<Rank>&, bool, Deadline) override { return {}; }
 
   private:
     Rank rank_;
@@ -103,8 +112,7 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
     }
     for (Rank r = 0; r < 2 && connect; ++r) {
         pair.link[r] = transport.connect(pair.at[r], 1 - r, Clock::now() + std::chrono::seconds(5));
-        if (faults.any())
-            pair.link[r] = faulty(std::move(pair.link[r]), faults, static_cast<std::uint64_t>(r));
+        if (faults.any()) pair.link[r] = faulty(std::move(pair.link[r]), faults, static_cast<std::uint64_t>(r));
     }
     return pair;
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/result.hpp"
+#include "base/peer_error.hpp"
 #include "schedule/to_all.hpp"
 
 namespace tutti {
@@ -169,8 +169,8 @@ void HostLane::touch(const Connection& connection) {
     if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0) {
         page_.touching.store(0, std::memory_order_release);
         touching_ = false;
-        fail(tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank, connection.peer,
-             call_text(job_->call).c_str());
+        fail_by(connection.peer, tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank,
+                connection.peer, call_text(job_->call).c_str());
     }
 }
 
@@ -367,19 +367,19 @@ void HostLane::mismatch(const Connection& c) const {
         // What fits into a cell is the end of its row.
         const std::uint64_t sent = cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / element_ : cell.row();
         if (cell.signature == row_signature(job_->call.signature, sent))
-            fail(tuttiInvalidUsage,
-                 "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
-                 "must give the same count",
-                 bound_.program.rank, row_, c.peer, call_text(job_->call).c_str(), c.peer,
-                 static_cast<unsigned long long>(sent));
+            fail_by(c.peer, tuttiInvalidUsage,
+                    "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
+                    "must give the same count",
+                    bound_.program.rank, row_, c.peer, call_text(job_->call).c_str(), c.peer,
+                    static_cast<unsigned long long>(sent));
     }
     if (cell.signature == signature_)
-        fail(tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
-             bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
-    fail(tuttiInvalidUsage,
-         "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
-         "with the same count, type, op and root",
-         bound_.program.rank, call_text(job_->call).c_str(), c.peer, call_text(theirs).c_str());
+        fail_by(c.peer, tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
+                bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
+    fail_by(c.peer, tuttiInvalidUsage,
+            "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
+            "with the same count, type, op and root",
+            bound_.program.rank, call_text(job_->call).c_str(), c.peer, call_text(theirs).c_str());
 }
 
 }  // namespace tutti

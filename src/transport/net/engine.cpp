@@ -9,7 +9,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "base/result.hpp"
+#include "base/peer_error.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "transport/net/reception.hpp"
 
@@ -253,7 +253,7 @@ void Engine::check_lost() {
     for (const Ends* const ends : ends_) {
         if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
         const std::string what = ends->what_is_lost();
-        if (!what.empty() && !session_->has_left(ends->peer())) fail(tuttiRemoteError, "%s", what.c_str());
+        if (!what.empty() && !session_->has_left(ends->peer())) throw PeerError(tuttiRemoteError, what, ends->peer());
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "bootstrap/service.hpp"
 #include "transport/verbs/rails.hpp"
 
 namespace tutti::verbs {

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "bootstrap/service.hpp"
 #include "transport/arena.hpp"
 #include "transport/verbs/device.hpp"
 
