@@ -23,13 +23,16 @@ constexpr Variable table[] = {
     {"TUTTI_CHECK", "0",
      "1: compare every collective's arguments among ranks before it moves data; 0: while it moves. Between GPUs calls "
      "then wait for each other, so a thread with several ranks calls in groups; without p2p it has no effect."},
-    {"TUTTI_VERIFY", "0", "1: prove each program with the verifier when a communicator first uses it."},
+    {"TUTTI_VERIFY", "0",
+     "1: prove each built-in program when a communicator first uses it, and not only in the tests; that takes long "
+     "among "
+     "many ranks."},
     {"TUTTI_REPRODUCIBLE", "0",
      "1: sums have the same bits whatever the algorithm, transport, placement and message sizes, for n ranks."},
     {"TUTTI_ALGO", "",
      "Algorithms to choose from: `ring,tree`, or `^ring` for all others, or by collective: "
      "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
-    {"TUTTI_LANES", "0", "On how many lanes large data goes, 1 to 8; 0: as the cost model says."},
+    {"TUTTI_LANES", "0", "On how many lanes large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},

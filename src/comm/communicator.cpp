@@ -202,8 +202,11 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
         if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
     }
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
-    Program program = all ? to_all(make_programs(collective, root, algorithm), rank())
-                          : make_program(algorithm, {collective, rank(), ranks(), root, tuner_->platform().nodes});
+    const auto program_of = [&](Rank r) {
+        return make_program(algorithm, {collective, r, ranks(), root, tuner_->platform().nodes});
+    };
+    Program program = program_of(rank());
+    if (all) program = to_all(program, program_of);
     BoundProgram bound = BoundProgram::bind(std::move(program), algorithm.pull_safe, algorithm.push_safe);
     if (gpu_) {
         link_for_texts(bound);
@@ -217,11 +220,12 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
-/// The same on all ranks, which must cut alike.
+/// The same on all ranks, which must cut alike. It matters only where all ranks are in this process: there are so few
+/// then that the programs of all cost nothing.
 bool Communicator::sends_slices(Plan& plan, bool altered) {
     std::optional<bool>& known = plan.sends_slices[altered];
     if (known) return *known;
-    known = plan.algorithm->pull_safe;
+    known = plan.algorithm->pull_safe && budget_.by_reference;
     const bool pair = plan.collective == Collective::send || plan.collective == Collective::recv;
     if (!*known || pair) return *known;
     for (const Program& program : make_programs(plan.collective, plan.root, *plan.algorithm))

@@ -250,7 +250,7 @@ class Communicator {
     std::vector<std::unique_ptr<Sender>> for_all_;  // by lane
     std::uint64_t exchanges_ = 0;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
-    std::unique_ptr<Tuner> tuner_;
+    std::shared_ptr<Tuner> tuner_;
     std::mutex tuner_mutex_;                // GroupSimulateEnd asks it, too, without a turn
     std::set<const Candidate*> announced_;  // in the log
     std::vector<std::unique_ptr<Plan>> plans_;

@@ -275,8 +275,8 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
             static_cast<int>(other - hellos.begin()));
         tuning = nullptr;
     }
-    tuner_ = std::make_unique<Tuner>(platform, Allowed::parse(options_.algorithm, own_.get()), options_.reproducible,
-                                     std::move(tuning), own_);
+    tuner_ = Tuner::shared(std::move(platform), Allowed::parse(options_.algorithm, own_.get()), options_.reproducible,
+                           std::move(tuning), own_);
 }
 
 void Communicator::listen() {

@@ -102,9 +102,25 @@ Rehearsal Rehearsal::of(std::vector<Program> programs) {
     Run run = simulate(r.programs, r.matching, 0);
     TUTTI_ASSERT(run.blocked.empty());
     r.order = std::move(run.order);
-    std::vector<int> peers(r.programs.size());
-    for (const PairOfRanks& c : r.matching.connections) r.most_peers = std::max(r.most_peers, ++peers[c.from]);
+    r.most_peers = tutti::most_peers(r.programs);
+    r.played = r.order.size();
     return r;
+}
+
+int most_peers(std::span<const Program> programs) {
+    int most = 0;
+    for (const Program& p : programs) {
+        std::vector<bool> known(static_cast<std::size_t>(p.ranks));
+        int peers = 0;
+        for (const Step& step : p.steps)
+            for (const Operand& o : p.sinks(step)) {
+                if (o.place != Place::peer || known[static_cast<std::size_t>(o.index)]) continue;
+                known[static_cast<std::size_t>(o.index)] = true;
+                ++peers;
+            }
+        most = std::max(most, peers);
+    }
+    return most;
 }
 
 void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates) {

@@ -14,6 +14,10 @@
 
 namespace tutti {
 
+constexpr bool operator==(const Line& a, const Line& b) {
+    return a.alpha_us == b.alpha_us && a.us_per_byte == b.us_per_byte && a.handling_us == b.handling_us;
+}
+
 /// What the ranks' machine takes. Times are a core's, in microseconds.
 struct Rates {
     double step = 0.01;                        // of a step, beside what follows
@@ -26,6 +30,8 @@ struct Rates {
     bool lanes_share_core = true;              // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
     bool to_all = false;                       // what goes to all others is written once, unless it is such a message
+
+    friend bool operator==(const Rates&, const Rates&) = default;
 };
 
 /// All ranks' programs, who meets whom, and an order in which the steps can run: what a price depends on, sizes aside.
@@ -33,13 +39,17 @@ struct Rehearsal {
     std::vector<Program> programs;
     Matching matching;
     std::vector<Turn> order;
-    int most_peers = 0;  // to whom a rank is connected
+    int most_peers = 0;  // most_peers() of the programs
     bool pull_safe = false, push_safe = false;
-    double lost = 0;  // where ranks outnumber cores: lost_by_sharing() of crowd.hpp
+    double lost = 0;         // where ranks outnumber cores: lost_by_sharing() of crowd.hpp
+    std::size_t played = 0;  // steps and switches that were simulated for all of this: what it has cost
 
     /// Programs that verify() has proven, or would.
     static Rehearsal of(std::vector<Program> programs);
 };
+
+/// The most other ranks that one rank sends to.
+int most_peers(std::span<const Program> programs);
 
 /// How a collective is cut.
 struct Pieces {

@@ -9,14 +9,17 @@ namespace tutti {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-constexpr std::uint32_t tiles = 12;  // the first and the last one are not like the others
+constexpr std::uint32_t most_tiles = 12;  // the first and the last one are not like the others
+constexpr std::uint32_t few_tiles = 4;    // of many ranks, among whom one tile's chances even out
+constexpr std::size_t many_ranks = 17;
 
 class Cores {
   public:
     Cores(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-          std::span<const int> core_of, bool looks_on)
+          std::span<const int> core_of, std::uint32_t tiles, bool looks_on)
         : r_(r),
           rates_(rates),
+          tiles_(tiles),
           looks_on_(looks_on),
           switching_(std::max(rates.switching, 0.01)),
           ranks_(r.programs.size()) {
@@ -35,9 +38,11 @@ class Cores {
     }
 
     double run() {
-        while (finished_ < ranks_.size()) step();
-        return (done_[tiles - 2] - done_[0] - work_ / rates_.cores) / (tiles - 2);
+        for (; finished_ < ranks_.size(); ++played_) step();
+        return (done_[tiles_ - 2] - done_[0] - work_ / rates_.cores) / (tiles_ - 2);
     }
+
+    std::size_t played() const { return played_; }
 
   private:
     struct Player {
@@ -64,13 +69,13 @@ class Cores {
     void settle(std::uint32_t p) {
         Player& player = ranks_[p];
         const Program& program = r_.programs[p];
-        while (player.tile < tiles && player.step == program.steps.size()) {
+        while (player.tile < tiles_ && player.step == program.steps.size()) {
             done_[player.tile] = std::max(done_[player.tile], player.free);
             player.step = 0;
             ++player.tile;
         }
-        player.ready = player.tile == tiles ? never : player.free;
-        if (player.tile == tiles) {
+        player.ready = player.tile == tiles_ ? never : player.free;
+        if (player.tile == tiles_) {
             ++finished_;
             return;
         }
@@ -108,7 +113,7 @@ class Cores {
 
     bool waits_for_other_cores(std::uint32_t p) const {
         const Player& player = ranks_[p];
-        if (player.tile == tiles) return false;
+        if (player.tile == tiles_) return false;
         const Step& s = r_.programs[p].steps[player.step];
         for (std::uint32_t i = s.first; i < s.first + s.sources; ++i) {
             const std::uint32_t part = r_.matching.part_of[p][i];
@@ -132,7 +137,7 @@ class Cores {
             if (part_of[i] != Matching::none && r_.matching.parts[part_of[i]].last) work += rates_.message;
         if (once) work += rates_.message;
         const std::uint32_t tile = player.tile;
-        if (tile > 0 && tile < tiles - 1) work_ += work;
+        if (tile > 0 && tile < tiles_ - 1) work_ += work;
         player.free = start + work;
         ++player.step;
         for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i) {
@@ -148,6 +153,7 @@ class Cores {
 
     const Rehearsal& r_;
     const Rates& rates_;
+    const std::uint32_t tiles_;
     const bool looks_on_;
     const double switching_;
     std::vector<double> alpha_;    // by connection
@@ -155,22 +161,30 @@ class Cores {
     std::vector<Player> ranks_;
     std::vector<Core> cores_;
     std::uint64_t random_ = 1;
-    double done_[tiles] = {};   // when the last rank had finished
+    double done_[most_tiles] = {};  // when the last rank had finished
     double work_ = 0;           // of the tiles in between
     std::size_t finished_ = 0;  // ranks
+    std::size_t played_ = 0;
 };
 
 }  // namespace
 
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-                       std::span<const int> core_of) {
+                       std::span<const int> core_of, std::size_t* played) {
+    const bool many = rehearsal.programs.size() >= many_ranks;
+    const auto run = [&](std::span<const int> placed, bool looks_on) {
+        Cores cores(rehearsal, rates, line, placed, many ? few_tiles : most_tiles, looks_on);
+        const double lost = cores.run();
+        if (played != nullptr) *played += cores.played();
+        return lost;
+    };
     const auto play = [&](std::span<const int> placed) {
-        const double looking_on = Cores(rehearsal, rates, line, placed, true).run();
-        return std::max(0.0, std::min(looking_on, Cores(rehearsal, rates, line, placed, false).run()));
+        const double lost = run(placed, false);
+        return std::max(0.0, many ? lost : std::min(lost, run(placed, true)));
     };
     if (!core_of.empty()) return play(core_of);
     // Whom the scheduler puts together, nobody knows: each of these is as likely as the others. Among many ranks they
-    // differ little, and take long.
+    // differ little.
     const std::size_t ranks = rehearsal.programs.size(), cores = std::min(ranks, static_cast<std::size_t>(rates.cores));
     std::vector<int> in_turn, together, folded;
     for (std::size_t p = 0; p < ranks; ++p) {
@@ -179,7 +193,7 @@ double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std
         together.push_back(static_cast<int>(p * cores / ranks));
         folded.push_back(static_cast<int>(row % 2 == 0 ? column : cores - 1 - column));
     }
-    if (ranks > 16) return play(in_turn);
+    if (many) return play(in_turn);
     return (play(in_turn) + play(together) + play(folded)) / 3;
 }
 

@@ -1,6 +1,7 @@
 #include "schedule/to_all.hpp"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 namespace tutti {
@@ -26,11 +27,12 @@ bool sends_to_all(const Program& program, const Step& step) {
     return std::ranges::count_if(program.sinks(step), is_peer) == program.ranks - 1;
 }
 
-Program to_all(std::span<const Program> programs, Rank rank) {
-    const Program& mine = programs[static_cast<std::size_t>(rank)];
-    std::vector<std::vector<bool>> for_all;
-    for (const Program& from : programs) for_all.push_back(heard(from, rank));
-    std::vector<std::size_t> received(programs.size());
+Program to_all(const Program& mine, const std::function<Program(Rank)>& program_of) {
+    struct Heard {
+        std::vector<bool> for_all;
+        std::size_t received = 0;
+    };
+    std::map<Rank, Heard> peers;
     Program out = mine;
     out.steps.clear();
     out.operands.clear();
@@ -38,8 +40,10 @@ Program to_all(std::span<const Program> programs, Rank rank) {
         std::vector<Operand> sources(mine.sources(step).begin(), mine.sources(step).end());
         for (Operand& o : sources) {
             if (!is_peer(o)) continue;
-            const auto peer = static_cast<std::size_t>(o.index);
-            o.all = for_all[peer][received[peer]++];
+            const auto [peer, unknown] = peers.try_emplace(o.index);
+            Heard& from = peer->second;
+            if (unknown) from.for_all = heard(program_of(o.index), mine.rank);
+            o.all = from.for_all[from.received++];
         }
         std::vector<Operand> sinks(mine.sinks(step).begin(), mine.sinks(step).end());
         if (sends_to_all(mine, step)) {

@@ -7,7 +7,7 @@
 // step waits for more than before, and by the argument of simulate.hpp nothing else matters.
 #pragma once
 
-#include <span>
+#include <functional>
 
 #include "schedule/program.hpp"
 
@@ -19,7 +19,8 @@ inline constexpr Rank everybody = -1;
 /// Whether a step's messages are one to all.
 bool sends_to_all(const Program& program, const Step& step);
 
-/// The program of that rank, with messages to all. programs: of all ranks, in their order.
-Program to_all(std::span<const Program> programs, Rank rank);
+/// A rank's program, with messages to all. program_of: of the ranks that it receives from, each of which is asked for
+/// once.
+Program to_all(const Program& program, const std::function<Program(Rank)>& program_of);
 
 }  // namespace tutti

@@ -11,7 +11,7 @@ namespace tutti {
 namespace {
 
 constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
-constexpr int most_peers = 31;       // of a rank; more connections cost too much memory
+constexpr int frugal_peers = 31;     // of a rank; more connections cost too much memory
 constexpr std::size_t smallest_tile = 16 * 1024;
 constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
 
@@ -48,6 +48,32 @@ Tuner::Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_
       own_(std::move(own)) {}
 
 Tuner::~Tuner() = default;
+
+std::shared_ptr<Tuner> Tuner::shared(Platform platform, Allowed allowed, bool reproducible,
+                                     std::shared_ptr<const Tuning> tuning, std::shared_ptr<const UserAlgorithms> own) {
+    static std::mutex mutex;
+    static auto& tuners = *new std::vector<std::weak_ptr<Tuner>>;  // outlives communicators that are destroyed at exit
+    const auto no_files = [](const auto& files) { return files == nullptr || files->hash() == 0; };
+    std::lock_guard lock(mutex);
+    std::erase_if(tuners, [](const auto& known) { return known.expired(); });
+    for (const auto& known : tuners)
+        if (std::shared_ptr<Tuner> t = known.lock())
+            if (t->platform_ == platform && t->allowed_.text() == allowed.text() && t->reproducible_ == reproducible &&
+                t->tuning_ == tuning && (t->own_ == own || (no_files(t->own_) && no_files(own))))
+                return t;
+    const auto made = std::make_shared<Tuner>(std::move(platform), std::move(allowed), reproducible, std::move(tuning),
+                                              std::move(own));
+    tuners.push_back(made);
+    return made;
+}
+
+std::size_t Tuner::played() const {
+    std::lock_guard lock(mutex_);
+    std::size_t played = 0;
+    for (const auto& [key, subjects] : subjects_)
+        for (const Subject& s : subjects) played += s.rehearsal.played;
+    return played;
+}
 
 /// Why it can't be asked for; nullptr if it can.
 const char* Tuner::objection(const Algorithm& a, const Question& q) const {
@@ -101,30 +127,43 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
             s.refusal = "it is not among those allowed: " + allowed_.text();
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-        if (s.refusal.empty() && whole) s.rehearsal = Rehearsal::of(all_programs(*a, q.collective, ranks, root, nodes));
-        if (s.refusal.empty() && whole && platform_.crowded())
-            s.rehearsal.lost = lost_by_sharing(
-                s.rehearsal, platform_.rates, [&](Rank from, Rank to) { return platform_.line_between(from, to); },
-                platform_.core_of);
         if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
-        s.rehearsal.pull_safe = a->pull_safe;
-        s.rehearsal.push_safe = a->push_safe;
+        if (s.refusal.empty() && whole) {
+            s.rehearsal.programs = all_programs(*a, q.collective, ranks, root, nodes);
+            s.rehearsal.most_peers = most_peers(s.rehearsal.programs);
+        }
         all.push_back(std::move(s));
     }
+    refuse_lavish(all);
+    for (Subject& s : all) {
+        if (s.refusal.empty() && s.whole) play(s);
+        s.rehearsal.pull_safe = s.algorithm->pull_safe;
+        s.rehearsal.push_safe = s.algorithm->push_safe;
+    }
     return all;
+}
+
+/// Where only those remain that connect all with all, that is what is wanted.
+void Tuner::refuse_lavish(std::vector<Subject>& all) {
+    const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= frugal_peers; };
+    if (std::ranges::none_of(all, frugal)) return;
+    for (Subject& s : all)
+        if (s.refusal.empty() && !frugal(s))
+            s.refusal = text("it connects a rank with %d others, which costs too much memory", s.rehearsal.most_peers);
+}
+
+void Tuner::play(Subject& s) const {
+    s.rehearsal = Rehearsal::of(std::move(s.rehearsal.programs));
+    if (!platform_.crowded()) return;
+    const auto line = [&](Rank from, Rank to) { return platform_.line_between(from, to); };
+    s.rehearsal.lost =
+        lost_by_sharing(s.rehearsal, platform_.rates, line, platform_.core_of, &s.rehearsal.played);
 }
 
 std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
     const auto known = subjects_.find(key_of(q));
     if (known != subjects_.end()) return known->second;
     std::vector<Subject>& all = subjects_[key_of(q)] = rehearse(q);
-    // Where only those remain that connect all with all, that is what is wanted.
-    const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= most_peers; };
-    if (std::ranges::any_of(all, frugal))
-        for (Subject& s : all)
-            if (s.refusal.empty() && !frugal(s))
-                s.refusal =
-                    text("it connects a rank with %d others, which costs too much memory", s.rehearsal.most_peers);
     for (Subject& s : all) {
         if (!s.refusal.empty() || !tuning_) continue;
         s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
@@ -225,6 +264,11 @@ Candidate Tuner::judge(const Subject& s, const Question& q) const {
 }
 
 std::vector<Candidate> Tuner::candidates(const Question& q) {
+    std::lock_guard lock(mutex_);
+    return judge_all(q);
+}
+
+std::vector<Candidate> Tuner::judge_all(const Question& q) {
     std::vector<Candidate> all;
     for (const Subject& s : subjects(q)) all.push_back(judge(s, q));
     std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
@@ -260,11 +304,12 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) c
 
 const Candidate& Tuner::choose(const Question& q) {
     const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable);
+    std::lock_guard lock(mutex_);
     const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;
     Question rounded = q;
     rounded.bytes = std::bit_floor(q.bytes);
-    std::vector<Candidate> all = candidates(rounded);
+    std::vector<Candidate> all = judge_all(rounded);
     if (all.empty() || !all.front().refusal.empty())
         fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(q.collective)).c_str(),
              platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());

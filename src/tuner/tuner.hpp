@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <tuple>
@@ -34,6 +35,7 @@ struct Platform {
     int most_lanes = 1;
     std::size_t most_tile = 0;  // bytes
 
+    friend bool operator==(const Platform&, const Platform&) = default;
     bool crowded() const { return ranks > rates.cores; }
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;
@@ -68,8 +70,15 @@ struct Question {
     bool mappable = false;  // peers can map all ranks' buffers, so large messages go by reference
 };
 
+/// Any thread may ask at any time.
 class Tuner {
   public:
+    /// The same tuner for all communicators of this process that would make equal ones, as the ranks of one
+    /// communicator do: so each question is computed once for all of them. It lives as long as one of them.
+    static std::shared_ptr<Tuner> shared(Platform platform, Allowed allowed, bool reproducible,
+                                         std::shared_ptr<const Tuning> tuning,
+                                         std::shared_ptr<const UserAlgorithms> own);
+
     /// allowed, tuning, own (algorithms from files; nullptr: none): the same on all ranks. A list of allowed ones of
     /// which none is capable of what is asked for does not hold for it: one setting serves a whole program.
     Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning,
@@ -87,6 +96,9 @@ class Tuner {
 
     const Platform& platform() const { return platform_; }
 
+    /// Steps and switches that have been simulated for all decisions so far: what they have cost.
+    std::size_t played() const;
+
   private:
     struct Subject;  // an algorithm for one collective, rehearsed
     using Key = std::tuple<Collective, bool, Rank>;
@@ -95,6 +107,9 @@ class Tuner {
     std::vector<const Algorithm*> capable_of(Collective collective, Rank root) const;
     ClosedForm form_of(const Algorithm& algorithm, Collective collective) const;
     std::vector<Subject> rehearse(const Question& question) const;
+    std::vector<Candidate> judge_all(const Question& question);
+    static void refuse_lavish(std::vector<Subject>& subjects);
+    void play(Subject& subject) const;
     void prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const;
     Candidate judge(const Subject& subject, const Question& question) const;
     Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
@@ -107,6 +122,7 @@ class Tuner {
     const bool reproducible_;
     const std::shared_ptr<const Tuning> tuning_;
     const std::shared_ptr<const UserAlgorithms> own_;
+    mutable std::mutex mutex_;  // of what follows
     std::map<Key, std::vector<Subject>> subjects_;
     std::map<std::tuple<Key, int, bool>, Candidate> decided_;  // by power of two, and whether mappable
 };

@@ -219,3 +219,27 @@ TEST_CASE("lanes can be forced") {
         CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).flight.lanes == lanes);
     }
 }
+
+TEST_CASE("what a decision costs grows with the steps of all ranks, and a process pays it once") {
+    const auto played = [](int ranks, Collective c) {
+        Tuner tuner(machine(ranks, 2), {}, false, nullptr);
+        tuner.choose({c, 4096});
+        return tuner.played();
+    };
+    // 64 processes on two cores all pay it before their first operation: 10 ns and more for each of these.
+    for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+        INFO(name_of(c));
+        CHECK(played(64, c) < 500'000);
+    }
+    const auto ask = [](int ranks, const char* list) {
+        return Tuner::shared(machine(ranks, 2), Allowed::parse(list), false, nullptr, nullptr);
+    };
+    const std::shared_ptr<Tuner> one = ask(64, "");
+    one->choose({Collective::all_reduce, 4096});
+    const std::size_t cost = one->played();
+    CHECK(ask(64, "") == one);
+    ask(64, "")->choose({Collective::all_reduce, 4096});
+    CHECK(one->played() == cost);
+    CHECK(ask(64, "ring") != one);
+    CHECK(ask(63, "") != one);
+}
