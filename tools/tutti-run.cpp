@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -26,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cores.hpp"
 #include "run/guard.hpp"
 #include "run/options.hpp"
 #include "run/output.hpp"
@@ -98,7 +98,8 @@ class Job {
     void start_all() {
         int report[2];  // carries a rank's errno if it can't become CMD; its closing says that all have
         if (pipe2(report, O_CLOEXEC) != 0) die("cannot make a pipe");
-        cores_ = usable_cores();
+        cores_ = tutti::cores_of_caller();
+        if (cores_.empty()) die("cannot read the cores of this process");
         for (int r = 0; r < options_.ranks && !failure_; ++r) start(r, report[1]);
         close(report[1]);
         StartError failed;
@@ -146,12 +147,7 @@ class Job {
         if (r != 0 || isatty(0)) dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
         for (int i = 0; i < 2; ++i)
             if (outputs[i] != i + 1) dup2(outputs[i], i + 1);
-        if (options_.bind) {
-            cpu_set_t set;
-            CPU_ZERO(&set);
-            CPU_SET(cores_[r % cores_.size()], &set);
-            sched_setaffinity(0, sizeof set, &set);
-        }
+        if (options_.bind) tutti::bind_caller_to(cores_[r % cores_.size()]);
         set("RANK", std::to_string(r));
         set("LOCAL_RANK", std::to_string(r));
         std::vector<char*> argv;

@@ -1,5 +1,4 @@
 // tutti-tune: measures every algorithm on this machine, so that the tuner need not compute alone.
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
+#include "base/cores.hpp"
 #include "base/result.hpp"
 #include "tuner/tuning.hpp"
 #include "tutti/tutti.h"
@@ -217,13 +217,8 @@ class Rank {
 
 /// Ranks are bound to cores in turn, as launchers do, so that no figure depends on where the system has put them.
 void bind_to_core(int rank) {
-    cpu_set_t usable, mine;
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-    int skip = rank % CPU_COUNT(&usable);
-    CPU_ZERO(&mine);
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &usable) && skip-- == 0) CPU_SET(core, &mine);
-    sched_setaffinity(0, sizeof mine, &mine);  // not allowed: then it is as the system likes
+    const std::vector<int> cores = cores_of_caller();
+    if (!cores.empty()) bind_caller_to(cores[static_cast<std::size_t>(rank) % cores.size()]);  // if it is allowed
 }
 
 void run_rank(const Arguments& args, const std::vector<Collective>& ops, const std::string& transport, int ranks,

@@ -151,7 +151,7 @@ typedef struct {
     int reproducible;     /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
                              lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
                              rounding. 0 (default): the same bits from run to run */
-    int lanes;            /* on how many lanes large data goes, 1 to 8; default: as the cost model says */
+    int lanes;            /* on how many lanes large data goes, 1 to 8, on GPUs at most; default: by the cost model */
     const char* programs; /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
                              anything runs, then candidates like all others (docs/programs.md); copied */
     int blocking;         /* 0: InitRankConfig, InitEnv, Split, Shrink, Grow and Finalize begin their work in the

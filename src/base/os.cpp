@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/config.hpp"
+#include "base/cores.hpp"
 #include "base/result.hpp"
 
 namespace tutti {
@@ -121,10 +122,7 @@ std::string read_file(const std::string& path) {
 }
 
 int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
+    return std::max(1, static_cast<int>(cores_of_caller().size()));
 }
 
 std::uint64_t host_id() {

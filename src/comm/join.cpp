@@ -1,5 +1,4 @@
 // How ranks become a communicator: what they tell each other, and what each concludes from that.
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,7 +6,9 @@
 #include <cstring>
 
 #include "base/config.hpp"
+#include "base/cores.hpp"
 #include "base/log.hpp"
+#include "bootstrap/frame.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/service.hpp"
 #include "comm/communicator.hpp"
@@ -16,11 +17,14 @@
 
 namespace tutti {
 
+/// A set of cores of one host.
+using Cores = std::bitset<4096>;
+
 /// What a rank tells the others when it joins.
 struct Communicator::Hello {
     Card card;
     gpu::Card gpu;
-    std::uint64_t cores[16];         // the first 1024 that it may run on
+    Cores cores;                     // that it may run on
     std::uint64_t fences;            // 1: allow_fences()
     std::uint64_t cache_bytes;       // largest_cache()
     std::uint64_t core_cache_bytes;  // core_cache()
@@ -51,6 +55,7 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
 template <class Hello>
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
+    static_assert(sizeof(Hello) <= bootstrap::card_limit);
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
     hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
@@ -65,11 +70,8 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.programs = own.hash();
     hello.faulty = !config().fault.empty();
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (std::size_t core = 0; core < 1024 && core < CPU_SETSIZE; ++core)
-            if (CPU_ISSET(core, &set)) hello.cores[core / 64] |= 1ull << core % 64;
+    for (const int core : cores_of_caller())
+        if (static_cast<std::size_t>(core) < hello.cores.size()) hello.cores.set(static_cast<std::size_t>(core));
     return hello;
 }
 
@@ -93,11 +95,8 @@ std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank
     std::vector<int> core_of;
     for (std::size_t part = 0; part < hellos.size(); ++part) {
         const Hello& h = hellos[order.empty() ? part : static_cast<std::size_t>(order[part])];
-        std::vector<std::size_t> cores;
-        for (std::size_t core = 0; core < 1024; ++core)
-            if (h.cores[core / 64] >> core % 64 & 1) cores.push_back(core);
-        if (cores.size() != 1) return {};
-        const std::pair key(h.card.host, cores.front());
+        if (h.cores.count() != 1) return {};
+        const std::pair key(h.card.host, h.cores._Find_first());
         core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
     return core_of;
@@ -178,7 +177,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
       own_(std::move(own)) {
     neighbourhood_.session = session_;
     neighbourhood_.arena = arena_;
-    std::map<std::uint64_t, std::bitset<1024>> cores;  // by host
+    std::map<std::uint64_t, Cores> cores;  // by host
     std::size_t here = 0;
     std::vector<gpu::Card> gpu_cards;
     std::vector<Hello> hellos;
@@ -191,8 +190,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         gpu_cards.push_back(hello.gpu);
         all_fence_ = all_fence_ && hello.fences == 1;
         here += hello.card.host == host_id();
-        for (std::size_t core = 0; core < 1024; ++core)
-            if (hello.cores[core / 64] >> core % 64 & 1) cores[hello.card.host].set(core);
+        cores[hello.card.host] |= hello.cores;
     }
     crowded_ = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
@@ -220,6 +218,7 @@ void Communicator::meet_gpus() {
                                 "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
                                 obstacle);
     budget_ = budget_of(places_);
+    if (options_.lanes > 0) budget_.lanes = std::min(budget_.lanes, options_.lanes);
     if (gpu_) gpu_->connect(*session_, places_, budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
     if (options_.check)
@@ -265,7 +264,7 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
-    if (options_.lanes > 0) platform.lanes = options_.lanes;
+    if (options_.lanes > 0 && !p2p) platform.lanes = options_.lanes;
     platform.core_of = cores_of(hellos, order_);
     for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();

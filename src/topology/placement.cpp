@@ -1,6 +1,5 @@
 #include "topology/placement.hpp"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/cores.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 
@@ -27,16 +27,6 @@ int number_of(const Part& part, const std::function<bool(const Part&)>& meant, i
 int number_of(const Part& machine, const std::function<bool(const Part&)>& meant) {
     int next = 0;
     return number_of(machine, meant, next);
-}
-
-std::vector<int> cores_of_caller() {
-    std::vector<int> cores;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &set)) cores.push_back(core);
-    return cores;
 }
 
 std::string line_of(const std::string& path) {

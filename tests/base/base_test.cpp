@@ -1,12 +1,15 @@
 // The room everything stands on: memory, waiting, texts, the table of variables.
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/config.hpp"
+#include "base/cores.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
@@ -125,6 +128,19 @@ TEST_CASE("whether adapters may use GPU memory: Tutti's switch, for want of it N
         CHECK_THROWS_WITH(gpu_direct(wrong.c_str(), nullptr, nullptr), "environment variable TUTTI_NET_GDR" + rest);
         CHECK_THROWS_WITH(gpu_direct(nullptr, nullptr, wrong.c_str()), "environment variable NCCL_NET_GDR_READ" + rest);
     }
+}
+
+TEST_CASE("the cores of a caller are told on machines that have more than a fixed set has room for") {
+    const std::vector<int> here = cores_of_caller();
+    REQUIRE(usable_cores() == static_cast<int>(here.size()));
+    const auto large = [](pid_t, std::size_t bytes, cpu_set_t* set) {  // as a kernel for 4096 cores does
+        if (bytes < 4096 / 8) return errno = EINVAL, -1;
+        for (const std::size_t core : {0, 1023, 1024, 4095}) CPU_SET_S(core, bytes, set);
+        return 0;
+    };
+    CHECK(cores_of_caller(large) == std::vector{0, 1023, 1024, 4095});
+    CHECK(cores_of_caller([](pid_t, std::size_t, cpu_set_t*) { return errno = EPERM, -1; }).empty());
+    CHECK(cores_of_caller([](pid_t, std::size_t, cpu_set_t*) { return errno = EINVAL, -1; }).empty());
 }
 
 TEST_CASE("identities of host and randomness") {

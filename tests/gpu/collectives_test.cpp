@@ -60,6 +60,20 @@ TEST_CASE("GPUs: every type and op") {
     GpuWorld(3).run(cases);
 }
 
+TEST_CASE("GPUs: config.lanes bounds the lanes of collectives") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    const auto widest = [&](int lanes) {
+        config.lanes = lanes;
+        GpuWorld world(2, 2, lanes == 0 ? nullptr : &config);
+        world.run({{Case::What::all_reduce, 400'007, tuttiFloat32, tuttiSum, 0},
+                   {Case::What::all_gather, 400'007, tuttiFloat32, tuttiSum, 0}});
+        return world.gpus().widest();
+    };
+    CHECK(widest(0) > 3);
+    CHECK(widest(3) == 3);
+    CHECK(widest(1) == 1);
+}
+
 TEST_CASE("GPUs: every algorithm") {
     for (const Algorithm& a : algorithms()) {
         if (a.name == "pair") continue;

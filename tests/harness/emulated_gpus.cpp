@@ -416,6 +416,7 @@ void EmulatedGpus::launch(int device, DataType type, unsigned lanes, unsigned jo
     {
         const std::lock_guard lock(mutex_);
         ++launches_;
+        widest_ = std::max(widest_, static_cast<int>(lanes));
     }
     watch(launch, jobs);
     auto copy = std::make_shared<Launch>(launch);
@@ -514,6 +515,11 @@ const std::byte* EmulatedGpus::find_allocation(std::size_t bytes) const {
     for (const auto& [base, allocation] : allocations_)
         if (allocation.mapping.size() == bytes) return base;
     return nullptr;
+}
+
+int EmulatedGpus::widest() const {
+    const std::lock_guard lock(mutex_);
+    return widest_;
 }
 
 int EmulatedGpus::launches() const {

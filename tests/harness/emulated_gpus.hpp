@@ -87,6 +87,7 @@ class EmulatedGpus : public gpu::Gpus {
     int offers_of_pools() const;
 
     int launches() const;                                       // so far
+    int widest() const;                                         // the most lanes of one of them
     int refused_shares() const;                                 // so far
     int flushes() const;                                        // so far
     const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
@@ -117,7 +118,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::vector<std::shared_ptr<void>> multiprocessors_;  // by device
     int offers_of_pools_ = 0;
     std::uint64_t last_id_ = 0;
-    int launches_ = 0, refused_shares_ = 0, flushes_ = 0;
+    int launches_ = 0, widest_ = 0, refused_shares_ = 0, flushes_ = 0;
 };
 
 }  // namespace tutti::harness

@@ -1,7 +1,6 @@
 #include "run/surroundings.hpp"
 
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -57,15 +56,6 @@ void set_common_variables(const Options& options) {
     // most that CUDA has.
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) die("cannot set a variable");
     for (const auto& [name, value] : options.variables) set(name.c_str(), value);
-}
-
-std::vector<int> usable_cores() {
-    cpu_set_t set;
-    std::vector<int> cores;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) die("cannot read the cores of this process");
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &set)) cores.push_back(core);
-    return cores;
 }
 
 }  // namespace run

@@ -1,8 +1,7 @@
-// What the ranks find around them: variables and cores.
+// What the ranks find around them: variables.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "run/options.hpp"
 
@@ -13,7 +12,5 @@ void set(const char* name, const std::string& value);
 
 /// Everything that all ranks share: how many they are, where they meet, the secret that lets them in, and --env's.
 void set_common_variables(const Options& options);
-
-std::vector<int> usable_cores();
 
 }  // namespace run
