@@ -13,9 +13,9 @@ namespace tutti {
 namespace {
 
 /// Bytes of a message and lanes where they can't depend on the size: what is under way between all pairs must stay in
-/// the caches.
+/// the caches, and of many ranks, each of which keeps slots for all others, not take too much memory.
 constexpr Flight uneven_flight(int ranks) {
-    return ranks <= 4 ? Flight{64 * 1024, 2} : Flight{32 * 1024, 1};
+    return ranks <= 4 ? Flight{64 * 1024, 2} : ranks <= few_ranks ? Flight{32 * 1024, 1} : Flight{16 * 1024, 1};
 }
 static_assert(uneven_flight(2).tile <= slot_bytes && uneven_flight(2).lanes <= collective_lanes);
 
@@ -24,7 +24,7 @@ static_assert(uneven_flight(2).tile <= slot_bytes && uneven_flight(2).lanes <= c
 // much in fewer lanes took 1.2 times as long: what the kernel does for one goes on while another is reduced.
 constexpr std::size_t network_tile = 64 * 1024;
 constexpr int network_lanes = 4;
-static_assert(network_tile <= slot_bytes && network_lanes <= collective_lanes);
+static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_lanes <= collective_lanes);
 
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
@@ -37,7 +37,7 @@ static_assert(gpu_line_limit <= gpu::line_bytes);
 constexpr int host_lanes = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
 static_assert(host_lanes <= collective_lanes);
 constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
-static_assert(gpu::slot_bytes <= slot_bytes);
+static_assert(gpu::slot_bytes <= slot_bytes_for(few_ranks + 1));
 
 }  // namespace
 
@@ -54,7 +54,7 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.cache_bytes = cache_bytes;
     p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
     p.most_lanes = collective_lanes;
-    p.most_tile = slot_bytes;
+    p.most_tile = slot_bytes_for(ranks);
     if (slowest.needs_engine()) {
         p.lanes = p.most_lanes = network_lanes;
         p.most_tile = network_tile;
@@ -182,7 +182,7 @@ Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks,
 
 Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks) {
     constexpr std::size_t any_length = slot_bytes * collective_lanes;  // so long that every lane has a tile
-    Cut c = cut(any_length, element, 1, message_chunks, uneven_flight(ranks));
+    Cut c = cut(any_length, element, 1, message_chunks, uneven_flight(ranks), slot_bytes_for(ranks));
     c.block = longest;
     c.tiles = static_cast<std::uint32_t>(std::max<std::size_t>((longest + c.tile - 1) / c.tile, 1));
     c.streaming = longest * element >= streaming_bytes;

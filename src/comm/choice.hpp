@@ -7,6 +7,7 @@
 #include <span>
 
 #include "gpu/places.hpp"
+#include "transport/arena.hpp"
 #include "transport/transport.hpp"
 #include "tuner/tuner.hpp"
 
@@ -41,7 +42,8 @@ constexpr int lane_of_pair(int number) {
 }
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
-/// tile. slot: how long a message may be. Throws tuttiInvalidUsage where one of so many chunks has no room in it.
+/// tile. slot: how long a message may be, between CPUs slot_bytes_for(). Throws tuttiInvalidUsage where one of so many
+/// chunks has no room in it.
 Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
         std::size_t slot = slot_bytes);
 

@@ -68,6 +68,7 @@ Communicator::~Communicator() {
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
     plans_.clear();
+    pair_plans_.clear();
     on_host_.reset();
     gpu_.reset();
 }
@@ -87,7 +88,7 @@ std::size_t Communicator::memory() const {
         for (const auto& sender : peer.senders) wires += sender != nullptr;
     for (const auto& sender : for_all_) wires += sender != nullptr;
     const std::size_t on_gpu = gpu_ ? gpu_->memory() : 0;
-    return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride);
+    return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride_for(ranks()));
 }
 
 const Transport& Communicator::transport_to(Rank peer) const {
@@ -233,13 +234,19 @@ bool Communicator::sends_slices(Plan& plan, bool altered) {
     return *known;
 }
 
-Communicator::Plan& Communicator::plan_by(const Operation& o, const Algorithm& algorithm, bool all) {
-    for (const auto& plan : plans_)
-        if (plan->collective == o.collective && plan->root == o.root && plan->algorithm == &algorithm &&
-            plan->to_all == all)
-            return *plan;
-    plans_.push_back(std::make_unique<Plan>(make_plan(o.collective, o.root, algorithm, all)));
-    return *plans_.back();
+Communicator::Plans::Entry& Communicator::plan_by(const Operation& o, const Algorithm& algorithm, bool all) {
+    const bool collective = queue_of(o) == 0;
+    Plans& plans = collective ? plans_ : pair_plans_;
+    const std::tuple key(o.collective, o.root, &algorithm, all);
+    if (Plans::Entry* known = plans.find(key)) return *known;
+    Plans::Entry& plan = plans.add(key, make_plan(o.collective, o.root, algorithm, all));
+    // No other collective is under way, so all others may go. On GPUs captured graphs may name any of them.
+    if (collective && !gpu_)
+        plans.trim(most_plans(), [&](const Plan& old) {
+            for (Shape& s : shapes_)
+                if (s.plan != nullptr && &s.plan->value == &old) s = {};
+        });
+    return plan;
 }
 
 /// Of the larger one of a rank's buffers.
@@ -249,7 +256,6 @@ std::size_t Communicator::bytes_of(const Operation& o) const {
 }
 
 const Candidate& Communicator::candidate_for(const Operation& o) {
-    const std::lock_guard lock(tuner_mutex_);
     return tuner_->choose({o.collective, bytes_of(o), o.root, o.rows != nullptr, all_can_map(o)});
 }
 
@@ -269,7 +275,7 @@ double Communicator::expected_time(const Operation& o) {
            static_cast<double>(o.count * size_of(o.type)) * byte;
 }
 
-std::pair<Communicator::Plan*, Flight> Communicator::plan_for(const Operation& o) {
+std::pair<Communicator::Plans::Entry*, Flight> Communicator::plan_for(const Operation& o) {
     if (queue_of(o) != 0) {
         const bool by_network = !on_gpus() && linked(o.root).by_network;  // kernels have one lane for it
         return {&plan_by(o, *find_algorithm("pair"), false), pair_flight(bytes_of(o), by_network, tuner_->platform())};
@@ -289,30 +295,37 @@ int Communicator::queue_of(const Operation& o) {
     return 0;
 }
 
+/// In shapes_.
+std::size_t Communicator::place_of(const Operation& o) {
+    const std::uint64_t what = o.count << 16 ^ static_cast<std::uint64_t>(o.root) << 8 ^
+                               static_cast<std::uint64_t>(o.type) << 4 ^ static_cast<std::uint64_t>(o.collective);
+    return what * 0x9e3779b97f4a7c15u >> 57;
+}
+
 const Communicator::Shape& Communicator::shape_of(const Operation& o) {
-    Shape& s = shapes_[static_cast<std::size_t>(o.collective)];
+    Shape& s = shapes_[place_of(o)];
     if (s.collective == o.collective && s.count == o.count && s.type == o.type && s.call_op == o.call_op &&
         s.root == o.root && !o.rows)
         return s;
     s = {};
     auto [plan, flight] = plan_for(o);
-    const Program& program = plan->program();
+    const Program& program = plan->value.program();
     const std::size_t element = size_of(o.type);
-    const Cut c = through_host()
-                      ? cut_through_host(o.count, element, program.columns, program.message_chunks, flight, budget_)
-                  : gpu_   ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
-                                          sends_slices(*plan, o.premultiply || o.average), budget_)
-                  : o.rows ? cut_uneven(o.count, element, program.message_chunks, ranks())
-                           : cut(o.count, element, program.columns, program.message_chunks, flight);
+    const Cut c =
+        through_host() ? cut_through_host(o.count, element, program.columns, program.message_chunks, flight, budget_)
+        : gpu_         ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
+                                      sends_slices(plan->value, o.premultiply || o.average), budget_)
+        : o.rows       ? cut_uneven(o.count, element, program.message_chunks, ranks())
+                 : cut(o.count, element, program.columns, program.message_chunks, flight, slot_bytes_for(ranks()));
     // What peers can fetch where it lies need not be written even once.
-    if (plan->to_all && c.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
-        plan = &plan_by(o, *plan->algorithm, false);
+    if (plan->value.to_all && c.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
+        plan = &plan_by(o, *plan->value.algorithm, false);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
     if (o.rows) hash = ~hash;
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              c.tile);
-        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->algorithm));
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->value.algorithm));
     }
     hash = mix(hash, static_cast<std::uint64_t>(c.lanes));
     const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
@@ -326,7 +339,7 @@ Call Communicator::describe(const Operation& o, const Shape& shape) {
     call.collective = o.collective;
     call.type = o.type;
     call.op = o.call_op;
-    call.algorithm = static_cast<std::uint8_t>(number_of(*shape.plan->algorithm));
+    call.algorithm = static_cast<std::uint8_t>(number_of(*shape.plan->value.algorithm));
     call.root = o.root;
     call.count = o.count;
     if (o.rows) [[unlikely]]
@@ -348,11 +361,11 @@ gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Shape& shape = shape_of(o);
     const Call call = describe(o, shape);
     for (const auto [peer, all] :
-         shape.plan->uploaded->bound().to)  // those through host memory can tell what is called
+         shape.plan->value.uploaded->bound().to)  // those through host memory can tell what is called
         if (const auto found = peers_.find(peer); found != peers_.end())
             for (const auto& sender : found->second.senders)
                 if (sender) sender->begin(call);
-    return gpu_->job(o, shape.cut, call, *shape.plan->uploaded, options_.timeout, stream);
+    return gpu_->job(o, shape.cut, call, *shape.plan->value.uploaded, options_.timeout, stream);
 }
 
 void Communicator::check_host_memory(const Operation& o) const {
@@ -375,7 +388,7 @@ void Communicator::learn() {
     lesson_.execution = nullptr;
     if (*lesson_.known == known) return;
     *lesson_.known = known;
-    shapes_ = {};
+    shapes_.fill({});
     log(Level::info, "rank %d: %s of the last call can be mapped by peers", rank(),
         known ? "the buffers of all ranks" : "not all buffers");
 }
@@ -397,7 +410,8 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
             [this](BoundProgram::Peer peer, int lane, bool) { return connection(peer.rank, lane); });
     }
     const Program& program = on_host_->program();
-    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .lanes = 1});
+    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .lanes = 1},
+                      slot_bytes_for(ranks()));
     Job job = job_of(o, c);
     job.call.signature = 1;
     job.call.collective = o.collective;
@@ -418,7 +432,8 @@ HostExecution& Communicator::begin(const Operation& operation) {
 HostExecution& Communicator::start(const Operation& o) {
     if (queue_of(o) == 0) learn();
     const Shape& shape = shape_of(o);
-    Plan& plan = *shape.plan;
+    Plan& plan = shape.plan->value;
+    plans_.use(*shape.plan);
     const Cut& c = shape.cut;
     Job job = job_of(o, c);
     job.lanes = std::min(c.lanes, plan.execution->most_lanes());

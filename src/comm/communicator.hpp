@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/peer_error.hpp"
@@ -20,6 +21,7 @@
 #include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
 #include "comm/options.hpp"
+#include "comm/recent.hpp"
 #include "comm/turnstile.hpp"
 #include "comm/user_programs.hpp"
 #include "kernels/host/executor.hpp"
@@ -126,6 +128,10 @@ class Communicator {
     bool advance(const OneSided& operation, std::size_t& done);
     void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);  // as above
 
+    /// Of collectives; bounded on CPUs, whatever is called.
+    std::size_t plans() const { return plans_.size(); }
+    std::size_t most_plans() const { return 64 + static_cast<std::size_t>(ranks()); }
+
     /// Ranks of this host outnumber its cores: waiting must not spin.
     bool crowded() const { return crowded_; }
     std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Patience
@@ -165,6 +171,8 @@ class Communicator {
         std::optional<bool> sends_slices[2] = {};  // of all ranks: gpu::sends_slices(), not altered and altered
         const Program& program() const { return execution ? execution->program() : uploaded->bound().program; }
     };
+    /// By collective, root, algorithm, and whether with messages to all.
+    using Plans = Recent<std::tuple<Collective, Rank, const Algorithm*, bool>, Plan>;
     /// What follows from an operation's arguments other than its buffers.
     struct Shape {
         Collective collective{};
@@ -172,7 +180,7 @@ class Communicator {
         std::uint8_t call_op = 0;
         Rank root = -1;
         std::size_t count = 0;
-        Plan* plan = nullptr;
+        Plans::Entry* plan = nullptr;
         Cut cut{};
         std::uint32_t hash = 0;
     };
@@ -193,9 +201,10 @@ class Communicator {
     void make_tuner(const std::vector<Hello>& hellos, int cores);
     const Candidate& candidate_for(const Operation& operation);
     bool all_can_map(const Operation& operation) const;
+    static std::size_t place_of(const Operation& operation);
     const Shape& shape_of(const Operation& operation);
-    Plan& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
-    std::pair<Plan*, Flight> plan_for(const Operation& operation);
+    Plans::Entry& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
+    std::pair<Plans::Entry*, Flight> plan_for(const Operation& operation);
     HostExecution& start(const Operation& operation);
     HostExecution& start_on_host(const Operation& exchange);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
@@ -251,12 +260,13 @@ class Communicator {
     std::uint64_t exchanges_ = 0;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::shared_ptr<Tuner> tuner_;
-    std::mutex tuner_mutex_;                // GroupSimulateEnd asks it, too, without a turn
     std::set<const Candidate*> announced_;  // in the log
-    std::vector<std::unique_ptr<Plan>> plans_;
-    std::array<Shape, collectives> shapes_;  // of the last operation of each kind: most are like the one before
-    std::uint32_t sequence_ = 0;             // collectives begun
-    std::array<std::atomic<bool>, collectives * 65> mappable_{};  // by size_class: all ranks' buffers, in the last call
+    Plans plans_;                           // of collectives: on CPUs, those that were used last
+    Plans pair_plans_;                      // of sends and receives: two for each peer at most
+    std::array<Shape, 128> shapes_;         // of operations before, by place_of(): most are like one of them
+    std::uint32_t sequence_ = 0;            // collectives begun
+    std::array<std::atomic<bool>, collectives * 65>
+        mappable_{};  // by size_class: the buffers of all ranks were, in the last call
     struct {
         const HostExecution* execution = nullptr;
         std::atomic<bool>* known = nullptr;

@@ -8,6 +8,7 @@
 
 #include "base/caught.hpp"
 #include "base/thread.hpp"
+#include "comm/components.hpp"
 #include "comm/gpu_launch.hpp"
 #include "comm/pieces.hpp"
 
@@ -39,21 +40,6 @@ void copy_to_self(std::vector<Issued>& calls) {
             call.operation.input == nullptr)
             fail(tuttiInvalidUsage, "rank %d receives from itself without a send to itself in the same group",
                  call.operation.root);
-}
-
-/// Numbers for calls such that those that share a communicator or a stream have the same.
-std::vector<std::size_t> components(const std::vector<Issued>& calls) {
-    std::vector<std::size_t> root(calls.size());
-    std::iota(root.begin(), root.end(), std::size_t{0});
-    const auto find = [&](std::size_t i) {
-        while (root[i] != i) i = root[i] = root[root[i]];
-        return i;
-    };
-    for (std::size_t i = 0; i < calls.size(); ++i)
-        for (std::size_t k = 0; k < i; ++k)
-            if (calls[i].comm == calls[k].comm || calls[i].stream == calls[k].stream) root[find(i)] = find(k);
-    for (std::size_t i = 0; i < calls.size(); ++i) root[i] = find(i);
-    return root;
 }
 
 std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
@@ -222,13 +208,12 @@ void issue(std::vector<Issued> calls) {
         if (on_gpus != end) launch_together(std::span(on_gpus, end));
         calls.erase(on_gpus, calls.end());
     }
-    const std::vector<std::size_t> component = components(calls);
+    std::vector<Component::Key> keys;
+    for (const Issued& call : calls) keys.push_back({call.comm.get(), call.stream.get()});
     std::optional<Error> first;
-    for (std::size_t c = 0; c < calls.size(); ++c) {
+    for (const Component& component : components_of(keys)) {
         std::vector<Issued> members;
-        for (std::size_t i = 0; i < calls.size(); ++i)
-            if (component[i] == c) members.push_back(calls[i]);
-        if (members.empty()) continue;
+        for (const std::size_t i : component.members) members.push_back(calls[i]);
         try {
             issue_component(members);
         } catch (...) {

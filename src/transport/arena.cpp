@@ -66,6 +66,7 @@ Wire Arena::wire(Rank reader, int lane, Bell* bell_at_other_end) const {
     wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + layout_.fifo_offset(reader, lane)));
     wire.slots = mapping_.base() + layout_.slots_offset(reader, lane);
     wire.bell = bell_at_other_end;
+    wire.stride = slot_stride_for(layout_.ranks);
     wire.cells = memory().subspan(page_bytes, layout_.slots_begin() - page_bytes);
     return wire;
 }

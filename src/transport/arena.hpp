@@ -3,7 +3,9 @@
 // used costs nothing.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,10 +44,25 @@ constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
+/// The longest message that has room in a slot of a communicator of so many ranks. An arena has slots for every peer,
+/// so where there are many, they are smaller; but the longest messages of algorithms of logarithmic depth, half of all
+/// ranks' chunks, still have room.
+inline constexpr int few_ranks = 32;
+constexpr std::size_t slot_bytes_for(int ranks) {
+    if (ranks <= few_ranks) return slot_bytes;
+    return std::clamp(std::bit_ceil(static_cast<std::size_t>(ranks)) * 32, slot_bytes / 4, slot_bytes);
+}
+constexpr std::size_t slot_stride_for(int ranks) {
+    return slot_bytes_for(ranks) + (slot_stride - slot_bytes);
+}
+
 /// Every lane has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
 /// pages. They begin at different places of a page, so that lanes do not compete for the same cache sets.
 inline constexpr std::size_t slots_stagger = 256, slots_staggers = 16;
-inline constexpr std::size_t lane_slots_bytes = whole_pages(slot_depth * slot_stride + slots_stagger * slots_staggers);
+constexpr std::size_t lane_slots_bytes_for(int ranks) {
+    return whole_pages(slot_depth * slot_stride_for(ranks) + slots_stagger * slots_staggers);
+}
+inline constexpr std::size_t lane_slots_bytes = lane_slots_bytes_for(1);
 
 /// Where things lie in the arena of one rank of `ranks`.
 struct ArenaLayout {
@@ -56,14 +73,14 @@ struct ArenaLayout {
     }
     std::size_t slots_offset(Rank peer, int lane) const {
         const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
-        return slots_begin() + number * lane_slots_bytes + number % slots_staggers * slots_stagger;
+        return slots_begin() + number * lane_slots_bytes_for(ranks) + number % slots_staggers * slots_stagger;
     }
     std::size_t signals_offset(Rank peer) const {
         return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
     }
     std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
     std::size_t size() const {
-        return slots_begin() + static_cast<std::size_t>(ranks) * lanes_per_link * lane_slots_bytes;
+        return slots_begin() + static_cast<std::size_t>(ranks) * lanes_per_link * lane_slots_bytes_for(ranks);
     }
 };
 

@@ -186,7 +186,7 @@ class Sender {
         return next_ - released_ < depth;
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
-    std::byte* slot() { return wire_.slots + (next_ % slot_depth) * slot_stride; }
+    std::byte* slot() { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
 
     /// The landing that the reader has posted for the next message; nullptr if there is none.
     const Landing* landing() const {
@@ -269,7 +269,7 @@ class Receiver {
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
-    const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * slot_stride; }
+    const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
 
     void release() { released_->store(++next_, std::memory_order_release); }
 

@@ -6,12 +6,14 @@
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
 #include "schedule/crowd.hpp"
+#include "transport/fifo.hpp"
 
 namespace tutti {
 namespace {
 
 constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
 constexpr int frugal_peers = 31;     // of a rank; more connections cost too much memory
+constexpr std::size_t lavish_bytes = 64 << 20;  // of a rank's slots, where it has more connections all the same
 constexpr std::size_t smallest_tile = 16 * 1024;
 constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
 
@@ -108,6 +110,24 @@ ClosedForm Tuner::form_of(const Algorithm& a, Collective c) const {
     return a.form_on_hosts(c, static_cast<int>(platform_.nodes.size()), std::ranges::min(platform_.nodes));
 }
 
+/// With the chunks of the rank that has most to do, be it by sending, which is what forms tell, or by receiving: that
+/// is what the same algorithm sends backwards in time.
+ClosedForm Tuner::busiest_form_of(const Algorithm& a, Collective c) const {
+    ClosedForm form = form_of(a, c);
+    const Collective backwards = c == Collective::reduce      ? Collective::broadcast
+                                 : c == Collective::broadcast ? Collective::reduce
+                                 : c == Collective::gather    ? Collective::scatter
+                                 : c == Collective::scatter   ? Collective::gather
+                                                              : c;
+    if (backwards == c || !a.supports(backwards)) return form;
+    const ClosedForm received = form_of(a, backwards);
+    if (received.busiest_rank > form.busiest_rank) {
+        form.busiest_rank = received.busiest_rank;
+        form.near_chunks = received.near_chunks;
+    }
+    return form;
+}
+
 std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     const int ranks = platform_.ranks;
     const std::span<const int> nodes = platform_.nodes;
@@ -118,7 +138,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     std::vector<Subject> all;
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
-        Subject s{a, q.collective, {}, whole, form_of(*a, q.collective), {}, nullptr, {}};
+        Subject s{a, q.collective, {}, whole, busiest_form_of(*a, q.collective), {}, nullptr, {}};
         s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
         const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
         if (const char* reason = objection(*a, q))
@@ -127,7 +147,8 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
             s.refusal = "it is not among those allowed: " + allowed_.text();
         else if (const std::size_t most = platform_.most_tile / 64; packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
-        if (!whole) s.rehearsal.most_peers = static_cast<int>(s.form.busiest_rank / std::max(1LL, s.form.busiest_link));
+        const ClosedForm sent = form_of(*a, q.collective);
+        if (!whole) s.rehearsal.most_peers = static_cast<int>(sent.busiest_rank / std::max(1LL, sent.busiest_link));
         if (s.refusal.empty() && whole) {
             s.rehearsal.programs = all_programs(*a, q.collective, ranks, root, nodes);
             s.rehearsal.most_peers = most_peers(s.rehearsal.programs);
@@ -143,8 +164,10 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     return all;
 }
 
-/// Where only those remain that connect all with all, that is what is wanted.
+/// Where only those remain that connect all with all, that is what is wanted. In all-to-all each rank has data for
+/// every other one, and whoever saves connections moves it several times.
 void Tuner::refuse_lavish(std::vector<Subject>& all) {
+    if (!all.empty() && all.front().collective == Collective::all_to_all) return;
     const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= frugal_peers; };
     if (std::ranges::none_of(all, frugal)) return;
     for (Subject& s : all)
@@ -156,8 +179,7 @@ void Tuner::play(Subject& s) const {
     s.rehearsal = Rehearsal::of(std::move(s.rehearsal.programs));
     if (!platform_.crowded()) return;
     const auto line = [&](Rank from, Rank to) { return platform_.line_between(from, to); };
-    s.rehearsal.lost =
-        lost_by_sharing(s.rehearsal, platform_.rates, line, platform_.core_of, &s.rehearsal.played);
+    s.rehearsal.lost = lost_by_sharing(s.rehearsal, platform_.rates, line, platform_.core_of, &s.rehearsal.played);
 }
 
 std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
@@ -227,9 +249,14 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
 /// The best way to cut `bytes`, by computation alone.
 Candidate Tuner::weigh(const Subject& s, std::size_t bytes, bool mappable) const {
     Candidate best;
-    const int forced = platform_.lanes;
+    const int forced = platform_.lanes, fewest = forced > 0 ? forced : 1;
+    const std::size_t most =  // bytes under way to a peer
+        s.rehearsal.most_peers <= frugal_peers
+            ? SIZE_MAX
+            : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.most_peers);
     for (std::size_t tile = smallest_tile; tile <= platform_.most_tile; tile *= 2) {
-        for (int lanes = forced > 0 ? forced : 1; lanes <= (forced > 0 ? forced : platform_.most_lanes); lanes *= 2) {
+        for (int lanes = fewest; lanes <= (forced > 0 ? forced : platform_.most_lanes); lanes *= 2) {
+            if (best.algorithm != nullptr && tile * static_cast<std::size_t>(lanes) > most) break;
             Candidate c = cut(s, bytes, {tile, lanes}, mappable);
             if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
             if (best.tiles <= static_cast<std::uint32_t>(lanes)) break;  // more lanes would be idle

@@ -106,6 +106,7 @@ class Tuner {
     std::vector<Subject>& subjects(const Question& question);
     std::vector<const Algorithm*> capable_of(Collective collective, Rank root) const;
     ClosedForm form_of(const Algorithm& algorithm, Collective collective) const;
+    ClosedForm busiest_form_of(const Algorithm& algorithm, Collective collective) const;
     std::vector<Subject> rehearse(const Question& question) const;
     std::vector<Candidate> judge_all(const Question& question);
     static void refuse_lavish(std::vector<Subject>& subjects);

@@ -2,6 +2,7 @@
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
+#include "transport/fifo.hpp"
 
 using namespace tutti;
 
@@ -242,4 +243,32 @@ TEST_CASE("what a decision costs grows with the steps of all ranks, and a proces
     CHECK(one->played() == cost);
     CHECK(ask(64, "ring") != one);
     CHECK(ask(63, "") != one);
+}
+
+TEST_CASE("all-to-all of large rows goes straight to every rank, however many they are, in bounded memory") {
+    for (const int n : {8, 33, 64, 100, 1024}) {
+        INFO(n);
+        Tuner tuner(machine(n, n), {}, false, nullptr);
+        const auto rows = static_cast<std::size_t>(n);
+        const auto of = [&](std::size_t row) { return tuner.choose({Collective::all_to_all, row * rows}); };
+        if (n > 8) CHECK(of(8).algorithm->name == "bruck");
+        for (const std::size_t row : {std::size_t{64} << 10, std::size_t{4} << 20}) {
+            const Candidate c = of(row);
+            CHECK(c.algorithm->name == "direct");
+            CHECK(c.flight.tile <= tuner.platform().most_tile);
+            if (n > 32)
+                CHECK(slot_depth * c.flight.tile * static_cast<std::size_t>(c.flight.lanes) * (rows - 1) <= 64 << 20);
+        }
+    }
+}
+
+TEST_CASE("of very many ranks what a rank receives counts as what it sends") {
+    Tuner tuner(machine(1000, 1000), {}, false, nullptr);
+    CHECK(chosen(tuner, Collective::reduce, 64 << 20) != "flat");  // whose root would add up 999 times all of it
+    const auto time = [&](Collective c, const char* name) {
+        for (const Candidate& a : tuner.candidates({c, 1 << 20}))
+            if (a.algorithm->name == name) return a.time;
+        return 0.0;
+    };
+    CHECK(time(Collective::reduce, "tree") == time(Collective::broadcast, "tree"));
 }

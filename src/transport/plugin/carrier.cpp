@@ -29,11 +29,12 @@ static_assert(sizeof(Invitation) <= net::offer_bytes);
 /// The slots of one lane.
 struct Slots {
     std::byte* base;
-    static constexpr std::size_t size = slot_depth * slot_stride;
+    std::size_t size;
 };
 
 Slots slots_of(const Arena& arena, Rank reader, int lane) {
-    return {arena.wire(reader, lane, nullptr).slots};
+    const Wire wire = arena.wire(reader, lane, nullptr);
+    return {wire.slots, slot_depth * wire.stride};
 }
 
 }  // namespace

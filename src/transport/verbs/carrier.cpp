@@ -230,7 +230,8 @@ Frame& Carrier::staging(std::uint32_t number) const {
 /// Where messages of a lane lie until they are sent: its base is the lane's first slot.
 SlotTable Carrier::outbox(int lane) const {
     if (device_ != nullptr && device_->out) return {device_->out.lane(lane), 0, device_->out.stride};
-    return {mine_.wire(peer_, lane, nullptr).slots, 0, slot_stride};
+    const Wire wire = mine_.wire(peer_, lane, nullptr);
+    return {wire.slots, 0, wire.stride};
 }
 
 /// Those slots for the adapter; nullptr and trouble() if it can't have them.
@@ -239,7 +240,8 @@ const ibv_mr* Carrier::region_of(int lane) {
     Owned<ibv_mr>& region = lanes_[static_cast<std::size_t>(lane)];
     if (region) return region.get();
     try {
-        region = port_.device->enlist(outbox(lane).base, slot_depth * slot_stride, Access::local_reads);
+        const SlotTable slots = outbox(lane);
+        region = port_.device->enlist(slots.base, slot_depth * slots.stride, Access::local_reads);
     } catch (const Error& error) {
         lose(error.what());
     }

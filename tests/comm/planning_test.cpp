@@ -1,0 +1,136 @@
+// What is planned before data moves, and what communicators of many ranks cost.
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/components.hpp"
+#include "comm/driver.hpp"
+#include "comm/recent.hpp"
+#include "harness/catch.hpp"
+#include "harness/collective.hpp"
+#include "harness/harness.hpp"
+
+using namespace tutti;
+using harness::Case;
+
+namespace {
+
+/// Counts how often two of them are compared.
+struct Counted {
+    int number;
+    static inline std::size_t comparisons = 0;
+    friend bool operator<(const Counted& a, const Counted& b) {
+        ++comparisons;
+        return a.number < b.number;
+    }
+};
+
+void all_to_all(int ranks, std::size_t count, std::vector<std::size_t>* memory = nullptr) {
+    const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
+    const auto n = static_cast<std::size_t>(ranks);
+    harness::run(ranks, [&](int rank) {
+        std::vector<int> in(n * count), out(n * count, -1);
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] = rank * 1000 + static_cast<int>(i / count);
+        Operation o;
+        o.collective = Collective::all_to_all;
+        o.type = DataType::int32;
+        o.count = count;
+        o.input = in.data();
+        o.output = out.data();
+        run_one(*comms[static_cast<std::size_t>(rank)], o);
+        for (std::size_t i = 0; i < out.size(); ++i)
+            harness::check(out[i] == static_cast<int>(i / count) * 1000 + rank, "a row of all-to-all");
+    });
+    if (memory != nullptr)
+        for (const auto& comm : comms) memory->push_back(comm->memory());
+}
+
+}  // namespace
+
+TEST_CASE("plans are found by few comparisons among thousands, and those that were used longest ago are forgotten") {
+    Recent<Counted, int> recent;
+    for (int i = 0; i < 4096; ++i) recent.add({i}, i);
+    Counted::comparisons = 0;
+    for (int i = 0; i < 4096; ++i) REQUIRE(recent.find({i})->value == i);
+    CHECK(Counted::comparisons < 4096 * 30);
+    recent.use(*recent.find({0}));
+    std::vector<int> forgotten;
+    recent.trim(4094, [&](int old) { forgotten.push_back(old); });
+    CHECK(forgotten == std::vector{1, 2});
+    CHECK(recent.size() == 4094);
+    CHECK(recent.find({1}) == nullptr);
+    CHECK(recent.find({0}) != nullptr);
+}
+
+TEST_CASE("calls that share a communicator or a stream, directly or through others, are one component") {
+    const char things[8] = {};
+    const auto key = [&](int comm, int stream) { return Component::Key{things + comm, things + stream}; };
+    const auto members = [](const std::vector<Component>& all) {
+        std::vector<std::vector<std::size_t>> numbers;
+        for (const Component& c : all) numbers.push_back(c.members);
+        return numbers;
+    };
+    using Numbers = std::vector<std::vector<std::size_t>>;
+    CHECK(members(components_of({})).empty());
+    const std::vector apart{key(0, 4), key(1, 5), key(0, 4)};
+    CHECK(members(components_of(apart)) == Numbers{{0, 2}, {1}});
+    const std::vector joined{key(0, 4), key(1, 5), key(2, 6), key(1, 4)};
+    CHECK(members(components_of(joined)) == Numbers{{0, 1, 3}, {2}});
+    // So many that anything quadratic would not end.
+    std::vector<Component::Key> many;
+    for (int i = 0; i < 1'000'000; ++i) many.push_back(key(i % 2, 4 + i % 2));
+    CHECK(components_of(many).size() == 2);
+}
+
+TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what it has forgotten") {
+    constexpr int ranks = 24;
+    const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
+    harness::run(ranks, [&](int rank) {
+        Communicator& comm = *comms[static_cast<std::size_t>(rank)];
+        std::vector<int> in(ranks, rank), out(ranks);
+        for (int round = 0; round < 2; ++round)
+            for (const Collective c :
+                 {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter})
+                for (Rank root = 0; root < ranks; ++root) {
+                    Operation o;
+                    o.collective = c;
+                    o.type = DataType::int32;
+                    o.root = root;
+                    o.count = 1;
+                    o.input = in.data();
+                    o.output = out.data();
+                    run_one(comm, o);
+                    const int expected = c == Collective::reduce ? ranks * (ranks - 1) / 2 : root;
+                    if (c == Collective::reduce || c == Collective::gather ? rank == root : true)
+                        harness::check(out[c == Collective::gather ? static_cast<std::size_t>(root) : 0] == expected,
+                                       "a result");
+                }
+        harness::check(comm.plans() <= comm.most_plans(), "plans are kept without bound");
+    });
+}
+
+TEST_CASE("all-to-all among more ranks than a program's neighbours: small and large rows, in bounded memory") {
+    all_to_all(33, 1);
+    all_to_all(33, 20'000);
+    std::vector<std::size_t> memory;
+    all_to_all(48, 5'000, &memory);
+    for (const std::size_t bytes : memory) CHECK(bytes < 47 * (std::size_t{1} << 20));
+}
+
+TEST_CASE("a pair of ranks has less room the more ranks there are, but enough for half of all ranks' chunks") {
+    const auto pair = [](int ranks) { return ArenaLayout{ranks}.size() / static_cast<std::size_t>(ranks); };
+    constexpr std::size_t mebi = 1 << 20;
+    CHECK(pair(8) > 9 * mebi);
+    CHECK(pair(32) > 9 * mebi);
+    CHECK(pair(33) < 3 * mebi);
+    CHECK(pair(1024) < 3 * mebi);
+    for (const int ranks : {2, 32, 33, 64, 100, 1024, 2048, 4096, 8192}) {
+        INFO(ranks);
+        CHECK(slot_bytes_for(ranks) / 64 >= static_cast<std::size_t>(ranks) / 2);
+        CHECK(slot_bytes_for(ranks) <= slot_bytes);
+        const ArenaLayout layout{ranks};
+        CHECK(layout.slots_offset(ranks - 1, lanes_per_link - 1) + slot_depth * slot_stride_for(ranks) <=
+              layout.size());
+        CHECK(layout.slots_offset(0, 1) >= layout.slots_offset(0, 0) + slot_depth * slot_stride_for(ranks));
+    }
+}
