@@ -300,7 +300,7 @@ bool fits(const Message& message, int ranks) {
             if constexpr (requires { m.member; })
                 return m.member.rank < ranks;
             else if constexpr (requires { m.origin; })
-                return m.origin < ranks;
+                return m.origin < ranks && m.teller < ranks;
             else if constexpr (requires { m.rank; })
                 return m.rank < ranks;
             else if constexpr (requires { m.ranks.size(); })

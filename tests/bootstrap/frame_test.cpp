@@ -70,9 +70,14 @@ TEST_CASE("every message is read as it was written") {
 
 TEST_CASE("ranks that a job of so many does not have are found in every kind of message") {
     const auto about = [](Rank r) {
-        return std::vector<Message>{Register{r + 1, some_member(r)}, Parent{some_member(r)}, Attach{r + 1, r, false},
-                                    Record{some_member(r), {}},      Left{{0, r}},           Stripe{r, 0, 1, 0, false},
-                                    Failure{tuttiRemoteError, r, ""}};
+        return std::vector<Message>{Register{r + 1, some_member(r)},
+                                    Parent{some_member(r)},
+                                    Attach{r + 1, r, false},
+                                    Record{some_member(r), {}},
+                                    Left{{0, r}},
+                                    Stripe{r, 0, 1, 0, false},
+                                    Failure{tuttiRemoteError, r, ""},
+                                    Failure{tuttiRemoteError, 0, "", r}};
     };
     for (const Message& m : about(7)) {
         CAPTURE(m.index());
