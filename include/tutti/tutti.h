@@ -212,16 +212,26 @@ TUTTI_API tuttiResult_t tuttiGetDeviceCount(int* count);
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
                                        const tuttiConfig_t* config);
 
-/* The rank with which comm's failure began: it died, or was the first to fail or abort. -1: comm has not failed, as far
- * as this rank knows; survivors hear of a death some milliseconds after one another. It is what tuttiCommShrink is to
- * exclude. Any thread may ask. */
+/* The rank with which comm's failure began: it died, or was the first to fail or abort, or is the one that a call
+ * waited for in vain or that called something else. Ranks that end because of it are not meant. Never the calling rank,
+ * and not -1 once an operation has failed because of another rank. -1: comm has not failed, as far as this rank knows,
+ * or by this rank's own doing. Any thread may ask, also while comm is suspended. */
 TUTTI_API tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank);
 
-/* Called by all ranks of comm but the excluded ones, which all name alike; who remains keeps the order. Nothing is
- * asked of the excluded ranks: they may be dead. TUTTI_SHRINK_DEFAULT: nothing is under way on comm, and it has not
- * failed. TUTTI_SHRINK_ABORT: what is under way ends with tuttiRemoteError, comm may have failed, and has failed
- * afterwards. Whoever does not come within initTimeoutMs is named by tuttiTimeout; then comm can be shrunk again,
- * without him. All ranks are on one host. */
+/* The same, and behind it all other ranks that have died, in the order in which this rank has heard of it: some
+ * milliseconds after one another, and not in the same order everywhere. ranks: room for maxRanks, of which the first
+ * *count are written; NULL if maxRanks is 0. *count: how many there are by now, also if that is more than maxRanks; it
+ * never falls. */
+TUTTI_API tuttiResult_t tuttiCommGetFailedRanks(tuttiComm_t comm, int* ranks, int maxRanks, int* count);
+
+/* Called by all ranks of comm but the excluded ones; who remains keeps the order. Nothing is asked of the excluded
+ * ranks: they may be dead. Ranks that have died, or have destroyed or aborted comm, are left out whether they are named
+ * or not, also those that die meanwhile: the ranks that remain agree on who they are (as in MPI's ULFM), and are all
+ * given the same communicator, or all an error. So after a failure excludeCount may be 0, and lists may differ in who
+ * is dead. Living ranks are left out only if they are named, and all name them alike. TUTTI_SHRINK_DEFAULT: nothing is
+ * under way on comm, and it has not failed. TUTTI_SHRINK_ABORT: what is under way ends with tuttiRemoteError, comm may
+ * have failed, and has failed afterwards. A living rank that does not come within initTimeoutMs is named by
+ * tuttiTimeout; then comm can be shrunk again, without it. All ranks are on one host. */
 #define TUTTI_SHRINK_DEFAULT 0
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int excludeCount,

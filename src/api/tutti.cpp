@@ -1,6 +1,7 @@
 // The C API: checks, handles, and the shortest way from a call to its execution.
 #include "tutti/tutti.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -244,6 +245,18 @@ tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank) {
         if (rank == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetFailedRank: rank is NULL");
         const std::vector<Rank> all = failed_ranks(comm);
         *rank = all.empty() ? -1 : all.front();
+    });
+}
+
+tuttiResult_t tuttiCommGetFailedRanks(tuttiComm_t comm, int* ranks, int maxRanks, int* count) {
+    return guarded([&] {
+        if (count == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetFailedRanks: count is NULL");
+        if (maxRanks < 0 || (ranks == nullptr && maxRanks > 0))
+            fail(tuttiInvalidArgument, "tuttiCommGetFailedRanks: room for %d ranks at %p", maxRanks,
+                 static_cast<void*>(ranks));
+        const std::vector<Rank> all = failed_ranks(comm);
+        std::copy_n(all.begin(), std::min(all.size(), static_cast<std::size_t>(maxRanks)), ranks);
+        *count = static_cast<int>(all.size());
     });
 }
 

@@ -25,6 +25,14 @@ int failed_rank(tuttiComm_t comm) {
     return rank;
 }
 
+std::vector<int> failed_ranks(tuttiComm_t comm) {
+    std::vector<int> all(16);
+    int count = 0;
+    require_success(tuttiCommGetFailedRanks(comm, all.data(), 16, &count), "failed ranks");
+    all.resize(static_cast<size_t>(count));
+    return all;
+}
+
 }  // namespace
 
 TEST_CASE("the rank with which a failure began is never the one that asks") {
@@ -37,11 +45,19 @@ TEST_CASE("the rank with which a failure began is never the one that asks") {
         require_success(tuttiCommInitRankConfig(&comms[static_cast<size_t>(r)], 3, id, r, &config), "init");
     });
     for (tuttiComm_t comm : comms) CHECK(failed_rank(comm) == -1);
-    int x = 0;
+    int x = 0, rank = 7;
     REQUIRE(tuttiRecv(&x, 1, tuttiInt32, 1, comms[0], nullptr) == tuttiTimeout);
     CHECK(failed_rank(comms[0]) == 1);  // for which it waited
+    for (const size_t r : {1, 2})       // the others hear of it
+        for (tuttiResult_t state = tuttiSuccess; state == tuttiSuccess;)
+            REQUIRE(tuttiCommGetAsyncError(comms[r], &state) == tuttiSuccess);
     CHECK(failed_rank(comms[2]) == 1);
     CHECK(failed_rank(comms[1]) == 0);  // whose word it is that 1 is the one
+    CHECK(failed_ranks(comms[1]) == std::vector<int>{0});
+    CHECK(tuttiCommGetFailedRanks(comms[1], nullptr, 0, &rank) == tuttiSuccess);
+    CHECK(rank == 1);
+    CHECK(tuttiCommGetFailedRanks(comms[1], nullptr, 1, &rank) == tuttiInvalidArgument);
+    CHECK(tuttiCommGetFailedRanks(comms[1], &rank, 1, nullptr) == tuttiInvalidArgument);
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
@@ -64,7 +80,7 @@ TEST_CASE("ranks that call different things are each told of another one, and a 
     for (const size_t r : {0, 1}) {
         CHECK(failed_rank(others[r]) == 2);
         REQUIRE(tuttiCommRevoke(others[r], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
-        CHECK(failed_rank(others[r]) == 2);
+        CHECK(failed_ranks(others[r]) == std::vector<int>{2});
     }
     harness::run(2, [&](int r) {  // who need not name it: it has left
         tuttiComm_t mine = nullptr;
@@ -147,6 +163,9 @@ TEST_CASE("two ranks die at once, and a third one before it shrinks: the others,
         if (rank == 4) kill(getpid(), SIGKILL);
         tuttiComm_t part = nullptr;
         if (tuttiCommShrink(comm, &first, rank % 2, &part, nullptr, TUTTI_SHRINK_ABORT) != tuttiSuccess) return 4;
+        std::vector<int> dead = failed_ranks(comm);
+        std::ranges::sort(dead);
+        if (std::ranges::count(dead, first) != 1 || std::ranges::count(dead, rank) > 0) return 5;
         if (tuttiCommDestroy(comm) != tuttiSuccess) return 6;
         if (meet(part) != 3) return 7;
         return tuttiCommDestroy(part) == tuttiSuccess ? 0 : 8;
@@ -185,6 +204,8 @@ TEST_CASE("a rank that dies instead of making a new communicator ends the wait f
         if (rank == 1) kill(getpid(), SIGKILL);
         tuttiComm_t part = nullptr;
         if (tuttiCommSplit(comm, 0, 0, &part, nullptr) != tuttiRemoteError) return 3;
+        const std::vector<int> dead = failed_ranks(comm);
+        if (std::ranges::count(dead, 1) != 1) return 4;
         if (tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT) != tuttiSuccess) return 5;
         if (meet(part) != 3) return 6;
         return tuttiCommDestroy(part) == tuttiSuccess && tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 7;
