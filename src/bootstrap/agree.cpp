@@ -91,8 +91,8 @@ void Membership::reach(Rank rank) {
         });
 }
 
+// Only over a connection that the other side has welcomed: what is sent before may be lost with it.
 void Membership::send(Rank to, const Agree& message) {
-    const Connection* const c = pair_connection(to);
     std::vector<Agree>& all = unsent_[to];
     Agree part = message;
     for (std::size_t i = 0; i == 0 || i < message.ranks.size(); i += left_limit) {
@@ -102,10 +102,9 @@ void Membership::send(Rank to, const Agree& message) {
         part.more = i + count < message.ranks.size();
         all.push_back(part);
     }
-    if (c != nullptr && c->is_open() && (c->welcome || c->role == Role::pair))
-        send_unsent(*pair_connection(to));
-    else
-        reach(to);
+    for (const auto& c : connections_)
+        if (c->peer == to && c->role != Role::directory && c->is_open() && c->welcome) return send_unsent(*c);
+    reach(to);
 }
 
 void Membership::send_unsent(Connection& connection) {

@@ -140,6 +140,8 @@ void Agreement::received(Rank from, const Agree& m) {
             Proposal p{m.call, m.ok, m.ranks, {}};
             if (auto hold = holds_.extract(from)) p.held = std::move(hold.mapped());
             if (m.call <= done_[from]) return;  // it was asked before it could propose
+            if (const auto newer = proposals_.find(from); newer != proposals_.end() && m.call < newer->second.call)
+                return;                                         // it came by another connection
             if (p.held && p.held->number == outcome_.number) {  // the coordinator died before it could tell all
                 done_[from] = m.call;
                 return port_.send(from, {Agree::commit, false, false, 0, outcome_.number, {}});

@@ -71,14 +71,12 @@ void Membership::opened(Connection& connection) {
             connection.send(Attach{ranks_, rank_, true});
             if (state_ == State::joining) send_table(connection);
             send_news(connection);
-            send_unsent(connection);
             return;
         case Role::pair:
             connection.recognise();
             connection.send(Attach{ranks_, rank_, false});
             send_news(connection);
             send_requests(connection);
-            send_unsent(connection);
             return;
         case Role::child:
             return;
@@ -101,6 +99,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         connection.welcome = true;
         refused_since_.reset();
         if (connection.role == Role::parent) leave_directory();
+        send_unsent(connection);
         if (connection.role == Role::directory && known_ == ranks_) joined();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
         parent_member_ = parent->member;
@@ -146,6 +145,7 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     // Once we have joined, so have all: whoever comes now only seeks a new parent.
     if (attach.tree && state_ == State::joining) send_table(connection);
     send_news(connection);
+    send_unsent(connection);
 }
 
 // What has happened before this connection was made.

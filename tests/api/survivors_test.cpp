@@ -1,10 +1,14 @@
 // What those are told that are left when ranks die, and the communicators that they make then.
+#include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -187,14 +191,20 @@ TEST_CASE("a rank that ends because another one has died is not blamed for it") 
 }
 
 TEST_CASE("a rank that dies while its communicator is suspended ends the wait for it") {
-    with_processes(3, {1}, [](int rank, tuttiComm_t comm) {
+    void* const shared = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+    auto& suspended = *new (shared) std::atomic<int>(0);
+    with_processes(3, {1}, [&](int rank, tuttiComm_t comm) {
         if (meet(comm) != 3) return 1;
         if (tuttiCommSuspend(comm) != tuttiSuccess) return 2;
+        ++suspended;
+        while (rank == 1 && suspended < 3) sched_yield();
         if (rank == 1) kill(getpid(), SIGKILL);
         if (tuttiCommResume(comm) != tuttiRemoteError) return 3;
         if (failed_rank(comm) != 1) return 4;
         return tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 5;
     });
+    munmap(shared, sizeof(int));
 }
 
 TEST_CASE("a rank that dies instead of making a new communicator ends the wait for it") {
