@@ -109,7 +109,8 @@ TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what i
     });
 }
 
-TEST_CASE("all-to-all among more ranks than a program's neighbours: small and large rows, in bounded memory") {
+TEST_CASE("all-to-all among more ranks than a program's neighbours: small and large rows, in bounded memory",
+          "[exhaustive]") {
     all_to_all(33, 1);
     all_to_all(33, 20'000);
     std::vector<std::size_t> memory;
