@@ -231,7 +231,7 @@ TEST_CASE("abort and revoke do not wait for another communicator's operation tha
     Comms stalled(2);
     const std::vector<tuttiComm_t> aborted = harness::make_comms(2);
     Streams streams(2);
-    float x = 1, y = 1, z = 1;
+    float x = 1, y = 1, z = 1, other = 1;
     // Until rank 1 calls, this operation holds up the stream, and what is behind it.
     REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[0], streams[0]) == tuttiSuccess);
     if (in_group) {
@@ -247,7 +247,7 @@ TEST_CASE("abort and revoke do not wait for another communicator's operation tha
     // Not even the other stream is held up any more; a group's error is told on the first of its streams.
     REQUIRE(tuttiStreamSynchronize(streams[1]) == (in_group ? tuttiSuccess : tuttiRemoteError));
     REQUIRE(tuttiStreamQuery(streams[0]) == tuttiInProgress);
-    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(&other, &other, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
     REQUIRE(tuttiStreamSynchronize(streams[0]) == tuttiRemoteError);
     REQUIRE(y == 1);
     REQUIRE(z == 1);
@@ -259,7 +259,7 @@ TEST_CASE("abort does not wait for the other communicators of a group") {
     Comms stalled(2);
     const std::vector<tuttiComm_t> aborted = harness::make_comms(2);
     Streams streams(1);
-    float x = 1, y = 1, z = 1;
+    float x = 1, y = 1, z = 1, other = 1;
     const bool begun = GENERATE(true, false);  // the group's operations are under way, or wait for a turn
     if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[0], streams[0]) == tuttiSuccess);
     Streams own(1);
@@ -270,7 +270,7 @@ TEST_CASE("abort does not wait for the other communicators of a group") {
     REQUIRE(tuttiCommAbort(aborted[0]) == tuttiSuccess);
     REQUIRE(tuttiStreamQuery(own[0]) == tuttiInProgress);
     if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
-    REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(&other, &other, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
     REQUIRE(tuttiStreamSynchronize(own[0]) == tuttiRemoteError);
     REQUIRE(tuttiStreamSynchronize(streams[0]) == tuttiSuccess);
     REQUIRE(tuttiCommDestroy(aborted[1]) == tuttiSuccess);

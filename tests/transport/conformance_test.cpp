@@ -60,7 +60,15 @@ std::vector<Subject> subjects() {
     const std::vector<const char*> near{"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"}, far{near[0], near[3]};
     std::vector<Subject> all;
     for (const Transport* t : transports_here())
-        for (const char* faults : refers(*t) ? near : far) all.push_back({t, FaultPlan::parse(faults)});
+        for (const char* faults : refers(*t) ? near : far) {
+            const FaultPlan plan = FaultPlan::parse(faults);
+#if defined(__SANITIZE_THREAD__)
+            // shm maps credits twice. The thread sanitizer takes the two addresses for different words, and the faults'
+            // reading of a slot for a race with the writer that reuses it.
+            if (t->name() == "shm" && plan.any()) continue;
+#endif
+            all.push_back({t, plan});
+        }
     return all;
 }
 
