@@ -259,7 +259,7 @@ TEST_CASE("abort does not wait for the other communicators of a group") {
     Comms stalled(2);
     const std::vector<tuttiComm_t> aborted = harness::make_comms(2);
     Streams streams(1);
-    float x = 1, y = 1, z = 1, other = 1;
+    float w = 1, x = 1, y = 1, z = 1, other = 1;
     const bool begun = GENERATE(true, false);  // the group's operations are under way, or wait for a turn
     if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[0], streams[0]) == tuttiSuccess);
     Streams own(1);
@@ -269,7 +269,7 @@ TEST_CASE("abort does not wait for the other communicators of a group") {
     REQUIRE(tuttiGroupEnd() == tuttiSuccess);
     REQUIRE(tuttiCommAbort(aborted[0]) == tuttiSuccess);
     REQUIRE(tuttiStreamQuery(own[0]) == tuttiInProgress);
-    if (!begun) REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
+    if (!begun) REQUIRE(tuttiAllReduce(&w, &w, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
     REQUIRE(tuttiAllReduce(&other, &other, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
     REQUIRE(tuttiStreamSynchronize(own[0]) == tuttiRemoteError);
     REQUIRE(tuttiStreamSynchronize(streams[0]) == tuttiSuccess);

@@ -351,11 +351,12 @@ void Engine::report_loss() {
         const auto lock = lock_in_background();
         check_lost();
         return;
-    } catch (const Error& error) {
-        service_->post([weak = weak_from_this(), error] {
-            const auto self = weak.lock();
-            if (self && self->loss_) std::exchange(self->loss_, nullptr)(error);
-        });
+    } catch (const PeerError& error) {
+        service_->post(
+            [weak = weak_from_this(), code = error.code(), said = std::string(error.what()), peer = error.peer()] {
+                const auto self = weak.lock();
+                if (self && self->loss_) std::exchange(self->loss_, nullptr)(PeerError(code, said, peer));
+            });
     }
 }
 
