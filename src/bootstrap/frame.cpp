@@ -197,7 +197,7 @@ std::optional<Message> read_stripe(Reader& in) {
 std::optional<Message> read_agree(Reader& in) {
     const auto step = in.number<std::uint8_t>(), more = in.number<std::uint8_t>(), ok = in.number<std::uint8_t>();
     if (step > Agree::commit || more > 1 || ok > 1) return {};
-    Agree m{static_cast<Agree::Step>(step), more == 1, ok == 1, {}};
+    Agree m{static_cast<Agree::Step>(step), more == 1, ok == 1, 0, 0, {}};
     m.call = in.number<std::uint64_t>();
     m.number = in.number<std::uint64_t>();
     while (in.left() >= 4) {

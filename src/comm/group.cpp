@@ -47,7 +47,7 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
     for (const Issued& call : calls) {
         auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.comm == call.comm; });
         if (batch == batches.end()) {
-            batches.push_back({call.comm});
+            batches.push_back({call.comm, {}});
             batch = std::prev(batches.end());
         }
         batch->operations.push_back(call.operation);

@@ -150,7 +150,7 @@ TEST_CASE("freeing memory waits for what the device does", "[memory]") {
         CHECK((host ? cudaFreeHost(pinned) : cudaFree(memory)) == cudaSuccess);
         too_early = !gate.opened();
     });
-    harness::until_all_sleep();
+    tutti::harness::until_all_sleep();
     gate.open();
     other.join();
     CHECK(!too_early);

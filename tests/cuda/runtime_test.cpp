@@ -255,7 +255,7 @@ TEST_CASE("kernels are loaded when nothing runs", "[loading]") {
         CHECK(late.launch(t) == cudaSuccess);
         too_early = !gate.opened();
     });
-    harness::until_all_sleep();
+    tutti::harness::until_all_sleep();
     gate.open();
     loader.join();
     CHECK(!too_early);
