@@ -69,7 +69,7 @@ class Engine {
     /// What a rank asks for, or why that can't be.
     struct Request {
         std::vector<Parameter> parameters;
-        Options options;
+        Options options{};
         std::optional<Error> refusal;
     };
     /// Collective: if one rank refuses, all do.

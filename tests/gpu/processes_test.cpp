@@ -303,7 +303,8 @@ void be_contained(Self& self) {
 }
 
 int sum_of_ranks(Self& self, tuttiComm_t comm, int rank) {
-    auto* const place = self.on_cpu ? new int[1] : reinterpret_cast<int*>(self.gpus.allocate(self.device, 4));
+    int on_host = 0;
+    auto* const place = self.on_cpu ? &on_host : reinterpret_cast<int*>(self.gpus.allocate(self.device, 4));
     *place = rank;
     harness::require_success(tuttiAllReduce(place, place, 1, tuttiInt32, tuttiSum, comm, self.stream), "all-reduce");
     if (!self.on_cpu) self.gpus.synchronize_stream(self.stream);
