@@ -115,15 +115,15 @@ def failures(test, listed=None):
     return why[:200]
 
 
-def ask(test):
+def ask(test, build):
     """How many cases a Catch2 program has for the arguments of its test; None: it does not say."""
     asked = subprocess.run([*test["command"], "--list-tests"], capture_output=True, text=True, check=False,
-                           stdin=subprocess.DEVNULL)
+                           stdin=subprocess.DEVNULL, cwd=build)
     found = re.findall(r"^(\d+) (?:matching )?test cases?$", asked.stdout, re.MULTILINE)
     return int(found[-1]) if found else None
 
 
-def judge(names, log, status, ask=ask):
+def judge(names, log, status, ask):
     """What tests of these names did: ([passed, failed, skipped], lines about failures, lines about skips)."""
     tests, totals, why, skips, beside = [], [0, 0, 0], [], [], []
     for line in log.splitlines():
@@ -151,7 +151,7 @@ def main_judge(build, status, *arguments):
                             stdout=subprocess.PIPE, check=False)  # with exit code 1 if there are none
     logs = sorted(pathlib.Path(build, "meson-logs").glob("testlog*.json"))
     totals, why, skips = judge(listed.stdout.splitlines() if listed.returncode == 0 else [],
-                               "".join(log.read_text() for log in logs), int(status))
+                               "".join(log.read_text() for log in logs), int(status), lambda test: ask(test, build))
     print("\n".join(skips), file=sys.stderr, end="\n" * bool(skips))
     print(*totals)
     print("\n".join(why), end="\n" * bool(why))
@@ -213,7 +213,7 @@ def self_test():
     for names, log, status, expected in ((["a"], good, 0, [1, 0, 0]), (["a", "b"], good, 137, [1, 1, 0]),
                                          (["a", "b"], good + good[:9], 137, [1, 2, 0]), (["a"], "", 137, [0, 1, 0]),
                                          (["a"], good, 1, [1, 1, 0]), ([], "", 0, [0, 1, 0])):
-        totals, why, _ = judge(names, log, status)
+        totals, why, _ = judge(names, log, status, ask=None)
         assert totals == expected and bool(why) == bool(expected[1]), (names, log, status, totals, why)
 
 

@@ -82,7 +82,7 @@ TEST_CASE("calls that share a communicator or a stream, directly or through othe
     CHECK(components_of(many).size() == 2);
 }
 
-TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what it has forgotten") {
+TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what it has forgotten", "[exhaustive]") {
     constexpr int ranks = 24;
     const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
     harness::run(ranks, [&](int rank) {
