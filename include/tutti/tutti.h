@@ -24,7 +24,11 @@
  *      call any time.
  *  (9) No call blocks for ever. A lost peer turns every pending and later operation into tuttiRemoteError that names
  *      the rank; waiting longer than the communicator's time-out gives tuttiTimeout. Once a communicator has failed,
- *      every call on it returns that first error; only Abort, Destroy, Revoke and Shrink are of use then.
+ *      every call on it returns that first error; only Abort, Destroy, Revoke and Shrink are of use then. When a call
+ *      returns an error, or Abort returns, no other rank reads or writes its buffers any more. The one exception: a
+ *      process of this host that is stopped (by a debugger, SIGSTOP) in the middle of such a copy is waited for until
+ *      it goes on or dies, for 10 s or the time-out, whichever is shorter; then the error's text (after Abort, a
+ *      warning) says whose process may still use them.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
  * (11) The environment is read in one place; docs/environment.md lists every variable.
  */

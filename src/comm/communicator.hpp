@@ -96,7 +96,8 @@ class Communicator {
     void compare_calls() const;
 
     /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this
-    /// rank's buffers any more once it has returned.
+    /// rank's buffers any more once it has returned. Where it can't, since a peer's process is stopped in the middle of
+    /// a copy, the fault's text says whose.
     void fail(const Error& error);
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     std::optional<Fault> fault() const;
@@ -234,7 +235,7 @@ class Communicator {
     WindowPart open_part(std::size_t bytes);
     std::string find_obstacle() const;
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
-    bool until_untouched();
+    std::string until_untouched();
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     PeerError one_sided_error(const gpu::Verdict& verdict) const;
     void copy_piece(const OneSided& operation, std::size_t& done);

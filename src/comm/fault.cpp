@@ -8,6 +8,12 @@
 #include "comm/communicator.hpp"
 
 namespace tutti {
+namespace {
+
+/// How long a peer that is stopped inside a copy is waited for.
+constexpr std::chrono::seconds patience{10};
+
+}  // namespace
 
 void Communicator::heard(const Fault& fault) {
     {
@@ -63,32 +69,36 @@ void Communicator::fail(const Error& error) {
     keep(error);
     if (gpu_) close_parts(arena_->page().gates);
     if (neighbourhood_.engine) neighbourhood_.engine->withdraw();
-    until_untouched();  // by peers that entered a step before they could see `closed`
+    // By peers that entered a step before they could see `closed`.
+    const std::string doubt = until_untouched();
+    if (doubt.empty()) return;
+    log(Level::warn, "%s", doubt.c_str());
+    const std::lock_guard lock(fault_mutex_);
+    if (!fault_.text.ends_with(doubt)) fault_.text += "; " + doubt;
 }
 
-/// Waits for peers that are inside a step which may use this rank's memory: it is short. One that is dead never ends
-/// it, so the wait ends a while after this communicator has failed, of which a death is a reason. True if nobody is.
-bool Communicator::until_untouched() {
+/// Waits for peers that are inside a step which may use this rank's memory. Such a step is short, unless its process is
+/// stopped: it is waited for until it goes on or dies, for `patience` at most. Empty; or else who may still use it.
+std::string Communicator::until_untouched() {
     full_fence();
     std::vector<std::pair<Rank, RankPage*>> pages;
     {
-        std::lock_guard lock(fault_mutex_);
+        const std::lock_guard lock(fault_mutex_);
         pages = pages_;
     }
-    const auto brief = std::chrono::milliseconds(200);
-    const Deadline latest = Clock::now() + options_.timeout;
-    std::optional<Deadline> limit;
-    bool untouched = true;
-    for (const auto& [peer, theirs] : pages)
-        while (theirs->touching.load(std::memory_order_acquire) != 0) {
-            if (!limit && failed()) limit = Clock::now() + brief;
-            if (Clock::now() > limit.value_or(latest)) {
-                untouched = false;
-                break;
-            }
-            std::this_thread::yield();
+    const Deadline limit = Clock::now() + std::min<Clock::duration>(options_.timeout, patience);
+    const auto touching = [](const RankPage& page) { return page.touching.load(std::memory_order_acquire) != 0; };
+    for (const auto& [peer, page] : pages) {
+        for (int looks = 0; looks < 1000 && touching(*page); ++looks) std::this_thread::yield();
+        while (touching(*page) && std::ranges::count(session_->dead(), peer) == 0) {
+            if (Clock::now() > limit)
+                return text("%s may be stopped inside a copy from or to buffers of rank %d: do not use them for "
+                            "anything else, nor free them, before it has gone on or was killed",
+                            session_->name(peer).c_str(), rank());
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-    return untouched;
+    }
+    return {};
 }
 
 void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) {

@@ -187,20 +187,20 @@ void Communicator::deregister_window(const Window& window) {
     if (gpu_) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     const bool untouched = part.key == 0 || !is_open(arena_->page(), part) ||
-                           close_parts({&arena_->page().gates[part.gate], 1}) || failed();
+                           close_parts({&arena_->page().gates[part.gate], 1}) || (gpu_ && failed());
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
     tutti::fail(tuttiTimeout,
-                "rank %d: a peer that began to put to the window has not ended that for %.1f s (is it stopped?): its "
-                "memory must not be used for anything else",
-                rank(), static_cast<double>(options_.timeout.count()) * 1e-3);
+                "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must not "
+                "be used for anything else",
+                rank());
 }
 
 /// False if somebody may still write there.
 bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
     bool any = false;
     for (auto& gate : gates) any |= gate.exchange(0, std::memory_order_seq_cst) != 0;
-    if (!any || !gpu_) return !any || until_untouched();
+    if (!any || !gpu_) return !any || until_untouched().empty();
     const auto first = static_cast<std::uint32_t>(&gates.front() - arena_->page().gates);
     return gpu_->boards().close(first, static_cast<std::uint32_t>(gates.size()), options_.timeout);
 }

@@ -51,12 +51,16 @@ void HostLane::start(const Job& job, std::byte* scratch) {
     for (const Connection& c : to_) c.sender->begin(job.call);
 }
 
-bool HostLane::progress() {
+bool HostLane::progress() try {
     const Cursor before = cursor_;
     if (cursor_.tile < tiles_ && !advance(*this, cursor_))
         return cursor_.tile != before.tile || cursor_.step != before.step;
     finished_ = settled();
     return finished_ || cursor_.tile != before.tile;
+} catch (...) {  // the step has ended here
+    if (touching_) page_.touching.store(0, std::memory_order_release);
+    touching_ = false;
+    throw;
 }
 
 bool HostLane::settled() {
@@ -166,12 +170,9 @@ void HostLane::touch(const Connection& connection) {
         full_fence();
         touching_ = true;
     }
-    if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0) {
-        page_.touching.store(0, std::memory_order_release);
-        touching_ = false;
+    if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0)
         fail_by(connection.peer, tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank,
                 connection.peer, call_text(job_->call).c_str());
-    }
 }
 
 inline void HostLane::load(std::uint32_t i) {
