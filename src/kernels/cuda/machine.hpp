@@ -69,6 +69,7 @@ class Machine {
             if (bytes <= inline_bytes || !refer(end, l.slice, where)) return;
             Landing& landing = end.fifo->landings[(end.next + l.ahead) % fifo_depth];
             landing.where = where;
+            landing.bytes = static_cast<std::uint32_t>(bytes);
             store_release(word(landing.turn), end.next + l.ahead + 1);
         });
     }
@@ -347,7 +348,7 @@ class Machine {
         if (job_.by_reference != 0 && alone) {
             const Landing& landing = end.fifo->landings[end.next % fifo_depth];
             if (current_->sources > 1 && plan_.push_safe != 0 && sees_buffers(end) &&
-                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1) {
+                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1 && landing.bytes == bytes_) {
                 term.at = see(end, landing.where);
                 return Kind::landed;
             }

@@ -1,0 +1,85 @@
+// Sums that a kernel stores straight to the place that the receiver has posted: only those that have its length.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "kernels/cuda/machine.hpp"
+
+using namespace tutti;
+using namespace tutti::gpu;
+
+namespace {
+
+constexpr std::size_t most = 4000;  // elements
+
+/// One block of one thread: rank 0 sends the sum of its two chunks, rank 1 takes it as its result.
+struct Side {
+    Side(Fifo& fifo, std::byte* slots, bool sends, std::size_t count) : memory(2 * most, 1.0F) {
+        end.fifo = &fifo;
+        end.slots = slots;
+        end.slot_stride = most * sizeof(float);
+        end.in_process = 1;
+        end.peer = sends ? 1 : 0;
+        step.sources = sends ? 2 : 1;
+        step.sinks = 1;
+        const Operand peer{Place::peer, false, false, 0};  // the first connection
+        operands[0] = sends ? input(0) : peer;
+        operands[1] = sends ? input(1) : output(0);
+        operands[2] = peer;
+        landable = {0, 0, operands[1], 0};
+        Plan& plan = job.plan;
+        plan.steps = &step;
+        plan.step_count = 1;
+        plan.operands = operands;
+        plan.operand_count = step.sources + step.sinks;
+        plan.landables = &landable;
+        plan.landable_count = sends ? 0 : 1;
+        (sends ? plan.to : plan.from) = &connection;
+        (sends ? plan.to_count : plan.from_count) = 1;
+        plan.control = &control;
+        plan.columns = 2;
+        plan.push_safe = 1;
+        job.input.at = job.output.at = reinterpret_cast<std::byte*>(memory.data());
+        job.input.shareable = job.output.shareable = 1;
+        job.count = 2 * count;
+        job.block = job.tile = count;
+        job.tiles = job.lanes = 1;
+        job.op = static_cast<std::uint8_t>(ReduceOp::sum);
+        job.by_reference = 1;
+        job.timeout_ns = 1'000'000;
+    }
+    bool run() {
+        Block own(1);
+        block = &own;
+        const auto shared = std::make_unique<Shared>();
+        const bool good = Machine<Native<float>>(job, 0, *shared).run();
+        block = nullptr;
+        return good;
+    }
+    std::vector<float> memory;
+    Control control{};
+    End end{};
+    End* const connection = &end;
+    Step step{};
+    Operand operands[3]{};
+    Landable landable{};
+    gpu::Job job;
+};
+
+}  // namespace
+
+TEST_CASE("GPUs: a sum lands where it is wanted if it has the length that is, and nowhere beyond") {
+    for (const std::size_t wanted : {most, most / 2, std::size_t{100}}) {
+        CAPTURE(wanted);
+        const auto fifo = std::make_unique<Fifo>();
+        std::vector<std::byte> slots(slot_depth * most * sizeof(float));
+        Side from(*fifo, slots.data(), true, most), to(*fifo, slots.data(), false, wanted);
+        CHECK(!to.run());  // offers its place, and waits for the message in vain,
+        CHECK(to.control.verdict.cause == Verdict::timed_out);
+        CHECK(from.run());  // which takes it or not
+        CHECK((fifo->cells[0].kind == Kind::landed) == (wanted == most));
+        const std::vector<float>& got = to.memory;
+        CHECK(std::count(got.begin(), got.end(), 2.0F) == (wanted == most ? static_cast<std::ptrdiff_t>(most) : 0));
+    }
+}
