@@ -99,7 +99,7 @@ NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) offer_.received[lane] = lanes_[lane].received;
         offer_due_ = offsetof(Offer, bytes) + bytes.size();
     } catch (const Error& error) {
-        lose(attempt_ == 0 ? error.what() : why_again_ + "; then: " + error.what());
+        lose(error.what());
     }
     return carrier_.get();
 }
@@ -366,6 +366,7 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (lost_) return;
     lost_ = Clock::now() - ago;
     why_ = why;
+    if (failing_ && why != why_again_) why_ += "; before that: " + why_again_;
     addresses_ = where();
     if (carrier_) carrier_->abandon();
     carrier_.reset();
