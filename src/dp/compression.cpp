@@ -21,6 +21,9 @@ class Hook : public Compression {
     Hook(tuttiDpHook_t function, void* user, tuttiComm_t comm) : function_(function), user_(user), comm_(comm) {}
     bool reduce(const tuttiDpBucket_t& bucket) override {
         const tuttiResult_t result = function_(user_, &bucket, comm_);
+        tuttiResult_t cause = tuttiSuccess;  // another rank's, of which the hook has heard
+        if (result != tuttiSuccess && tuttiCommGetAsyncError(comm_, &cause) == tuttiSuccess && cause != tuttiSuccess)
+            throw Error(cause, tuttiGetLastError(comm_));
         if (result != tuttiSuccess)
             fail(result, "the hook returned %d for bucket %zu on rank %d", static_cast<int>(result), bucket.index,
                  bucket.rank);
