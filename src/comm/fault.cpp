@@ -92,9 +92,10 @@ std::string Communicator::until_untouched() {
         for (int looks = 0; looks < 1000 && touching(*page); ++looks) std::this_thread::yield();
         while (touching(*page) && std::ranges::count(session_->dead(), peer) == 0) {
             if (Clock::now() > limit)
-                return text("%s may be stopped inside a copy from or to buffers of rank %d: do not use them for "
-                            "anything else, nor free them, before it has gone on or was killed",
-                            session_->name(peer).c_str(), rank());
+                return text(
+                    "%s may be stopped inside a copy from or to buffers of rank %d: do not use them for "
+                    "anything else, nor free them, before it has gone on or was killed",
+                    session_->name(peer).c_str(), rank());
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }

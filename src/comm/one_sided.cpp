@@ -191,8 +191,8 @@ void Communicator::deregister_window(const Window& window) {
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
     tutti::fail(tuttiTimeout,
-                "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must not "
-                "be used for anything else",
+                "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must "
+                "not be used for anything else",
                 rank());
 }
 
