@@ -130,7 +130,8 @@ def training(check):
     """A network that trains on the GPU ends at one loss in all modes: with the bits of one rank, and near that of CPUs,
     whose exp and tanh are others."""
     text = check.folder / "verse.txt"
-    text = text if text.exists() else pathlib.Path(__file__).parent.parent / "examples" / "data" / "verse.txt"
+    if not text.exists():
+        text = pathlib.Path(__file__).parent.parent / "examples" / "train_chars" / "data" / "verse.txt"
 
     def train(what, good, mode, ranks=1, device=None):
         command = [check.program("tutti-run"), "-n", str(ranks), check.program("train_chars"), "--mode", mode,

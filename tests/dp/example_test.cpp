@@ -1,9 +1,9 @@
-// The network of examples/ on (emulated) GPUs: the same passes as on CPUs.
+// The network of examples/train_chars on (emulated) GPUs: the same passes as on CPUs.
 #include <algorithm>
 #include <deque>
 #include <string>
 
-#include "../../examples/gpu_model.hpp"
+#include "../../examples/train_chars/gpu_model.hpp"
 #include "harness/catch.hpp"
 
 namespace {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""installed.py SOURCE BUILD: what `meson install` installs is enough to build README.md's C program, and it runs.
+"""installed.py SOURCE BUILD: what `meson install` installs is enough to build README.md's C program and those of
+examples/, and they run.
 
 With pkg-config as README.md says, statically, and with CMake where there is one. Alone, and as three ranks where
 tutti-run is built.
@@ -63,6 +64,10 @@ def main():
 
         run("cc", "prog.c", "-o", "prog", *strict, *flags("--cflags", "--libs"), cwd=folder)
         expect_sums(folder / "prog", environment)
+
+        for example in sorted((source / "examples").glob("*.c")):
+            run("cc", example, "-o", example.stem, *strict, *flags("--cflags", "--libs"), cwd=folder)
+            run(folder / example.stem, env=environment)
 
         # The archive instead of the shared library.
         static = [str(libraries / "libtutti.a") if flag == "-ltutti" else flag

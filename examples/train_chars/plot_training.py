@@ -104,7 +104,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
-    images = pathlib.Path(__file__).resolve().parent.parent / "docs" / "img"
+    images = pathlib.Path(__file__).resolve().parents[2] / "docs" / "img"
     with tempfile.TemporaryDirectory() as folder:
         curve, trace = pathlib.Path(folder) / "curve", pathlib.Path(folder) / "trace"
 
