@@ -78,7 +78,11 @@ void Membership::send_requests(Connection& connection) {
 
 void Membership::call_pair(Rank peer) {
     const bool wanted = std::ranges::any_of(fetches_, [&](const auto& f) { return f->peer == peer; });
-    if (gone_ || !(wanted || (reached_.contains(peer) && !is_gone(peer))) || pair_connection(peer) != nullptr) return;
+    if (gone_ || !(wanted || (reached_.contains(peer) && !is_gone(peer)))) return;
+    if (Connection* c = pair_connection(peer)) {  // that the peer has made meanwhile
+        if (c->is_open()) send_requests(*c);
+        return;
+    }
     if (dial(record(peer).member.local, static_cast<std::uint64_t>(peer), Role::pair, peer, secret_)) return;
     pair_lost(peer, errno);
 }
