@@ -1,0 +1,264 @@
+#include "world.hpp"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace sim {
+
+World* world = nullptr;
+
+namespace {
+
+thread_local Thread* mine = nullptr;
+thread_local int my_process = 0;
+
+long raw_futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value) {
+    long result;
+    register long timeout asm("r10") = 0;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "a"(static_cast<long>(SYS_futex)), "D"(&word), "S"(static_cast<long>(what)),
+                   "d"(static_cast<long>(value)), "r"(timeout)
+                 : "rcx", "r11", "memory");
+    return result;
+}
+
+void give_baton(Thread& to) {
+    to.baton.store(1, std::memory_order_release);
+    raw_futex(to.baton, FUTEX_WAKE, 1);
+}
+void await_baton() {
+    while (mine->baton.load(std::memory_order_acquire) == 0) raw_futex(mine->baton, FUTEX_WAIT, 0);
+    mine->baton.store(0, std::memory_order_relaxed);
+}
+
+bool may_run(const Thread& t) {
+    const Process& its = world->processes[static_cast<std::size_t>(t.process)];
+    if (its.stopped || its.ended) return false;
+    if (t.state == Thread::ready) return true;
+    return t.state == Thread::waiting && (t.deadline <= world->now || (t.key == io && t.looked != world->transfers));
+}
+
+std::uint64_t first_deadline() {
+    std::uint64_t first = never;
+    for (const Thread& t : world->threads) {
+        const Process& its = world->processes[static_cast<std::size_t>(t.process)];
+        if (t.state == Thread::waiting && !its.stopped && !its.ended && t.deadline < first) first = t.deadline;
+    }
+    return first;
+}
+
+/// Who runs next. The controller if nobody can, or the world has lasted too long.
+Thread& choose() {
+    Thread& controller = world->threads[0];
+    if (world->verdict != nullptr) return controller;
+    if (++world->switches > world->most_switches) world->verdict = "it goes on and on";
+    if (world->now > world->end) world->verdict = "it lasts too long";
+    for (;;) {
+        int count = 0;
+        Thread* candidates[most_threads];
+        for (Thread& t : world->threads)
+            if (may_run(t)) candidates[count++] = &t;
+        if (world->verdict == nullptr && count > 0) return *candidates[world->draw(static_cast<std::uint64_t>(count))];
+        const std::uint64_t next = first_deadline();
+        if (world->verdict == nullptr && next == never) world->verdict = "nobody can run, nor ever will";
+        if (world->verdict != nullptr) return controller;
+        world->now = next;
+    }
+}
+
+void run_next(bool come_back) {
+    Thread& next = choose();
+    world->trace =
+        (world->trace ^ static_cast<std::uint64_t>(&next - world->threads.data()) ^ world->now << 8) * 0x100000001b3;
+    if (next.state == Thread::waiting) {
+        next.timed_out = next.deadline <= world->now;
+        next.state = Thread::ready;
+    }
+    if (&next == mine) return;
+    give_baton(next);
+    if (come_back) await_baton();
+}
+
+Thread& thread(int number) {
+    return world->threads[static_cast<std::size_t>(number)];
+}
+Process& process(int number) {
+    return world->processes[static_cast<std::size_t>(number)];
+}
+
+/// The controller: of a process that has ended, or is to.
+void bury(int number) {
+    Process& p = process(number);
+    int status = 0;
+    waitpid(p.pid, &status, 0);
+    p.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    p.ended = true;
+    p.leaving = false;
+    for (Thread& t : world->threads)
+        if (t.process == number && t.state != Thread::none) t.state = Thread::ended;
+    transferred();  // its connections have ended
+}
+
+}  // namespace
+
+std::uint64_t World::draw() {  // splitmix64
+    std::uint64_t z = random += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+void World::note(const char* format, ...) {
+    const auto room = [this] { return notes.size() - noted; };
+    if (room() < 512) return;
+    noted += static_cast<std::size_t>(
+        std::snprintf(notes.data() + noted, room(), "%12.6f  ", static_cast<double>(now) * 1e-9));
+    std::va_list arguments;
+    va_start(arguments, format);
+    const int written = std::vsnprintf(notes.data() + noted, 400, format, arguments);
+    va_end(arguments);
+    noted += static_cast<std::size_t>(written < 400 ? written : 399);
+    notes[noted++] = '\n';
+}
+
+void create(std::uint64_t seed) {
+    void* const memory =
+        mmap(nullptr, sizeof(World), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) std::perror("sim: mmap"), std::abort();
+    world = static_cast<World*>(memory);
+    world->seed = world->random = seed;
+    world->now = 1000 * ms;
+    world->end = never;
+    world->most_switches = never;
+    world->transfers = 1;
+    mine = &thread(0);
+    mine->state = Thread::ready;
+    my_process = 0;
+}
+
+void destroy() {
+    munmap(world, sizeof(World));
+    world = nullptr;
+    mine = nullptr;
+}
+
+int fork_process(int (*body)(int process)) {
+    int number = 1;
+    while (process(number).pid != 0) ++number;
+    const int first = add_thread();
+    thread(first).process = number;
+    const pid_t child = ::fork();
+    if (child < 0) std::perror("sim: fork"), std::abort();
+    if (child > 0) {
+        process(number).pid = child;
+        return number;
+    }
+    mine = &thread(first);
+    my_process = number;
+    await_baton();
+    const int code = body(number);
+    process(number).leaving = true;
+    mine->state = Thread::ended;
+    give_baton(thread(0));  // who waits for its end
+    _exit(code);
+}
+
+void stop(int number) {
+    process(number).stopped = true;
+}
+void resume(int number) {
+    process(number).stopped = false;
+}
+void kill(int number) {
+    if (process(number).ended) return;
+    ::kill(process(number).pid, SIGKILL);
+    bury(number);
+}
+
+bool wait_until(std::uint64_t deadline) {
+    for (;;) {
+        bool all_ended = true;
+        for (int p = 1; p < most_processes && process(p).pid != 0; ++p) {
+            if (process(p).leaving) bury(p);
+            all_ended &= process(p).ended;
+        }
+        if (all_ended) return true;
+        if (world->verdict != nullptr || world->now >= deadline) return false;
+        mine->state = Thread::waiting;
+        mine->key = 0;
+        mine->deadline = deadline;
+        run_next(true);
+        mine->state = Thread::ready;
+    }
+}
+
+bool inside() {
+    return mine != nullptr;
+}
+
+void pass_on() {
+    run_next(true);
+}
+
+bool wait_for(std::uint64_t key, std::uint64_t deadline) {
+    mine->state = Thread::waiting;
+    mine->key = key;
+    mine->deadline = deadline;
+    mine->looked = world->transfers;
+    mine->timed_out = false;
+    run_next(true);
+    return !mine->timed_out;
+}
+
+void wake(std::uint64_t key, int how_many) {
+    for (; how_many > 0; --how_many) {
+        int count = 0;
+        Thread* sleepers[most_threads];
+        for (Thread& t : world->threads)
+            if (t.state == Thread::waiting && t.key == key) sleepers[count++] = &t;
+        if (count == 0) return;
+        sleepers[count > 1 ? world->draw(static_cast<std::uint64_t>(count)) : 0]->state = Thread::ready;
+    }
+}
+
+void transferred() {
+    ++world->transfers;
+}
+
+int add_thread() {
+    int number = 0;
+    while (thread(number).state != Thread::none)
+        if (++number == most_threads) std::fprintf(stderr, "sim: too many threads\n"), std::abort();
+    thread(number).state = Thread::ready;
+    thread(number).process = my_process;
+    thread(number).baton = 0;
+    return number;
+}
+
+void begin_thread(int number) {
+    mine = &thread(number);
+    my_process = mine->process;
+    await_baton();
+}
+
+void end_thread() {
+    mine->state = Thread::ended;
+    wake(reinterpret_cast<std::uint64_t>(mine), most_threads);
+    run_next(false);
+    mine = nullptr;
+}
+
+int this_thread() {
+    return static_cast<int>(mine - world->threads.data());
+}
+
+}  // namespace sim
