@@ -49,7 +49,11 @@ CommunicatorPtr communicator(tuttiComm_t handle) {
 
 void end_suspended(tuttiComm& handle) {
     std::lock_guard lock(handle.mutex);
-    if (handle.suspended) handle.suspended->session->leave();
+    if (handle.suspended) {
+        const tuttiComm::Suspended& s = *handle.suspended;
+        if (s.rank == 0 && s.ranks > 1) Session::close_meeting(s.identity);  // which it has opened
+        handle.suspended->session->leave();
+    }
     handle.suspended.reset();
 }
 

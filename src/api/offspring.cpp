@@ -101,20 +101,36 @@ void refuse_failed(const Parent& parent) {
         throw Error(fault->code, fault->text);
 }
 
+/// What work() does with the place that this rank has opened for others to meet, if it has; if it fails nobody will.
+template <class Work>
+auto at_place(const Session& session, const std::optional<Invitation>& opened, Work&& work) {
+    try {
+        return work();
+    } catch (...) {
+        if (opened) Session::close_meeting(session.accept(*opened));
+        throw;
+    }
+}
+
 /// The part of this rank's color; null without one.
 CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine, const Options& options) {
+    const Session& session = parent->session();
     const std::vector<Wish> wishes = council.hear(mine);
     std::vector<Rank> members;
     for (Rank r = 0; r < parent->ranks(); ++r)
         if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
-    const bool leads = mine.color >= 0 && members.front() == parent->rank();
-    const auto invitations = council.hear(leads ? parent->session().invite() : Invitation{});
-    if (mine.color < 0) return nullptr;
-    const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
-    const auto place = std::ranges::find(members, parent->rank()) - members.begin();
-    return Communicator::join(parent->session().accept(ours), static_cast<Rank>(place),
-                              static_cast<int>(members.size()), options, processes_of(parent->session(), members));
+    std::optional<Invitation> opened;
+    if (mine.color >= 0 && members.size() > 1 && members.front() == parent->rank()) opened = session.invite();
+    return at_place(session, opened, [&]() -> CommunicatorPtr {
+        const auto invitations = council.hear(opened.value_or(Invitation{}));
+        if (mine.color < 0) return nullptr;
+        if (members.size() == 1) return Communicator::join({}, 0, 1, options);
+        const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
+        const auto place = std::ranges::find(members, parent->rank()) - members.begin();
+        return Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()),
+                                  options, processes_of(session, members));
+    });
 }
 
 /// The communicator of those that are left: who that is they agree on, meet, and agree on whether all have.
@@ -175,9 +191,12 @@ Identity place_to_grow(Council& council, const Communicator& parent, const std::
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
     const Session& session = comm->session();
-    const Invitation invitation = council.hear(comm->rank() == 0 ? session.invite() : Invitation{}).front();
+    std::optional<Invitation> opened;
+    if (comm->rank() == 0 && comm->ranks() > 1) opened = session.invite();
+    const Invitation invitation =
+        at_place(session, opened, [&] { return council.hear(opened.value_or(Invitation{})).front(); });
     InTurn turn(*handle.turnstile);
-    const Identity identity = session.accept(invitation);
+    const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
     tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), comm->suspend()};
     std::lock_guard lock(handle.mutex);
     handle.suspended = std::move(suspended);

@@ -30,6 +30,9 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     /// The one of this process for that meeting, if there is one.
     static std::shared_ptr<Directory> find(Service& service, const Meeting& meeting);
 
+    /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
+    void give_up() { fail_all({tuttiRemoteError, -1, "the rank in whose process the others were to meet gave up"}); }
+
     ~Directory() override;
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 

@@ -178,6 +178,14 @@ Identity Session::accept(const Invitation& invitation) const {
     return meeting.identity();
 }
 
+void Session::close_meeting(const Identity& identity) {
+    using namespace bootstrap;
+    const std::shared_ptr<Service> service = Service::get();
+    service->run([&] {
+        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->give_up();
+    });
+}
+
 Identity Session::meeting(std::span<const Rank> members, std::uint64_t number) const {
     using namespace bootstrap;
     Meeting meeting;

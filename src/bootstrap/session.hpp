@@ -121,6 +121,10 @@ class Session {
     /// unique id, nothing of this session's secret. Throws tuttiRemoteError for a damaged invitation.
     Identity accept(const Invitation& invitation) const;
 
+    /// Closes the meeting place that this process has opened for identity, unless all have met there: whoever waits
+    /// there, or comes in the next seconds, is told so. Where there is none it does nothing.
+    static void close_meeting(const Identity& identity);
+
     /// Where these members meet for the number-th time, without a word: each member of the session can make it, and
     /// nobody else. The first of them opens it when it joins. For ranks of one host.
     Identity meeting(std::span<const Rank> members, std::uint64_t number) const;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -370,4 +371,29 @@ TEST_CASE("a communicator of which not all ranks come back stays suspended") {
         }
         require_success(tuttiCommDestroy(comm), "destroy");
     });
+}
+
+TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no place open for others to meet") {
+    const auto descriptors = [] {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    const auto splits = [&](int times) {
+        harness::run(2, [&](int r) {
+            for (int i = 0; i < times; ++i) {
+                tuttiComm_t alone = nullptr;
+                require_success(tuttiCommSplit(comms[static_cast<size_t>(r)], r, 0, &alone, nullptr), "split");
+                require_success(tuttiCommSuspend(alone), "suspend");
+                require_success(tuttiCommResume(alone), "resume");
+                check_place(alone, 0, 1);
+                require_success(tuttiCommDestroy(alone), "destroy");
+            }
+        });
+    };
+    splits(1);  // what stays with the process is there
+    const auto before = descriptors();
+    splits(20);
+    CHECK(descriptors() == before);
+    for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }

@@ -62,4 +62,18 @@ TEST_CASE("wrong arguments are refused before anything is opened") {
     CHECK_THROWS_AS(Session::join(identity, 0, 1, std::vector<std::byte>(1025), 1s), Error);
 }
 
+TEST_CASE("who waits at a meeting place that is given up is told, and so is who comes late") {
+    const Identity identity = Identity::create();
+    std::string early;
+    std::thread waiting([&] { early = join_error(identity, 0, 2, 20s); });
+    Session::close_meeting(identity);
+    waiting.join();
+    const std::string expected = "6: the rank in whose process the others were to meet gave up";
+    CHECK(early == expected);
+    CHECK(join_error(identity, 1, 2, 20s) == expected);
+    const auto met = join_all(Identity::create(), 2);
+    leave_all(met);
+    Session::close_meeting(Identity::create());  // nobody has come
+}
+
 }  // namespace tutti::test
