@@ -30,7 +30,7 @@ std::vector<std::uint64_t> processes_of(const Session& session, std::span<const 
 class Council {
   public:
     /// Called in the order of the API's calls, which all ranks agree on.
-    explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)) {
+    explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)), news_(comm_->session().news()) {
         if (comm_->on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
@@ -59,8 +59,12 @@ class Council {
         return all;
     }
 
+    /// Whoever has failed to hear something does not come to where the others go.
+    SessionOrigin origin() const { return {&comm_->session(), news_}; }
+
   private:
     CommunicatorPtr comm_;
+    std::size_t news_;
     std::vector<std::uint64_t> numbers_;  // of exchanges; none: over the communicator
     std::size_t heard_ = 0;
 };
@@ -129,7 +133,7 @@ CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine
         const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
         const auto place = std::ranges::find(members, parent->rank()) - members.begin();
         return Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()),
-                                  options, processes_of(session, members));
+                                  options, processes_of(session, members), council.origin());
     });
 }
 
@@ -205,8 +209,9 @@ void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
 }
 
 void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
-    CommunicatorPtr comm = Communicator::join(from.identity, from.rank, from.ranks, from.options,
-                                              processes_of(*from.session, all_but({}, from.ranks)));
+    CommunicatorPtr comm =
+        Communicator::join(from.identity, from.rank, from.ranks, from.options,
+                           processes_of(*from.session, all_but({}, from.ranks)), {from.session.get(), 0});
     comm->go_on_with(handle.turnstile);
     {
         InTurn turn(*handle.turnstile);
@@ -340,7 +345,8 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
             [=, parent = parent.comm]() -> CommunicatorPtr {
                 const Identity place = place_to_grow(*council, *parent, mine);
                 const std::vector<Rank> members = all_but({}, parent->ranks());
-                return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members));
+                return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members),
+                                          council->origin());
             },
             &parent.handle);
     });

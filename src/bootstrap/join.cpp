@@ -226,12 +226,12 @@ void Membership::time_up() {
     else if (directory_ && directory_->welcome)
         directory_->send(ask);
     else
-        return give_up();
-    deadline_ = service_->after(answer_limit, [this] { give_up(); });
+        return name_missing();
+    deadline_ = service_->after(answer_limit, [this] { name_missing(); });
 }
 
 // Nobody who knows more could be asked.
-void Membership::give_up() {
+void Membership::name_missing() {
     deadline_.reset();
     if (state_ != State::joining) return;
     const double seconds = static_cast<double>(timeout_.count()) / 1000;
@@ -252,10 +252,15 @@ void Membership::give_up() {
          nullptr);
 }
 
-void Membership::wait_joined() {
+void Membership::give_up(const Fault& fault) {
+    if (state_ == State::joining) hear(fault, nullptr);
+}
+
+bool Membership::wait_joined(Deadline deadline) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return state_ != State::joining; });
+    const bool over = changed_.wait_until(lock, deadline, [&] { return state_ != State::joining; });
     if (state_ == State::failed) throw Error(fault_->code, fault_->text);
+    return over;
 }
 
 }  // namespace tutti::bootstrap

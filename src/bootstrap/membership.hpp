@@ -43,6 +43,8 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
 
     // ---- for the service thread
     void start();
+    /// Unless it has joined by now.
+    void give_up(const Fault& fault);
     void offer_changed(std::uint64_t key);
     void request(const std::shared_ptr<PendingFetch>& fetch);
     void cancel(const std::shared_ptr<PendingFetch>& fetch);
@@ -57,8 +59,8 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     std::vector<Rank> awaited() const { return agreement_.awaited(); }
 
     // ---- for any thread
-    /// Throws what went wrong, if something did.
-    void wait_joined();
+    /// False: not in time. Throws what went wrong, if something did.
+    bool wait_joined(Deadline deadline);
     bool wait_done(const PendingFetch& fetch, Deadline deadline);
     void set_listener(std::function<void(const Fault&)> listener);
     void rest();
@@ -112,7 +114,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     void on_record(Connection& connection, const Record& record);
     void joined();
     void time_up();
-    void give_up();
+    void name_missing();
 
     // liveness.cpp: deaths, faults and departures
     bool note_death(Rank rank);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/peer_error.hpp"
 #include "base/result.hpp"
@@ -139,6 +140,12 @@ Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline dead
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
+/// What it has heard of last.
+std::string latest(const Session& session) {
+    const std::vector<Rank> dead = session.dead();
+    return dead.empty() ? session.fault().value().text : session.name(dead.back()) + " died";
+}
+
 }  // namespace
 }  // namespace bootstrap
 
@@ -147,7 +154,8 @@ std::string Session::name(Rank rank) const {
 }
 
 std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
-                                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes) {
+                                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes,
+                                       SessionOrigin origin) {
     using namespace bootstrap;
     const Meeting meeting = Meeting::of(identity);
     if (ranks < 1 || ranks > ranks_limit)
@@ -159,7 +167,22 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
     const std::shared_ptr<Service> service = Service::get();
     auto membership = std::make_shared<Membership>(service, meeting, rank, ranks, card, timeout, processes);
     if (!service->run([&] { membership->start(); })) fail(tuttiSystemError, "the process is ending");
-    membership->wait_joined();
+    const auto is_news = [&] { return origin.session != nullptr && origin.session->news() != origin.news; };
+    try {
+        while (!membership->wait_joined(Clock::now() + std::chrono::milliseconds(20)))
+            if (is_news())
+                service->run([&] {
+                    membership->give_up({tuttiRemoteError, rank, latest(*origin.session), rank, false});
+                });
+    } catch (const Error& error) {
+        // The end of a place where ranks meet names nobody. If it was one of ours that has died, the news are on their
+        // way.
+        if (origin.session == nullptr || error.code() != tuttiRemoteError || membership->fault()->origin >= 0) throw;
+        for (const Deadline limit = Clock::now() + std::chrono::seconds(1); !is_news() && Clock::now() < limit;)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (!is_news()) throw;
+        throw Error(tuttiRemoteError, latest(*origin.session));
+    }
     return std::make_shared<SocketSession>(std::move(membership));
 }
 

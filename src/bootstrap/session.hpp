@@ -84,16 +84,23 @@ struct Agreed {
     std::vector<Rank> out;     // who is left out, ascending
 };
 
+/// The session whose members now join another one, and its news() when all of them were still to come.
+struct SessionOrigin {
+    const class Session* session = nullptr;
+    std::size_t news = 0;
+};
+
 class Session {
   public:
     /// Blocks until all ranks have joined. Throws tuttiTimeout that names the missing ranks, tuttiInvalidUsage for two
     /// ranks of one number or ranks that disagree on how many there are, tuttiSystemError for sockets,
     /// tuttiInvalidArgument for a bad rank, tuttiRemoteError for a rank that dies before all have joined. card: at most
     /// 1024 bytes. processes: of the ranks that are known beforehand, by rank, else 0; what other sessions of this
-    /// process hear of their deaths then ends the wait, also before those ranks have arrived.
+    /// process hear of their deaths then ends the wait, also before those ranks have arrived. origin: so does any fault
+    /// or death that this session has heard of since, for a member to which it has happened elsewhere does not come.
     static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks,
                                          std::span<const std::byte> card, std::chrono::milliseconds timeout,
-                                         std::span<const std::uint64_t> processes = {});
+                                         std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {});
 
     /// Sessions of `ranks` ranks that all live in this process: no sockets. cards[r] is rank r's.
     static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> cards);
@@ -156,6 +163,9 @@ class Session {
     /// The members whose processes have ended without leave(), as far as this one has heard, in that order. Other than
     /// the first fault they are all kept.
     virtual std::vector<Rank> dead() const = 0;
+
+    /// How many faults and deaths this member has heard of: 0 while all is well, and it never falls.
+    std::size_t news() const { return dead().size() + (fault() ? 1 : 0); }
 
     /// Tells all members, and returns what each has told, by rank; at most 256 bytes, equally many of all. number: the
     /// same on all for one exchange, and used only once. Over the control channel, so it needs nothing but that all

@@ -119,7 +119,7 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options,
-                                                 std::span<const std::uint64_t> processes) {
+                                                 std::span<const std::uint64_t> processes, SessionOrigin origin) {
     if (ranks == 1) {  // nobody to meet
         const int devices[] = {options.device};
         return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
@@ -129,8 +129,8 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
     const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get(), options);
-    std::shared_ptr<Session> session =
-        Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)), options.init_timeout, processes);
+    std::shared_ptr<Session> session = Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)),
+                                                     options.init_timeout, processes, origin);
     session->offer(arena->key(), arena->fd());
     if (gpu) gpu->offer(*session);
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),

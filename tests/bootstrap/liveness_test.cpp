@@ -78,6 +78,28 @@ TEST_CASE("a death that one session has heard of ends the wait for that process 
     known->leave();
 }
 
+TEST_CASE("what goes wrong in a session ends the wait of its members who join another one") {
+    const auto parent = join_all(Identity::create(), 3);
+    const auto told = [&](std::size_t news, std::chrono::milliseconds timeout) {
+        try {  // rank 1 does not come
+            Session::join(Identity::create(), 0, 2, card_of(0), timeout, {}, {parent[0].get(), news});
+        } catch (const Error& e) {
+            return text("%d: %s", e.code(), e.what());
+        }
+        return std::string();
+    };
+    CHECK(parent[0]->news() == 0);
+    std::string heard;
+    std::thread waiting([&] { heard = told(0, 20s); });
+    parent[1]->raise({tuttiInternalError, 2, "x"});
+    waiting.join();
+    CHECK(heard == "6: x");
+    CHECK(told(0, 20s) == "6: x");  // also where it has been heard of before
+    CHECK(parent[0]->news() == 1);
+    CHECK(told(1, 50ms).starts_with("8: "));  // but not what was known when all were still to come
+    leave_all(parent);
+}
+
 TEST_CASE("an error that is ahead of the news waits for them, unless the peer has left in peace") {
     const auto s = join_all(Identity::create(), 3);
     std::optional<Fault> behind;
