@@ -1,0 +1,258 @@
+// One rank of a storm (tools/storm): random operations until another rank dies, or until all are told to stop; then
+// what it was told, and whether the ranks that are left can go on.
+//
+//     storm-rank --rank R --ranks N --seed S [--focus KIND] [--transport T] [--recover shrink|rejoin] [--init-ms MS]
+//
+// It talks with what has started it by lines. It prints "up"; "id HEX" when it was told "make"; "ready" when it has
+// joined; "failed" when it waits to rejoin; and a line of JSON as its last. It is told "make", "join HEX RANK RANKS",
+// and "stop". The exit code is 0 unless the line of JSON is missing.
+#include <dirent.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "steps.hpp"
+
+using namespace tutti::storm;
+
+namespace {
+
+struct Report {
+    std::string outcome = "stopped", doing, call, text, trouble;
+    int code = 0, named_there = -2;
+    std::vector<int> failed, members;
+    std::int64_t error_ns = 0, named_ns = 0, shrunk_ns = 0, recovered_ns = 0;
+    std::uint64_t steps = 0;
+    int descriptors[2] = {};
+};
+
+std::string quoted(const std::string& s) {
+    std::string out = "\"";
+    for (const char c : s) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    }
+    return out + "\"";
+}
+
+void say(const std::string& line) {
+    std::cout << line << std::endl;
+}
+
+void say(const Report& r, int rank) {
+    std::ostringstream s;
+    s << "{\"rank\": " << rank << ", \"outcome\": " << quoted(r.outcome) << ", \"doing\": " << quoted(r.doing)
+      << ", \"call\": " << quoted(r.call) << ", \"text\": " << quoted(r.text) << ", \"trouble\": " << quoted(r.trouble)
+      << ", \"code\": " << r.code << ", \"named_there\": " << r.named_there << ", \"failed\": [";
+    for (std::size_t i = 0; i < r.failed.size(); ++i) s << (i > 0 ? ", " : "") << r.failed[i];
+    s << "], \"members\": [";
+    for (std::size_t i = 0; i < r.members.size(); ++i) s << (i > 0 ? ", " : "") << r.members[i];
+    s << "], \"error_ns\": " << r.error_ns << ", \"named_ns\": " << r.named_ns << ", \"shrunk_ns\": " << r.shrunk_ns
+      << ", \"recovered_ns\": " << r.recovered_ns << ", \"steps\": " << r.steps << ", \"descriptors\": ["
+      << r.descriptors[0] << ", " << r.descriptors[1] << "]}";
+    say(s.str());
+}
+
+int descriptors() {
+    int count = 0;
+    DIR* const all = opendir("/proc/self/fd");
+    while (all != nullptr && readdir(all) != nullptr) ++count;
+    if (all != nullptr) closedir(all);
+    return count;
+}
+
+tuttiUniqueId id_of(const std::string& hex) {
+    tuttiUniqueId id{};
+    for (std::size_t i = 0; i < sizeof id.internal && 2 * i + 1 < hex.size(); ++i)
+        id.internal[i] = static_cast<char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+    return id;
+}
+
+void make_id() {
+    tuttiUniqueId id;
+    must(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    std::string line = "id ";
+    char digits[3];
+    for (const char c : id.internal) {
+        std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+        line += digits;
+    }
+    say(line);
+}
+
+class Rank {
+  public:
+    explicit Rank(std::map<std::string, std::string> options) : options_(std::move(options)) {
+        world_.rank = std::stoi(options_.at("--rank"));
+        world_.ranks = std::stoi(options_.at("--ranks"));
+        if (options_.contains("--focus")) focus_ = options_.at("--focus");
+        rejoins_ = options_.contains("--recover") && options_.at("--recover") == "rejoin";
+    }
+
+    Report run() {
+        report_.descriptors[0] = descriptors();
+        try {
+            join();
+            say("ready");
+            const bool one_sided = !options_.contains("--transport") || options_.at("--transport") == "shm";
+            steps_.emplace(world_, seed(), focus_, one_sided);
+            while (!told_to_stop()) steps_->run(report_.steps++);
+            report_.recovered_ns = now_ns();
+            steps_->clean_up();
+            must(tuttiCommDestroy(std::exchange(world_.comm, nullptr)), "tuttiCommDestroy");
+        } catch (const Failure& failure) {
+            failed(failure);
+        } catch (const Wrong& wrong) {
+            report_.outcome = "wrong";
+            report_.doing = doing();
+            report_.text = wrong.what();
+        }
+        steps_.reset();
+        report_.descriptors[1] = descriptors_that_stay();
+        return report_;
+    }
+
+  private:
+    std::uint64_t seed() const { return std::stoull(options_.at("--seed")); }
+    std::string doing() const { return steps_ ? steps_->doing() : "init"; }
+
+    /// A session passes news on until the other ranks have left, too; its service keeps a few.
+    int descriptors_that_stay() const {
+        const std::int64_t limit = now_ns() + 300'000'000;
+        while (descriptors() > report_.descriptors[0] + of_the_service && now_ns() < limit) usleep(1000);
+        return descriptors() - of_the_service;
+    }
+    static constexpr int of_the_service = 3;
+
+    /// Follows orders until there is one to join.
+    void join() {
+        std::string line, word, hex;
+        while (std::getline(std::cin, line)) {
+            std::istringstream words(line);
+            words >> word;
+            if (word == "make") make_id();
+            if (word != "join") continue;
+            words >> hex >> world_.rank >> world_.ranks;
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.timeoutMs = 30000;
+            config.initTimeoutMs = options_.contains("--init-ms") ? std::stoi(options_.at("--init-ms")) : 30000;
+            if (options_.contains("--transport")) config.transport = options_.at("--transport").c_str();
+            return must(tuttiCommInitRankConfig(&world_.comm, world_.ranks, id_of(hex), world_.rank, &config),
+                        "tuttiCommInitRankConfig");
+        }
+        throw std::runtime_error("there was no order to join");
+    }
+
+    /// Asks now and then, by a collective, whether one of the ranks was told to.
+    bool told_to_stop() {
+        if (report_.steps % 8 != 7) return false;
+        pollfd input{STDIN_FILENO, POLLIN, 0};
+        const int mine = poll(&input, 1, 0) > 0 ? 1 : 0;
+        int any = 0;
+        must(tuttiAllReduce(&mine, &any, 1, tuttiInt32, tuttiMax, world_.comm, nullptr), "tuttiAllReduce");
+        report_.steps += any == 0;
+        return any != 0;
+    }
+
+    void failed(const Failure& failure) {
+        report_.outcome = "failed";
+        report_.doing = doing();
+        report_.call = failure.call;
+        report_.text = failure.what();
+        report_.code = failure.code;
+        report_.error_ns = failure.at_ns;
+        try {
+            if (steps_) {
+                if (!steps_->works_on()) steps_->memory().mark();
+                report_.named_there = steps_->named_there();
+                report_.members = steps_->members_there();
+                learn_who_failed();
+                if (!steps_->works_on() && !steps_->memory().untouched())
+                    throw Wrong("a buffer was written to after its call had returned an error");
+                steps_->clean_up();
+                steps_->memory().mark();
+            }
+            go_on();
+            if (steps_ && !steps_->memory().untouched())
+                throw Wrong("a buffer was written to long after its call had returned an error");
+        } catch (const Failure& again) {
+            report_.trouble = again.call + ": " + again.what();
+        } catch (const Wrong& wrong) {
+            report_.trouble = std::string("wrong: ") + wrong.what();
+        }
+    }
+
+    /// The communicator may hear of it some milliseconds after another one has failed.
+    void learn_who_failed() {
+        const std::int64_t limit = now_ns() + 1'000'000'000;
+        do {
+            int ranks[64], count = 0;
+            must(tuttiCommGetFailedRanks(world_.comm, ranks, 64, &count), "tuttiCommGetFailedRanks");
+            report_.failed.assign(ranks, ranks + count);
+            report_.named_ns = now_ns();
+            if (count == 0) usleep(200);
+        } while (report_.failed.empty() && report_.named_ns < limit);
+    }
+
+    void go_on() {
+        World next{nullptr, 0, 0};
+        if (rejoins_) {
+            if (world_.comm != nullptr) must(tuttiCommAbort(std::exchange(world_.comm, nullptr)), "tuttiCommAbort");
+            say("failed");
+            options_["--init-ms"] = "30000";
+            join();
+            next.comm = std::exchange(world_.comm, nullptr);
+        } else {
+            must(tuttiCommShrink(world_.comm, nullptr, 0, &next.comm, nullptr, TUTTI_SHRINK_ABORT), "tuttiCommShrink");
+        }
+        report_.shrunk_ns = now_ns();
+        must(tuttiCommCount(next.comm, &next.ranks), "tuttiCommCount");
+        must(tuttiCommUserRank(next.comm, &next.rank), "tuttiCommUserRank");
+        if (const int left = std::stoi(options_.at("--ranks")) - 1; next.ranks != left)
+            throw Wrong(std::to_string(next.ranks) + " ranks are left; " + std::to_string(left) + " were expected");
+        Memory memory;
+        Dice own{seed(), static_cast<std::uint64_t>(next.rank), 7};
+        for (std::uint64_t i = 0; i < 20; ++i) {
+            memory.reset();
+            const Call call = some_collective(next, Dice{seed(), i}.next() >> 8, Dice{seed(), i, 3}, own, memory);
+            must(call.issue(nullptr), call.what.c_str());
+            call.check();
+        }
+        report_.recovered_ns = now_ns();
+        must(tuttiCommDestroy(next.comm), "tuttiCommDestroy");
+        if (world_.comm != nullptr) must(tuttiCommDestroy(world_.comm), "tuttiCommDestroy");
+    }
+
+    std::map<std::string, std::string> options_;
+    std::string focus_ = "all";
+    bool rejoins_ = false;
+    World world_;
+    std::optional<Steps> steps_;
+    Report report_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 2 && std::strcmp(argv[1], "--kinds") == 0) {
+        for (const std::string& kind : Steps::kinds()) say(kind);
+        return 0;
+    }
+    std::map<std::string, std::string> options;
+    for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+    if (!options.contains("--rank") || !options.contains("--ranks") || !options.contains("--seed"))
+        return std::cerr << "storm-rank --rank R --ranks N --seed S: see the head of rank.cpp\n", 2;
+    say("up");
+    try {
+        say(Rank(options).run(), std::stoi(options.at("--rank")));
+    } catch (const std::exception& error) {
+        std::cerr << "storm-rank: " << error.what() << "\n";
+        return 1;
+    }
+}

@@ -1,0 +1,318 @@
+#include "steps.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::storm {
+namespace {
+
+constexpr std::size_t window_bytes = std::size_t{256} << 10;
+
+/// Between tuttiGroupStart and tuttiGroupEnd, whatever is thrown.
+class Group {
+  public:
+    Group() { must(tuttiGroupStart(), "tuttiGroupStart"); }
+    ~Group() {
+        if (open_) tuttiGroupEnd();
+    }
+    Group(const Group&) = delete;
+    void end() {
+        open_ = false;
+        must(tuttiGroupEnd(), "tuttiGroupEnd");
+    }
+
+  private:
+    bool open_ = true;
+};
+
+}  // namespace
+
+struct Steps::Kind {
+    const char* name;
+    void (Steps::*run)();
+    bool among_all;  // in a storm of all kinds
+};
+
+const std::vector<Steps::Kind>& Steps::table() {
+    static const std::vector<Kind> kinds = {{"collectives", &Steps::collectives, true},
+                                            {"pairs", &Steps::pairs, true},
+                                            {"chain", &Steps::chain, true},
+                                            {"puts", &Steps::puts, true},
+                                            {"groups", &Steps::groups, true},
+                                            {"streams", &Steps::streams, true},
+                                            {"split", &Steps::split, true},
+                                            {"dp", &Steps::dp, true},
+                                            {"suspend", &Steps::suspend, false}};
+    return kinds;
+}
+
+std::vector<std::string> Steps::kinds() {
+    std::vector<std::string> names;
+    for (const Kind& kind : table()) names.emplace_back(kind.name);
+    return names;
+}
+
+Steps::Steps(World world, std::uint64_t seed, const std::string& focus, bool one_sided)
+    : world_(world),
+      seed_(seed),
+      focus_(focus),
+      one_sided_(one_sided),
+      own_{seed, static_cast<std::uint64_t>(world.rank), 99} {}
+
+Steps::~Steps() {
+    tuttiMemFree(shown_);
+}
+
+void Steps::run(std::uint64_t number) {
+    number_ = number;
+    memory_.reset();
+    Dice dice = all(0);
+    const bool other = dice.chance(25);
+    std::vector<const Kind*> choice;
+    for (const Kind& kind : table())
+        if (focus_ == kind.name ? !other : kind.among_all && (focus_ == "all" || other))
+            if (one_sided_ || kind.run != &Steps::puts) choice.push_back(&kind);
+    if (choice.empty()) throw std::runtime_error("no steps of the kind " + focus_);
+    const Kind& kind = *choice.at(dice.below(choice.size()));
+    doing_ = kind.name;
+    (this->*kind.run)();
+}
+
+int Steps::named_there() const {
+    if (dp_ != nullptr) return -2;
+    int rank = -1;
+    if (tuttiCommGetFailedRank(part_.comm != nullptr ? part_.comm : world_.comm, &rank) != tuttiSuccess) return -1;
+    return part_.comm != nullptr && rank >= 0 ? members_.at(static_cast<std::size_t>(rank)) : rank;
+}
+
+void Steps::clean_up() {
+    if (part_.comm != nullptr) tuttiCommAbort(part_.comm);
+    part_.comm = nullptr;
+    if (dp_ != nullptr) tuttiDpDestroy(dp_);
+    dp_ = nullptr;
+    for (tuttiStream_t& stream : streams_) {
+        if (stream != nullptr) tuttiStreamDestroy(stream);
+        stream = nullptr;
+    }
+    if (window_ != nullptr) tuttiCommWindowDeregister(world_.comm, window_);
+    window_ = nullptr;
+}
+
+void Steps::do_collective(const World& world, std::uint64_t salt) {
+    const Call call = some_collective(world, key(salt), all(salt), own_, memory_);
+    doing_ += " " + call.what;
+    must(call.issue(nullptr), call.what.c_str());
+    call.check();
+}
+
+void Steps::collectives() {
+    for (std::uint64_t i = 1; i <= 4; ++i) do_collective(world_, i);
+}
+
+/// Of every rank to those that are some shifts away, several for each pair. To be issued in a group.
+std::vector<Call> Steps::sends_and_receives(std::uint64_t salt) {
+    std::vector<Call> calls;
+    const int n = world_.ranks, me = world_.rank;
+    Dice dice = all(salt);
+    for (int shift = 0; shift < n; ++shift) {
+        const std::size_t messages = dice.below(3);
+        const int to = (me + shift) % n, from = (me - shift + n) % n;
+        for (std::size_t m = 0; m < messages; ++m) {
+            const std::uint64_t k = key(salt) + m * 1000 + static_cast<std::uint64_t>(shift);
+            const std::size_t count = Dice{k, 1}.size(std::size_t{100} << 10);
+            void *const out = memory_.take(count * 4, own_), *const in = memory_.take(count * 4, own_);
+            fill(out, tuttiInt32, count, k, me, 0);
+            calls.push_back(
+                {"send", [=, this](tuttiStream_t s) { return tuttiSend(out, count, tuttiInt32, to, world_.comm, s); },
+                 [] {}});
+            calls.push_back(
+                {"recv", [=, this](tuttiStream_t s) { return tuttiRecv(in, count, tuttiInt32, from, world_.comm, s); },
+                 [=] {
+                     expect(
+                         in, tuttiInt32, count, [=](std::size_t i) { return value(k, from, i); },
+                         "recv from rank " + std::to_string(from));
+                 }});
+        }
+    }
+    return calls;
+}
+
+void Steps::pairs() {
+    const std::vector<Call> calls = sends_and_receives(1);
+    Group group;
+    for (const Call& call : calls) must(call.issue(nullptr), call.what.c_str());
+    group.end();
+    for (const Call& call : calls) call.check();
+}
+
+/// A message that goes round, outside of groups.
+void Steps::chain() {
+    const int n = world_.ranks, me = world_.rank, next = (me + 1) % n, before = (me + n - 1) % n;
+    const int first = static_cast<int>(all(1).below(static_cast<std::size_t>(n)));
+    const std::size_t count = all(2).size(std::size_t{1} << 20);
+    void* const data = memory_.take(count, own_);
+    const auto send = [&] { must(tuttiSend(data, count, tuttiUint8, next, world_.comm, nullptr), "tuttiSend"); };
+    const auto recv = [&] {
+        must(tuttiRecv(data, count, tuttiUint8, before, world_.comm, nullptr), "tuttiRecv");
+        expect(
+            data, tuttiUint8, count, [&](std::size_t i) { return value(key(0), first, i); }, "chain");
+    };
+    if (me == first) fill(data, tuttiUint8, count, key(0), first, 0);
+    if (me == first) send();
+    recv();
+    if (me != first) send();
+}
+
+void Steps::open_window() {
+    if (shown_ == nullptr) must(tuttiMemAlloc(reinterpret_cast<void**>(&shown_), window_bytes), "tuttiMemAlloc");
+    if (window_ == nullptr)
+        must(tuttiCommWindowRegister(world_.comm, shown_, window_bytes, &window_, TUTTI_WIN_DEFAULT),
+             "tuttiCommWindowRegister");
+}
+
+void Steps::puts() {
+    open_window();
+    const int n = world_.ranks, me = world_.rank;
+    Dice dice = all(1);
+    const int shift = static_cast<int>(dice.below(static_cast<std::size_t>(n)));
+    const int to = (me + shift) % n, from = (me - shift + n) % n, sig = static_cast<int>(dice.below(TUTTI_SIGNALS));
+    const std::size_t count = dice.size(window_bytes / 2), offset = dice.below(window_bytes / 2);
+    void* const data = memory_.take(count, own_);
+    fill(data, tuttiUint8, count, key(0), me, 0);
+    const tuttiWaitSignalDesc_t descriptor{1, from, sig, 0};
+    Group group;
+    must(tuttiPutSignal(data, count, tuttiUint8, to, window_, offset, sig, 0, 0, world_.comm, nullptr),
+         "tuttiPutSignal");
+    must(tuttiWaitSignal(1, &descriptor, world_.comm, nullptr), "tuttiWaitSignal");
+    group.end();
+    expect(
+        shown_ + offset, tuttiUint8, count, [&](std::size_t i) { return value(key(0), from, i); }, "put");
+    must(tuttiBarrier(world_.comm, nullptr), "tuttiBarrier");
+    if (!dice.chance(30)) return;
+    must(tuttiCommWindowDeregister(world_.comm, std::exchange(window_, nullptr)), "tuttiCommWindowDeregister");
+}
+
+void Steps::groups() {
+    std::vector<Call> calls = sends_and_receives(1);
+    for (std::uint64_t i = 2; i < 5; ++i) calls.push_back(some_collective(world_, key(i), all(i), own_, memory_));
+    Group group;
+    for (const Call& call : calls) must(call.issue(nullptr), call.what.c_str());
+    group.end();
+    for (const Call& call : calls) call.check();
+}
+
+void Steps::streams() {
+    for (tuttiStream_t& stream : streams_)
+        if (stream == nullptr) must(tuttiStreamCreate(&stream), "tuttiStreamCreate");
+    std::vector<Call> calls;
+    for (std::uint64_t i = 1; i < 6; ++i) {
+        calls.push_back(some_collective(world_, key(i), all(i), own_, memory_));
+        must(calls.back().issue(streams_[all(i).below(2)]), calls.back().what.c_str());
+    }
+    for (const tuttiStream_t stream : streams_) must(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+    for (const Call& call : calls) call.check();
+    if (!all(7).chance(30)) return;
+    for (tuttiStream_t& stream : streams_)
+        must(tuttiStreamDestroy(std::exchange(stream, nullptr)), "tuttiStreamDestroy");
+}
+
+void Steps::split() {
+    const auto color_of = [&](int rank) {
+        return static_cast<int>(all(100 + static_cast<std::uint64_t>(rank)).below(4)) - 1;
+    };
+    const auto key_of = [&](int rank) {
+        return static_cast<int>(all(200 + static_cast<std::uint64_t>(rank)).below(9));
+    };
+    const int mine = color_of(world_.rank);
+    members_.clear();
+    for (int r = 0; r < world_.ranks; ++r)
+        if (color_of(r) == mine) members_.push_back(r);
+    std::ranges::stable_sort(members_, {}, key_of);
+    World part;
+    must(tuttiCommSplit(world_.comm, mine, key_of(world_.rank), &part.comm, nullptr), "tuttiCommSplit");
+    if (mine < 0 && part.comm != nullptr) throw Wrong("split: a communicator without a color");
+    if (mine < 0) return;
+    part_.comm = part.comm;
+    must(tuttiCommCount(part.comm, &part.ranks), "tuttiCommCount");
+    must(tuttiCommUserRank(part.comm, &part.rank), "tuttiCommUserRank");
+    if (part.ranks != static_cast<int>(members_.size()) || members_[static_cast<std::size_t>(part.rank)] != world_.rank)
+        throw Wrong("split: rank " + std::to_string(part.rank) + " of " + std::to_string(part.ranks));
+    for (std::uint64_t i = 0; i < 2; ++i) do_collective(part, 300 + i + static_cast<std::uint64_t>(mine) * 10);
+    must(tuttiCommDestroy(std::exchange(part_.comm, nullptr)), "tuttiCommDestroy");
+}
+
+void Steps::suspend() {
+    if (window_ != nullptr)
+        must(tuttiCommWindowDeregister(world_.comm, std::exchange(window_, nullptr)), "tuttiCommWindowDeregister");
+    must(tuttiCommSuspend(world_.comm), "tuttiCommSuspend");
+    must(tuttiCommResume(world_.comm), "tuttiCommResume");
+    do_collective(world_, 1);
+}
+
+void Steps::dp() {
+    Dice dice = all(1);
+    train(static_cast<tuttiDpMode_t>(dice.below(tuttiDpNumModes)), 1 + dice.below(4));
+}
+
+/// Gradients are whole numbers, and the sum is subtracted from the weights, so that all weights are known exactly.
+void Steps::train(tuttiDpMode_t mode, std::size_t rounds) {
+    Dice dice = all(2);
+    const std::size_t count = 1 + dice.below(4);
+    std::vector<std::size_t> sizes(count);
+    std::vector<std::string> names(count);
+    weights_.assign(count, {});
+    std::vector<tuttiDpParameter_t> parameters;
+    for (std::size_t p = 0; p < count; ++p) {
+        sizes[p] = 1 + dice.size(std::size_t{30} << 10);
+        names[p] = "p" + std::to_string(p);
+        weights_[p].assign(sizes[p], 0);
+        parameters.push_back({names[p].c_str(), weights_[p].data(), nullptr, sizes[p], tuttiFloat32, tuttiDpSameType, 0,
+                              static_cast<int>(p)});
+    }
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.mode = mode;
+    config.sum = 1;
+    config.bucketBytes = 64 << 10;
+    config.optimizer.kind = tuttiDpSgd;
+    config.optimizer.learningRate = 1;
+    doing_ += " create";
+    tuttiDp_t layer = nullptr;
+    must(tuttiDpCreate(&layer, parameters.data(), count, &config, world_.comm), "tuttiDpCreate");
+    dp_ = layer;
+    const bool gathered = mode == tuttiDpZero3;
+    const auto unit = [&](std::size_t p, bool here) {
+        if (gathered)
+            must((here ? tuttiDpGather : tuttiDpRelease)(dp_, static_cast<int>(p)), here ? "Gather" : "Release");
+    };
+    for (std::size_t round = 0; round < rounds; ++round) {
+        doing_ = "dp step in mode " + std::to_string(mode);
+        must(tuttiDpBegin(dp_), "tuttiDpBegin");
+        for (std::size_t p = count; p-- > 0;) {
+            unit(p, true);
+            void* gradient = nullptr;
+            must(tuttiDpGradient(dp_, p, &gradient), "tuttiDpGradient");
+            fill(gradient, tuttiFloat32, sizes[p], key(p) + round, world_.rank, 0);
+            must(tuttiDpGradReady(dp_, p), "tuttiDpGradReady");
+            unit(p, false);
+        }
+        must(tuttiDpSynchronize(dp_), "tuttiDpSynchronize");
+        must(tuttiDpStep(dp_), "tuttiDpStep");
+        for (std::size_t p = 0; p < count; ++p) {
+            unit(p, true);
+            void* values = nullptr;
+            must(tuttiDpData(dp_, p, &values), "tuttiDpData");
+            const auto expected = [&](std::size_t i) {
+                int sum = 0;
+                for (std::size_t before = 0; before <= round; ++before)
+                    for (int r = 0; r < world_.ranks; ++r) sum += value(key(p) + before, r, i);
+                return -sum;
+            };
+            expect(values, tuttiFloat32, sizes[p], expected, doing_);
+            unit(p, false);
+        }
+    }
+    doing_ = "dp destroy";
+    must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy");
+}
+
+}  // namespace tutti::storm

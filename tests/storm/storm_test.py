@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""tools/storm: that it finds what is wrong, shown by ranks that only act as such; and a few kills and stops of real
+ones."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+STORM, BUILD = sys.argv[1:3]
+del sys.argv[1:3]
+
+# A rank that says what is expected of it, except for what FLAW says.
+ACTOR = '''#!/usr/bin/env python3
+import json, os, sys, time
+flaw, options = os.environ["FLAW"], dict(zip(sys.argv[1::2], sys.argv[2::2]))
+rank, ranks = int(options["--rank"]), int(options["--ranks"])
+def say(line):
+    print(line, flush=True)
+say("up")
+for line in sys.stdin:
+    if line.startswith("make"):
+        say("id 00")
+    if line.startswith("join"):
+        break
+say("ready")
+time.sleep(0.5)
+victim = int(os.environ["VICTIM"])
+if flaw == "ends":
+    sys.exit(3)
+now = time.monotonic_ns()
+say(json.dumps({"rank": rank, "outcome": "wrong" if flaw == "wrong" else "failed", "doing": "pairs", "call": "x",
+    "text": "", "trouble": "wrong: 1" if flaw == "trouble" else "", "named_there": victim, "members": [], "failed":
+    [(victim + 1) % ranks] if flaw == "names another" else [victim, rank] if flaw == "names more" else [victim],
+    "error_ns": now, "recovered_ns": now + (2 * 10**9 if flaw == "late" else 0), "steps": 1,
+    "descriptors": [3, 4 if flaw == "left" else 3]}))
+if flaw == "left a process" and os.fork() == 0:
+    os.close(1), os.close(2), time.sleep(3)
+'''
+
+
+def storm(*arguments, **environment):
+    done = subprocess.run([sys.executable, STORM, *arguments], capture_output=True, text=True, timeout=110,
+                          env=dict(os.environ, **environment))
+    done.both = done.stdout + done.stderr
+    return done
+
+
+class Judgement(unittest.TestCase):
+    def act(self, flaw, *arguments):
+        """What storm says of three ranks of which rank 0 is killed (seed 4), and its exit code."""
+        with tempfile.TemporaryDirectory() as build:
+            program = pathlib.Path(build, "tests/storm/storm-rank")
+            program.parent.mkdir(parents=True)
+            program.write_text(ACTOR, encoding="utf-8")
+            program.chmod(0o755)
+            return storm("--kill", "--trials", "1", "--seed", "4", "--ranks", "3", "--kind", "pairs", "--transport",
+                         "shm", "--build", build, *arguments, FLAW=flaw, VICTIM="0")
+
+    def test_what_is_right(self):
+        done = self.act("", "--strict")
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertIn("1 of 1 right", done.stdout)
+
+    def test_what_is_wrong(self):
+        for flaw, kind, *arguments in (
+                ("ends", "wrong"), ("wrong", "wrong"), ("trouble", "wrong"), ("names another", "unnamed"),
+                ("names more", "unnamed"), ("left", "left"), ("left a process", "left"), ("late", "late", "--strict")):
+            with self.subTest(flaw=flaw):
+                done = self.act(flaw, *arguments)
+                self.assertEqual(done.returncode, 1, done.both)
+                self.assertRegex(done.stdout, f"(?m)^{kind}: rank 0 of 3, pairs: ")
+                self.assertIn("again: tools/storm --kill --trials 1 --seed 4 --transport shm --ranks 3 --kind pairs",
+                              done.stdout)
+                self.assertIn("0 of 1 right", done.stdout)
+
+    def test_lateness_counts_only_where_it_is_asked_for(self):
+        self.assertEqual(self.act("late").returncode, 0)
+
+    def test_options_that_make_no_sense(self):
+        for arguments in ([], ["--kill", "--stop"], ["--kill", "--ranks", "1"], ["--kill", "--build", "/nowhere"]):
+            self.assertEqual(storm(*arguments).returncode, 2)
+
+
+class Ranks(unittest.TestCase):
+    def right(self, *arguments):
+        done = storm(*arguments, "--build", BUILD)
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertRegex(done.stdout, r"(?m)^(\d+) of \1 right$")
+
+    def test_kills(self):
+        self.right("--kill", "--trials", "10", "--transport", "shm")
+        self.right("--kill", "--trials", "10", "--transport", "tcp")
+
+    def test_a_rank_that_stops_for_a_while(self):
+        self.right("--stop", "--trials", "1", "--transport", "shm", "--ranks", "3")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
