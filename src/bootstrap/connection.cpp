@@ -80,7 +80,7 @@ void Connection::close() {
 
 Detached Connection::detach() {
     flush();
-    if (!is_open() || !outgoing_.empty()) return {};
+    if (!is_open() || !outgoing_.empty()) return close(), Detached{};
     const View rest = View(incoming_).subspan(digested_);
     Detached d{{}, Bytes(rest.begin(), rest.end()), handshake_.outgoing_key(), handshake_.incoming_key()};
     service_.unwatch(fd_.get());

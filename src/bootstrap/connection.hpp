@@ -58,7 +58,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     void send(const Message& message, std::shared_ptr<Fd> descriptor = nullptr);
     void flush() override;
     void close();
-    /// Ends the connection, but not its socket. No fd if something that was sent is not in the kernel yet.
+    /// Ends the connection, but not its socket. No fd if something that was sent is not in the kernel yet: then the
+    /// socket has ended, too.
     Detached detach();
     bool is_open() const { return state_ == State::open; }
     bool is_closed() const { return state_ == State::closed; }

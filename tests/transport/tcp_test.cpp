@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -393,4 +394,47 @@ TEST_CASE("a door that nobody opens is named, and the interface that was tried")
     REQUIRE(what.find("rank 0 can't connect to rank 1: no connection to 127.0.0.1:1: ") == 0);
     REQUIRE(what.find("(from lo, 127.0.0.1:") != std::string::npos);
     REQUIRE(what.find("TUTTI_SOCKET_IFNAME") != std::string::npos);
+}
+
+namespace {
+
+/// Lets in whoever proves himself, as the peer of a reception.
+class Porter : public bootstrap::ConnectionUser {
+  public:
+    std::atomic<bool> accepted = false, lost = false;
+    std::shared_ptr<bootstrap::Connection> guest;
+
+  private:
+    void opened(bootstrap::Connection& connection) override { guest = connection.shared_from_this(); }
+    void received(bootstrap::Connection& connection, bootstrap::Message&, Fd) override {
+        connection.recognise();
+        connection.send(bootstrap::Accepted{Cipher::none});
+        accepted = true;
+    }
+    void closed(bootstrap::Connection&, const bootstrap::Loss&) override { lost = true; }
+};
+
+}  // namespace
+
+TEST_CASE("a connection that is accepted when its engine has gone does not stay") {
+    const auto service = bootstrap::Service::get();
+    const Secret secret = Secret::random();
+    Porter porter;
+    std::shared_ptr<bootstrap::Listener> door;
+    const auto reception =
+        std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, 2, secret, std::chrono::seconds(5));
+    service->run([&] {
+        door = bootstrap::Listener::open(*service, porter, bootstrap::Address::loopback(), secret,
+                                         std::uint64_t{1} << 33 | 1);  // rank 1's
+        reception->dial(1, {door->address()}, true);
+    });
+    const Deadline limit = Clock::now() + std::chrono::seconds(5);
+    while (!porter.lost && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(porter.accepted);
+    CHECK(porter.lost);
+    service->run([&] {
+        reception->close();
+        door->close();
+        if (porter.guest) porter.guest->close();
+    });
 }

@@ -114,7 +114,8 @@ void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
         connection.close();
         return lost(call, {0, false, "it wants a cipher that this rank does not have"});
     }
-    if (engine) engine->arrived(call.peer, call.stripe, connection.detach(), cipher);
+    if (!engine) return connection.close();
+    engine->arrived(call.peer, call.stripe, connection.detach(), cipher);
 }
 
 void Reception::closed(Connection& connection, const Loss& loss) {
