@@ -51,7 +51,7 @@ class Judgement(unittest.TestCase):
     def act(self, flaw, *arguments):
         """What storm says of three ranks of which rank 0 is killed (seed 4), and its exit code."""
         with tempfile.TemporaryDirectory() as build:
-            program = pathlib.Path(build, "tests/storm/storm-rank")
+            program = pathlib.Path(build, "tests/tools/storm/storm-rank")
             program.parent.mkdir(parents=True)
             program.write_text(ACTOR, encoding="utf-8")
             program.chmod(0o755)
