@@ -169,12 +169,16 @@ int run_table(const char* program, const Collective& collective, Options options
 
 }  // namespace
 
-int run(const char* program, const Collective& collective, Options options) {
+int run(const char* program, const char* collective, int argc, char** argv) {
+    const Collective* const row = collective_named(collective);
+    if (row == nullptr) return std::fprintf(stderr, "%s names no collective\n", program), exit_usage;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    Options options = parse(program, argc, argv);
     if (options.algorithms.empty()) options.algorithms.emplace_back();
     int code = exit_ok;
     for (const std::string& algorithm : options.algorithms) {
         options.algorithm = algorithm;
-        code = std::max(code, run_table(program, collective, options));
+        code = std::max(code, run_table(program, *row, options));
     }
     return code;
 }

@@ -1,12 +1,9 @@
-// A whole run: ranks, header, rows, footer.
+// A whole run: options, ranks, header, rows, footer. It includes nothing, for it is compiled once per collective.
 #pragma once
-
-#include "collectives.hpp"
-#include "options.hpp"
 
 namespace perf {
 
-/// The program's exit code.
-int run(const char* program, const Collective& collective, Options options);
+/// collective: its name in the table. The program's exit code.
+int run(const char* program, const char* collective, int argc, char** argv);
 
 }  // namespace perf
