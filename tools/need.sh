@@ -181,11 +181,33 @@ configure() {
     fi
 }
 
-# compile DIRECTORY TARGETS...: quiet unless it fails; then false, with the first errors.
+# progress LOG < NINJA'S OUTPUT: keeps it in LOG, and says how far Ninja is: on a terminal in one line that changes,
+# else every 20 seconds.
+progress() {
+    local line said='' next=20 began=$SECONDS passed live=''
+    [[ ! -t 1 ]] || live=yes
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >&3
+        [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+        passed=$((SECONDS - began))
+        said="  ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} steps in $passed s"
+        ((BASH_REMATCH[1] * 8 < BASH_REMATCH[2])) || # before, it would be a guess
+            said+=", about $((passed * (BASH_REMATCH[2] - BASH_REMATCH[1]) / BASH_REMATCH[1])) s left"
+        if [[ -n $live ]]; then
+            printf '\r%s\e[K' "$said"
+        elif ((passed >= next)); then
+            say "$said"
+            next=$((passed + 20))
+        fi
+    done 3>"$1"
+    [[ -z $live || -z $said ]] || printf '\r\e[K'
+}
+
+# compile DIRECTORY TARGETS...: false, with the first errors, if it fails.
 compile() {
     local directory=$1
     shift
-    ninja -C "$directory" -j "$(nproc)" "$@" >"$directory/compile.log" 2>&1 </dev/null && return
+    ninja -C "$directory" -j "$(nproc)" "$@" 2>&1 </dev/null | progress "$directory/compile.log" && return
     # The first broken command with what it printed; the rest repeats it. Meson prints before Ninja says "FAILED".
     grep ': ERROR: ' "$directory/compile.log" >&2 && return 1
     awk '/^FAILED:/ { found = 1 } found && n++ < 60' "$directory/compile.log" >&2

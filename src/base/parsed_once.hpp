@@ -1,4 +1,4 @@
-// Parsed once for the whole library in builds with sanitizers. No file may count on it.
+// Parsed once for the whole library in builds with -Dprecompiled_library=true. No file may count on it.
 #include <algorithm>
 #include <array>
 #include <atomic>
