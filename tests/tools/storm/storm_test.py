@@ -25,7 +25,7 @@ for line in sys.stdin:
     if line.startswith("join"):
         break
 say("ready")
-time.sleep(0.5)
+time.sleep(0.2)
 victim = int(os.environ["VICTIM"])
 if flaw == "ends":
     sys.exit(3)
