@@ -1,5 +1,6 @@
 #include "job.hpp"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -248,8 +249,8 @@ std::string judge_survivor(const Report& report, int rank) {
 std::string judge() {
     if (world->verdict != nullptr) return world->verdict;
     for (int rank = 0; rank < job->ranks; ++rank) {
-        if (job->blow.what == Blow::kill && rank == job->blow.rank) continue;
         const Process& its = world->processes[static_cast<std::size_t>(rank + 1)];
+        if (rank == board->struck && its.exit_code == 128 + SIGKILL) continue;
         if (its.exit_code != 0) return "rank " + std::to_string(rank) + " ended with " + std::to_string(its.exit_code);
         std::string wrong = judge_survivor(board->reports[rank], rank);
         if (!wrong.empty()) return wrong;

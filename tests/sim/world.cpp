@@ -108,6 +108,15 @@ void bury(int number) {
     transferred();  // its connections have ended
 }
 
+/// A process that crashes has the baton.
+void crash(int signal) {
+    world->note("process %d crashes", my_process);
+    process(my_process).leaving = true;
+    give_baton(thread(0));
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+}
+
 }  // namespace
 
 std::uint64_t World::draw() {  // splitmix64
@@ -164,6 +173,7 @@ int fork_process(int (*body)(int process)) {
     }
     mine = &thread(first);
     my_process = number;
+    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(signal, crash);
     await_baton();
     const int code = body(number);
     process(number).leaving = true;
