@@ -35,8 +35,7 @@ class Communicator {
     /// Blocks until all ranks have joined.
     /// processes, origin: see Session::join.
     static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options,
-                                              std::span<const std::uint64_t> processes = {},
-                                              SessionOrigin origin = {});
+                                              std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {});
 
     /// All ranks in this process. devices: their GPUs; empty: they are on the CPU.
     static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options,

@@ -162,8 +162,8 @@ class Cores {
     std::vector<Core> cores_;
     std::uint64_t random_ = 1;
     double done_[most_tiles] = {};  // when the last rank had finished
-    double work_ = 0;           // of the tiles in between
-    std::size_t finished_ = 0;  // ranks
+    double work_ = 0;               // of the tiles in between
+    std::size_t finished_ = 0;      // ranks
     std::size_t played_ = 0;
 };
 

@@ -489,4 +489,3 @@ NetV12 ncclNetPlugin_v12{"Test12", start11,   {devices, properties<Properties12>
                          memory,   send10,    receive10,
                          nullptr,  closing,   nullptr,
                          finalize, nullptr};
-
