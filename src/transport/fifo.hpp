@@ -271,14 +271,19 @@ class Receiver {
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
     const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
 
-    void release() { released_->store(++next_, std::memory_order_release); }
+    void release() {
+        if (offered_ != 0) [[unlikely]] withdraw();
+        released_->store(++next_, std::memory_order_release);
+    }
 
     /// Offers a place for the message `ahead` messages after the next one, if it has so many bytes; ahead < fifo_depth.
+    /// The offer ends when that message is released.
     void post(std::uint32_t ahead, Reference where, std::size_t bytes) {
         Landing& l = wire_.fifo->landings[(next_ + ahead) % fifo_depth];
         l.bytes = static_cast<std::uint32_t>(bytes);
         l.where = where;
         l.turn.store(next_ + ahead + 1, std::memory_order_release);
+        offered_ |= 1u << (next_ + ahead) % fifo_depth;
         wire_.fifo->posted.store(++posted_, std::memory_order_release);
     }
 
@@ -286,10 +291,19 @@ class Receiver {
     Bell& bell() { return *wire_.bell; }
 
   private:
+    /// Else the writer would take what it finds here for an offer again, 2^32 messages later.
+    void withdraw() {
+        const std::uint32_t number = next_ % fifo_depth;
+        if ((offered_ >> number & 1) == 0) return;
+        offered_ &= ~(1u << number);
+        wire_.fifo->landings[number].turn.store(next_, std::memory_order_relaxed);  // of no message that comes here
+    }
+
     Wire wire_;
     std::atomic<std::uint32_t>* released_;
     std::uint32_t next_;
     std::uint32_t posted_ = 0;
+    std::uint32_t offered_ = 0;  // a bit for each landing that a message is still to come for
 };
 
 }  // namespace tutti

@@ -84,3 +84,21 @@ TEST_CASE("message numbers wrap around, and nothing waits for a reference that n
         }
     }
 }
+
+TEST_CASE("an offered place is not taken again when the message numbers have gone round") {
+    for (const bool landed : {false, true}) {
+        LinkedPair pair = join(local_transport());
+        Sender sender(pair.link[0]->outlet(0));
+        Receiver receiver(pair.link[1]->inlet(0));
+        receiver.post(1, {0, 0}, 100);
+        for (int m = 0; m < 2; ++m) {
+            REQUIRE((sender.landing() != nullptr) == (m == 1));
+            sender.commit(m == 1 && landed ? Kind::landed : Kind::inlined, 100, 1);
+            REQUIRE(receiver.ready());
+            receiver.release();
+        }
+        // As it is 2^32 messages later, if none of them was offered a place here.
+        const Sender again(pair.link[0]->outlet(0), 1);
+        REQUIRE(again.landing() == nullptr);
+    }
+}

@@ -175,6 +175,8 @@ class Machine {
         End& end = s_.from[o.index];
         const Cell& cell = end.fifo->cells[end.next % fifo_depth];
         if (goes_on(end, o.more, in_lines(end) || cell.kind == Kind::slot)) return;
+        if (job_.by_reference != 0 && plan_.landable_count != 0)  // as Receiver::withdraw
+            *word(end.fifo->landings[end.next % fifo_depth].turn) = end.next;
         store_release(word(end.fifo->released), ++end.next);
     }
 

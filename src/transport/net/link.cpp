@@ -214,8 +214,9 @@ void Ends::send_message(Carrier& carrier, Lane& lane) {
             body = slot;
         }
     }
-    const Spot& spot = lane.spots[index];
-    const bool lands = carrier_ && spot.turn == lane.taken && spot.place.bytes == h.bytes;
+    Spot& spot = lane.spots[index];
+    const bool wanted = std::exchange(spot.turn, lane.taken - 1) == lane.taken;  // for this message, and no later one
+    const bool lands = carrier_ && wanted && spot.place.bytes == h.bytes;
     if (body == slot && !lands) return carrier.queue(h, body);
     if (lands) h.what = What::landed, h.in_slot = 0;
     carrier_->put(h, body, slot, lands ? &spot.place : nullptr);
@@ -496,7 +497,7 @@ void Ends::finish(const Header& h) {
             return;
         }
         case What::landing:
-            lane.spots[(spot_in_.turn - 1) % fifo_depth] = spot_in_;
+            if (later(spot_in_.turn, lane.taken)) lane.spots[(spot_in_.turn - 1) % fifo_depth] = spot_in_;
             return;
         case What::board:
             return read_board();
