@@ -57,7 +57,7 @@ have() {
 int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     meson) command -v meson >/dev/null && at_least 1.0 "$(meson --version)" ;;
     ninja-build) there ninja ;;
-    pkg-config | python3 | cmake | shellcheck) there "$1" ;;
+    pkg-config | python3 | cmake | shellcheck | spin) there "$1" ;;
     iproute2) there ip tc rdma ;;
     nftables) there nft ;;
     openmpi-bin) there mpirun.openmpi ;;
