@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "harness/harness.hpp"
+#include "picture.hpp"
 #include "world.hpp"
 
 namespace sim {
@@ -21,8 +22,8 @@ constexpr std::uint64_t s = 1000 * ms;
 constexpr std::uint64_t start = 1 * s;     // the world's time at its beginning
 constexpr std::uint64_t soon = 1500 * ms;  // an error comes to everybody
 constexpr std::uint64_t recovered_in = 1500 * ms;
-constexpr int init_timeout_ms = 60'000;
-constexpr int timeout_ms = 60'000;  // longer than ranks are busy and stopped
+constexpr int init_timeout_ms = 20'000;  // longer than ranks are stopped
+constexpr int timeout_ms = 60'000;       // longer than ranks are busy and stopped
 
 /// Of a rank, for the controller. In memory that all processes share.
 struct Report {
@@ -166,6 +167,8 @@ int take_part(int process) {
     Report& report = board->reports[rank];
     setenv("TUTTI_TUNING", "none", 1);
     setenv("TUTTI_TRANSPORT", job->transport.c_str(), 1);
+    if (job->weather.silence_ms != 0) setenv("TUTTI_SILENCE_MS", std::to_string(job->weather.silence_ms).c_str(), 1);
+    if (job->weather.apart) setenv("TUTTI_HOSTID", std::to_string(rank).c_str(), 1);
     tuttiComm_t comm = nullptr;
     try {
         if (rank == 0) {
@@ -174,6 +177,7 @@ int take_part(int process) {
         }
         while (!board->id_is_there) {
             if (board->struck == 0) return 0;
+            if (board->reports[0].error != tuttiSuccess) return report.done = true, 0;  // there is no job
             pass_time(ms);
         }
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -183,7 +187,9 @@ int take_part(int process) {
         report.joined = true;
         world->note("rank %d is in", rank);
         for (const Call& call : job->calls) {
+            const std::uint64_t began = world->now;
             make(call, comm, rank, job->ranks);
+            world->record(Event::call, process, began, call.text());
             world->note("rank %d: %s", rank, call.text().c_str());
         }
         Case last{};  // nobody leaves before the blow has struck
@@ -200,6 +206,8 @@ int take_part(int process) {
         tuttiResult_t state = tuttiSuccess;
         if (comm != nullptr) tuttiCommGetAsyncError(comm, &state);
         report.error = state == tuttiSuccess ? tuttiRemoteError : state;
+        world->record(Event::mark, process, world->now, report.said);
+        if (!job->weather.is_calm() && comm != nullptr) return tuttiCommAbort(comm) == tuttiSuccess ? 0 : 1;
         if (job->blow.what != Blow::kill || comm == nullptr) return 0;
         try {
             recover(comm, rank, report);
@@ -215,9 +223,41 @@ int take_part(int process) {
     return 0;
 }
 
+/// Of a cable that was pulled: whether nobody may notice more than the delay.
+bool heals(const Weather& weather) {
+    return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
+}
+
+std::string judge_in_weather(const Report& report, int rank) {
+    const Weather& w = job->weather;
+    const std::string who = "rank " + std::to_string(rank);
+    if (report.error == tuttiSuccess) return report.done ? "" : who + " did not come to the end";
+    if (w.cut.what != Cut::none && (heals(w) || world->now < w.cut.at)) return who + " has an error: " + report.said;
+    const std::string said = report.said;
+    const auto names = [&](int r) { return said.find("rank " + std::to_string(r)) != std::string::npos; };
+    if (w.cut.what != Cut::none) {
+        if (!names(w.cut.a) && !names(w.cut.b)) return who + " does not say which link is cut: " + said;
+        const std::uint64_t heard = std::max(w.cut.at, report.busy_until) + std::max(w.silence_ms, 4000u) * ms * 5 / 4;
+        const std::uint64_t late = report.joined ? heard + soon : std::max(heard, start + init_timeout_ms * ms) + soon;
+        return report.error_at <= late
+                   ? ""
+                   : who + " heard of it after " + std::to_string((report.error_at - w.cut.at) / ms) + " ms";
+    }
+    if (world->refused == 0) return who + " has an error, and everything that was asked for was had: " + said;
+    const bool known = report.joined || board->reports[w.shortage.rank].joined;
+    if (known && rank != w.shortage.rank && !names(w.shortage.rank))
+        return who + " does not say where something was lacking: " + said;
+    static constexpr const char* reasons[] = {"Too many open files", "descriptor", "memory", "thread"};
+    const auto is_said = [&](const char* reason) { return said.find(reason) != std::string::npos; };
+    return rank != w.shortage.rank || std::ranges::any_of(reasons, is_said)
+               ? ""
+               : who + " does not say what it lacks: " + said;
+}
+
 std::string judge_survivor(const Report& report, int rank) {
     const std::string who = "rank " + std::to_string(rank);
     if (report.wrong[0] != 0) return who + ": " + report.wrong;
+    if (!job->weather.is_calm()) return judge_in_weather(report, rank);
     if (job->blow.what != Blow::kill) {
         if (report.error != tuttiSuccess) return who + " has an error: " + report.said;
         return report.done ? "" : who + " did not come to the end";
@@ -262,7 +302,9 @@ void strike(const Blow& blow) {
     if (blow.what == Blow::none || wait_until(start + blow.at)) return;
     const int process = blow.rank + 1;
     if (world->processes[static_cast<std::size_t>(process)].ended) return;
-    world->note("rank %d is %s", blow.rank, blow.what == Blow::kill ? "killed" : "stopped");
+    const char* const how = blow.what == Blow::kill ? "killed" : "stopped";
+    world->note("rank %d is %s", blow.rank, how);
+    world->record(Event::mark, process, world->now, how);
     if (blow.what == Blow::kill) {
         board->struck_at = world->now;
         kill(process);
@@ -299,10 +341,19 @@ std::string Job::text() const {
     if (blow.what == Blow::kill) all += "rank " + std::to_string(blow.rank) + " is killed";
     if (blow.what == Blow::stop)
         all += "rank " + std::to_string(blow.rank) + " is stopped for " + std::to_string(blow.how_long / ms) + " ms";
+    if (const std::string more = weather.text(); !more.empty()) all += "; " + more;
     return all + "; " + std::to_string(calls.size()) + " calls";
 }
 
-Job make_job(std::uint64_t seed, int most_calls) {
+std::string Less::text() const {
+    std::string all, calls;
+    if (ranks != 0) all += " --ranks " + std::to_string(ranks);
+    for (const std::size_t call : without) calls += (calls.empty() ? "" : ",") + std::to_string(call);
+    if (!calls.empty()) all += " --without " + calls;
+    return all + (blow ? "" : " --without-blow") + (weather ? "" : " --without-weather");
+}
+
+Job make_job(std::uint64_t seed, const Less& less) {
     std::mt19937_64 random(seed);
     const auto draw = [&](std::uint64_t below) { return random() % below; };
     const auto any_time = [&](std::uint64_t longest) {  // as many short ones as long ones
@@ -313,6 +364,7 @@ Job make_job(std::uint64_t seed, int most_calls) {
     Job made{};
     made.seed = seed;
     made.ranks = 2 + static_cast<int>(draw(4));
+    if (less.ranks != 0) made.ranks = less.ranks;
     made.transport = draw(2) == 0 ? "shm" : "tcp";
     const auto count = 1 + draw(8);
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -328,15 +380,19 @@ Job make_job(std::uint64_t seed, int most_calls) {
         call.who = static_cast<int>(draw(static_cast<std::uint64_t>(made.ranks)));
         made.calls.push_back(call);
     }
-    if (static_cast<int>(made.calls.size()) > most_calls) made.calls.resize(static_cast<std::size_t>(most_calls));
     made.blow.what = static_cast<Blow::What>(draw(3));
     made.blow.rank = static_cast<int>(draw(static_cast<std::uint64_t>(made.ranks)));
     made.blow.at = any_time(400 * ms);
     made.blow.how_long = any_time(8 * s);
+    made.weather = make_weather(seed, made.ranks, made.transport);
+    if (!less.weather) made.weather = {};
+    if (!made.weather.is_calm() || !less.blow) made.blow.what = Blow::none;
+    for (auto call = less.without.rbegin(); call != less.without.rend(); ++call)
+        if (*call < made.calls.size()) made.calls.erase(made.calls.begin() + static_cast<std::ptrdiff_t>(*call));
     return made;
 }
 
-Outcome run_job(const Job& what) {
+Outcome run_job(const Job& what, bool draw) {
     job = &what;
     board =
         static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -346,12 +402,17 @@ Outcome run_job(const Job& what) {
     world->most_switches = 2'000'000;
     static constexpr unsigned rates[] = {0, 4, 32};
     world->preempt_one_in = rates[world->draw(3)];
+    world->weather = what.weather;
+    if (what.weather.is_calm() && world->draw(4) == 0) world->stretch = 1000;
+    if (what.weather.network) fork_servant(carry);
     for (int rank = 0; rank < what.ranks; ++rank) fork_process(take_part);
     strike(what.blow);
     wait_until(never);
-    Outcome outcome{"", "", world->trace, world->switches, world->now - start};
+    Outcome outcome{"", "", "", world->trace, world->switches, world->now - start};
     outcome.wrong = judge();
-    for (int rank = 0; rank < what.ranks; ++rank) kill(rank + 1);
+    if (draw || !outcome.wrong.empty())
+        outcome.picture = picture_of(std::span(world->events.data(), world->event_count), what.ranks,
+                                     "seed " + std::to_string(what.seed) + ": " + what.text(), outcome.wrong);
     outcome.notes.assign(world->notes.data(), world->noted);
     destroy();
     munmap(board, sizeof(Board));

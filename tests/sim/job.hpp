@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "harness/collective.hpp"
 #include "tutti/tutti.h"
+#include "weather.hpp"
 
 namespace sim {
 
@@ -33,17 +35,25 @@ struct Job {
     std::string transport;
     std::vector<Call> calls;
     Blow blow;
+    Weather weather;
     std::string text() const;
 };
 
-/// most_calls: fewer make a failure easier to read.
-Job make_job(std::uint64_t seed, int most_calls);
+/// What a job is to do without, so that a failure is easier to read.
+struct Less {
+    int ranks = 0;                       // so many; 0: as many as the seed says
+    std::set<std::size_t> without = {};  // calls, by number
+    bool blow = true, weather = true;
+    std::string text() const;  // as arguments of the program
+};
+Job make_job(std::uint64_t seed, const Less& less = {});
 
 /// Runs it in a world of its own. Empty, or what was wrong. notes: what happened.
 struct Outcome {
-    std::string wrong, notes;
+    std::string wrong, notes, picture;
     std::uint64_t trace, switches, time;
 };
-Outcome run_job(const Job& job);
+/// draw: also if nothing was wrong.
+Outcome run_job(const Job& job, bool draw = false);
 
 }  // namespace sim

@@ -1,18 +1,23 @@
 // Runs the library in worlds that seeds make. See --help.
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "job.hpp"
+#include "world.hpp"
 
 namespace {
-
-constexpr int most_calls = 100;
 
 void stay_on(unsigned core) {
     cpu_set_t one, allowed;
@@ -23,89 +28,178 @@ void stay_on(unsigned core) {
     if (CPU_COUNT(&one) == 1) sched_setaffinity(0, sizeof one, &one);
 }
 
-/// Fewer calls, as long as it still goes wrong.
-sim::Job shrink(sim::Job job) {
-    for (std::size_t i = job.calls.size(); i-- > 0;) {
-        sim::Job smaller = job;
-        smaller.calls.erase(smaller.calls.begin() + static_cast<std::ptrdiff_t>(i));
-        if (!sim::run_job(smaller).wrong.empty()) job = smaller;
+/// In a process of its own, which has seen nothing before: what happens depends on the seed alone.
+sim::Outcome run(const sim::Job& job, bool draw = false) {
+    int ends[2];
+    if (pipe(ends) != 0) std::perror("sim: pipe"), std::exit(2);
+    const pid_t child = fork();
+    if (child < 0) std::perror("sim: fork"), std::exit(2);
+    if (child == 0) {
+        const sim::Outcome outcome = sim::run_job(job, draw);
+        FILE* const to = fdopen(ends[1], "w");
+        for (const std::uint64_t number : {outcome.trace, outcome.switches, outcome.time})
+            std::fwrite(&number, sizeof number, 1, to);
+        for (const std::string* text : {&outcome.wrong, &outcome.notes, &outcome.picture})
+            std::fwrite(text->c_str(), text->size() + 1, 1, to);
+        std::fclose(to);
+        _exit(0);
     }
-    return job;
+    close(ends[1]);
+    std::string all;
+    char part[4096];
+    for (ssize_t got; (got = read(ends[0], part, sizeof part)) > 0;) all.append(part, static_cast<std::size_t>(got));
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+    sim::Outcome outcome{"the simulation itself crashed", "", "", 0, 0, 0};
+    std::uint64_t* const numbers[] = {&outcome.trace, &outcome.switches, &outcome.time};
+    if (all.size() < sizeof(std::uint64_t) * std::size(numbers)) return outcome;
+    std::size_t at = 0;
+    for (std::uint64_t* number : numbers) std::memcpy(number, all.data() + at, sizeof *number), at += sizeof *number;
+    for (std::string* text : {&outcome.wrong, &outcome.notes, &outcome.picture})
+        *text = all.c_str() + at, at = std::min(at + text->size() + 1, all.size());
+    return outcome;
 }
 
-void tell(const sim::Job& job, const sim::Outcome& outcome) {
-    std::printf("seed %llu: %s\n  %s\n  again: %s --seed %llu\n%s\n", static_cast<unsigned long long>(job.seed),
-                outcome.wrong.empty() ? "right" : outcome.wrong.c_str(), job.text().c_str(), "build/tests/sim",
-                static_cast<unsigned long long>(job.seed), outcome.notes.c_str());
+bool fails(std::uint64_t seed, const sim::Less& less) {
+    return !run(sim::make_job(seed, less)).wrong.empty();
+}
+
+/// What can be left out while it still goes wrong: ranks, what befalls them, calls.
+sim::Less shrink(std::uint64_t seed) {
+    sim::Less less;
+    const auto attempt = [&](auto&& change) {
+        sim::Less smaller = less;
+        change(smaller);
+        if (fails(seed, smaller)) less = std::move(smaller);
+    };
+    attempt([](sim::Less& l) { l.weather = false; });
+    attempt([](sim::Less& l) { l.blow = false; });
+    const int ranks = sim::make_job(seed, less).ranks;
+    for (int fewer = 2; fewer < ranks && less.ranks == 0; ++fewer) attempt([&](sim::Less& l) { l.ranks = fewer; });
+    for (std::size_t i = sim::make_job(seed, less).calls.size(); i-- > 0;)
+        attempt([&](sim::Less& l) { l.without.insert(i); });
+    return less;
+}
+
+struct Where {
+    std::string program, pictures;  // what runs, and the folder for its pictures
+};
+
+void tell(std::uint64_t seed, const sim::Less& less, const sim::Outcome& outcome, const Where& where) {
+    const std::string file = where.pictures + "/sim-" + std::to_string(seed) + ".svg";
+    std::ofstream(file) << outcome.picture;
+    std::printf("seed %llu: %s\n  %s\n  again: %s --seed %llu%s\n  picture: %s\n%s\n",
+                static_cast<unsigned long long>(seed), outcome.wrong.empty() ? "right" : outcome.wrong.c_str(),
+                sim::make_job(seed, less).text().c_str(), where.program.c_str(), static_cast<unsigned long long>(seed),
+                less.text().c_str(), file.c_str(), outcome.notes.c_str());
     std::fflush(stdout);
 }
 
-/// The seeds first, first + step, ... of one core. How many went wrong.
-int run_seeds(std::uint64_t first, std::uint64_t count, unsigned core, unsigned cores, bool twice) {
+/// What the processes for the cores share.
+struct Tally {
+    std::atomic<std::uint64_t> failed, switches, first_failed;
+};
+
+/// The seeds first, first + step, ... of one core.
+void run_seeds(std::uint64_t first, std::uint64_t count, unsigned core, unsigned cores, bool twice, bool until_failure,
+               const Where& where, Tally& tally) {
     stay_on(core);
-    int failed = 0;
-    std::uint64_t switches = 0;
     for (std::uint64_t seed = first + core; seed < first + count; seed += cores) {
-        const sim::Job job = sim::make_job(seed, most_calls);
-        const sim::Outcome outcome = sim::run_job(job);
-        if (twice && sim::run_job(job).trace != outcome.trace)
-            std::printf("seed %llu: another trace\n", static_cast<unsigned long long>(seed)), ++failed;
-        switches += outcome.switches;
+        if (until_failure && seed > tally.first_failed) return;
+        const sim::Job job = sim::make_job(seed);
+        const sim::Outcome outcome = run(job);
+        tally.switches += outcome.switches;
+        if (twice && run(job).trace != outcome.trace)
+            std::printf("seed %llu: another trace\n", static_cast<unsigned long long>(seed)), ++tally.failed;
         if (outcome.wrong.empty()) continue;
-        ++failed;
-        const sim::Job smaller = shrink(job);
-        const sim::Outcome again = sim::run_job(smaller);
+        ++tally.failed;
+        for (std::uint64_t least = tally.first_failed;
+             seed < least && !tally.first_failed.compare_exchange_weak(least, seed);) {
+        }
+        if (until_failure) {
+            std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), outcome.wrong.c_str());
+            std::fflush(stdout);
+            continue;
+        }
+        const sim::Less less = shrink(seed);
+        const sim::Outcome again = run(sim::make_job(seed, less));
         if (again.wrong.empty())
-            tell(job, outcome);
+            tell(seed, {}, outcome, where);
         else
-            tell(smaller, again);
+            tell(seed, less, again, where);
     }
-    std::printf("core %u: %llu switches\n", core, static_cast<unsigned long long>(switches));
-    std::fflush(stdout);
-    return failed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (!(personality(0xffffffff) & ADDR_NO_RANDOMIZE) && personality(ADDR_NO_RANDOMIZE) != -1)
+        execv("/proc/self/exe", argv);  // what depends on addresses is to happen again
     CLI::App app(
         "Runs jobs of the library in worlds in which a seed says which thread runs when, and what time it is.");
     std::uint64_t seeds = 200, first = 1, one = 0;
     unsigned cores = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));
-    bool twice = false;
+    bool twice = false, until_failure = false, mutants = false, without_blow = false, without_weather = false;
+    sim::Less less;
+    std::vector<std::size_t> without;
+    Where where{argv[0], "/tmp"};
     app.add_option("--seeds", seeds, "how many")->capture_default_str();
     app.add_option("--first", first, "the first one")->capture_default_str();
     app.add_option("--seed", one, "only this one, and tell what happens");
     app.add_option("--jobs", cores, "how many at a time")->capture_default_str()->check(CLI::Range(1u, 256u));
+    app.add_option("--pictures", where.pictures, "the folder for pictures of failures")->capture_default_str();
+    app.add_option("--ranks", less.ranks, "with --seed: so many ranks");
+    app.add_option("--without", without, "with --seed: not these calls, counted from 0")->delimiter(',');
+    app.add_flag("--without-blow", without_blow, "with --seed: nobody is killed or stopped");
+    app.add_flag("--without-weather", without_weather, "with --seed: no network of its own, and nothing is lacking");
     app.add_flag("--twice", twice, "each seed twice: the same must happen");
+    app.add_flag("--until-failure", until_failure, "end with the first seed that fails, and say only that");
+    app.add_flag("--mutants", mutants, "put known defects back into the library, and see each of them found");
     CLI11_PARSE(app, argc, argv);
+    if (mutants)
+        return execlp("python3", "python3", TUTTI_MUTANTS, TUTTI_BUILD, nullptr), std::perror("sim: python3"), 2;
     if (one != 0) {
         stay_on(0);
-        const sim::Job job = sim::make_job(one, most_calls);
-        const sim::Outcome outcome = sim::run_job(job);
-        tell(job, outcome);
+        less.without.insert(without.begin(), without.end());
+        less.blow = !without_blow;
+        less.weather = !without_weather;
+        const sim::Outcome outcome = run(sim::make_job(one, less), true);
+        tell(one, less, outcome, where);
         std::printf("%llu switches, %.3f s\n", static_cast<unsigned long long>(outcome.switches),
                     static_cast<double>(outcome.time) * 1e-9);
         return outcome.wrong.empty() ? 0 : 1;
     }
     const auto began = std::chrono::steady_clock::now();
+    auto* const tally =
+        static_cast<Tally*>(mmap(nullptr, sizeof(Tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if (tally == MAP_FAILED) return std::perror("sim: mmap"), 2;
+    tally->first_failed = sim::never;
     std::vector<pid_t> workers;
     for (unsigned core = 0; core < cores; ++core) {
         const pid_t worker = fork();
         if (worker < 0) return std::perror("sim: fork"), 2;
         if (worker == 0) {
-            const int failed = run_seeds(first, seeds, core, cores, twice);
-            _exit(failed > 100 ? 100 : failed);
+            run_seeds(first, seeds, core, cores, twice, until_failure, where, *tally);
+            _exit(0);
         }
         workers.push_back(worker);
     }
-    int failed = 0;
     for (const pid_t worker : workers) {
         int status = 0;
         waitpid(worker, &status, 0);
-        failed += WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        if (status != 0) ++tally->failed;
     }
+    rusage used{};
+    getrusage(RUSAGE_CHILDREN, &used);
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    std::printf("%llu seeds, %d failed, %.1f s\n", static_cast<unsigned long long>(seeds), failed, took);
-    return failed == 0 ? 0 : 1;
+    std::printf("%llu seeds, %llu failed, %.1f s (%.1f s of user, %.1f s of kernel), %llu switches\n",
+                static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(tally->failed.load()), took,
+                seconds(used.ru_utime), seconds(used.ru_stime),
+                static_cast<unsigned long long>(tally->switches.load()));
+    if (until_failure && tally->failed > 0)
+        std::printf("found by seed %llu\n", static_cast<unsigned long long>(tally->first_failed.load()));
+    return tally->failed == 0 ? 0 : 1;
 }

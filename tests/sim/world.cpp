@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 namespace sim {
 
@@ -19,6 +21,7 @@ namespace {
 
 thread_local Thread* mine = nullptr;
 thread_local int my_process = 0;
+Thread* first_of_process = nullptr;
 
 long raw_futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value) {
     long result;
@@ -40,16 +43,20 @@ void await_baton() {
     mine->baton.store(0, std::memory_order_relaxed);
 }
 
+std::span<Thread> threads() {
+    return {world->threads.data(), static_cast<std::size_t>(world->thread_count)};
+}
+
 bool may_run(const Thread& t) {
     const Process& its = world->processes[static_cast<std::size_t>(t.process)];
     if (its.stopped || its.ended) return false;
     if (t.state == Thread::ready) return true;
-    return t.state == Thread::waiting && (t.deadline <= world->now || (t.key == io && t.looked != world->transfers));
+    return t.state == Thread::waiting && (t.deadline <= world->now || (t.key == io && t.looked != its.transfers));
 }
 
 std::uint64_t first_deadline() {
     std::uint64_t first = never;
-    for (const Thread& t : world->threads) {
+    for (const Thread& t : threads()) {
         const Process& its = world->processes[static_cast<std::size_t>(t.process)];
         if (t.state == Thread::waiting && !its.stopped && !its.ended && t.deadline < first) first = t.deadline;
     }
@@ -65,7 +72,7 @@ Thread& choose() {
     for (;;) {
         int count = 0;
         Thread* candidates[most_threads];
-        for (Thread& t : world->threads)
+        for (Thread& t : threads())
             if (may_run(t)) candidates[count++] = &t;
         if (world->verdict == nullptr && count > 0) return *candidates[world->draw(static_cast<std::uint64_t>(count))];
         const std::uint64_t next = first_deadline();
@@ -82,6 +89,8 @@ void run_next(bool come_back) {
     if (next.state == Thread::waiting) {
         next.timed_out = next.deadline <= world->now;
         next.state = Thread::ready;
+        if (next.timed_out && next.stretched)
+            world->verdict = "a wake-up was lost: a rank that sleeps on its bell would only be woken by the time-out";
     }
     if (&next == mine) return;
     give_baton(next);
@@ -103,9 +112,10 @@ void bury(int number) {
     p.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     p.ended = true;
     p.leaving = false;
-    for (Thread& t : world->threads)
+    for (Thread& t : threads())
         if (t.process == number && t.state != Thread::none) t.state = Thread::ended;
-    transferred();  // its connections have ended
+    world->network.forget_process(number);
+    transferred_to_all();  // its connections have ended
 }
 
 /// A process that crashes has the baton.
@@ -119,11 +129,18 @@ void crash(int signal) {
 
 }  // namespace
 
-std::uint64_t World::draw() {  // splitmix64
-    std::uint64_t z = random += 0x9e3779b97f4a7c15;
+std::uint64_t splitmix(std::uint64_t& state) {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
+}
+
+std::uint64_t World::draw() {
+    return splitmix(random);
+}
+std::uint8_t World::draw_noise() {
+    return static_cast<std::uint8_t>(splitmix(noise) >> 56);
 }
 
 void World::note(const char* format, ...) {
@@ -139,30 +156,45 @@ void World::note(const char* format, ...) {
     notes[noted++] = '\n';
 }
 
+void World::record(Event::What what, int number, std::uint64_t begin, const std::string& text, int other) {
+    if (event_count == events.size()) return;
+    Event& e = events[event_count++];
+    e.what = what;
+    e.process = number;
+    e.other = other;
+    e.begin = begin;
+    e.end = now;
+    std::snprintf(e.text, sizeof e.text, "%s", text.c_str());
+}
+
 void create(std::uint64_t seed) {
     void* const memory =
         mmap(nullptr, sizeof(World), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) std::perror("sim: mmap"), std::abort();
     world = static_cast<World*>(memory);
-    world->seed = world->random = seed;
+    world->seed = world->random = world->noise = seed;
     world->now = 1000 * ms;
     world->end = never;
     world->most_switches = never;
-    world->transfers = 1;
+    world->stretch = 1;
+    world->tag = static_cast<std::uint32_t>(getpid());
     mine = &thread(0);
     mine->state = Thread::ready;
+    world->thread_count = 1;
     my_process = 0;
 }
 
 void destroy() {
+    for (int p = 1; p < most_processes; ++p)
+        if (process(p).pid != 0) kill(p);
     munmap(world, sizeof(World));
     world = nullptr;
     mine = nullptr;
 }
 
-int fork_process(int (*body)(int process)) {
-    int number = 1;
-    while (process(number).pid != 0) ++number;
+namespace {
+
+int fork_one(int (*body)(int process), int number) {
     const int first = add_thread();
     thread(first).process = number;
     const pid_t child = ::fork();
@@ -171,7 +203,7 @@ int fork_process(int (*body)(int process)) {
         process(number).pid = child;
         return number;
     }
-    mine = &thread(first);
+    mine = first_of_process = &thread(first);
     my_process = number;
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(signal, crash);
     await_baton();
@@ -180,6 +212,19 @@ int fork_process(int (*body)(int process)) {
     mine->state = Thread::ended;
     give_baton(thread(0));  // who waits for its end
     _exit(code);
+}
+
+}  // namespace
+
+int fork_process(int (*body)(int process)) {
+    int number = 1;
+    while (process(number).pid != 0) ++number;
+    return fork_one(body, number);
+}
+void fork_servant(int (*body)(int process)) {
+    const int number = fork_one(body, most_processes - 1);
+    const auto waits = [number](const Thread& t) { return t.process == number && t.state == Thread::waiting; };
+    while (std::ranges::none_of(threads(), waits)) run_next(true);
 }
 
 void stop(int number) {
@@ -219,13 +264,17 @@ void pass_on() {
     run_next(true);
 }
 
-bool wait_for(std::uint64_t key, std::uint64_t deadline) {
+bool wait_for(std::uint64_t key, std::uint64_t deadline, bool stretched) {
     mine->state = Thread::waiting;
     mine->key = key;
     mine->deadline = deadline;
-    mine->looked = world->transfers;
+    mine->stretched = stretched;
+    mine->looked = process(my_process).transfers;
     mine->timed_out = false;
+    const std::uint64_t begin = world->now;
     run_next(true);
+    mine->stretched = false;
+    if (mine == first_of_process && world->now - begin > ms) world->record(Event::wait, my_process, begin, "");
     return !mine->timed_out;
 }
 
@@ -233,21 +282,25 @@ void wake(std::uint64_t key, int how_many) {
     for (; how_many > 0; --how_many) {
         int count = 0;
         Thread* sleepers[most_threads];
-        for (Thread& t : world->threads)
+        for (Thread& t : threads())
             if (t.state == Thread::waiting && t.key == key) sleepers[count++] = &t;
         if (count == 0) return;
         sleepers[count > 1 ? world->draw(static_cast<std::uint64_t>(count)) : 0]->state = Thread::ready;
     }
 }
 
-void transferred() {
-    ++world->transfers;
+void transferred_to(int number) {
+    ++process(number).transfers;
+}
+void transferred_to_all() {
+    for (int p = 0; p < most_processes; ++p) ++process(p).transfers;
 }
 
 int add_thread() {
     int number = 0;
     while (thread(number).state != Thread::none)
         if (++number == most_threads) std::fprintf(stderr, "sim: too many threads\n"), std::abort();
+    world->thread_count = std::max(world->thread_count, number + 1);
     thread(number).state = Thread::ready;
     thread(number).process = my_process;
     thread(number).baton = 0;
@@ -269,6 +322,9 @@ void end_thread() {
 
 int this_thread() {
     return static_cast<int>(mine - world->threads.data());
+}
+int this_process() {
+    return my_process;
 }
 
 }  // namespace sim

@@ -13,42 +13,63 @@
 #include <limits>
 #include <string>
 
+#include "weather.hpp"
+
 namespace sim {
 
 inline constexpr int most_threads = 128, most_processes = 16;
 inline constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();  // a time
 inline constexpr std::uint64_t io = 1;  // a key: of who waits for descriptors
 
-constexpr std::uint64_t ms = 1'000'000;  // times are in nanoseconds
-
 struct Thread {
     enum State : std::uint32_t { none, ready, waiting, ended } state;
     std::atomic<std::uint32_t> baton;  // 1: it may run
     std::uint64_t key, deadline;       // waiting: what wakes it, and when it wakes in any case
-    std::uint64_t looked;              // of io: World::transfers when it looked
+    std::uint64_t looked;              // of io: Process::transfers when it looked
     bool timed_out;
+    bool stretched;  // waiting: its time-out is World::stretch times what it asked for
     int process;
 };
 
 struct Process {
     int pid;
     bool stopped, leaving, ended;
-    int exit_code;  // ended: as of a shell, 128 + signal
+    std::uint64_t transfers;  // that may have made its descriptors ready
+    int exit_code;            // ended: as of a shell, 128 + signal
+};
+
+/// For pictures: what a process did, or what befell it.
+struct Event {
+    enum What { call, wait, mark, message } what;
+    int process, other;  // message: to whom
+    std::uint64_t begin, end;
+    char text[80];
 };
 
 struct World {
-    std::uint64_t seed, random, now, transfers, switches, trace;
-    unsigned preempt_one_in;           // looks at the clock; 0: none
+    std::uint64_t seed, random, noise, now, switches, trace;
+    unsigned preempt_one_in;  // looks at the clock, locks, fences; 0: none
+    unsigned stretch;         // how much longer bells are slept on: only a ring then ends the sleep; 1: no longer
+    bool crammed;             // somebody could not send all: whoever makes room tells everybody
+    std::uint32_t tag;        // of this world's addresses
     std::uint64_t most_switches, end;  // beyond which it is taken for hung
     const char* verdict;               // why it can't go on; nullptr: it can
     std::array<Thread, most_threads> threads;
+    int thread_count;  // the others have never been
     std::array<Process, most_processes> processes;
-    std::size_t noted;
+    std::size_t noted, event_count;
     std::array<char, 1 << 18> notes;  // lines: what happened, with times
+    std::array<Event, 8192> events;
+    Weather weather;
+    Network network;
+    unsigned asked_for, refused;  // of what the weather has a shortage
 
     std::uint64_t draw();
     std::uint64_t draw(std::uint64_t below) { return draw() % below; }
+    std::uint8_t draw_noise();  // what the kernel's random numbers are here
     void note(const char* format, ...) __attribute__((format(printf, 2, 3)));
+    /// From `begin` until now.
+    void record(Event::What what, int process, std::uint64_t begin, const std::string& text, int other = 0);
 };
 
 /// The world that this process is in; nullptr: none. The thread that calls create() is the first one, of process 0: the
@@ -59,6 +80,8 @@ void destroy();
 
 /// Forks a process that runs body, once it gets the baton, and ends with its result as exit code.
 int fork_process(int (*body)(int process));
+/// One that nobody waits for: it goes on until destroy(). Returns when it waits for others.
+void fork_servant(int (*body)(int process));
 void stop(int process);
 void resume(int process);
 void kill(int process);
@@ -70,14 +93,17 @@ bool inside();
 /// Gives the baton to somebody, who may be the caller.
 void pass_on();
 /// Waits to be woken by its key, or for the deadline: false.
-bool wait_for(std::uint64_t key, std::uint64_t deadline);
+bool wait_for(std::uint64_t key, std::uint64_t deadline, bool stretched = false);
 void wake(std::uint64_t key, int how_many);
-void transferred();  // bytes, connections: descriptors may be ready
+/// Bytes, connections: descriptors of that process may be ready; of all of them.
+void transferred_to(int process);
+void transferred_to_all();
 
 /// A thread of this process, before it is made; what it does first; what it does last.
 int add_thread();
 void begin_thread(int number);
 void end_thread();
 int this_thread();
+int this_process();
 
 }  // namespace sim
