@@ -62,7 +62,9 @@ void Communicator::keep(const Error& error) {
     if (!first) return;
     // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
-    session_->raise({shared ? error.code() : tuttiRemoteError, cause.origin, error.what()});
+    const std::string what = error.what(), mine = text("rank %d", rank());
+    session_->raise({shared ? error.code() : tuttiRemoteError, cause.origin,
+                     shared || what.starts_with(mine) ? what : mine + ": " + what});
 }
 
 void Communicator::fail(const Error& error) {

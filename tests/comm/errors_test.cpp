@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
@@ -183,4 +185,33 @@ TEST_CASE("an error on a stream is reported at the next synchronize, and the str
     REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
     REQUIRE(tuttiStreamDestroy(stream) == tuttiInvalidArgument);
     destroy({comms[0]});
+}
+
+TEST_CASE("what went wrong on one rank alone is told to the others with its name") {
+    const auto comms = Communicator::in_process(2, Options::from(nullptr));
+    comms[0]->fail(Error(tuttiSystemError, "there is no memory"));
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); !comms[1]->failed() && Clock::now() < limit;)
+        std::this_thread::yield();
+    REQUIRE(comms[0]->fault()->text == "there is no memory");
+    REQUIRE(comms[1]->fault()->text == "rank 0: there is no memory");
+}
+
+TEST_CASE("a call of a peer that this rank was not told of is no other call") {
+    Options options = Options::from(nullptr);
+    options.timeout = std::chrono::milliseconds(100);
+    const auto comms = Communicator::in_process(2, options);
+    reinterpret_cast<RankPage&>(comms[1]->bell()).sequence = 3;  // of its first call no message has come
+    float value = 1;
+    Operation o;
+    o.collective = Collective::all_reduce;
+    o.type = DataType::float32;
+    o.count = 1;
+    o.input = o.output = &value;
+    try {
+        run_one(*comms[0], o);
+        FAIL("nobody else has called it");
+    } catch (const Error& error) {
+        CAPTURE(error.what());
+        REQUIRE(error.code() == tuttiTimeout);
+    }
 }

@@ -1,5 +1,6 @@
 #include "world.hpp"
 
+#include <execinfo.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -121,6 +122,8 @@ void bury(int number) {
 /// A process that crashes has the baton.
 void crash(int signal) {
     world->note("process %d crashes", my_process);
+    void* frames[40];
+    backtrace_symbols_fd(frames, backtrace(frames, 40), STDERR_FILENO);
     process(my_process).leaving = true;
     give_baton(thread(0));
     ::signal(signal, SIG_DFL);

@@ -1,10 +1,13 @@
 // What is the tcp transport's own: ciphers, frames that lie, connections that break, strangers at the door.
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -300,6 +303,51 @@ TEST_CASE("a peer whose process is stopped before it lets the connection in is w
     }
     REQUIRE(calls.size() == 8);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own mappings would fail
+namespace {
+
+/// Nothing larger than a little heap can be mapped.
+class NoMappings {
+  public:
+    NoMappings() {
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        getrlimit(RLIMIT_AS, &before_);
+        rlimit little = before_;
+        little.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{4} << 20);
+        setrlimit(RLIMIT_AS, &little);
+    }
+    ~NoMappings() { setrlimit(RLIMIT_AS, &before_); }
+    NoMappings(const NoMappings&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a rank without memory for a connection that a peer makes says so, and can be given up") {
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, false);
+    std::string what;
+    {
+        std::optional<NoMappings> poor;
+        bootstrap::Service::get()->run([&] {  // what this begins goes on when it is over
+            pair.link[0] = find_transport("tcp")->connect(pair.at[0], 1, Clock::now() + std::chrono::seconds(20));
+            poor.emplace();
+        });
+        for (const Deadline limit = Clock::now() + std::chrono::seconds(20); what.empty() && Clock::now() < limit;) {
+            try {
+                pair.at[1].engine->poll();
+            } catch (const Error& error) {
+                what = error.what();
+            }
+        }
+    }
+    CAPTURE(what);
+    REQUIRE(what.find("rank 1 can't take a connection from rank 0: reserving ") == 0);
+}
+#endif
 
 TEST_CASE("of two ranks that go by different networks, whichever notices first says so") {
     harness::MailboxNet net(false);

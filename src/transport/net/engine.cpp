@@ -106,9 +106,12 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
 }
 
 Ends& Engine::ends_with(Rank peer) {
-    std::unique_ptr<Ends>& ends = links_[peer];
-    if (!ends) ends_.push_back((ends = std::make_unique<Ends>(*session_, arena_, peer)).get());
-    return *ends;
+    const auto known = links_.find(peer);
+    if (known != links_.end()) return *known->second;
+    ends_.reserve(ends_.size() + 1);
+    Ends& made = *links_.emplace(peer, std::make_unique<Ends>(*session_, arena_, peer)).first->second;
+    ends_.push_back(&made);
+    return made;
 }
 
 Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
@@ -223,7 +226,13 @@ void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Ciph
     in_background([peer, stripe, stream](Engine& e) {
         {
             const auto lock = e.lock_in_background();
-            e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
+            try {
+                e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
+            } catch (...) {  // nobody else on this rank would hear of it
+                const Error why = caught();
+                e.trouble_.emplace(why.code(), text("rank %d can't take a connection from rank %d: %s",
+                                                    e.session_->rank(), peer, why.what()));
+            }
         }
         e.serve_sockets();
         ring_bell(e.page_->bell);
@@ -265,6 +274,7 @@ bool Engine::arm() {
 }
 
 void Engine::check_lost() {
+    if (trouble_) throw PeerError(trouble_->code(), trouble_->what(), session_->rank());
     for (const Ends* const ends : ends_) {
         if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
         const std::string what = ends->what_is_lost();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "transport/net/link.hpp"
@@ -93,6 +94,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::atomic<bool> blind_{false};    // some carriers can't tell when something arrives
     std::atomic<bool> foreign_{false};  // of a network that may hang: the service thread keeps off the lock
     std::atomic<bool> stuck_{false};    // it does
+    std::optional<Error> trouble_;      // of this rank, with a connection that a peer has made
     unsigned fruitless_ = 0;            // looks of the rank's thread, one after the other
     unsigned looks_ = 0;                // all of them
 
