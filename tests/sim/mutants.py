@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Puts known defects back into a copy of the library, and looks how many seeds of the simulation find each of them.
+
+    tests/sim/mutants.py BUILD                  # all; BUILD has tests/sim/sim built
+    tests/sim/mutants.py BUILD --only NAME ...
+    tests/sim/mutants.py BUILD --check          # only that each still fits the source
+
+A mutant is an edit of a source file: a text that occurs once, and what stands there instead. What includes the file is
+compiled again, and linked into another program in front of the library. The library itself is never touched.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SIM = "tests/sim/sim"
+
+# name: (what is wrong, file below src, text, what stands there instead)
+MUTANTS = {
+    "bell not rung": (
+        "who commits or releases does not ring the peer's bell", "kernels/host/lane.cpp",
+        "for (Bell* const bell : to_wake_) ring_bell(*bell);", ""),
+    "no last look": (
+        "a rank sleeps without a last look", "comm/driver.cpp",
+        "if (!look() && !rest())", "if (!rest())"),
+    "sleeping not said": (
+        "a rank does not say that it sleeps before its last look", "comm/driver.cpp",
+        "bell.sleeping.store(1, std::memory_order_seq_cst);", ""),
+    "death not rung": (
+        "a rank that sleeps is not woken when its session hears of a death", "comm/fault.cpp",
+        "    if (gpu_) gpu_->abort();\n    ring_bell(bell());\n}\n\nstd::optional",
+        "    if (gpu_) gpu_->abort();\n}\n\nstd::optional"),
+    "credit early": (
+        "a writer takes one slot more than there are", "transport/fifo.hpp",
+        "        released_ = released_by_all();\n        return next_ - released_ < depth;",
+        "        released_ = released_by_all();\n        return next_ - released_ <= depth;"),
+    "turn not compared": (
+        "a reader takes any message in the cell, also an old one", "transport/fifo.hpp",
+        "bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }",
+        "bool ready() const { return cell().turn.load(std::memory_order_acquire) != 0; }"),
+    "settled at once": (
+        "a call ends while a peer still reads the caller's memory", "transport/fifo.hpp",
+        "        if (!refers_) return true;\n", "        return true;\n"),
+    "landing of another message": (
+        "a writer takes a place that was offered for another message", "transport/fifo.hpp",
+        "return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;",
+        "return l.turn.load(std::memory_order_acquire) != 0 ? &l : nullptr;"),
+    "closed not looked at": (
+        "a rank uses the buffers of one that has given up", "kernels/host/lane.cpp",
+        "if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0)", "if (page == nullptr)"),
+    "fence away": (
+        "nothing orders a rank's `sleeping` and its last look on other cores", "comm/driver.cpp",
+        "const bool rings_reach_us = all_fence && fence_all_cores();", "const bool rings_reach_us = all_fence;"),
+    "frame lost": (
+        "of what can't be sent at once, the rest is dropped", "transport/tcp/stream.cpp",
+        "        if (sent_ < f.head_bytes + f.body_bytes) return;\n        sent_ -= f.head_bytes + f.body_bytes;",
+        "        sent_ = 0;"),
+    "credit lost": (
+        "credits that are due are not sent over TCP", "transport/net/link.cpp",
+        "    carrier->queue(h, nullptr);\n    lane.told = h.credit;\n    lane.settle = false;\n    return true;",
+        "    lane.told = h.credit;\n    lane.settle = false;\n    return true;"),
+    "farewell lost": (
+        "a rank that leaves does not say so over TCP", "transport/net/link.cpp",
+        "    for (const auto& stream : streams_) say(stream.get());", ""),
+    "sockets not handed over": (
+        "nobody looks at the sockets of a rank that sleeps", "transport/net/engine.cpp",
+        "    if (asleep || pending) {\n        watch_in_background();", "    if (pending) {\n        watch_in_background();"),
+    "look at sockets forgotten": (
+        "the service thread stops to look although the rank sleeps again", "transport/net/engine.cpp",
+        "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n", ""),
+    "silence not heard": (
+        "a cable that is pulled for good is not noticed while something is to be sent", "transport/net/engine.cpp",
+        "        for (Ends* const ends : ends_) ends->listen_for_silence();\n", ""),
+    "silence at once": (
+        "what is not acknowledged at once is taken for silence", "bootstrap/silence.cpp",
+        "return now - answered_ > limit_;", "return now - answered_ > limit_ / 16;"),
+    "call not repeated": (
+        "a call over TCP that is not answered is not repeated", "transport/net/reception.cpp",
+        "    if (loss.late || (again && !loss.wrong_secret)) {", "    if (again && !silent && !loss.wrong_secret) {"),
+    "handshake not repeated": (
+        "a request that was lost with its connection is not sent over the peer's (da34e56)", "bootstrap/fetch.cpp",
+        "        if (c->is_open()) send_requests(*c);\n        return;\n    }\n    if (dial(",
+        "        return;\n    }\n    if (dial("),
+    "lost pair not called": (
+        "a connection for descriptors that was lost is not made again", "bootstrap/fetch.cpp",
+        "if (const auto self = weak.lock()) self->call_pair(peer);", "(void)peer;"),
+    "offer not announced": (
+        "who has asked for a descriptor that is not there yet never gets it", "bootstrap/fetch.cpp",
+        "    parked_.push_back({connection.weak_from_this(), fetch});\n}", "}"),
+    "death not passed on": (
+        "news of a death go no further", "bootstrap/liveness.cpp",
+        "        if (c.get() != from)\n            c->send(Failure{fault.code",
+        "        if (from == nullptr && c.get() != from && !fault.died)\n            c->send(Failure{fault.code"),
+    "first cause not waited for": (
+        "an error that a dying rank causes is told before the session's news of the death", "comm/fault.cpp",
+        "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)", "if (by_peer == nullptr && peer < 0)"),
+    "death while joining not told": (
+        "the meeting place does not tell that a rank has died", "bootstrap/directory.cpp",
+        "        fail_all({tuttiRemoteError, rank, seat->second.member.text() + \" died before all ranks had joined\", -1, "
+        "true});\n", ""),
+    "early commit": (
+        "in shrink the coordinator commits before all hold the value", "bootstrap/agreement.cpp",
+        "    if (!complete) return;\n    const Value value", "    const Value value"),
+    "held value ignored": (
+        "in shrink a new coordinator ignores what the last one may have told", "bootstrap/agreement.cpp",
+        "if (proposal != proposals_.end() && proposal->second.held) held = proposal->second.held;", ""),
+}
+
+# What one thread at a time can't show in principle, and what does.
+INVISIBLE = {
+    "fence away": "model bell (NO_FENCE)",
+}
+
+
+def overlay(mutant, folder):
+    """A copy of the file with the edit."""
+    _, name, text, instead = mutant
+    source = (ROOT / "src" / name).read_text(encoding="utf-8")
+    count = source.count(text)
+    if count != 1:
+        raise SystemExit(f"mutants: the text to change occurs {count} times in src/{name}:\n{text}")
+    place = folder / "src" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(source.replace(text, instead), encoding="utf-8")
+    return place
+
+
+def ninja(build, *arguments):
+    return subprocess.run(["ninja", "-C", str(build), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def dependents(build, name):
+    """The objects of the library that are made from the file."""
+    found, current = [], None
+    for line in ninja(build, "-t", "deps").splitlines():
+        if line and not line[0].isspace():
+            current = line.split(":", 1)[0]
+        elif line.strip().endswith("src/" + name) and current.startswith("src/libtutti-core.a.p/"):
+            found.append(current)
+    return found
+
+
+def make(build, mutant, folder):
+    """The simulation with the mutant, as a program in the folder."""
+    changed = overlay(mutant, folder)
+    original = ROOT / "src" / mutant[1]
+    commands = {c["output"]: c for c in json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))}
+    objects = []
+    for number, output in enumerate(dependents(build, mutant[1])):
+        words = shlex.split(commands[output]["command"])
+        first = next(i for i, word in enumerate(words) if word.startswith("-"))
+        words[first:first] = ["-w", f"-I{folder / 'src'}"]
+        objects.append(str(folder / f"{number}.o"))
+        for i, word in enumerate(words):
+            if word == output:
+                words[i] = objects[-1]
+            elif word in (output + ".d",):
+                words[i] = objects[-1] + ".d"
+            elif not word.startswith("-") and (build / word).resolve() == original:
+                words[i] = str(changed)
+        subprocess.run(words, cwd=build, check=True)
+    link = shlex.split(ninja(build, "-t", "commands", SIM).splitlines()[-1])
+    program = folder / "sim"
+    link[link.index("-o") + 1] = str(program)
+    last = max(i for i, word in enumerate(link) if word.endswith(".o"))
+    link[last + 1:last + 1] = objects
+    subprocess.run(link, cwd=build, check=True)
+    return program
+
+
+def hunt(program, options):
+    """(the first seed that fails or None, why)"""
+    done = subprocess.run([program, "--seeds", str(options.seeds), "--jobs", str(options.jobs), "--until-failure"],
+                          capture_output=True, text=True, check=False)
+    found = re.search(r"found by seed (\d+)", done.stdout)
+    if found is None:
+        return None, ""
+    why = re.search(rf"^seed {found[1]}: (.*)$", done.stdout, re.MULTILINE)
+    return int(found[1]), why[1] if why else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", nargs="+", choices=MUTANTS, metavar="NAME", default=list(MUTANTS))
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--check", action="store_true", help="only that each still fits the source")
+    options = parser.parse_args()
+    build = options.build.resolve()
+    missed = 0
+    for name in options.only:
+        with tempfile.TemporaryDirectory(prefix="mutant-") as place:
+            folder = pathlib.Path(place)
+            if options.check:
+                overlay(MUTANTS[name], folder)
+                continue
+            program = make(build, MUTANTS[name], folder)
+            began = time.monotonic()
+            seed, why = hunt(program, options)
+            took = time.monotonic() - began
+        if seed is not None:
+            print(f"| {name} | {seed} | {took:.0f} s | {why[:150]} |", flush=True)
+        else:
+            missed += name not in INVISIBLE
+            print(f"| {name} | {INVISIBLE.get(name, 'NOT FOUND')} | {took:.0f} s | |", flush=True)
+    if not options.check:
+        print(f"{missed} not found")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
