@@ -236,7 +236,7 @@ def packages(tree):
 PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-config": "pkg-config",
             "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
             "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "mpirun.openmpi": "openmpi-bin",
-            "mpirun.mpich": "mpich", "spin": "spin"}
+            "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build"}
 # A test looks for these and skips: they are daemons, or in no Debian 12.
 PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun")
 CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"

@@ -70,7 +70,8 @@ MUTANTS = {
         "    for (const auto& stream : streams_) say(stream.get());", ""),
     "sockets not handed over": (
         "nobody looks at the sockets of a rank that sleeps", "transport/net/engine.cpp",
-        "    if (asleep || pending) {\n        watch_in_background();", "    if (pending) {\n        watch_in_background();"),
+        "    if (asleep || pending) {\n        watch_in_background();",
+        "    if (pending) {\n        watch_in_background();"),
     "look at sockets forgotten": (
         "the service thread stops to look although the rank sleeps again", "transport/net/engine.cpp",
         "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n", ""),
@@ -99,11 +100,12 @@ MUTANTS = {
         "        if (from == nullptr && c.get() != from && !fault.died)\n            c->send(Failure{fault.code"),
     "first cause not waited for": (
         "an error that a dying rank causes is told before the session's news of the death", "comm/fault.cpp",
-        "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)", "if (by_peer == nullptr && peer < 0)"),
+        "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)",
+        "if (by_peer == nullptr && peer < 0)"),
     "death while joining not told": (
         "the meeting place does not tell that a rank has died", "bootstrap/directory.cpp",
-        "        fail_all({tuttiRemoteError, rank, seat->second.member.text() + \" died before all ranks had joined\", -1, "
-        "true});\n", ""),
+        "        fail_all({tuttiRemoteError, rank, seat->second.member.text() + \" died before all ranks had joined\", "
+        "-1, true});\n", ""),
     "early commit": (
         "in shrink the coordinator commits before all hold the value", "bootstrap/agreement.cpp",
         "    if (!complete) return;\n    const Value value", "    const Value value"),
