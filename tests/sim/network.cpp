@@ -294,6 +294,7 @@ class Carrier {
     [[noreturn]] void run() {
         for (;;) {
             look();
+            tell_of_weather();
             bool moved = false;
             std::uint64_t next = never;
             for (std::size_t i = 0; i < pipes_.size(); ++i) {
@@ -325,6 +326,19 @@ class Carrier {
         }
     }
 
+    void tell_of_weather() {
+        const Cut& cut = world->weather.cut;
+        const auto tell = [&](bool& told, std::uint64_t when, const char* what) {
+            if (told || cut.what == Cut::none || world->now < when) return;
+            told = true;
+            world->note("the link between ranks %d and %d %s", cut.a, cut.b, what);
+            for (const int end : {cut.a, cut.b})
+                world->record(Event::mark, end + 1, world->now, std::string("link ") + what);
+        };
+        tell(told_of_cut_, cut.at, cut.what == Cut::reset ? "is reset" : "is cut");
+        if (cut.what == Cut::pulled) tell(told_of_end_, cut.end(), "is whole again");
+    }
+
     void accept_all() {
         for (;;) {
             sockaddr_un caller{};
@@ -348,6 +362,7 @@ class Carrier {
     }
 
     int epoll_, listener_ = -1;
+    bool told_of_cut_ = false, told_of_end_ = false;
     std::vector<std::unique_ptr<Pipe>> pipes_;
 };
 

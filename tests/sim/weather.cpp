@@ -50,6 +50,7 @@ Weather make_weather(std::uint64_t seed, int ranks, const std::string& transport
     w.cut.b = (w.cut.a + 1 + static_cast<int>(draw(static_cast<std::uint64_t>(ranks - 1)))) % ranks;
     if (draw(3) == 0) w.cut.how_long = 1'000'000 * ms;  // for good
     if (!w.network || !stormy) w.cut.what = Cut::none;
+    w.apart = draw(2) == 0 && w.cut.what != Cut::none;  // their communicators can't be shrunk
     const bool lacks = draw(8) == 0;
     w.shortage = {static_cast<Shortage::What>(1 + draw(3)), static_cast<int>(draw(static_cast<std::uint64_t>(ranks))),
                   static_cast<unsigned>(draw(60)), draw(2) == 0 ? 1u : static_cast<unsigned>(draw(1000))};
