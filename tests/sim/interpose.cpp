@@ -569,10 +569,9 @@ int setsockopt(int fd, int level, int option, const void* value, socklen_t size)
         return static_cast<int>(syscall(SYS_setsockopt, fd, level, option, value, size));
     int seconds = 0;
     std::memcpy(&seconds, value, std::min<std::size_t>(size, sizeof seconds));
-    // Three probes after a first one, as bootstrap/silence.cpp has it.
     if (inet.its != nullptr && level == IPPROTO_TCP && (option == TCP_KEEPIDLE || option == TCP_KEEPINTVL))
-        inet.its->patience[inet.end] +=
-            static_cast<std::uint64_t>(seconds) * 1000 * ms * (option == TCP_KEEPIDLE ? 1 : 3);
+        (option == TCP_KEEPIDLE ? inet.its->idle : inet.its->interval)[inet.end] =
+            static_cast<std::uint64_t>(seconds) * 1000 * ms;
     return 0;
 }
 ssize_t write(int fd, const void* bytes, size_t size) {

@@ -138,6 +138,8 @@ struct Pipe {
     void end(int side, int error) {
         if (sides[side].fd < 0) return;
         its->error[side] = error;
+        world->note("rank %d: the connection with rank %d has ended: %s", process(side) - 1, process(1 - side) - 1,
+                    std::strerror(error));
         close(sides[side].fd);
         sides[side].fd = -1;
         sides[side].over = true;
@@ -258,8 +260,8 @@ void Pipe::look_at_weather() {
     }
     for (const int number : {0, 1}) {
         Side& side = sides[number];
-        if (side.fd < 0 || its->asked[number] != 0 || its->patience[number] == 0) continue;
-        if (world->now < cut.at + its->patience[number]) continue;
+        if (side.fd < 0 || its->asked[number] != 0 || its->patience(number) == 0) continue;
+        if (world->now < cut.at + its->patience(number)) continue;
         end(number, ETIMEDOUT);
     }
 }
@@ -267,19 +269,20 @@ void Pipe::look_at_weather() {
 std::uint64_t Pipe::next() const {
     std::uint64_t next = dialled ? never : dial_at;
     const Cut& cut = world->weather.cut;
+    const auto later = [&](std::uint64_t when) {
+        if (when > world->now) next = std::min(next, when);
+    };
+    if (cut.what != Cut::none) later(cut.at);
+    if (cut.what == Cut::pulled) later(cut.end());
     for (const int number : {0, 1}) {
         const Side& side = sides[number];
+        if (cut.what == Cut::pulled && side.fd >= 0 && its->patience(number) != 0 && its->asked[number] == 0)
+            later(cut.at + its->patience(number));
+        if (holds(process(number), process(1 - number))) continue;
         if (!side.queue.empty() && sides[1 - number].writable && sides[1 - number].fd >= 0)
             next = std::min(next, side.queue.front().due);
-        const std::uint64_t timed_out_at = cut.at + its->patience[number];
-        if (cut.what == Cut::pulled && side.fd >= 0 && its->patience[number] != 0 && its->asked[number] == 0 &&
-            timed_out_at > world->now)
-            next = std::min(next, timed_out_at);
     }
-    if (cut.what != Cut::none && world->now < cut.at) next = std::min(next, cut.at);
-    if (!is_cut(its->from, its->to)) return next;
-    next = std::min(next, cut.end());
-    return next > world->now ? next : cut.end();  // what is due is held
+    return next;
 }
 
 class Carrier {

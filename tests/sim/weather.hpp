@@ -55,11 +55,12 @@ struct Network {
         int process;
     };
     struct Connection {
-        std::uint16_t port, door;   // the caller's, the listener's
-        int from, to;               // processes
-        std::uint64_t asked[2];     // since when what that end (0: the caller) has sent is not acknowledged; 0: all is
-        std::uint64_t patience[2];  // of keep-alive probes
-        int error[2];               // what that end finds where it would find the connection ended; 0: just that
+        std::uint16_t port, door;  // the caller's, the listener's
+        int from, to;              // processes
+        std::uint64_t asked[2];    // since when what that end (0: the caller) has sent is not acknowledged; 0: all is
+        std::uint64_t idle[2], interval[2];  // of keep-alive probes: before the first one, and between them; 0: none
+        std::uint64_t patience(int end) const { return idle[end] + 3 * interval[end]; }
+        int error[2];                     // what that end finds where it would find the connection ended; 0: just that
         std::uint64_t filler, called_at;  // bytes that keep the caller from going on; since when
     };
     std::array<Listener, 128> listeners;
