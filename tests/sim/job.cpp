@@ -237,7 +237,9 @@ std::string judge_in_weather(const Report& report, int rank) {
     const auto names = [&](int r) { return said.find("rank " + std::to_string(r)) != std::string::npos; };
     if (w.cut.what != Cut::none) {
         if (!names(w.cut.a) && !names(w.cut.b)) return who + " does not say which link is cut: " + said;
-        const std::uint64_t heard = std::max(w.cut.at, report.busy_until) + std::max(w.silence_ms, 4000u) * ms * 5 / 4;
+        std::uint64_t heard = w.cut.at;
+        for (const Report& r : board->reports) heard = std::max(heard, r.busy_until);
+        heard += std::max(w.silence_ms, 4000u) * ms * 5 / 4;
         const std::uint64_t late = report.joined ? heard + soon : std::max(heard, start + init_timeout_ms * ms) + soon;
         return report.error_at <= late
                    ? ""
