@@ -240,7 +240,7 @@ void Communicator::leave() {
         return true;
     };
     // Peers that see the word `leaving` look for nothing else that is to come.
-    for (const auto& [peer_rank, peer] : peers_) outlast([&] { return peer.link && peer.link->pending(); });
+    for (const auto& [peer_rank, its] : peers_) outlast([&peer = its] { return peer.link && peer.link->pending(); });
     arena_->page().leaving.store(1, std::memory_order_release);
     close_parts(arena_->page().gates);
     if (gpu_) gpu_->finish();
@@ -251,7 +251,7 @@ void Communicator::leave() {
                std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
     };
     for (const auto& [peer_rank, peer] : peers_)
-        if (family_.empty() && !outlast([&] { return unread(peer_rank, peer); }))
+        if (family_.empty() && !outlast([&, rank = peer_rank, &peer = peer] { return unread(rank, peer); }))
             log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
     // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);

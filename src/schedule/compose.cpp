@@ -1,7 +1,6 @@
 #include "schedule/compose.hpp"
 
 #include <algorithm>
-#include <ranges>
 #include <unordered_map>
 
 #include "base/result.hpp"
@@ -37,7 +36,8 @@ Program reversed(const Program& p, Collective collective) {
             else if (o.place == Place::output)
                 o.place = Place::input;
         }
-    for (const Step& s : p.steps | std::views::reverse) {
+    for (auto at = p.steps.rbegin(); at != p.steps.rend(); ++at) {
+        const Step& s = *at;
         const std::span<const Operand> sinks(operands.data() + s.first, s.sources);
         const std::span<const Operand> sources(operands.data() + s.first + s.sources, s.sinks);
         result.step(sources, sinks, reduces(collective) && sinks[0].place == Place::output, static_cast<int>(s.column));

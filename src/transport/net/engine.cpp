@@ -479,10 +479,10 @@ void Engine::ready() {
 }
 
 void Engine::serve_sockets() {
-    bool moved = false, again = true;
+    bool again = true;
     {
         const auto lock = lock_in_background();
-        for (int i = 0; i < rounds_in_background && again; ++i) moved |= again = move() || !arm();
+        for (int i = 0; i < rounds_in_background && again; ++i) again = move() || !arm();
     }
     ring_bell(page_->bell);
     if (!again) return;
