@@ -42,6 +42,11 @@ Mapping::~Mapping() {
 Mapping Mapping::of(const Fd& fd) {
     struct stat info {};
     if (fstat(fd.get(), &info) != 0) fail_errno("fstat of shared memory failed");
+    // Else whoever has made it could take it away from under a reader, which that would kill.
+    const int seals = fcntl(fd.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+        fail(tuttiSystemError,
+             "shared memory was passed that is not sealed against shrinking: no version of Tutti does");
     Mapping m;
     m.size_ = static_cast<std::size_t>(info.st_size);
     void* base = mmap(nullptr, m.size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -109,7 +114,7 @@ void random_bytes(void* out, std::size_t size) {
     }
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::uint64_t most) {
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::string text;
     char part[65536];
@@ -117,6 +122,9 @@ std::string read_file(const std::string& path) {
         if (got > 0) got = ::read(fd.get(), part, sizeof part);
         if (got < 0) fail_errno("the file %s can't be read", path.c_str());
         text.append(part, static_cast<std::size_t>(got));
+        if (text.size() > most)
+            fail(tuttiSystemError, "the file %s has more than the %llu bytes that were expected", path.c_str(),
+                 static_cast<unsigned long long>(most));
     }
     return text;
 }

@@ -46,7 +46,7 @@ class Mapping {
     std::byte* base() const { return base_; }
     std::size_t size() const { return size_; }
 
-    /// Maps all of fd, read and write. Throws tuttiSystemError.
+    /// Maps all of fd, a memfd that can't shrink, read and write. Throws tuttiSystemError.
     static Mapping of(const Fd& fd);
 
     /// Zeroed memory of this process alone. Throws tuttiSystemError.
@@ -96,8 +96,8 @@ inline void cpu_relax() {
 /// Fills with bytes from the kernel's random generator.
 void random_bytes(void* out, std::size_t size);
 
-/// All of a file. Throws tuttiSystemError that names it.
-std::string read_file(const std::string& path);
+/// All of a file of at most so many bytes (which /dev/zero does not have). Throws tuttiSystemError that names it.
+std::string read_file(const std::string& path, std::uint64_t most = std::uint64_t{1} << 30);
 
 /// The number of cores that this process may run on.
 int usable_cores();

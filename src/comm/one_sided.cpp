@@ -104,9 +104,14 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
     exchange.input = mine.data();
     exchange.output = all.data();
     run_one(*this, exchange);
-    for (const Told& told : all)
+    for (const Told& told : all) {
         if (told.trouble[0] != 0)
             tutti::fail(tuttiInvalidArgument, "%.*s", static_cast<int>(sizeof told.trouble), told.trouble);
+        if (told.part.gate >= most_windows)
+            fail_by(static_cast<Rank>(&told - all.data()), tuttiRemoteError,
+                    "rank %d: rank %td tells of gate %u for a window, and a rank has %zu", rank(), &told - all.data(),
+                    told.part.gate, most_windows);
+    }
     return all;
 }
 

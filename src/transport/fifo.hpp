@@ -270,6 +270,7 @@ class Receiver {
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
     const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
+    std::size_t slot_room() const { return wire_.stride; }
 
     void release() {
         if (offered_ != 0) [[unlikely]] withdraw();

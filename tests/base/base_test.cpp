@@ -1,4 +1,8 @@
 // The room everything stands on: memory, waiting, texts, the table of variables.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -31,6 +35,13 @@ TEST_CASE("a memfd can be mapped twice, and not resized") {
     REQUIRE_THROWS_AS(Mapping::of(Fd()), Error);
 }
 
+TEST_CASE("shared memory that its maker could shrink is not mapped") {
+    const Fd fd(memfd_create("test", MFD_CLOEXEC));
+    REQUIRE(ftruncate(fd.get(), 4096) == 0);
+    CHECK_THROWS_WITH(Mapping::of(fd), Catch::Matchers::Contains("not sealed"));
+    CHECK_THROWS_WITH(Mapping::of(Fd(open("/dev/null", O_RDWR))), Catch::Matchers::Contains("not sealed"));
+}
+
 TEST_CASE("a file is read whole, or named") {
     const std::string boot_id = read_file("/proc/sys/kernel/random/boot_id");
     CHECK(boot_id.size() == 37);
@@ -40,6 +51,7 @@ TEST_CASE("a file is read whole, or named") {
     CHECK_THROWS_WITH(read_file("/does/not/exist"),
                       "the file /does/not/exist can't be read: No such file or directory");
     CHECK_THROWS_WITH(read_file("/proc"), "the file /proc can't be read: Is a directory");
+    CHECK_THROWS_WITH(read_file("/dev/zero", 100000), Catch::Matchers::Contains("more than the 100000 bytes"));
 }
 
 TEST_CASE("a futex sleeps no longer than told, and is woken") {

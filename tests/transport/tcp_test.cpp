@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "harness/catch.hpp"
@@ -89,6 +88,20 @@ TEST_CASE("only headers that some rank could have sent fit") {
     h = message(8, 1);
     h.what = What::credit;
     REQUIRE_FALSE(h.fits());
+    // Only messages lie in slots: a plugin's carrier would have its adapter write others where it knows no memory.
+    for (const auto& [what, bytes] : {std::pair{What::credit, 0ul},
+                                      {What::landing, sizeof(Spot)},
+                                      {What::landed, 8ul},
+                                      {What::board, sizeof(Board)},
+                                      {What::offer, sizeof(Offer)},
+                                      {What::bye, 0ul}}) {
+        h = {};
+        h.what = what;
+        h.bytes = static_cast<std::uint32_t>(bytes);
+        REQUIRE(h.fits());
+        h.in_slot = 1;
+        REQUIRE_FALSE(h.fits());
+    }
 }
 
 TEST_CASE("over any number of interfaces there are as many connections as a rank can tell of, as many over each") {
@@ -163,24 +176,15 @@ TEST_CASE("frames cross a stream whole, plain and sealed, however the socket cut
     }
 }
 
-TEST_CASE("noise, refused frames and an end of the line are trouble, and nothing else") {
-    std::mt19937 random(harness::seed());
-    for (const Cipher::Kind kind : {Cipher::none, Cipher::xchacha}) {
-        for (int round = 0; round < 50; ++round) {
-            Pair sockets;
-            Stream to({std::move(sockets.end[1]), {}, Secret::random(), Secret::random()}, kind, patience);
-            Notes notes;
-            Bytes noise(4096);
-            for (auto& b : noise) b = static_cast<std::byte>(random());
-            if (round % 2 == 0) noise[0] = noise[1] = noise[2] = noise[3] = std::byte{0};
-            REQUIRE(::write(sockets.end[0].get(), noise.data(), noise.size()) == 4096);
-            sockets.end[0].reset();
-            for (int looks = 0; looks < 100 && to.trouble().empty(); ++looks) {
-                to.heard(1);
-                to.receive(notes);
-            }
-            REQUIRE_FALSE(to.trouble().empty());
-        }
+TEST_CASE("noise instead of sealed frames, refused frames and an end of the line are trouble, and nothing else") {
+    {
+        Pair sockets;
+        Stream to({std::move(sockets.end[1]), {}, Secret::random(), Secret::random()}, Cipher::xchacha, patience);
+        Notes notes;
+        const Bytes noise(4096, std::byte{7});
+        REQUIRE(::write(sockets.end[0].get(), noise.data(), noise.size()) == 4096);
+        to.receive(notes);
+        REQUIRE(to.trouble().find("changed on its way") != std::string::npos);
     }
     Pair sockets;
     Stream from({std::move(sockets.end[0]), {}, {}, {}}, Cipher::none, patience);

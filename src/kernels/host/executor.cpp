@@ -128,6 +128,9 @@ bool HostExecution::waits_for_other_cores(std::int32_t core) const {
 std::string call_text(const Call& call) {
     static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
     if (call.signature == 0) return "nothing yet";
+    // What a peer says of itself: it may have been torn, or be of a process that has gone mad.
+    if (static_cast<int>(call.collective) >= collectives || static_cast<int>(call.type) >= data_types)
+        return "something that no call is";
     std::string out(name_of(call.collective));
     const auto count = static_cast<unsigned long long>(call.count);
     if ((call.count & Rows::digested) == 0)

@@ -138,7 +138,7 @@ class HostExecution {
     Wager wager_;
 };
 
-/// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)".
+/// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)". Whatever is in it.
 std::string call_text(const Call& call);
 
 }  // namespace tutti

@@ -190,9 +190,10 @@ inline void HostLane::load(std::uint32_t i) {
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
-    if (cell.kind == Kind::inlined)
+    // Lengths agree, but the peer may say that a message lies where one of that length has no room.
+    if (cell.kind == Kind::inlined && end <= inline_bytes)
         sources_.push(cell.payload + at);
-    else if (cell.kind == Kind::slot)
+    else if (cell.kind == Kind::slot && end <= c.receiver->slot_room())
         sources_.push(c.receiver->slot() + at);
     else
         sources_.push(source_elsewhere(c, cell));
@@ -206,8 +207,8 @@ const std::byte* HostLane::source_elsewhere(const Connection& c, const Cell& cel
     const Operand* const place = first_slice_sink(*current_);
     if (cell.kind == Kind::landed && place != nullptr)
         return slice(*place);  // what the sender stored there is this step's result already
-    fail(tuttiInternalError, "rank %d: a message of unknown kind %u from rank %d", bound_.program.rank,
-         static_cast<unsigned>(cell.kind), c.peer);
+    fail_by(c.peer, tuttiInternalError, "rank %d: a message of %zu bytes from rank %d can't be of kind %u",
+            bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
 const Operand* HostLane::first_slice_sink(const Step& step) const {

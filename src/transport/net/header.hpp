@@ -24,7 +24,7 @@ enum class What : std::uint8_t {
 struct Header {
     What what;
     std::uint8_t lane;
-    std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell
+    std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell. 0 in all others
     std::uint8_t awaited;  // message: 1: its writer waits for the credit, since it is sent from where it lies
     std::uint32_t bytes;   // of the body
     std::uint32_t signature;
@@ -69,11 +69,12 @@ static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 +
 
 inline bool Header::fits() const {
     if (lane >= lanes_per_link || in_slot > 1 || awaited > 1) return false;
+    if (in_slot == 1 && what != What::message) return false;  // carriers take its body for one of a slot
     switch (what) {
         case What::message:
             return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
         case What::landed:
-            return in_slot == 0 && bytes <= slot_bytes;
+            return bytes <= slot_bytes;
         case What::landing:
             return bytes == sizeof(Spot);
         case What::board:

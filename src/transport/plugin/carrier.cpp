@@ -204,7 +204,7 @@ bool Carrier::take_frames(net::Recipient& to) {
     bool moved = false;
     std::size_t size = 0;
     for (const Frames::Frame* frame; (frame = frames_->next(size)) != nullptr; moved = true) {
-        const bool fits = size >= sizeof frame->head && frame->head.fits();
+        const bool fits = size >= sizeof frame->head && size <= sizeof *frame && frame->head.fits();
         const bool along = fits && size == sizeof frame->head + frame->head.bytes;
         const bool apart = fits && size == sizeof frame->head && frame->head.in_slot == 1;
         if (!along && !apart) return lose("it has sent a frame that no version of the protocol has");
