@@ -30,6 +30,8 @@
 
 namespace tutti {
 
+struct Hello;
+
 class Communicator {
   public:
     /// Blocks until all ranks have joined.
@@ -160,7 +162,6 @@ class Communicator {
     void leave();
 
   private:
-    struct Hello;
     struct Told;
     struct Plan {
         Collective collective;

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bitset>
 #include <cstring>
 
 #include "base/config.hpp"
@@ -12,27 +11,11 @@
 #include "bootstrap/identity.hpp"
 #include "bootstrap/service.hpp"
 #include "comm/communicator.hpp"
+#include "comm/hello.hpp"
 #include "gpu/direct.hpp"
 #include "topology/placement.hpp"
 
 namespace tutti {
-
-/// A set of cores of one host.
-using Cores = std::bitset<4096>;
-
-/// What a rank tells the others when it joins.
-struct Communicator::Hello {
-    Card card;
-    gpu::Card gpu;
-    Cores cores;                     // that it may run on
-    std::uint64_t fences;            // 1: allow_fences()
-    std::uint64_t cache_bytes;       // largest_cache()
-    std::uint64_t core_cache_bytes;  // core_cache()
-    std::uint64_t tuning;            // what its tuner knows, as a hash
-    std::uint64_t programs;          // UserAlgorithms::hash()
-    std::uint64_t faulty;            // 1: faults are injected into its links
-    std::int64_t place;              // Seat::place
-};
 
 namespace {
 
@@ -52,7 +35,6 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
     return here.empty() ? nullptr : open_engine(here);
 }
 
-template <class Hello>
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
     static_assert(sizeof(Hello) <= bootstrap::card_limit);
@@ -75,21 +57,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     return hello;
 }
 
-template <class Hello>
-Hello read_hello(const Session& session, Rank rank) {
-    const std::span<const std::byte> card = session.card(rank);
-    Hello hello;
-    if (card.size() != sizeof hello)
-        fail(tuttiInvalidUsage, "rank %d uses another version of Tutti than rank %d", rank, session.rank());
-    std::memcpy(&hello, card.data(), sizeof hello);
-    if (hello.card.version != TUTTI_VERSION_CODE)
-        fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.card.version,
-             session.rank(), TUTTI_VERSION_CODE);
-    return hello;
-}
-
 /// By part, the number of its core among all that are used; empty unless each rank is bound to a single one.
-template <class Hello>
 std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank> order) {
     std::map<std::pair<std::uint64_t, std::size_t>, int> numbers;  // by host and core
     std::vector<int> core_of;
@@ -128,7 +96,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
-    const Hello hello = make_hello<Hello>(*arena, gpu.get(), *own, engine.get(), options);
+    const Hello hello = make_hello(*arena, gpu.get(), *own, engine.get(), options);
     std::shared_ptr<Session> session = Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)),
                                                      options.init_timeout, processes, origin);
     session->offer(arena->key(), arena->fd());
@@ -151,8 +119,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
         engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
-        const Hello hello = make_hello<Hello>(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own,
-                                              engines.back().get(), options);
+        const Hello hello =
+            make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get(), options);
         const auto bytes = std::as_bytes(std::span(&hello, 1));
         cards.emplace_back(bytes.begin(), bytes.end());
     }
@@ -183,7 +151,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     std::vector<Hello> hellos;
     std::vector<Seat> seats;
     for (Rank r = 0; r < ranks(); ++r) {
-        const Hello& hello = hellos.emplace_back(read_hello<Hello>(*session_, r));
+        const Hello& hello = hellos.emplace_back(hello_from(session_->card(r), r, rank()));
         compare_programs(hello.programs, r, own_->hash(), rank());
         neighbourhood_.cards.push_back(hello.card);
         seats.push_back({hello.card.host, static_cast<std::int32_t>(hello.place)});

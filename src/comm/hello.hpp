@@ -1,0 +1,33 @@
+// What a rank tells the others when it joins: its card (Session::card).
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <span>
+
+#include "gpu/places.hpp"
+#include "transport/transport.hpp"
+
+namespace tutti {
+
+/// A set of cores of one host.
+using Cores = std::bitset<4096>;
+
+struct Hello {
+    Card card;
+    gpu::Card gpu;
+    Cores cores;                     // that it may run on
+    std::uint64_t fences;            // 1: allow_fences()
+    std::uint64_t cache_bytes;       // largest_cache()
+    std::uint64_t core_cache_bytes;  // core_cache()
+    std::uint64_t tuning;            // what its tuner knows, as a hash
+    std::uint64_t programs;          // UserAlgorithms::hash()
+    std::uint64_t faulty;            // 1: faults are injected into its links
+    std::int64_t place;              // Seat::place
+};
+
+/// Reads the card of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and tuttiRemoteError that
+/// names the field if no rank can have sent it.
+Hello hello_from(std::span<const std::byte> card, Rank rank, Rank self);
+
+}  // namespace tutti
