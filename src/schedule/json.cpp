@@ -4,6 +4,8 @@
 #include <charconv>
 #include <climits>
 #include <initializer_list>
+#include <map>
+#include <tuple>
 
 #include "base/result.hpp"
 #include "schedule/json_tree.hpp"
@@ -198,11 +200,12 @@ ProgramFile Reader::read(std::string_view json) {
     ProgramFile file;
     file.path = path_;
     header(root, file);
+    std::map<std::tuple<Collective, int, Rank>, int> lines;
     for (const Json& item : array(root, "sets")) {
         ProgramSet next = set(item);
-        for (const ProgramSet& s : file.sets)
-            if (s.collective == next.collective && s.ranks == next.ranks && s.root == next.root)
-                wrong(item, title(next) + text(": is here for the second time; the first is on line %d", s.line));
+        if (const auto [first, is_new] = lines.try_emplace({next.collective, next.ranks, next.root}, next.line);
+            !is_new)
+            wrong(item, title(next) + text(": is here for the second time; the first is on line %d", first->second));
         file.sets.push_back(std::move(next));
     }
     return file;

@@ -53,12 +53,12 @@ class Builder {
 
     bool null() { return add(Kind::null), true; }
     bool boolean(bool value) { return add(Kind::boolean).flag = value, true; }
-    bool number_integer(number_integer_t value) { return add(Kind::whole).number = value, true; }
+    bool number_integer(number_integer_t value) { return whole(value), true; }
     bool number_unsigned(number_unsigned_t value) {
-        const bool fits = value <= static_cast<number_unsigned_t>(INT64_MAX);
-        return add(fits ? Kind::whole : Kind::fraction).number = static_cast<std::int64_t>(value), true;
+        if (value > static_cast<number_unsigned_t>(INT64_MAX)) return number_float(static_cast<double>(value), "");
+        return whole(static_cast<std::int64_t>(value)), true;
     }
-    bool number_float(number_float_t, const string_t&) { return add(Kind::fraction), true; }
+    bool number_float(number_float_t value, const string_t&) { return add(Kind::fraction).fraction = value, true; }
     bool string(string_t& value) { return add(Kind::text).text = std::move(value), true; }
     bool binary(binary_t&) { return false; }  // text has none
     bool start_object(std::size_t) { return open(Kind::object); }
@@ -68,6 +68,7 @@ class Builder {
 
     bool key(string_t& name) {
         std::vector<std::string>& keys = open_.back()->keys;
+        if (keys.size() == most_fields) fail_at(file_, position_.line, text("more than %zu fields", most_fields));
         if (std::ranges::find(keys, name) != keys.end())
             fail_at(file_, position_.line, "the field '" + excerpt(name) + "' is here for the second time");
         keys.push_back(std::move(name));
@@ -85,12 +86,19 @@ class Builder {
   private:
     /// Programs need half as many: so that nobody has to fear for the stack.
     static constexpr std::size_t most_levels = 16;
+    /// They need fewer, too; all are compared with each other.
+    static constexpr std::size_t most_fields = 32;
 
     Json& add(Kind kind) {
         Json& value = open_.empty() ? root_ : open_.back()->items.emplace_back();
         value.kind = kind;
         value.line = position_.line;
         return value;
+    }
+    void whole(std::int64_t value) {
+        Json& added = add(Kind::whole);
+        added.number = value;
+        added.fraction = static_cast<double>(value);
     }
     bool open(Kind kind) {
         if (open_.size() == most_levels)

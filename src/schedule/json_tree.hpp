@@ -14,13 +14,15 @@ struct Json {
     Kind kind = Kind::null;
     int line = 0;  // on which it begins
     bool flag = false;
-    std::int64_t number = 0;
+    std::int64_t number = 0;  // of a whole one
+    double fraction = 0;      // of any number
     std::string text;
     std::vector<std::string> keys;  // of an object: the names of its items, each once
     std::vector<Json> items;
 };
 
-/// Throws Error(tuttiInvalidUsage), "file:line: reason". `file` is for the error alone.
+/// At most 16 brackets are open at a time, and an object has at most 32 fields. Throws Error(tuttiInvalidUsage),
+/// "file:line: reason". `file` is for the error alone.
 Json parse_json(std::string_view text, const std::string& file);
 
 [[noreturn]] void fail_at(const std::string& file, int line, const std::string& reason);

@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
+#include "schedule/json_tree.hpp"
 
 namespace tutti {
 namespace {
@@ -23,6 +24,32 @@ namespace {
 using nlohmann::json;
 
 constexpr int format_version = 1;
+constexpr int most_ranks = 1 << 20;
+constexpr std::size_t most_file_bytes = 64 << 20;
+
+/// What a file has to have.
+struct Fields {
+    const std::string& file;
+
+    const Json& of(const Json& object, std::string_view name, Json::Kind kind, const char* what) const {
+        const auto found = std::ranges::find(object.keys, name);
+        if (object.kind != Json::Kind::object || found == object.keys.end())
+            fail_at(file, object.line, text("an object with the field '%s' was expected", name.data()));
+        const Json& field = object.items[static_cast<std::size_t>(found - object.keys.begin())];
+        if (field.kind != kind) fail_at(file, field.line, text("'%s': %s was expected", name.data(), what));
+        return field;
+    }
+
+    Tuning::Point point(const Json& json) const {
+        const bool pair = json.kind == Json::Kind::array && json.items.size() == 2;
+        const bool bytes = pair && json.items[0].kind == Json::Kind::whole && json.items[0].number >= 0;
+        const bool number =
+            pair && (json.items[1].kind == Json::Kind::whole || json.items[1].kind == Json::Kind::fraction);
+        if (!bytes || !number || !(json.items[1].fraction > 0) || !std::isfinite(json.items[1].fraction))
+            fail_at(file, json.line, "[bytes, microseconds] was expected, a whole number and one above 0");
+        return {static_cast<std::size_t>(json.items[0].number), json.items[1].fraction};
+    }
+};
 
 std::optional<Collective> collective_named(const std::string& name) {
     for (int c = 0; c < collectives; ++c)
@@ -114,35 +141,37 @@ std::string Tuning::to_json() const {
     return all + "\n";
 }
 
-Tuning Tuning::from_json(const std::string& content) try {
-    const json root = json::parse(content);
-    if (root.at("format") != "tutti-tuning") fail(tuttiInvalidUsage, "it is no file of tutti-tune");
-    if (root.at("version") != format_version)
-        fail(tuttiInvalidUsage, "its format is version %s, this is version %d", root.at("version").dump().c_str(),
-             format_version);
-    if (root.at("machine") != machine_name())
-        fail(tuttiInvalidUsage, "it was measured on another machine: %s", root.at("machine").dump().c_str());
+Tuning Tuning::from_json(std::string_view content, const std::string& file, const std::string& machine) {
+    const Fields fields{file};
+    const Json root = parse_json(content, file);
+    const std::string& format = fields.of(root, "format", Json::Kind::text, "a text").text;
+    if (format != "tutti-tuning") fail_at(file, root.line, "it is no file of tutti-tune");
+    const Json& version = fields.of(root, "version", Json::Kind::whole, "a whole number");
+    if (version.number != format_version)
+        fail_at(file, version.line,
+                text("its format is version %lld, this is version %d", static_cast<long long>(version.number),
+                     format_version));
+    const Json& measured_on = fields.of(root, "machine", Json::Kind::text, "a text");
+    if (measured_on.text != machine)
+        fail_at(file, measured_on.line, "it was measured on another machine: " + excerpt(measured_on.text));
     Tuning tuning;
-    for (const json& entry : root.at("measured")) {
-        const auto collective = collective_named(entry.at("op").get<std::string>());
-        const int ranks = entry.at("ranks").get<int>();
-        if (!collective || ranks < 1)
-            fail(tuttiInvalidUsage, "it has an entry of no collective: %s", entry.dump().c_str());
-        for (const json& point : entry.at("microseconds")) {
-            const auto time = point.at(1).get<double>();
-            if (!(time > 0) || !std::isfinite(time) || !point.at(0).is_number_unsigned())
-                fail(tuttiInvalidUsage, "%s is no number of bytes and a time", point.dump().c_str());
-            tuning.add(*collective, entry.at("algorithm").get<std::string>(), entry.at("transport").get<std::string>(),
-                       ranks, {point.at(0).get<std::size_t>(), time});
-        }
+    for (const Json& entry : fields.of(root, "measured", Json::Kind::array, "a list").items) {
+        const Json& op = fields.of(entry, "op", Json::Kind::text, "a text");
+        const Json& ranks = fields.of(entry, "ranks", Json::Kind::whole, "a whole number");
+        const auto collective = collective_named(op.text);
+        if (!collective) fail_at(file, op.line, "'op': '" + excerpt(op.text) + "' is no collective");
+        if (ranks.number < 1 || ranks.number > most_ranks)
+            fail_at(file, ranks.line, text("'ranks': a whole number from 1 to %d was expected", most_ranks));
+        const std::string& algorithm = fields.of(entry, "algorithm", Json::Kind::text, "a text").text;
+        const std::string& transport = fields.of(entry, "transport", Json::Kind::text, "a text").text;
+        for (const Json& point : fields.of(entry, "microseconds", Json::Kind::array, "a list").items)
+            tuning.add(*collective, algorithm, transport, static_cast<int>(ranks.number), fields.point(point));
     }
     return tuning;
-} catch (const json::exception& error) {
-    fail(tuttiInvalidUsage, "%s", error.what());
 }
 
 Tuning Tuning::read(const std::string& path) {
-    return from_json(read_file(path));
+    return from_json(read_file(path, most_file_bytes), path, machine_name());
 }
 
 std::string Tuning::default_path() {
@@ -179,7 +208,7 @@ std::shared_ptr<const Tuning> Tuning::of_this_machine() {
             *tuning = read(path);
             log(Level::info, "tuned by %s", path.c_str());
         } catch (const Error& error) {
-            log(Level::warn, "%s is ignored: %s. tutti-tune writes a new one", path.c_str(), error.what());
+            log(Level::warn, "%s. It is ignored; tutti-tune writes a new one", error.what());
         }
         return tuning;
     }();

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -36,9 +37,9 @@ class Tuning {
     std::uint64_t hash() const;
 
     std::string to_json() const;
-    /// Throws tuttiInvalidUsage that says what is wrong: no JSON, another version, another machine, a value out of
-    /// range.
-    static Tuning from_json(const std::string& json);
+    /// file: for error texts. Throws tuttiInvalidUsage, "file:line: ...": no JSON, another version, measured on
+    /// another machine than that, a value out of range.
+    static Tuning from_json(std::string_view json, const std::string& file, const std::string& machine);
 
     /// What TUTTI_TUNING names, read once; empty if there is no such file, or none that can be read.
     static std::shared_ptr<const Tuning> of_this_machine();
@@ -48,6 +49,7 @@ class Tuning {
 
     /// Replaces the file in one step; makes its directory. Throws tuttiSystemError.
     void write(const std::string& path) const;
+    /// As from_json() for this machine; tuttiSystemError if it can't be read.
     static Tuning read(const std::string& path);
 
   private:
