@@ -4,115 +4,34 @@
 // the old one's place when all parts are on the disk: that moment is the save, and the old parts go after it.
 #include <algorithm>
 #include <cinttypes>
-#include <cstring>
-#include <sstream>
 
 #include "dp/engine.hpp"
 #include "dp/files.hpp"
 #include "dp/hash.hpp"
 #include "dp/numbers.hpp"
+#include "dp/saved.hpp"
 
 namespace tutti::dp {
-
-struct Manifest {
-    std::uint64_t number = 0;
-    int ranks = 0;
-    long long step = 0;
-    int states = 0;
-    std::vector<std::string> parameters;  // "<count> <name>"
-    std::vector<long long> updates;       // by parameter
-    struct Part {
-        std::uint64_t bytes, hash;
-    };
-    std::vector<Part> parts;
-};
-
-/// What a checkpoint says of the range that a rank owns of a bucket.
-struct Restored {
-    std::vector<std::byte> values, state[2];
-    std::size_t found = 0;  // elements
-};
-
 namespace {
-
-struct Record {
-    std::uint64_t parameter, first, count;
-    std::uint32_t number_bytes, states;
-};
-static_assert(sizeof(Record) == 32);
-
-constexpr const char* title = "tutti-checkpoint 1";
 
 std::string part_path(const std::string& path, const Manifest& m, int rank) {
     return path + text(".%016" PRIx64 ".%dof%d", m.number, rank, m.ranks);
 }
 
-std::string write_manifest(const Manifest& m) {
-    std::string out =
-        text("%s\nnumber %016" PRIx64 "\nranks %d\nstep %lld\nstates %d\n", title, m.number, m.ranks, m.step, m.states);
-    for (const std::string& p : m.parameters) out += "parameter " + p + "\n";
-    for (std::size_t p = 0; p < m.updates.size(); ++p)  // of those that were not used in every step
-        if (m.updates[p] != m.step) out += text("updates %zu %lld\n", p, m.updates[p]);
-    for (const Manifest::Part& p : m.parts) out += text("part %" PRIu64 " %016" PRIx64 "\n", p.bytes, p.hash);
-    return out + text("end %016" PRIx64 "\n", hash(out));
-}
-
 Manifest read_manifest(const std::string& path) {
-    const std::string all = read_file(path);
-    const std::size_t end = all.rfind("end ");
-    if (all.rfind(title, 0) != 0) fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is no checkpoint", path.c_str());
-    if (end == std::string::npos || all.substr(end) != text("end %016" PRIx64 "\n", hash(all.substr(0, end))))
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", path.c_str());
-    Manifest m;
-    std::istringstream lines(all.substr(0, end));
-    for (std::string line; std::getline(lines, line);) {
-        std::istringstream words(line);
-        std::string key;
-        words >> key;
-        if (key == "number") words >> std::hex >> m.number;
-        if (key == "ranks") words >> m.ranks;
-        if (key == "step") words >> m.step;
-        if (key == "states") words >> m.states;
-        if (key == "parameter") m.parameters.push_back(line.substr(std::strlen("parameter ")));
-        if (key == "updates") {  // after the step and the parameters
-            std::size_t p = SIZE_MAX;
-            m.updates.resize(m.parameters.size(), m.step);
-            if (words >> p && p < m.updates.size()) words >> m.updates[p];
-        }
-        if (key == "part") {
-            Manifest::Part part{};
-            words >> part.bytes >> std::hex >> part.hash;
-            m.parts.push_back(part);
-        }
-    }
-    m.updates.resize(m.parameters.size(), m.step);
-    if (m.parts.size() != static_cast<std::size_t>(m.ranks))
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' names %zu parts for %d ranks", path.c_str(), m.parts.size(),
-             m.ranks);
-    return m;
+    return manifest_from(read_file(path), path);
 }
 
+/// One line.
 std::string shape(const Parameter& p) {
-    return std::to_string(p.count) + " " + p.name;
+    std::string line = std::to_string(p.count) + " " + p.name;
+    std::ranges::replace_if(
+        line, [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+    return line;
 }
 
 void append(std::string& out, const void* data, std::size_t bytes) {
     out.append(static_cast<const char*>(data), bytes);
-}
-
-/// One record's numbers, to where this rank has the same elements.
-void place(const Record& record, const char* numbers, const std::vector<Piece>& pieces, Restored& into) {
-    const std::size_t size = record.number_bytes;
-    for (const Piece& piece : pieces) {
-        const std::size_t begin = std::max<std::size_t>(piece.first, record.first);
-        const std::size_t end = std::min<std::size_t>(piece.first + piece.count, record.first + record.count);
-        if (piece.parameter != record.parameter || begin >= end) continue;
-        std::vector<std::byte>* targets[] = {&into.values, &into.state[0], &into.state[1]};
-        for (std::size_t k = 0; k <= record.states; ++k)
-            std::memcpy(targets[k]->data() + (piece.at + begin - piece.first) * size,
-                        numbers + (k * record.count + begin - record.first) * size, (end - begin) * size);
-        into.found += end - begin;
-    }
 }
 
 }  // namespace
@@ -173,7 +92,7 @@ void Engine::save(const char* given) {
         all_or_none(council_, ranks_, [&] {
             if (rank_ != 0) return;
             if (file_exists(path)) guarded([&] { old = read_manifest(path); });
-            replace_file(path, write_manifest(m));
+            replace_file(path, text_of(m));
         });
         for (int r = 0; r < old.ranks; ++r) remove_file(part_path(path, old, r));
     } catch (...) {
@@ -201,32 +120,22 @@ void Engine::restore(const std::string& path, Manifest& m, std::vector<Restored>
         r.values.resize(bytes);
         for (int k = 0; k < states; ++k) r.state[k].resize(bytes);
     }
+    std::vector<Destination> destinations;  // by parameter
+    for (const std::size_t b : layout_.bucket)
+        destinations.push_back({&buckets_[b]->mine, size_of(state_type(buckets_[b]->data_type)), &restored[b]});
     for (int r = 0; r < m.ranks; ++r) {
-        const std::string name = part_path(path, m, r), content = read_file(name);
         const Manifest::Part& part = m.parts[static_cast<std::size_t>(r)];
+        const std::string name = part_path(path, m, r), content = read_file(name, part.bytes);
         if (content.size() != part.bytes || hash(content) != part.hash)
             fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", name.c_str());
-        for (std::size_t at = 0; at + sizeof(Record) <= content.size();) {
-            Record record;
-            std::memcpy(&record, content.data() + at, sizeof record);
-            at += sizeof record;
-            const std::size_t room = (content.size() - at) / 8;  // so nothing below overflows
-            const bool fits = record.parameter < parameters_.size() && record.count <= room &&
-                              record.states == static_cast<std::uint32_t>(states) &&
-                              record.count * record.number_bytes * (record.states + 1) <= content.size() - at;
-            const std::size_t b = fits ? layout_.bucket[record.parameter] : 0;
-            if (!fits || record.number_bytes != size_of(state_type(buckets_[b]->data_type)))
-                fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' was saved with other types", name.c_str());
-            place(record, content.data() + at, buckets_[b]->mine, restored[b]);
-            at += record.count * record.number_bytes * (record.states + 1);
-        }
+        read_part(content, name, states, destinations);
     }
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         std::size_t expected = 0;
         for (const Piece& piece : buckets_[b]->mine) expected += piece.count;
-        if (restored[b].found != expected)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is incomplete: %zu of %zu elements", path.c_str(),
-                 restored[b].found, expected);
+        if (const std::size_t found = restored[b].covered(); found != expected)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is incomplete: %zu of %zu elements", path.c_str(), found,
+                 expected);
     }
 }
 

@@ -3,9 +3,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "base/result.hpp"
+#include "dp/hash.hpp"
+#include "dp/saved.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
@@ -157,4 +161,42 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
     };
     harness::train(other);
     REQUIRE(Folder::read(path) == text);
+}
+
+TEST_CASE("elements that a part has twice do not make up for those that are missing") {
+    const std::vector<dp::Piece> pieces{{0, 0, 4, 0}};
+    dp::Restored restored;
+    restored.values.resize(4);
+    const dp::Destination to{&pieces, 1, &restored};
+    const auto part = [](std::uint64_t first, std::uint64_t count, const std::string& numbers) {
+        const dp::Record record{0, first, count, 1, 0};
+        return std::string(reinterpret_cast<const char*>(&record), sizeof record) + numbers;
+    };
+    dp::read_part(part(0, 2, "ab") + part(0, 2, "ab"), "part", 0, {&to, 1});
+    CHECK(restored.covered() == 2);
+    dp::read_part(part(1, 3, "BCD"), "part", 0, {&to, 1});
+    CHECK(restored.covered() == 4);
+    CHECK(std::memcmp(restored.values.data(), "aBCD", 4) == 0);
+    for (const std::string& bad : {part(0, 3, "ab"), part(~0ull, 2, "ab"), part(0, ~0ull, "ab"), part(0, 2, "abc")})
+        CHECK_THROWS_AS(dp::read_part(bad, "part", 0, {&to, 1}), Error);
+}
+
+TEST_CASE("a checkpoint's text says on which line it is not what was expected") {
+    const auto refusal = [](const std::string& lines) -> std::string {
+        const std::string all = "tutti-checkpoint 1\n" + lines;
+        try {
+            dp::manifest_from(all + text("end %016llx\n", static_cast<unsigned long long>(dp::hash(all))), "c");
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const std::string head = "number ab\nranks 1\nstep 7\nstates 2\nparameter 3 w\n";
+    CHECK(refusal(head + "updates 0 5\npart 9 ff\n") == "");
+    CHECK(refusal("ranks 1\n").find("line 2: 'number' was expected") != std::string::npos);
+    CHECK(refusal("number ab\nranks 0\n").find("line 3: a number from 1 to") != std::string::npos);
+    CHECK(refusal("number ab\nranks 1\nstep 7x\n").find("line 4") != std::string::npos);
+    CHECK(refusal(head + "updates 1 5\npart 9 ff\n").find("line 7: there is no parameter") != std::string::npos);
+    CHECK(refusal(head + "part 9 ff\nparameter 1 v\n").find("line 7") != std::string::npos);
+    CHECK(refusal(head).find("0 parts for 1 ranks") != std::string::npos);
 }
