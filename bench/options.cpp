@@ -22,11 +22,14 @@ std::size_t parse_size(const std::string& flag, const std::string& text) {
     } catch (const std::exception&) {
     }
     static constexpr std::string_view units = "BKMG";
+    constexpr double most = 1e15;
     std::size_t unit = 0;
-    if (used + 1 == text.size()) unit = units.find(static_cast<char>(std::toupper(text[used])));
-    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > 1e15)
-        throw Invalid(flag, "'" + text + "' is no size; sizes look like 8, 4K, 1.5M, 2G");
-    return static_cast<std::size_t>(value * static_cast<double>(std::size_t{1} << (10 * unit)));
+    if (used + 1 == text.size())
+        unit = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text[used]))));
+    if (unit != std::string_view::npos) value *= static_cast<double>(std::size_t{1} << (10 * unit));
+    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > most)
+        throw Invalid(flag, "'" + text + "' is no size; sizes look like 8, 4K, 1.5M, 2G, and are 1e15 at most");
+    return static_cast<std::size_t>(value);
 }
 
 bool is_rank_zero() {
@@ -79,7 +82,7 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-z,--blocking", t.blocking, "1: complete each operation on all ranks before the next (0)");
     app.add_option("-y,--stream_null", t.null_stream, "1: the null stream, here and now; 0: a stream per rank (1)");
     app.add_option("-T,--timeout", o.timeout_seconds, "seconds that an operation may wait for its peers (600)")
-        ->check(not_negative);
+        ->check(CLI::Range(0, 2'000'000));
     app.add_option("-G,--cudagraph", t.graphs, "replays of a CUDA graph that has all iterations; 0: no graph (0)");
     app.add_option("-C,--report_cputime", o.cpu_time, "report the time to issue, not to finish (0)");
     app.add_option("-S,--report_timestamps", o.timestamps, "append the time of day to each row (0)");
@@ -170,10 +173,11 @@ void interpret(Options& o, const Texts& t) {
 
 std::size_t Options::next(std::size_t bytes) const {
     if (step_factor <= 1) return bytes + step_bytes;
-    return bytes == 0 ? 1 : bytes * step_factor;
+    if (bytes == 0) return 1;
+    return bytes > SIZE_MAX / step_factor ? SIZE_MAX : bytes * step_factor;
 }
 
-Options parse(const char* program, int argc, char** argv) {
+Options understood(const char* program, int argc, char** argv) {
     Options options;
     Texts texts;
     CLI::App app("", program);
@@ -183,24 +187,26 @@ Options parse(const char* program, int argc, char** argv) {
         app.parse(argc, argv);
         interpret(options, texts);
     } catch (const CLI::CallForHelp&) {
-        if (is_rank_zero()) std::fputs(app.help().c_str(), stdout);
-        std::exit(exit_ok);
+        throw NotUnderstood{exit_ok, app.help()};
     } catch (const CLI::Error& error) {
-        // Once per job, not once per rank.
-        if (is_rank_zero()) std::fprintf(stderr, "%s: %s\n%s", program, error.what(), app.help().c_str());
-        std::exit(exit_usage);
+        throw NotUnderstood{exit_usage, std::string(program) + ": " + error.what() + "\n" + app.help()};
     }
-    if (texts.device != "cpu") {
-        std::string why;
-        options.devices = cuda::devices(why);
-        if (options.devices == 0) {
-            if (is_rank_zero())
-                std::fprintf(stderr, "%s: --device %s: %s\n", program, texts.device.c_str(), why.c_str());
-            std::exit(exit_no_device);
-        }
-    }
+    options.device = texts.device;
     options.arguments.assign(argv, argv + argc);
     return options;
+}
+
+Options parse(const char* program, int argc, char** argv) try {
+    Options options = understood(program, argc, argv);
+    if (options.device == "cpu") return options;
+    std::string why;
+    options.devices = cuda::devices(why);
+    if (options.devices > 0) return options;
+    throw NotUnderstood{exit_no_device, std::string(program) + ": --device " + options.device + ": " + why + "\n"};
+} catch (const NotUnderstood& because) {
+    // Once per job, not once per rank.
+    if (is_rank_zero()) std::fputs(because.text.c_str(), because.code == exit_ok ? stdout : stderr);
+    std::exit(because.code);
 }
 
 std::vector<std::string> reported_environment() {

@@ -52,8 +52,9 @@ struct Options {
     double min_bandwidth = -1;
     bool mapped = false;
     bool registered = false;
-    int devices = 0;     // CUDA devices to use in turn; 0: CPU ranks
-    bool mixed = false;  // rank 0 is on the CPU all the same
+    std::string device = "cpu";  // as given
+    int devices = 0;             // CUDA devices to use in turn; 0: CPU ranks
+    bool mixed = false;          // rank 0 is on the CPU all the same
     bool on_gpu(int rank) const { return devices > 0 && !(mixed && rank == 0); }
     int graphs = 0;  // replays of a graph of all iterations; 0: no graph
     bool error = false;
@@ -71,6 +72,15 @@ struct Options {
     /// The size of the row after `bytes`.
     std::size_t next(std::size_t bytes) const;
 };
+
+/// Why a line is not carried out.
+struct NotUnderstood {
+    int code;
+    std::string text;
+};
+
+/// Looks at no machine. Throws NotUnderstood.
+Options understood(const char* program, int argc, char** argv);
 
 /// Exits with 6, a reason and the usage if the line can't be understood; 0 after --help; 2 for --device cuda
 /// where there is none.

@@ -188,10 +188,13 @@ std::size_t size_of_text(const std::string& text) {
     } catch (const std::exception&) {
     }
     static constexpr std::string_view units = "BKMG";
-    if (used + 1 == text.size()) unit = units.find(static_cast<char>(std::toupper(text[used])));
-    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > 1e15)
-        throw Usage("--bytes is '" + text + "'; sizes look like 8, 4K, 1.5M, 2G");
-    return static_cast<std::size_t>(value * static_cast<double>(std::size_t{1} << (10 * unit)));
+    constexpr double most = 1e15;
+    if (used + 1 == text.size())
+        unit = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text[used]))));
+    if (unit != std::string_view::npos) value *= static_cast<double>(std::size_t{1} << (10 * unit));
+    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > most)
+        throw Usage("--bytes is '" + text + "'; sizes look like 8, 4K, 1.5M, 2G, and are 1e15 at most");
+    return static_cast<std::size_t>(value);
 }
 
 /// What decides between the best and the next: the largest part of the difference.

@@ -2,6 +2,8 @@
 #include <hwloc.h>
 #include <sys/stat.h>
 
+#include <cctype>
+#include <cstdlib>
 #include <memory>
 
 #include "base/result.hpp"
@@ -20,6 +22,31 @@ bool is_file(const std::string& name) {
     return stat(name.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/// hwloc takes any number, and the memory for it.
+constexpr std::size_t most_description = 4096;
+constexpr double most_parts = 1 << 12;
+
+/// At least how many parts the lowest level of a description has; whether it is one, hwloc says. Every level is a
+/// number, alone or behind a colon; what is in brackets are its attributes.
+double lowest_parts(const std::string& description) {
+    double parts = 1;
+    int open = 0;
+    bool here = true;  // a number of parts may begin
+    for (const char* at = description.c_str(); *at != 0;) {
+        open += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
+        if (!here || open != 0 || std::isdigit(static_cast<unsigned char>(*at)) == 0) {
+            here = *at == ':' || std::isspace(static_cast<unsigned char>(*at)) != 0;
+            ++at;
+            continue;
+        }
+        char* end = nullptr;
+        parts *= static_cast<double>(std::strtoul(at, &end, 0));  // as hwloc does
+        at = end;
+        here = false;
+    }
+    return parts;
+}
+
 Handle load(const std::string& source, Detail detail) {
     hwloc_topology_t raw = nullptr;
     if (hwloc_topology_init(&raw) != 0) fail(tuttiSystemError, "hwloc could not be started");
@@ -27,6 +54,11 @@ Handle load(const std::string& source, Detail detail) {
     if (detail == Detail::devices) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!source.empty()) {
         const bool file = is_file(source);
+        if (!file && (source.size() > most_description || lowest_parts(source) > most_parts))
+            fail(tuttiInvalidArgument,
+                 "the description of a machine has %zu characters and %.0f parts; %zu and %.0f are "
+                 "the most",
+                 source.size(), lowest_parts(source), most_description, most_parts);
         const int result =
             file ? hwloc_topology_set_xml(raw, source.c_str()) : hwloc_topology_set_synthetic(raw, source.c_str());
         if (result != 0)

@@ -70,6 +70,17 @@ const char* fill_of(Part::Kind kind) {
     }
 }
 
+/// Names come from files and drivers.
+std::string escaped(const std::string& label) {
+    std::string out;
+    for (const char c : label)
+        if (c == '<' || c == '>' || c == '&')
+            out += text("&#%d;", c);
+        else
+            out += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+    return out;
+}
+
 /// Boxes of a part's parts: side by side up to a width, then in the next line.
 Box place(const Part& part, int x, int y, std::string* out) {
     int across = x + pad, down = y + pad + line, row_height = 0, width = 0;
@@ -92,7 +103,8 @@ Box place(const Part& part, int x, int y, std::string* out) {
         *out += text(
                     "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#888\"/>"
                     "<text x=\"%d\" y=\"%d\">%s</text>\n",
-                    x, y, box.width, box.height, fill_of(part.kind), x + pad, y + pad + 8, label_of(part).c_str()) +
+                    x, y, box.width, box.height, fill_of(part.kind), x + pad, y + pad + 8,
+                    escaped(label_of(part)).c_str()) +
                 inside;
     return box;
 }

@@ -19,8 +19,8 @@ struct Part {
 enum class Detail { cores, devices };  // what is looked for: cores, caches and memory alone, which is faster; all
 
 /// Of this machine, or of what is described: the name of an hwloc XML file, or a synthetic description such as
-/// "package:2 numa:1 l3:1 core:8 pu:2". Throws tuttiInvalidArgument that says what can't be read, and always in a build
-/// without hwloc.
+/// "package:2 numa:1 l3:1 core:8 pu:2", of at most 4096 characters and 4096 parts on a level. Throws
+/// tuttiInvalidArgument that says what can't be read, and always in a build without hwloc.
 Part discover(const std::string& source = "", Detail detail = Detail::devices);
 
 /// As an indented list; equal neighbours without parts of interest are counted, not repeated.

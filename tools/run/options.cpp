@@ -9,6 +9,7 @@ namespace run {
 namespace {
 
 constexpr int max_ranks = 65536;
+constexpr double most_seconds = 1e9;
 
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
     const auto equals = text.find('=');
@@ -38,7 +39,7 @@ end by themselves, SIGTERM, one more second, SIGKILL. 124: --timeout. 127: there
 
 }  // namespace
 
-Options parse(int argc, char** argv) {
+Options understood(int argc, char** argv) {
     Options options;
     std::string bind = "none";
     std::vector<std::string> variables;
@@ -47,25 +48,30 @@ Options parse(int argc, char** argv) {
     app.add_option("-n,--ranks", options.ranks)->required()->check(CLI::Range(1, max_ranks));
     app.add_flag("--prefix", options.prefix);
     app.add_option("--bind,--bind-to", bind)->check(CLI::IsMember({"core", "none"}));
-    app.add_option("--timeout", options.timeout)->check(CLI::PositiveNumber);
+    app.add_option("--timeout", options.timeout);
     app.add_option("--env", variables)->allow_extra_args(false);
     app.add_flag("--keep-going", options.keep_going);
     app.add_flag("-q,--quiet", options.quiet);
     try {
         app.parse(argc, argv);
+        if (app.count("--timeout") > 0 && !(options.timeout > 0 && options.timeout <= most_seconds))  // nor is it nan
+            throw CLI::ValidationError("--timeout", "seconds above 0, and 1e9 at most, were expected");
         for (const auto& text : variables) options.variables.push_back(parse_variable(text));
         options.command = app.remaining();
         if (options.command.empty()) throw CLI::RequiredError("CMD");
         if (options.command.front().starts_with('-')) throw CLI::ExtrasError({options.command.front()});
     } catch (const CLI::CallForHelp&) {
-        std::fputs(usage, stdout);
-        std::exit(0);
+        throw NotUnderstood{0, usage};
     } catch (const CLI::Error& error) {
-        std::fprintf(stderr, "tutti-run: %s\n%s", error.what(), usage);
-        std::exit(exit_usage);
+        throw NotUnderstood{exit_usage, std::string("tutti-run: ") + error.what() + "\n" + usage};
     }
     options.bind = bind == "core";
     return options;
+}
+
+Options parse(int argc, char** argv) try { return understood(argc, argv); } catch (const NotUnderstood& because) {
+    std::fputs(because.text.c_str(), because.code == 0 ? stdout : stderr);
+    std::exit(because.code);
 }
 
 }  // namespace run

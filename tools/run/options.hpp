@@ -20,6 +20,15 @@ struct Options {
     std::vector<std::string> command;
 };
 
+/// Why a line is not carried out.
+struct NotUnderstood {
+    int code;
+    std::string text;
+};
+
+/// Throws NotUnderstood.
+Options understood(int argc, char** argv);
+
 /// Exits with 2, a reason and the usage if the line can't be understood; with 0 after --help.
 Options parse(int argc, char** argv);
 
