@@ -104,8 +104,8 @@ TEST_CASE("GPUs: ranks put to each other's windows, and their signals say when i
     // More than a block's share, and than two of all blocks'; aligned alike, differently, and not at all.
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, 5 * gpu::block_share + 3,
                                     harness::sanitized ? std::size_t{70'000} : 3 * gpu::abort_interval + 17})
-        for (const auto& [offset, shift] : {std::pair<std::size_t, std::size_t>{16, 0}, {3, 3}, {5, 2}, {4, 8}})
-            world.each([&](int rank, void*) { ring_of_puts(world, rank, ranks, bytes, offset, shift); });
+        for (const auto& at : {std::pair<std::size_t, std::size_t>{16, 0}, {3, 3}, {5, 2}, {4, 8}})
+            world.each([&](int rank, void*) { ring_of_puts(world, rank, ranks, bytes, at.first, at.second); });
 }
 
 TEST_CASE("GPUs: a rank alone puts to itself") {
