@@ -343,7 +343,7 @@ def read_tree(root):
     tree = {}
     for top in ("src", "include", "bench", "tools", "tests", "examples", "bindings", ".ci"):
         for path in sorted((root / top).rglob("*")):
-            if not path.is_file() or "__pycache__" in path.parts:
+            if not path.is_file() or "__pycache__" in path.parts or "corpus" in path.parts:
                 continue
             if path.suffix in CODE + (".py", ".sh", ".in", ".map") or path.name == "meson.build" or not path.suffix:
                 tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")

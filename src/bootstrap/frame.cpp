@@ -288,6 +288,7 @@ Split split_frame(View bytes, Frame& frame) {
 }
 
 std::optional<Message> parse(std::uint8_t kind, View payload) {
+    if (kind >= limits.size() || payload.size() > limits[kind]) return {};
     Reader in(payload);
     std::optional<Message> message = read_payload(kind, in);
     if (!in.ok() || in.left() != 0) return {};
