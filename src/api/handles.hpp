@@ -63,6 +63,9 @@ CommunicatorPtr communicator(tuttiComm_t handle);  // tuttiInvalidUsage if it is
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
 
+/// Keeps the place to which newcomers are invited, and closes the one to which they were before. Under handle.mutex.
+void invite_newcomers(tuttiComm& handle, const Session& session, std::optional<Invitation> invitation);
+
 /// Ends the session of a suspended one that is not resumed.
 void end_suspended(tuttiComm& handle);
 

@@ -306,8 +306,10 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         refuse_null("tuttiCommGetUniqueId", "id", id);
         const Parent parent = parent_of("tuttiCommGetUniqueId", comm);
         const Session& session = parent.comm->session();
-        parent.handle.for_newcomers = session.invite();
-        *id = session.accept(*parent.handle.for_newcomers).to_unique_id();
+        const Invitation invitation = session.invite();
+        *id = session.accept(invitation).to_unique_id();
+        const std::lock_guard lock(parent.handle.mutex);
+        invite_newcomers(parent.handle, session, invitation);
     });
 }
 
@@ -343,10 +345,12 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                const Identity place = place_to_grow(*council, *parent, mine);
-                const std::vector<Rank> members = all_but({}, parent->ranks());
-                return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members),
-                                          council->origin());
+                return at_place(parent->session(), mine, [&]() -> CommunicatorPtr {
+                    const Identity place = place_to_grow(*council, *parent, mine);
+                    const std::vector<Rank> members = all_but({}, parent->ranks());
+                    return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members),
+                                              council->origin());
+                });
             },
             &parent.handle);
     });

@@ -78,6 +78,7 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (comm->failed()) h.turnstile->call_off();
     InTurn turn(*h.turnstile);
     std::lock_guard lock(h.mutex);
+    invite_newcomers(h, comm->session(), std::nullopt);
     h.comm.reset();
     return comm;
 }
@@ -180,6 +181,7 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
             fail(tuttiInvalidArgument, "tuttiCommInitRank: rank is %d; 0 to %d was expected", rank, nranks - 1);
         const Options options = Options::from(config);
         goes_on = make(comm, options, [=, identity = Identity::from(id)]() -> CommunicatorPtr {
+            if (nranks == 1) Session::forget_meeting(identity);
             return Communicator::join(identity, rank, nranks, options);
         });
     });

@@ -33,6 +33,9 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
     void give_up() { fail_all({tuttiRemoteError, -1, "the rank in whose process the others were to meet gave up"}); }
 
+    /// Whoever comes later finds nobody.
+    void close();
+
     ~Directory() override;
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 
@@ -64,7 +67,6 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     void fail_all(const Failure& failure);
     void close_tcp();
     void close_if_idle();
-    void close();
 
     Service& service_;
     Address local_;

@@ -186,6 +186,14 @@ void Session::close_meeting(const Identity& identity) {
     });
 }
 
+void Session::forget_meeting(const Identity& identity) {
+    using namespace bootstrap;
+    const std::shared_ptr<Service> service = Service::get();
+    service->run([&] {
+        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->close();
+    });
+}
+
 Identity Session::meeting(std::span<const Rank> members, std::uint64_t number) const {
     using namespace bootstrap;
     Meeting meeting;

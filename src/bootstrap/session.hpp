@@ -131,6 +131,8 @@ class Session {
     /// Closes the meeting place that this process has opened for identity, unless all have met there: whoever waits
     /// there, or comes in the next seconds, is told so. Where there is none it does nothing.
     static void close_meeting(const Identity& identity);
+    /// Closes it at once: the one rank that was to come is this process' own.
+    static void forget_meeting(const Identity& identity);
 
     /// Where these members meet for the number-th time, without a word: each member of the session can make it, and
     /// nobody else. The first of them opens it when it joins. For ranks of one host.

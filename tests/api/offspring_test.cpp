@@ -373,11 +373,61 @@ TEST_CASE("a communicator of which not all ranks come back stays suspended") {
     });
 }
 
-TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no place open for others to meet") {
-    const auto descriptors = [] {
-        const std::filesystem::directory_iterator all("/proc/self/fd");
-        return std::distance(begin(all), end(all));
+namespace {
+
+auto descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+}
+
+}  // namespace
+
+TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
+    const auto lives = [](int times) {
+        for (int i = 0; i < times; ++i) {
+            tuttiUniqueId id;
+            tuttiComm_t comm = nullptr;
+            REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+            REQUIRE(tuttiCommInitRank(&comm, 1, id, 0) == tuttiSuccess);
+            REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+        }
     };
+    lives(1);  // what stays with the process is there
+    const auto before = descriptors();
+    lives(20);
+    CHECK(descriptors() == before);
+}
+
+TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {
+    const char* const end = GENERATE("destroyed", "aborted", "its growth failed", "suspended and destroyed");
+    CAPTURE(end);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    tuttiUniqueId id;
+    REQUIRE(tuttiCommGetUniqueId(comms[0], &id) == tuttiSuccess);
+    if (std::strcmp(end, "its growth failed") == 0) {
+        harness::run(2, [&](int r) {
+            tuttiComm_t larger = nullptr;
+            if (r == 0) check(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiRemoteError, "grown");
+            if (r == 1) require_success(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
+        });
+    } else if (std::strcmp(end, "aborted") == 0) {
+        REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
+    } else {
+        if (std::strcmp(end, "destroyed") != 0)
+            harness::run(2,
+                         [&](int r) { require_success(tuttiCommSuspend(comms[static_cast<size_t>(r)]), "suspend"); });
+        REQUIRE(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+    }
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.initTimeoutMs = 2000;
+    tuttiComm_t newcomer = nullptr;
+    CHECK(tuttiCommGrow(nullptr, 3, &id, 2, &newcomer, &config) == tuttiRemoteError);
+    CHECK(std::strstr(tuttiGetLastError(nullptr), "gave up") != nullptr);
+    tuttiCommDestroy(comms[0]);
+    tuttiCommDestroy(comms[1]);
+}
+
+TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no place open for others to meet") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     const auto splits = [&](int times) {
         harness::run(2, [&](int r) {
