@@ -46,6 +46,18 @@ void* operator new(std::size_t size) {
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
 }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    const auto unit = static_cast<std::size_t>(alignment);
+    void* const memory = out_of_memory() ? nullptr : std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+    std::free(memory);
+}
 void operator delete(void* memory) noexcept {
     std::free(memory);
 }
@@ -111,6 +123,33 @@ TEST_CASE("an operation for which there is no memory is an error, and holds noth
             REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
         }
         if (in_worker) REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+    }
+    CHECK(failed > 3);
+}
+
+TEST_CASE("a connection for which there is no memory is an error of all ranks, and leaves nothing half made") {
+    int failed = 0;
+    for (int allocations = 0; allocations < 100; ++allocations) {
+        CAPTURE(allocations);
+        tuttiUniqueId id;
+        REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+        tuttiResult_t results[2];
+        harness::run(2, [&](int r) {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.transport = "tcp";
+            tuttiComm_t comm = nullptr;
+            harness::require_success(tuttiCommInitRankConfig(&comm, 2, id, r, &config), "init");
+            int number = 1;
+            {
+                const Scarce scarce(r == 0 ? allocations : -1, -1);
+                results[r] = tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr);
+            }
+            harness::require_success(tuttiCommDestroy(comm), "destroy");
+        });
+        const bool through = results[0] == tuttiSuccess;
+        REQUIRE((through || results[0] == tuttiSystemError));
+        REQUIRE((results[1] == tuttiSuccess || (!through && results[1] == tuttiRemoteError)));
+        failed += !through;
     }
     CHECK(failed > 3);
 }
