@@ -625,7 +625,7 @@ int pthread_join(pthread_t id, void** result) {
     if (inside() && found != made().end()) {
         Thread& thread = world->threads[static_cast<std::size_t>(found->number)];
         while (thread.state != Thread::ended) wait_for(reinterpret_cast<std::uint64_t>(&thread), never);
-        made().erase(found);
+        std::erase_if(made(), [id](const Made& m) { return pthread_equal(m.id, id) != 0; });  // others came and went
     }
     return REAL(pthread_join)(id, result);
 }

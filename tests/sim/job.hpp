@@ -1,5 +1,7 @@
-// A job that a seed makes: ranks, the calls that they make, and what befalls them. All of it, results included, is
-// known beforehand, so whatever comes out otherwise is a defect.
+// A job that a seed makes: ranks, the calls that they make, and what befalls them. What must come of it is known
+// beforehand, so whatever comes out otherwise is a defect.
+//
+// Ranks have numbers by which this test knows them for good, whatever they are called in a communicator: "the world's".
 #pragma once
 
 #include <cstdint>
@@ -7,34 +9,47 @@
 #include <string>
 #include <vector>
 
-#include "harness/collective.hpp"
-#include "tutti/tutti.h"
 #include "weather.hpp"
 
 namespace sim {
 
-inline constexpr int most_ranks = 6;
+inline constexpr int most_ranks = 8;  // newcomers included
 
+/// What all ranks do, one after the other.
 struct Call {
-    enum What { collective, ring, split, suspend, pause } what;
-    tutti::harness::Case its;  // of a collective
-    std::uint64_t time;        // pause: how long `who` does something else
-    int who;
+    enum What {
+        step,    // of tests/steps, of one kind
+        pause,   // `who` does something else for `time`
+        abort,   // `who` aborts; `time` > 0: another thread does, so long after, whatever the rank is doing
+        revoke,  // likewise
+        leave,   // `who` destroys its communicator
+        differ,  // `who` calls something else than the others
+        shrink,  // all but `who` make a communicator without it
+        grow     // newcomers join
+    } what;
+    std::string kind;    // step
+    int who;             // a rank of the world; one that is not there any more: nothing happens
+    std::uint64_t time;  // pause; abort, revoke
+    int how;             // differ: in what; leave: 1: it finalizes first; grow: how many join
+    std::uint64_t salt;  // step: what its numbers follow from
     std::string text() const;
 };
 
 struct Blow {
-    enum What { none, kill, stop } what;
+    enum What { kill, stop } what;
     int rank;
     std::uint64_t at, how_long;  // after the start; stop: for how long
 };
 
 struct Job {
     std::uint64_t seed;
-    int ranks;
-    std::string transport;
+    int ranks, newcomers;
+    std::string transport, environment;  // environment: TUTTI_...=..., by spaces
+    bool rejoins;                        // after an error all that are left meet again by a new id; else they shrink
+    bool keeps;                          // communicators that have failed are given up at the end only
+    std::uint32_t first_message;
     std::vector<Call> calls;
-    Blow blow;
+    std::vector<Blow> blows;  // by time
     Weather weather;
     std::string text() const;
 };

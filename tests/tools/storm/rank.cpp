@@ -17,11 +17,13 @@
 #include <optional>
 #include <sstream>
 
-#include "steps.hpp"
+#include "steps/steps.hpp"
 
-using namespace tutti::storm;
+using namespace tutti::steps;
 
 namespace {
+
+constexpr std::size_t most_bytes = std::size_t{1} << 20;  // of a rank's row
 
 struct Report {
     std::string outcome = "stopped", doing, call, text, trouble;
@@ -101,8 +103,8 @@ class Rank {
             join();
             say("ready");
             const bool one_sided = !options_.contains("--transport") || options_.at("--transport") == "shm";
-            steps_.emplace(world_, seed(), focus_, one_sided);
-            while (!told_to_stop()) steps_->run(report_.steps++);
+            steps_.emplace(world_, seed(), one_sided, most_bytes);
+            while (!told_to_stop()) steps_->run(report_.steps++, focus_);
             report_.recovered_ns = now_ns();
             steps_->clean_up();
             must(tuttiCommDestroy(std::exchange(world_.comm, nullptr)), "tuttiCommDestroy");
@@ -216,11 +218,12 @@ class Rank {
         must(tuttiCommUserRank(next.comm, &next.rank), "tuttiCommUserRank");
         if (const int left = std::stoi(options_.at("--ranks")) - 1; next.ranks != left)
             throw Wrong(std::to_string(next.ranks) + " ranks are left; " + std::to_string(left) + " were expected");
-        Memory memory;
+        Memory memory(32 * most_bytes);
         Dice own{seed(), static_cast<std::uint64_t>(next.rank), 7};
         for (std::uint64_t i = 0; i < 20; ++i) {
             memory.reset();
-            const Call call = some_collective(next, Dice{seed(), i}.next() >> 8, Dice{seed(), i, 3}, own, memory);
+            const Call call =
+                some_collective(next, Dice{seed(), i}.next() >> 8, Dice{seed(), i, 3}, own, memory, most_bytes);
             must(call.issue(nullptr), call.what.c_str());
             call.check();
         }

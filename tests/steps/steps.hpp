@@ -1,4 +1,4 @@
-// One rank's part of a storm: random operations, the same on all ranks, each checked.
+// One rank's part of random operations, the same on all ranks, each checked.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,21 @@
 #include "data.hpp"
 #include "tutti/dp.h"
 
-namespace tutti::storm {
+namespace tutti::steps {
 
 class Steps {
   public:
-    /// focus: what most steps are (kinds() has the names), or "all". one_sided: whether ranks can put to each other.
-    Steps(World world, std::uint64_t seed, const std::string& focus, bool one_sided);
+    /// one_sided: whether ranks can put to each other. most_bytes: of a rank's row.
+    Steps(World world, std::uint64_t seed, bool one_sided, std::size_t most_bytes);
     ~Steps();
     Steps(const Steps&) = delete;
 
     static std::vector<std::string> kinds();
 
-    /// Throws Failure or Wrong.
-    void run(std::uint64_t number);
+    /// Throws Failure or Wrong. focus: what most steps are, or "all".
+    void run(std::uint64_t number, const std::string& focus);
+    /// A step of one kind.
+    void run_only(std::uint64_t number, const std::string& kind);
 
     /// What the last step was.
     const std::string& doing() const { return doing_; }
@@ -28,7 +30,7 @@ class Steps {
     /// in `world`; -1: none. -2: that communicator is the library's own.
     int named_there() const;
     /// Those of the communicator at which the last step failed, by their numbers in `world`; empty: all.
-    std::vector<int> members_there() const { return part_.comm != nullptr ? members_ : std::vector<int>(); }
+    std::vector<int> members_there() const { return in_part() ? members_ : std::vector<int>(); }
 
     /// Ends what the failed step has left: communicators, layers, streams, windows.
     void clean_up();
@@ -47,9 +49,15 @@ class Steps {
     void groups();
     void streams();
     void split();
+    void parts();
+    void make_part();
+    void leave_part();
+    bool in_part() const { return part_.comm != nullptr && !beside_part_; }
+    void run(std::uint64_t number, const Kind& kind);
     void suspend();
     void dp();
     void train(tuttiDpMode_t mode, std::size_t rounds);
+    void backward(const std::vector<std::size_t>& sizes, std::uint64_t salt, bool add, bool gathered);
 
     void do_collective(const World& world, std::uint64_t salt);
     std::vector<Call> sends_and_receives(std::uint64_t salt);
@@ -59,14 +67,15 @@ class Steps {
 
     World world_;
     std::uint64_t seed_;
-    std::string focus_;
     bool one_sided_;
+    std::size_t most_bytes_;
     Memory memory_;
     Dice own_;
     std::uint64_t number_ = 0;
     std::string doing_;
 
     World part_;
+    bool beside_part_ = false;  // part_ is there, but the step is at work in world_
     std::vector<int> members_;  // of part_, by their rank there
     tuttiStream_t streams_[2] = {};
     tuttiDp_t dp_ = nullptr;
@@ -75,4 +84,4 @@ class Steps {
     unsigned char* shown_ = nullptr;  // the window's memory
 };
 
-}  // namespace tutti::storm
+}  // namespace tutti::steps

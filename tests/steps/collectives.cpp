@@ -4,10 +4,8 @@
 
 #include "data.hpp"
 
-namespace tutti::storm {
+namespace tutti::steps {
 namespace {
-
-constexpr std::size_t most_bytes = std::size_t{1} << 20;  // of a rank's row
 
 /// The arguments of a call, and the memory that it works in.
 struct Job {
@@ -24,27 +22,38 @@ struct Job {
     std::size_t ranks() const { return static_cast<std::size_t>(world.ranks); }
     std::size_t rank() const { return static_cast<std::size_t>(world.rank); }
     bool is_root() const { return world.rank == root; }
+    Numbers moved() const { return {key, type}; }
+    Numbers reduced() const { return {key, type, op}; }
     /// Elements that nobody has written yet.
     char* take(std::size_t n) const { return static_cast<char*>(memory.take(n * size_of(type), own)); }
-    char* filled(std::size_t n) const {
+    char* filled(std::size_t n, const Numbers& numbers) const {
         char* const at = take(n);
-        fill(at, type, n, key, world.rank, 0);
+        numbers.put(world.rank, 0, n, at);
         return at;
     }
     char* at(char* base, std::size_t i) const { return base + i * size_of(type); }
-    std::function<void()> expects(const void* where, std::size_t n, std::function<int(std::size_t)> expected,
-                                  std::string what) const {
-        return [=, t = type] { expect(where, t, n, expected, what); };
+    /// That n elements are those of the reduction from `first` on.
+    std::function<void()> expects_reduced(const char* where, std::size_t first, std::size_t n, const char* what) const {
+        return [=, all = world.ranks, numbers = reduced()] {
+            expect(
+                where, n, numbers, [&](void* to) { numbers.put_result(all, first, n, to); }, what);
+        };
     }
-    /// Element i of what all ranks' rows give.
-    std::function<int(std::size_t)> reduced(std::size_t first) const {
-        return [=, k = key, all = world.ranks, how = op](std::size_t i) {
-            int result = value(k, 0, first + i);
-            for (int r = 1; r < all; ++r) {
-                const int v = value(k, r, first + i);
-                result = how == tuttiSum ? result + v : how == tuttiMax ? std::max(result, v) : std::min(result, v);
-            }
-            return result;
+    /// That n elements are those of rank `from`, from `first` on.
+    std::function<void()> expects_moved(const char* where, int from, std::size_t first, std::size_t n,
+                                        const char* what) const {
+        return [=, numbers = moved()] {
+            expect(
+                where, n, numbers, [&](void* to) { numbers.put(from, first, n, to); }, what);
+        };
+    }
+    /// That `count` elements of each rank follow each other, from `first` on.
+    std::function<void()> expects_of_each(const char* where, std::size_t first, const char* what) const {
+        return [=, n = count, all = world.ranks, size = size_of(type), numbers = moved()] {
+            for (int q = 0; q < all; ++q)
+                expect(
+                    where + static_cast<std::size_t>(q) * n * size, n, numbers,
+                    [&](void* to) { numbers.put(q, first, n, to); }, what);
         };
     }
 };
@@ -52,74 +61,70 @@ struct Job {
 const std::function<void()> nothing = [] {};
 
 Call all_reduce(const Job& j) {
-    char* const in = j.filled(j.count);
+    char* const in = j.filled(j.count, j.reduced());
     char* const out = j.in_place ? in : j.take(j.count);
     return {"all-reduce",
             [=](tuttiStream_t s) { return tuttiAllReduce(in, out, j.count, j.type, j.op, j.world.comm, s); },
-            j.expects(out, j.count, j.reduced(0), "all-reduce")};
+            j.expects_reduced(out, 0, j.count, "all-reduce")};
 }
 
 Call reduce(const Job& j) {
-    char* const in = j.filled(j.count);
+    char* const in = j.filled(j.count, j.reduced());
     char* const out = !j.is_root() ? nullptr : j.in_place ? in : j.take(j.count);
     return {"reduce",
             [=](tuttiStream_t s) { return tuttiReduce(in, out, j.count, j.type, j.op, j.root, j.world.comm, s); },
-            j.is_root() ? j.expects(out, j.count, j.reduced(0), "reduce") : nothing};
+            j.is_root() ? j.expects_reduced(out, 0, j.count, "reduce") : nothing};
 }
 
 Call reduce_scatter(const Job& j) {
-    char* const in = j.filled(j.count * j.ranks());
+    char* const in = j.filled(j.count * j.ranks(), j.reduced());
     char* const out = j.in_place ? j.at(in, j.rank() * j.count) : j.take(j.count);
     return {"reduce-scatter",
             [=](tuttiStream_t s) { return tuttiReduceScatter(in, out, j.count, j.type, j.op, j.world.comm, s); },
-            j.expects(out, j.count, j.reduced(j.rank() * j.count), "reduce-scatter")};
+            j.expects_reduced(out, j.rank() * j.count, j.count, "reduce-scatter")};
 }
 
 Call broadcast(const Job& j) {
-    char* const in = j.is_root() ? j.filled(j.count) : nullptr;
+    char* const in = j.is_root() ? j.filled(j.count, j.moved()) : nullptr;
     char* const out = j.is_root() && j.in_place ? in : j.take(j.count);
     return {"broadcast",
             [=](tuttiStream_t s) { return tuttiBroadcast(in, out, j.count, j.type, j.root, j.world.comm, s); },
-            j.expects(
-                out, j.count, [k = j.key, r = j.root](std::size_t i) { return value(k, r, i); }, "broadcast")};
+            j.expects_moved(out, j.root, 0, j.count, "broadcast")};
+}
+
+/// What a rank gives to a gathering: a part of what it gets, or elsewhere.
+char* gathered(const Job& j, char* out, std::size_t n, std::size_t place) {
+    char* const in = j.in_place && out != nullptr ? j.at(out, place) : j.take(n);
+    j.moved().put(j.world.rank, 0, n, in);
+    return in;
 }
 
 Call all_gather(const Job& j) {
     char* const out = j.take(j.count * j.ranks());
-    char* const in = j.in_place ? j.at(out, j.rank() * j.count) : j.take(j.count);
-    fill(in, j.type, j.count, j.key, j.world.rank, 0);
-    const auto expected = [k = j.key, n = j.count](std::size_t i) { return value(k, static_cast<int>(i / n), i % n); };
+    char* const in = gathered(j, out, j.count, j.rank() * j.count);
     return {"all-gather", [=](tuttiStream_t s) { return tuttiAllGather(in, out, j.count, j.type, j.world.comm, s); },
-            j.expects(out, j.count * j.ranks(), expected, "all-gather")};
+            j.expects_of_each(out, 0, "all-gather")};
 }
 
 Call gather(const Job& j) {
     char* const out = j.is_root() ? j.take(j.count * j.ranks()) : nullptr;
-    char* const in = j.is_root() && j.in_place ? j.at(out, j.rank() * j.count) : j.take(j.count);
-    fill(in, j.type, j.count, j.key, j.world.rank, 0);
-    const auto expected = [k = j.key, n = j.count](std::size_t i) { return value(k, static_cast<int>(i / n), i % n); };
+    char* const in = gathered(j, out, j.count, j.rank() * j.count);
     return {"gather", [=](tuttiStream_t s) { return tuttiGather(in, out, j.count, j.type, j.root, j.world.comm, s); },
-            j.is_root() ? j.expects(out, j.count * j.ranks(), expected, "gather") : nothing};
+            j.is_root() ? j.expects_of_each(out, 0, "gather") : nothing};
 }
 
 Call scatter(const Job& j) {
-    char* const in = j.is_root() ? j.filled(j.count * j.ranks()) : nullptr;
+    char* const in = j.is_root() ? j.filled(j.count * j.ranks(), j.moved()) : nullptr;
     char* const out = j.is_root() && j.in_place ? j.at(in, j.rank() * j.count) : j.take(j.count);
-    const auto expected = [k = j.key, r = j.root, first = j.rank() * j.count](std::size_t i) {
-        return value(k, r, first + i);
-    };
     return {"scatter", [=](tuttiStream_t s) { return tuttiScatter(in, out, j.count, j.type, j.root, j.world.comm, s); },
-            j.expects(out, j.count, expected, "scatter")};
+            j.expects_moved(out, j.root, j.rank() * j.count, j.count, "scatter")};
 }
 
 Call all_to_all(const Job& j) {
-    char* const in = j.filled(j.count * j.ranks());
+    char* const in = j.filled(j.count * j.ranks(), j.moved());
     char* const out = j.take(j.count * j.ranks());
-    const auto expected = [k = j.key, n = j.count, me = j.rank()](std::size_t i) {
-        return value(k, static_cast<int>(i / n), me * n + i % n);
-    };
     return {"all-to-all", [=](tuttiStream_t s) { return tuttiAlltoAll(in, out, j.count, j.type, j.world.comm, s); },
-            j.expects(out, j.count * j.ranks(), expected, "all-to-all")};
+            j.expects_of_each(out, j.rank() * j.count, "all-to-all")};
 }
 
 Call barrier(const Job& j) {
@@ -147,70 +152,73 @@ Rows rows_of(const Job& j, int from, int to) {
     return rows;
 }
 
+/// Where row number q of a call's buffer begins in what its rank has: rows differ.
+std::size_t begin_of_row(std::size_t q) {
+    return q * 100'003;
+}
+
+void put_rows(const Job& j, char* at, const Rows& rows) {
+    for (std::size_t q = 0; q < j.ranks(); ++q)
+        j.moved().put(j.world.rank, begin_of_row(q), rows.counts[q], j.at(at, rows.displs[q]));
+}
+
+/// Rows of all ranks, those from `first` on of each.
+std::function<void()> expects_rows(const Job& j, char* out, const Rows& rows, std::size_t first, const char* what) {
+    return [=] {
+        for (std::size_t q = 0; q < j.ranks(); ++q)
+            j.expects_moved(j.at(out, rows.displs[q]), static_cast<int>(q), first, rows.counts[q], what)();
+    };
+}
+
 Call all_to_all_v(const Job& j) {
     const Rows sends = rows_of(j, j.world.rank, -1), recvs = rows_of(j, -1, j.world.rank);
     char *const in = j.take(sends.all), *const out = j.take(recvs.all);
-    for (std::size_t q = 0; q < j.ranks(); ++q)
-        fill(j.at(in, sends.displs[q]), j.type, sends.counts[q], j.key + q, j.world.rank, 0);
+    put_rows(j, in, sends);
     return {"all-to-all-v",
             [=](tuttiStream_t s) {
                 return tuttiAlltoAllv(in, sends.counts.data(), sends.displs.data(), out, recvs.counts.data(),
                                       recvs.displs.data(), j.type, j.world.comm, s);
             },
-            [=] {
-                for (std::size_t q = 0; q < j.ranks(); ++q)
-                    expect(
-                        j.at(out, recvs.displs[q]), j.type, recvs.counts[q],
-                        [&](std::size_t i) { return value(j.key + j.rank(), static_cast<int>(q), i); }, "all-to-all-v");
-            }};
-}
-
-/// Rows of all ranks, one after the other in memory.
-std::function<void()> expects_rows(const Job& j, char* out, const Rows& rows, const char* what) {
-    return [=] {
-        for (std::size_t q = 0; q < j.ranks(); ++q)
-            expect(
-                j.at(out, rows.displs[q]), j.type, rows.counts[q],
-                [&](std::size_t i) { return value(j.key, static_cast<int>(q), i); }, what);
-    };
+            expects_rows(j, out, recvs, begin_of_row(j.rank()), "all-to-all-v")};
 }
 
 Call all_gather_v(const Job& j) {
     const Rows rows = rows_of(j, -1, 0);
     const std::size_t mine = rows.counts[j.rank()];
-    char *const in = j.filled(mine), *const out = j.take(rows.all);
+    char* const out = j.take(rows.all);
+    char* const in = gathered(j, out, mine, rows.displs[j.rank()]);
     return {"all-gather-v",
             [=](tuttiStream_t s) {
                 return tuttiAllGatherv(in, mine, out, rows.counts.data(), rows.displs.data(), j.type, j.world.comm, s);
             },
-            expects_rows(j, out, rows, "all-gather-v")};
+            expects_rows(j, out, rows, 0, "all-gather-v")};
 }
 
 Call gather_v(const Job& j) {
     const Rows rows = rows_of(j, -1, 0);
     const std::size_t mine = rows.counts[j.rank()];
-    char *const in = j.filled(mine), *const out = j.is_root() ? j.take(rows.all) : nullptr;
+    char* const out = j.is_root() ? j.take(rows.all) : nullptr;
+    char* const in = gathered(j, out, mine, rows.displs[j.rank()]);
     return {"gather-v",
             [=](tuttiStream_t s) {
                 return tuttiGatherv(in, mine, out, rows.counts.data(), rows.displs.data(), j.type, j.root, j.world.comm,
                                     s);
             },
-            j.is_root() ? expects_rows(j, out, rows, "gather-v") : nothing};
+            j.is_root() ? expects_rows(j, out, rows, 0, "gather-v") : nothing};
 }
 
 Call scatter_v(const Job& j) {
     const Rows rows = rows_of(j, 0, -1);
     const std::size_t mine = rows.counts[j.rank()];
-    char *const in = j.is_root() ? j.take(rows.all) : nullptr, *const out = j.take(mine);
-    for (std::size_t q = 0; j.is_root() && q < j.ranks(); ++q)
-        fill(j.at(in, rows.displs[q]), j.type, rows.counts[q], j.key, static_cast<int>(q), 0);
+    char* const in = j.is_root() ? j.take(rows.all) : nullptr;
+    char* const out = j.is_root() && j.in_place ? j.at(in, rows.displs[j.rank()]) : j.take(mine);
+    if (j.is_root()) put_rows(j, in, rows);
     return {"scatter-v",
             [=](tuttiStream_t s) {
                 return tuttiScatterv(in, rows.counts.data(), rows.displs.data(), out, mine, j.type, j.root,
                                      j.world.comm, s);
             },
-            j.expects(
-                out, mine, [k = j.key, r = j.world.rank](std::size_t i) { return value(k, r, i); }, "scatter-v")};
+            j.expects_moved(out, j.root, begin_of_row(j.rank()), mine, "scatter-v")};
 }
 
 Call reduce_scatter_v(const Job& j) {
@@ -218,24 +226,25 @@ Call reduce_scatter_v(const Job& j) {
     const auto& counts = rows.counts;
     const std::size_t first = std::accumulate(counts.begin(), counts.begin() + j.world.rank, std::size_t{0});
     const std::size_t mine = counts[j.rank()];
-    char *const in = j.filled(std::accumulate(counts.begin(), counts.end(), std::size_t{0})), *const out = j.take(mine);
+    char* const in = j.filled(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), j.reduced());
+    char* const out = j.in_place ? j.at(in, first) : j.take(mine);
     return {"reduce-scatter-v",
             [=](tuttiStream_t s) {
                 return tuttiReduceScatterv(in, out, rows.counts.data(), j.type, j.op, j.world.comm, s);
             },
-            j.expects(out, mine, j.reduced(first), "reduce-scatter-v")};
+            j.expects_reduced(out, first, mine, "reduce-scatter-v")};
 }
 
 }  // namespace
 
-Call some_collective(const World& world, std::uint64_t key, Dice all, Dice& own, Memory& memory) {
-    constexpr tuttiDataType_t types[] = {tuttiUint8, tuttiInt32, tuttiInt64, tuttiFloat32, tuttiFloat64};
-    constexpr tuttiRedOp_t ops[] = {tuttiSum, tuttiSum, tuttiMax, tuttiMin};
+Call some_collective(const World& world, std::uint64_t key, Dice all, Dice& own, Memory& memory,
+                     std::size_t most_bytes) {
     constexpr Call (*kinds[])(const Job&) = {all_reduce,   all_reduce, reduce,       reduce_scatter, broadcast,
                                              all_gather,   gather,     scatter,      all_to_all,     barrier,
                                              all_to_all_v, gather_v,   all_gather_v, scatter_v,      reduce_scatter_v};
-    const tuttiDataType_t type = types[all.below(std::size(types))];
-    Job job{world, key, type, ops[all.below(std::size(ops))], 0, 0, own.chance(25), own, memory};
+    auto type = static_cast<tuttiDataType_t>(all.below(tuttiNumTypes));
+    if (type == tuttiFloat8e5m2 && world.ranks > 4) type = tuttiFloat8e4m3;  // sums of more are not exact
+    Job job{world, key, type, static_cast<tuttiRedOp_t>(all.below(tuttiNumOps)), 0, 0, own.chance(25), own, memory};
     job.root = static_cast<int>(all.below(static_cast<std::size_t>(world.ranks)));
     const auto kind = kinds[all.below(std::size(kinds))];
     const bool many_rows = kind != all_reduce && kind != reduce && kind != broadcast;
@@ -243,4 +252,4 @@ Call some_collective(const World& world, std::uint64_t key, Dice all, Dice& own,
     return kind(job);
 }
 
-}  // namespace tutti::storm
+}  // namespace tutti::steps

@@ -1,0 +1,172 @@
+#include "judge.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <span>
+
+#include "board.hpp"
+#include "tutti/tutti.h"
+
+namespace sim {
+namespace {
+
+constexpr std::uint64_t soon = 1500 * ms;  // an error comes to everybody
+constexpr std::uint64_t recovered_in = 1500 * ms;
+
+std::string in_ms(std::uint64_t from, std::uint64_t to) {
+    return std::to_string((to - from) / ms) + " ms";
+}
+
+std::span<const Cause> causes() {
+    return {board->causes, static_cast<std::size_t>(board->cause_count)};
+}
+std::span<const Told> events_of(const Report& report) {
+    return {report.events, static_cast<std::size_t>(report.event_count)};
+}
+
+/// When who was to hear of something at `at` did nothing else any more: neither it nor the others.
+std::uint64_t free_again(std::uint64_t at) {
+    for (bool later = true; later;) {
+        later = false;
+        const auto look = [&](std::uint64_t from, std::uint64_t until) {
+            if (from > at + soon || until <= at) return;
+            at = until;
+            later = true;
+        };
+        for (const Report& r : board->reports)
+            for (int i = 0; i < r.busy; ++i) look(r.busy_from[i], r.busy_until[i]);
+        for (const Blow& blow : job->blows)
+            if (blow.what == Blow::stop) look(start + blow.at, start + blow.at + blow.how_long);
+    }
+    return at;
+}
+
+/// Whether all others know of a rank, so that they can hear of its end.
+bool is_known(const Cause& cause) {
+    const Report& its = board->reports[cause.rank];
+    return its.way == Report::joined || its.way == Report::left || its.way == Report::done;
+}
+
+/// Of an error that a rank was given: whom it names.
+std::string judge_names(const Told& event, int rank) {
+    const auto any = [](auto&& what) { return std::ranges::any_of(causes(), what); };
+    if (!any([&](const Cause& c) { return c.at <= event.at; })) return "has an error, and nothing has befallen anybody";
+    const bool differ = any([&](const Cause& c) { return c.what == Cause::differed && c.at <= event.at; });
+    const auto innocent = [&](int r) {
+        return r >= 0 && !differ && !any([&](const Cause& c) { return c.rank == r && c.at <= event.told_at; });
+    };
+    if (innocent(event.named_there)) return "is told of rank " + std::to_string(event.named_there) + " by its call";
+    for (int i = 0; i < event.named_count; ++i)
+        if (innocent(event.named[i])) return "is told that rank " + std::to_string(event.named[i]) + " has failed";
+    const bool own = any([&](const Cause& c) { return c.what == Cause::revoked && c.rank == rank; });
+    if (event.named_count == 0 && event.named_there != -2 && !own) return "is told of nobody";
+    return "";
+}
+
+/// Whether a survivor has heard of what has befallen another rank, and in time.
+std::string judge_hearing(const Report& report, const Cause& cause) {
+    if (report.present_at > cause.at || cause.what == Cause::excluded) return "";
+    std::uint64_t limit = free_again(cause.at) + soon;
+    if (!is_known(cause) || cause.what == Cause::could_not_join)
+        limit = free_again(limit + init_timeout_ms * ms) + soon;
+    const auto all = events_of(report);
+    const auto next = std::ranges::find_if(all, [&](const Told& e) { return e.at >= cause.at; });
+    if (next != all.begin()) {
+        const Told& before = *(next - 1);
+        const bool recovers = before.what == Told::error || before.what == Told::revoked;
+        // Who is at work on another recovery learns of it there; who has gone on without that rank does not care.
+        if (recovers || (before.members >> cause.rank & 1) == 0) return "";
+    }
+    if (next == all.end()) return "has no error";
+    if (next->at > limit) return "hears of it after " + in_ms(cause.at, next->at);
+    return "";
+}
+
+/// Of the end of a recovery: whether it came soon after what was last to be recovered from.
+std::string judge_recovery(const Told& event) {
+    std::uint64_t last = 0;
+    bool unknown = false;
+    for (const Cause& c : causes())
+        if (c.at <= event.at) last = std::max(last, c.at), unknown |= !is_known(c) || c.what == Cause::could_not_join;
+    for (const Report& r : board->reports)
+        for (const Told& e : events_of(r))
+            if (e.what != Told::recovered && e.what != Told::renewed && e.at <= event.at) last = std::max(last, e.at);
+    std::uint64_t limit = free_again(last) + recovered_in;
+    if (unknown) limit = free_again(limit + init_timeout_ms * ms) + recovered_in;
+    return event.at > limit ? "goes on after " + in_ms(last, event.at) : "";
+}
+
+/// Of a cable that was pulled: whether nobody may notice more than the delay.
+bool heals(const Weather& weather) {
+    return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
+}
+
+/// Of an error where links are cut or things are lacking.
+std::string judge_in_weather(const Report& report, const Told& told, int rank) {
+    const Weather& w = job->weather;
+    const std::string said = told.said;
+    if (w.cut.what != Cut::none && (heals(w) || world->now < w.cut.at)) return "has an error: " + said;
+    const auto names = [&](int r) { return said.find("rank " + std::to_string(r)) != std::string::npos; };
+    if (w.cut.what != Cut::none) {
+        if (!names(w.cut.a) && !names(w.cut.b)) return "does not say which link is cut: " + said;
+        std::uint64_t heard = w.cut.at;
+        for (const Report& r : board->reports)
+            for (int i = 0; i < r.busy; ++i) heard = std::max(heard, r.busy_until[i]);
+        heard += std::max(w.silence_ms, 4000u) * ms * 5 / 4;
+        const std::uint64_t late =
+            report.has_joined ? heard + soon : std::max(heard, start + init_timeout_ms * ms) + soon;
+        return told.at <= late ? "" : "heard of it after " + in_ms(w.cut.at, told.at);
+    }
+    if (world->refused == 0) return "has an error, and everything that was asked for was had: " + said;
+    const bool known = report.has_joined || board->reports[w.shortage.rank].has_joined;
+    static constexpr const char* reasons[] = {"Too many open files", "descriptor", "memory", "thread"};
+    const auto is_said = [&](const char* reason) { return said.find(reason) != std::string::npos; };
+    const bool in_a_part =
+        said.starts_with("tuttiCommSplit") || said.starts_with("tuttiDp");  // which has other numbers
+    if (known && rank != w.shortage.rank && !names(w.shortage.rank) && !in_a_part && !is_said("meeting place") &&
+        !is_said("were to meet"))
+        return "does not say where something was lacking: " + said;
+    return rank != w.shortage.rank || std::ranges::any_of(reasons, is_said) ? ""
+                                                                            : "does not say what it lacks: " + said;
+}
+
+std::string judge_rank(int rank) {
+    const Report& report = board->reports[rank];
+    if (report.wrong[0] != 0) return report.wrong;
+    if (!job->weather.is_calm() && report.event_count > 0) return judge_in_weather(report, report.events[0], rank);
+    for (const Told& event : events_of(report))
+        if (event.what == Told::recovered) {
+            if (std::string wrong = judge_recovery(event); !wrong.empty()) return wrong;
+        } else if (event.what == Told::error) {
+            if (const std::string wrong = judge_names(event, rank); !wrong.empty()) return wrong + ": " + event.said;
+        }
+    if (report.way == Report::left || report.way == Report::absent) return "";
+    if (report.way != Report::done) return "did not come to the end";
+    for (const Cause& cause : causes())
+        if (cause.rank != rank)
+            if (std::string wrong = judge_hearing(report, cause); !wrong.empty())
+                return wrong + " (rank " + std::to_string(cause.rank) + ")";
+    return "";
+}
+
+}  // namespace
+
+std::string judge() {
+    if (world->verdict != nullptr) return world->verdict;
+    for (int rank = 0; rank < job->ranks + job->newcomers; ++rank) {
+        const Process& its = world->processes[static_cast<std::size_t>(rank + 1)];
+        const bool killed =
+            std::ranges::any_of(job->blows, [&](const Blow& b) { return b.what == Blow::kill && b.rank == rank; });
+        std::string wrong;
+        if (its.exit_code == 128 + SIGKILL && killed) continue;
+        if (its.exit_code != 0)
+            wrong = "ended with " + std::to_string(its.exit_code);
+        else
+            wrong = judge_rank(rank);
+        if (!wrong.empty()) return "rank " + std::to_string(rank) + " " + wrong;
+    }
+    return "";
+}
+
+}  // namespace sim
