@@ -452,6 +452,16 @@ TEST_CASE("an offer is looked at before it is believed") {
     REQUIRE_FALSE(ends.end[0]->trouble().empty());
 }
 
+TEST_CASE("the name of a peer's port can't play tricks on a terminal") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    Ends ends(net, false);
+    std::vector<std::byte> offer = ends.end[1]->offer();
+    offer[offsetof(verbs::Offer, port)] = std::byte{0x1b};
+    ends.end[0]->meet(offer);
+    REQUIRE(has(ends.end[0]->describe(), " to ?"));
+}
+
 TEST_CASE("an adapter without queue pairs left says who may hold them") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});

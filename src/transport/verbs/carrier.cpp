@@ -169,6 +169,8 @@ void Carrier::meet(std::span<const std::byte> offer) {
 void Carrier::meet(const Offer& offer) {
     peer_offer_ = offer;
     peer_offer_.port[sizeof peer_offer_.port - 1] = 0;
+    for (char& c : peer_offer_.port)  // it ends up in texts on somebody's terminal
+        if (c != 0 && (c < ' ' || c == 127)) c = '?';
     if (peer_offer_.version != version) return void(lose("it speaks another version: use the same Tutti on all ranks"));
     if (peer_offer_.infiniband != mine_offer_.infiniband)
         return void(lose("one of both is InfiniBand, the other RoCE; TUTTI_IB_HCA chooses adapters"));
