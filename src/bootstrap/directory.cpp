@@ -9,8 +9,9 @@
 namespace tutti::bootstrap {
 namespace {
 
-// How long a meeting place that has failed still tells late-comers why.
+// How long a meeting place that has failed still tells late-comers why, and how many of a process do: each has sockets.
 constexpr std::chrono::seconds linger_failed{10};
+constexpr std::ptrdiff_t most_lingering = 8;
 
 // Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
 std::vector<std::weak_ptr<Directory>>& registry() {
@@ -189,6 +190,12 @@ void Directory::fail_all(const Failure& failure) {
     service_.after(linger_failed, [weak = weak_from_this()] {
         if (const auto d = weak.lock()) d->close();
     });
+    const auto lingers = [&](const std::weak_ptr<Directory>& weak) {
+        const auto d = weak.lock();
+        return d && &d->service_ == &service_ && d->state_ == State::failed && d->unix_;
+    };
+    if (std::ranges::count_if(registry(), lingers) > most_lingering)
+        std::ranges::find_if(registry(), lingers)->lock()->close();  // the oldest
 }
 
 // Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <barrier>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -373,15 +372,6 @@ TEST_CASE("a communicator of which not all ranks come back stays suspended") {
     });
 }
 
-namespace {
-
-auto descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return std::distance(begin(all), end(all));
-}
-
-}  // namespace
-
 TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
     const auto lives = [](int times) {
         for (int i = 0; i < times; ++i) {
@@ -393,9 +383,9 @@ TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
         }
     };
     lives(1);  // what stays with the process is there
-    const auto before = descriptors();
+    const auto before = harness::open_descriptors();
     lives(20);
-    CHECK(descriptors() == before);
+    CHECK(harness::open_descriptors() == before);
 }
 
 TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {
@@ -442,8 +432,8 @@ TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no p
         });
     };
     splits(1);  // what stays with the process is there
-    const auto before = descriptors();
+    const auto before = harness::open_descriptors();
     splits(20);
-    CHECK(descriptors() == before);
+    CHECK(harness::open_descriptors() == before);
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }

@@ -76,4 +76,19 @@ TEST_CASE("who waits at a meeting place that is given up is told, and so is who 
     Session::close_meeting(Identity::create());  // nobody has come
 }
 
+TEST_CASE("a process that gives up one meeting place after the other keeps a few to tell late-comers") {
+    std::vector<Identity> places;
+    const auto give_up = [&](int times) {
+        for (int i = 0; i < times; ++i) {
+            places.push_back(Identity::create());
+            Session::close_meeting(places.back());
+        }
+    };
+    give_up(20);
+    const auto before = harness::open_descriptors();
+    give_up(20);
+    CHECK(harness::open_descriptors() == before);
+    CHECK(join_error(places.back(), 1, 2, 20s).starts_with("6: the rank in whose process"));
+}
+
 }  // namespace tutti::test

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <random>
 #include <stdexcept>
@@ -38,6 +39,11 @@ unsigned seed() {
         return number;
     }();
     return chosen;
+}
+
+std::ptrdiff_t open_descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
 }
 
 void check(bool holds, const std::string& what) {

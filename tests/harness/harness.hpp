@@ -3,6 +3,7 @@
 // REQUIREing.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -20,6 +21,9 @@ void run(int ranks, const std::function<void(int rank)>& body);
 /// What random tests start from: TUTTI_TEST_SEED, or any number, another one in each run. Prints it when first called,
 /// so a log says how to run the same again, also one of a crash or a time-out.
 unsigned seed();
+
+/// How many descriptors this process has open.
+std::ptrdiff_t open_descriptors();
 
 /// Throws std::runtime_error(what) unless holds.
 void check(bool holds, const std::string& what);

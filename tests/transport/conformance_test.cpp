@@ -1,7 +1,6 @@
 // The contract of transport.hpp, run on every transport, bare and behind the fault decorator.
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <thread>
 
@@ -308,18 +307,14 @@ TEST_CASE("a peer takes a descriptor for each adapter that joins it, and one for
     verbs::Net net(harness::fake_library, {});
     const harness::NetUnderTest transport(net);
     REQUIRE(net.fabric() != 0);
-    const auto open_here = [] {
-        const std::filesystem::directory_iterator all("/proc/self/fd");
-        return std::distance(begin(all), end(all));
-    };
     LinkedPair pair = join(transport, {}, true, false);
-    const auto before = open_here();
+    const auto before = harness::open_descriptors();
     for (const Rank r : {0, 1}) pair.link[r] = transport.connect(pair.at[r], 1 - r, {});
     Sender sender(pair.link[0]->outlet(0));
     Receiver receiver(pair.link[1]->inlet(0));
     sender.commit(Kind::inlined, 8, 1);
     REQUIRE_NOTHROW(wait_until([&] { return receiver.ready(); }));
-    REQUIRE(open_here() - before == 2 * (4 + 1));
+    REQUIRE(harness::open_descriptors() - before == 2 * (4 + 1));
 }
 
 TEST_CASE("a port that is away for longer than its adapter waits, and is the only one, is waited for") {
