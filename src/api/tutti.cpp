@@ -94,7 +94,7 @@ std::vector<Rank> failed_ranks(tuttiComm_t handle) {
     {
         tuttiComm& h = checked(handle);
         std::lock_guard lock(h.mutex);
-        if (h.suspended) return h.suspended->session->dead();
+        if (h.suspended) return h.suspended->session->failed_ranks(h.suspended->session->fault());
     }
     return communicator(handle)->failed_ranks();
 }

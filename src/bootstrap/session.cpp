@@ -153,6 +153,18 @@ std::string Session::name(Rank rank) const {
     return text("rank %d", rank);
 }
 
+std::vector<Rank> Session::failed_ranks(const std::optional<Fault>& fault) const {
+    std::vector<Rank> all;
+    if (fault) {
+        const bool other = fault->origin >= 0 && fault->origin != rank();
+        const Rank first = other ? fault->origin : fault->teller;  // others may blame this rank: that is their word
+        if (first >= 0 && first != rank()) all.push_back(first);
+    }
+    for (const Rank r : dead())
+        if (std::ranges::count(all, r) == 0) all.push_back(r);
+    return all;
+}
+
 std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
                                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes,
                                        SessionOrigin origin) {

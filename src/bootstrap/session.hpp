@@ -166,6 +166,10 @@ class Session {
     /// the first fault they are all kept.
     virtual std::vector<Rank> dead() const = 0;
 
+    /// Whom to do without: who is behind the fault, if that is another rank, then the dead. A member that can't be
+    /// reached any more may live.
+    std::vector<Rank> failed_ranks(const std::optional<Fault>& fault) const;
+
     /// How many faults and deaths this member has heard of: 0 while all is well, and it never falls.
     std::size_t news() const { return dead().size() + (fault() ? 1 : 0); }
 

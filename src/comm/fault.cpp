@@ -268,15 +268,7 @@ std::shared_ptr<Session> Communicator::suspend() {
 }
 
 std::vector<Rank> Communicator::failed_ranks() const {
-    std::vector<Rank> all;
-    if (const std::optional<Fault> f = fault()) {
-        const bool other = f->origin >= 0 && f->origin != rank();
-        const Rank first = other ? f->origin : f->teller;  // others may blame this rank: that is their word
-        if (first >= 0 && first != rank()) all.push_back(first);
-    }
-    for (const Rank r : session_->dead())
-        if (std::ranges::count(all, r) == 0) all.push_back(r);
-    return all;
+    return session_->failed_ranks(fault());
 }
 
 Operation Communicator::exchange_of_calls(const Operation& o) {

@@ -109,6 +109,9 @@ TEST_CASE("an error that is ahead of the news waits for them, unless the peer ha
     REQUIRE(behind);
     CHECK(behind->text == "x");
     CHECK(behind->teller == 0);
+    CHECK(s[1]->dead().empty());
+    CHECK(s[1]->failed_ranks(s[1]->fault()) == std::vector<Rank>{0});
+    CHECK(s[0]->failed_ranks(s[0]->fault()).empty());  // never itself
     leave_all(s);
     const auto t = join_all(Identity::create(), 2);
     t[1]->leave();
