@@ -235,10 +235,10 @@ def packages(tree):
 # The programs that tests call, and the Debian package of each, which tools/check installs ("": every system has it).
 PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-config": "pkg-config",
             "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
-            "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "mpirun.openmpi": "openmpi-bin",
+            "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "", "mpirun.openmpi": "openmpi-bin",
             "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build"}
 # A test looks for these and skips: they are daemons, or in no Debian 12.
-PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun")
+PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun", "herd7")
 CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"
          r"""["']([a-z][\w.+-]*)""")
 
@@ -247,7 +247,7 @@ def programs(tree):
     needs = re.findall(r"^ *need (?:.*\\\n)*.*$", tree.get("tools/check", ""), re.M)
     needed = re.findall(r"[\w.+-]+", "".join(needs))
     for path, text in tree.items():
-        calls = path.startswith("tests/") and path.endswith((".py", "meson.build")) or path == "tools/netns-run"
+        calls = path.startswith("tests/") and path.endswith((".py", "meson.build")) or path == "tools/hosts.py"
         for match in re.finditer(CALLS, text) if calls else ():
             name = match.group(1)
             if name not in PROBED and (name not in PROGRAMS or PROGRAMS[name] not in [*needed, ""]):
