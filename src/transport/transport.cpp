@@ -42,7 +42,7 @@ std::unique_ptr<Link> without_references(std::unique_ptr<Link> link) {
 std::span<const Transport* const> transports() {
     static const std::vector<const Transport*> all = [] {
         std::vector<const Transport*> made = {&local_transport(), &shm_transport()};
-        made.insert(made.end(), net_transports().begin(), net_transports().end());
+        for (const Transport* const net : net_transports()) made.push_back(net);
         return made;
     }();
     return all;

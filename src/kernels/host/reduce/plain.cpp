@@ -4,7 +4,11 @@
 #include <emmintrin.h>
 #endif
 
+#ifdef __aarch64__
+#include "kernels/host/reduce/halves_neon.ipp"
+#else
 #include "kernels/host/reduce/halves_bits.ipp"
+#endif
 #include "kernels/host/reduce/variants.hpp"
 
 namespace tutti {
