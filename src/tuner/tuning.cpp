@@ -40,14 +40,14 @@ struct Fields {
         return field;
     }
 
-    Tuning::Point point(const Json& json) const {
-        const bool pair = json.kind == Json::Kind::array && json.items.size() == 2;
-        const bool bytes = pair && json.items[0].kind == Json::Kind::whole && json.items[0].number >= 0;
+    Tuning::Point point(const Json& value) const {
+        const bool pair = value.kind == Json::Kind::array && value.items.size() == 2;
+        const bool bytes = pair && value.items[0].kind == Json::Kind::whole && value.items[0].number >= 0;
         const bool number =
-            pair && (json.items[1].kind == Json::Kind::whole || json.items[1].kind == Json::Kind::fraction);
-        if (!bytes || !number || !(json.items[1].fraction > 0) || !std::isfinite(json.items[1].fraction))
-            fail_at(file, json.line, "[bytes, microseconds] was expected, a whole number and one above 0");
-        return {static_cast<std::size_t>(json.items[0].number), json.items[1].fraction};
+            pair && (value.items[1].kind == Json::Kind::whole || value.items[1].kind == Json::Kind::fraction);
+        if (!bytes || !number || !(value.items[1].fraction > 0) || !std::isfinite(value.items[1].fraction))
+            fail_at(file, value.line, "[bytes, microseconds] was expected, a whole number and one above 0");
+        return {static_cast<std::size_t>(value.items[0].number), value.items[1].fraction};
     }
 };
 
