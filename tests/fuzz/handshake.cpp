@@ -48,7 +48,7 @@ FUZZ_TARGET(handshake) {
         Bytes frame(content.begin(), content.end());
         const auto mac = sealing.next(frame);
         Bytes seal(mac.begin(), mac.end());
-        const bool damage = change(frame, in) | change(seal, in);
-        TUTTI_ASSERT(opening.opens(frame, seal) == !damage);
+        const bool other_frame = change(frame, in), other_seal = change(seal, in);
+        TUTTI_ASSERT(opening.opens(frame, seal) == (!other_frame && !other_seal));
     }
 }

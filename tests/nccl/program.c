@@ -106,7 +106,7 @@ static void around(ncclComm_t comm, int rank) {
 
 static int run(int rank, int to_others[2]) {
     ncclComm_t comm = NULL;
-    ncclUniqueId id;
+    ncclUniqueId id = {{0}};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     int version = 0, i;
     CALL(ncclGetVersion(&version));
