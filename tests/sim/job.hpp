@@ -47,7 +47,6 @@ struct Job {
     std::string transport, environment;  // environment: TUTTI_...=..., by spaces
     bool rejoins;                        // after an error all that are left meet again by a new id; else they shrink
     bool keeps;                          // communicators that have failed are given up at the end only
-    std::uint32_t first_message;
     std::vector<Call> calls;
     std::vector<Blow> blows;  // by time
     Weather weather;
