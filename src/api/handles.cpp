@@ -1,5 +1,7 @@
 #include "api/handles.hpp"
 
+#include <utility>
+
 #include "api/numbered.hpp"
 
 namespace tutti {
@@ -63,14 +65,57 @@ void end_suspended(tuttiComm& handle) {
     handle.suspended.reset();
 }
 
+namespace {
+
+/// Destroyed handles, the last ones last.
+struct Retired {
+    static constexpr int kept = 256;  // before one is used again
+    std::mutex mutex;
+    tuttiComm* first = nullptr;
+    tuttiComm** end = &first;
+    int count = 0;
+};
+Retired& retired() {
+    static auto* const instance = new Retired;
+    return *instance;
+}
+
+/// As it was when it was made.
+void renew(tuttiComm& handle) {
+    handle.turnstile.reset();
+    handle.comm.reset();
+    handle.closed = tuttiComm::Closed::no;
+    handle.error.reset();
+    handle.for_newcomers.reset();
+    handle.suspended.reset();
+    handle.checks = handle.on_gpu = false;
+    handle.ops.clear();
+}
+
+}  // namespace
+
 tuttiComm_t new_handle() {
-    static std::mutex mutex;
-    static auto* all = new std::vector<std::unique_ptr<tuttiComm>>;  // some hundred bytes each, kept for good
-    auto handle = std::make_unique<tuttiComm>();
-    handle->magic.store(tuttiComm::making, std::memory_order_relaxed);
-    std::lock_guard lock(mutex);
-    all->push_back(std::move(handle));
-    return all->back().get();
+    Retired& r = retired();
+    std::lock_guard lock(r.mutex);
+    tuttiComm* handle = nullptr;
+    if (r.count > Retired::kept && r.first->setups.idle() && r.first->underway == 0) {
+        handle = r.first;
+        r.first = std::exchange(handle->next_retired, nullptr);
+        --r.count;
+        renew(*handle);
+    } else {
+        handle = new tuttiComm;
+    }
+    handle->magic.store(tuttiComm::making, std::memory_order_release);
+    return handle;
+}
+
+void retire(tuttiComm& handle) noexcept {
+    Retired& r = retired();
+    std::lock_guard lock(r.mutex);
+    *r.end = &handle;
+    r.end = &handle.next_retired;
+    ++r.count;
 }
 
 bool give(tuttiComm& handle, CommunicatorPtr comm) {

@@ -1,5 +1,5 @@
-// What the opaque handles of the C API point to. A handle's memory is never given back, so a destroyed one is known as
-// such.
+// What the opaque handles of the C API point to. A handle's memory is never given back, and becomes another handle only
+// when many others have been destroyed after it: so a destroyed one is known as such.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,7 @@ struct tuttiComm {
     bool checks = false;                             // Options::check, or of issue()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
+    tuttiComm* next_retired = nullptr;  // see retire()
 };
 
 namespace tutti {
@@ -65,6 +66,9 @@ tuttiComm_t new_handle(CommunicatorPtr comm);
 
 /// Keeps the place to which newcomers are invited, and closes the one to which they were before. Under handle.mutex.
 void invite_newcomers(tuttiComm& handle, const Session& session, std::optional<Invitation> invitation);
+
+/// A dead one that nothing in the background uses: its memory may serve a new one, later.
+void retire(tuttiComm& handle) noexcept;
 
 /// Ends the session of a suspended one that is not resumed.
 void end_suspended(tuttiComm& handle);

@@ -16,7 +16,7 @@ void become_unborn(tuttiComm& handle, const Error& why) {
     log(Level::info, "a communicator could not be made: %s", why.what());
     handle.error = why;
     std::uint32_t expected = tuttiComm::making;
-    handle.magic.compare_exchange_strong(expected, tuttiComm::unborn);
+    if (!handle.magic.compare_exchange_strong(expected, tuttiComm::unborn)) retire(handle);  // it was aborted meanwhile
 }
 
 void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
@@ -25,6 +25,7 @@ void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
         if (give(handle, comm)) return;
         comm->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
         comm->leave();
+        retire(handle);
     } catch (...) {
         become_unborn(handle, caught());
     }

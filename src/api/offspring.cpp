@@ -144,7 +144,8 @@ CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& e
     const auto agree = [&](std::span<const Rank> out, bool ok) {
         std::vector<Rank> all(out.begin(), out.end());
         for (const Rank r : session.dead()) all.push_back(r);
-        return session.agree(all, ok, Clock::now() + options.init_timeout);
+        // One that could not join the others waits here until they have waited for it there.
+        return session.agree(all, ok, Clock::now() + 2 * options.init_timeout);
     };
     for (Agreed agreed = agree(excluded, false);;) {
         const std::vector<Rank> members = all_but(agreed.out, parent->ranks());
@@ -157,8 +158,8 @@ CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& e
             comm =
                 Communicator::join(session.meeting(members, agreed.number), static_cast<Rank>(place - members.begin()),
                                    static_cast<int>(members.size()), options, processes_of(session, members));
-        } catch (const Error& error) {
-            trouble = error;
+        } catch (...) {
+            trouble = caught();
         }
         Agreed after = agree(agreed.out, comm != nullptr);
         const bool same = after.out == agreed.out;
@@ -197,15 +198,17 @@ void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
     const Session& session = comm->session();
     std::optional<Invitation> opened;
     if (comm->rank() == 0 && comm->ranks() > 1) opened = session.invite();
-    const Invitation invitation =
-        at_place(session, opened, [&] { return council.hear(opened.value_or(Invitation{})).front(); });
-    InTurn turn(*handle.turnstile);
-    const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
-    tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), comm->suspend()};
-    std::lock_guard lock(handle.mutex);
-    handle.suspended = std::move(suspended);
-    handle.closed = tuttiComm::Closed::suspended;
-    handle.comm.reset();
+    at_place(session, opened, [&] {
+        const Invitation invitation = council.hear(opened.value_or(Invitation{})).front();
+        InTurn turn(*handle.turnstile);
+        const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
+        tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), nullptr};
+        suspended.session = comm->suspend();
+        std::lock_guard lock(handle.mutex);
+        handle.suspended = std::move(suspended);
+        handle.closed = tuttiComm::Closed::suspended;
+        handle.comm.reset();
+    });
 }
 
 void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {

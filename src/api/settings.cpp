@@ -4,6 +4,7 @@
 #include "api/handles.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/per_thread.hpp"
 #include "tutti/tutti.h"
 
 using namespace tutti;
@@ -12,9 +13,12 @@ tuttiResult_t tuttiParamGet(const char* key, const char** value) {
     return guarded([&] {
         if (key == nullptr || value == nullptr)
             fail(tuttiInvalidArgument, "tuttiParamGet: %s is NULL", key == nullptr ? "key" : "value");
-        static thread_local std::string text;
+        struct Told {
+            std::string text;
+        };
         const std::optional<std::string> known = setting(key);
         if (!known) fail(tuttiInvalidArgument, "tuttiParamGet: %s is not one of docs/environment.md", key);
+        std::string& text = of_this_thread<Told>().text;
         text = *known;
         *value = text.c_str();
     });

@@ -8,6 +8,7 @@
 #include "api/checks.hpp"
 #include "api/making.hpp"
 #include "base/config.hpp"
+#include "base/per_thread.hpp"
 #include "gpu/gpus.hpp"
 #include "gpu/memory.hpp"
 #include "transport/regions.hpp"
@@ -145,19 +146,23 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
 }
 
 const char* tuttiGetLastError(tuttiComm_t handle) {
-    static thread_local std::string text;
+    struct Told {
+        std::string text;
+    };
+    if (handle == nullptr) return last_error();
     try {
+        std::string& text = of_this_thread<Told>().text;
         text = last_error();
         if (is(handle, tuttiComm::unborn))
             text = handle->error->what();
-        else if (handle != nullptr)
-            if (const std::optional<Fault> fault = communicator(handle)->fault()) text = fault->text;
+        else if (const std::optional<Fault> fault = communicator(handle)->fault())
+            text = fault->text;
+        return text.c_str();
     } catch (const Error&) {
-        return text.c_str();  // no living communicator: the thread's own error stands
+        return last_error();  // no living communicator: the thread's own error stands
     } catch (...) {
         return "out of memory";
     }
-    return text.c_str();
 }
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
@@ -291,18 +296,23 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
-        if (bury(comm, tuttiComm::unborn)) return;
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm);
-        take(comm)->leave();
+        if (bury(comm, tuttiComm::unborn)) return retire(*comm);
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
+        const CommunicatorPtr taken = take(comm);
+        retire(*comm);
+        taken->leave();
     });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
-        if (bury(comm, tuttiComm::making) || bury(comm, tuttiComm::unborn)) return;
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm);
+        if (bury(comm, tuttiComm::making)) return;  // who makes it retires it
+        if (bury(comm, tuttiComm::unborn)) return retire(*comm);
+        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
         const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
-        take(comm, &aborted)->leave();
+        const CommunicatorPtr taken = take(comm, &aborted);
+        retire(*comm);
+        taken->leave();
     });
 }
 

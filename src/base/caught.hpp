@@ -6,8 +6,8 @@
 namespace tutti {
 
 /// The exception that is being handled, as an Error: one by itself, std::bad_alloc and std::system_error as
-/// tuttiSystemError, any other as tuttiInternalError. Call it in a catch block.
-Error caught();
+/// tuttiSystemError, any other as tuttiInternalError. Call it in a catch block. Needs no memory if there is none.
+Error caught() noexcept;
 
 /// The same as a line of the log. where: what was going on.
 void log_caught(const char* where) noexcept;

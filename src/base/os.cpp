@@ -12,7 +12,6 @@
 
 #include <cerrno>
 #include <ctime>
-#include <fstream>
 #include <string>
 
 #include "base/config.hpp"
@@ -136,7 +135,7 @@ int usable_cores() {
 std::uint64_t host_id() {
     static const std::uint64_t id = [] {
         std::string identity = config().host_id;
-        if (identity.empty()) std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
+        if (identity.empty()) identity = read_file("/proc/sys/kernel/random/boot_id");
         for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
             struct stat info {};
             if (config().host_id.empty() && stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);

@@ -11,6 +11,7 @@
 
 #include "base/caught.hpp"
 #include "base/log.hpp"
+#include "base/per_thread.hpp"
 
 namespace tutti {
 namespace {
@@ -25,10 +26,13 @@ std::string format_text(const char* format, va_list arguments) {
     return out;
 }
 
-std::string& error_text() {
-    static thread_local std::string text;
-    return text;
-}
+/// The calling thread's last error. The text is a LastText's, or constant.
+struct LastText {
+    std::string text;
+};
+constinit thread_local const char* last_text = "";
+
+const Error no_memory(tuttiSystemError, "out of memory");  // made while there is some
 
 }  // namespace
 
@@ -65,19 +69,23 @@ void fail_errno(const char* format, ...) {
     throw Error(tuttiSystemError, out + ": " + std::strerror(number));
 }
 
-Error caught() {
+Error caught() noexcept {
     try {
-        throw;
-    } catch (const Error& error) {
-        return error;
-    } catch (const std::bad_alloc&) {
-        return {tuttiSystemError, "out of memory"};
-    } catch (const std::system_error& error) {
-        return {tuttiSystemError, error.what()};
-    } catch (const std::exception& error) {
-        return {tuttiInternalError, error.what()};
-    } catch (...) {
-        return {tuttiInternalError, "an exception of an unknown kind"};
+        try {
+            throw;
+        } catch (const Error& error) {
+            return error;
+        } catch (const std::bad_alloc&) {
+            return no_memory;
+        } catch (const std::system_error& error) {
+            return {tuttiSystemError, error.what()};
+        } catch (const std::exception& error) {
+            return {tuttiInternalError, error.what()};
+        } catch (...) {
+            return {tuttiInternalError, "an exception of an unknown kind"};
+        }
+    } catch (...) {  // there is no memory for a text
+        return no_memory;
     }
 }
 
@@ -89,13 +97,23 @@ void log_caught(const char* where) noexcept {
     }
 }
 
-tuttiResult_t keep(const Error& error) {
-    error_text() = error.what();
+tuttiResult_t keep(const Error& error) noexcept {
+    try {
+        std::string& text = of_this_thread<LastText>().text;
+        text = error.what();
+        last_text = text.c_str();
+    } catch (const std::bad_alloc&) {
+        last_text = "out of memory, also for the text of an error";
+    }
     return error.code();
 }
 
-const std::string& last_error() {
-    return error_text();
+tuttiResult_t keep_caught() noexcept {
+    return keep(caught());
+}
+
+const char* last_error() noexcept {
+    return last_text;
 }
 
 void assertion_failed(const char* expression, const char* file, int line) {

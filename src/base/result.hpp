@@ -29,21 +29,19 @@ std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 [[noreturn]] void fail_errno(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Keeps text as the calling thread's last error, which tuttiGetLastError returns.
-tuttiResult_t keep(const Error& error);
-const std::string& last_error();
+tuttiResult_t keep(const Error& error) noexcept;
+const char* last_error() noexcept;
+/// keep() what is being handled. Call it in a catch block.
+tuttiResult_t keep_caught() noexcept;
 
 /// Runs body and turns what it throws into a result.
 template <class Body>
-tuttiResult_t guarded(Body&& body) {
+tuttiResult_t guarded(Body&& body) noexcept {
     try {
         body();
         return tuttiSuccess;
-    } catch (const Error& error) {
-        return keep(error);
-    } catch (const std::bad_alloc&) {
-        return keep(Error(tuttiSystemError, "out of memory"));
-    } catch (const std::exception& error) {
-        return keep(Error(tuttiInternalError, error.what()));
+    } catch (...) {
+        return keep_caught();
     }
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/result.hpp"
 
@@ -36,6 +37,12 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
 
 std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, std::uint32_t events,
                                               std::chrono::milliseconds limit) {
+    struct Closing {  // what the service watches lives on without its user
+        Connection* connection;
+        ~Closing() {
+            if (connection != nullptr) connection->close();
+        }
+    } closing{made.get()};
     if (!made->service_.watch(made->fd_.get(), events, made)) return nullptr;
     made->limit_ = made->service_.after(limit, [weak = std::weak_ptr<Connection>(made)] {
         const auto c = weak.lock();
@@ -45,6 +52,7 @@ std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, 
         c->lose(Loss{0, false, "it did not prove itself in time", c->initiator_});
     });
     if (!made->address_.is_local()) made->listen_for_silence();
+    closing.connection = nullptr;
     return made;
 }
 
@@ -112,6 +120,13 @@ void Connection::lose(const Loss& loss) {
     outgoing_.clear();
     close();
     user_->closed(*this, loss);
+}
+
+void Connection::failed(const Error& error) {
+    if (is_closed()) return;
+    const auto self = shared_from_this();
+    if (is_open() && recognised_) shielded("a connection is lost", [&] { user_->failed(*this, error); });
+    lose(error.what());
 }
 
 void Connection::recognise() {
@@ -237,21 +252,27 @@ bool Connection::digest_frame(View bytes) {
 void Connection::send(const Message& message, std::shared_ptr<Fd> descriptor) {
     if (!is_open()) return;
     Bytes frame = encode(message);
-    const auto seal = sealing_.next(frame);
-    append(frame, seal);
-    enqueue(frame, std::move(descriptor));
+    const auto before = sealing_;
+    try {
+        const auto seal = sealing_.next(frame);
+        append(frame, seal);
+        enqueue(frame, std::move(descriptor));
+    } catch (...) {
+        sealing_ = before;  // what was not sent has no number
+        throw;
+    }
 }
 
 void Connection::enqueue(View bytes, std::shared_ptr<Fd> descriptor) {
+    if (!flush_asked_ && !waits_to_write_) {  // first: what is queued must not stay
+        service_.flush_later(shared_from_this());
+        flush_asked_ = true;
+    }
     // A descriptor travels with the first byte of a write, so it begins a new one.
     if (descriptor || outgoing_.empty()) {
         outgoing_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
     } else {
         append(outgoing_.back().bytes, bytes);
-    }
-    if (!flush_asked_ && !waits_to_write_) {
-        flush_asked_ = true;
-        service_.flush_later(shared_from_this());
     }
 }
 

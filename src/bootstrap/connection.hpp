@@ -31,6 +31,9 @@ class ConnectionUser {
     virtual void opened(Connection& connection) = 0;  // the other side has proven itself
     virtual void received(Connection& connection, Message& message, Fd descriptor) = 0;
     virtual void closed(Connection& connection, const Loss& loss) = 0;
+    /// This process could not go on with what came over a connection, or was to be sent: it has no memory, or the like.
+    /// closed() follows.
+    virtual void failed(Connection&, const Error&) {}
 };
 
 /// What the other end of a connection is to the membership that holds it.
@@ -88,7 +91,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     static std::shared_ptr<Connection> start(std::shared_ptr<Connection> made, std::uint32_t events,
                                              std::chrono::milliseconds limit);
     void ready(std::uint32_t events) override;
-    void failed(const Error& error) override { lose(error.what()); }
+    void failed(const Error& error) override;
     void finish_connecting();
     void listen_for_silence();
     void receive();

@@ -37,6 +37,9 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     void close();
 
     ~Directory() override;
+    void failed(Connection&, const Error& error) override {
+        fail_all({tuttiSystemError, -1, std::string("the place where the ranks meet: ") + error.what()});
+    }
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 
     /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a

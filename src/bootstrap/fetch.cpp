@@ -102,7 +102,7 @@ void Membership::pair_lost(Rank peer, int error) {
         return lost(peer);
     }
     service_->after(std::chrono::milliseconds(1), [weak = weak_from_this(), peer] {
-        if (const auto self = weak.lock()) self->call_pair(peer);
+        if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(peer); });
     });
 }
 

@@ -150,8 +150,9 @@ Invitation Session::invite() const {
     using namespace bootstrap;
     start_crypto();
     const Secret nonce = Secret::random();
-    const Meeting meeting = open_meeting(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
     Bytes out;
+    out.reserve(sizeof(Invitation));  // nothing can fail once the place is open: nobody else would close it
+    const Meeting meeting = open_meeting(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
     Writer w(out);
     w.bytes(nonce.view());
     w.number(meeting.host);

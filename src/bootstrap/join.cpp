@@ -29,14 +29,17 @@ void Membership::start() {
         host_ = Directory::find(*service_, meeting_);
         if (host_) host_->add_guest();
         open_listeners();
+        shutting_ = Service::prepared([weak = weak_from_this()] {
+            if (const auto self = weak.lock()) self->shut();
+        });
+        service_->keep(shared_from_this());
+        enlist();
+        deadline_ = service_->after(timeout_, [this] { attempt([this] { time_up(); }); });  // until shut()
+        if (!fault()) call_directory();
     } catch (...) {
         shut();
         throw;
     }
-    service_->keep(shared_from_this());
-    enlist();
-    deadline_ = service_->after(timeout_, [this] { time_up(); });  // cancelled when the membership goes
-    if (!fault()) call_directory();
 }
 
 void Membership::open_directory() {
@@ -122,7 +125,7 @@ void Membership::retry(void (Membership::*what)(), bool local) {
     random_bytes(&chance, sizeof chance);
     retry_ = service_->after(pause_ * (256 + chance) / 512, [this, what] {
         retry_.reset();
-        (this->*what)();
+        attempt([&] { (this->*what)(); });
     });
     pause_ = std::min(local ? longest_pause_local : longest_pause_remote, pause_ * 5 / 4);
 }
@@ -227,7 +230,7 @@ void Membership::time_up() {
         directory_->send(ask);
     else
         return name_missing();
-    deadline_ = service_->after(answer_limit, [this] { name_missing(); });
+    deadline_ = service_->after(answer_limit, [this] { attempt([this] { name_missing(); }); });
 }
 
 // Nobody who knows more could be asked.

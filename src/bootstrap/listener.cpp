@@ -35,8 +35,8 @@ std::shared_ptr<Listener> Listener::adopt(Service& service, ConnectionUser& user
     std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
     made->fd_ = std::move(fd);
     made->address_ = address;
+    service.listeners().push_back(made.get());  // first: what the service watches lives on
     if (!service.watch(made->fd_.get(), EPOLLIN, made)) fail_errno("watching %s failed", address.text().c_str());
-    service.listeners().push_back(made.get());
     return made;
 }
 

@@ -1,6 +1,7 @@
 // Membership: deaths, faults and departures.
 #include <algorithm>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
@@ -69,6 +70,21 @@ bool Membership::note_death(Rank rank) {
 // The first fault wins, all deaths are kept. Both are passed on before anything else happens, so that a rank that ends
 // because of them is never taken for the one that began it: on every connection the news is ahead of the end.
 void Membership::hear(const Fault& fault, const Connection* from) {
+    try {
+        spread(fault, from);
+    } catch (...) {  // who can't be told hears of the end of the connections
+        log_caught("news of a fault");
+        std::unique_lock lock(mutex_);
+        if (!fault_) fault_ = Fault{tuttiSystemError, rank_, "out of memory", rank_, false};
+        if (state_ == State::joining) state_ = State::failed;
+        changed_.notify_all();
+        lock.unlock();
+        shut_soon();
+        shielded("a listener", [&] { tell_listener(fault); });
+    }
+}
+
+void Membership::spread(const Fault& fault, const Connection* from) {
     const bool death = fault.died && fault.origin >= 0 && fault.origin != rank_;
     const bool fresh = death && note_death(fault.origin);
     bool first, was_joining = false;
@@ -92,7 +108,7 @@ void Membership::hear(const Fault& fault, const Connection* from) {
         std::lock_guard lock(mutex_);
         state_ = State::failed;
         changed_.notify_all();
-        service_->post([self = shared_from_this()] { self->shut(); });
+        shut_soon();
     } else {
         {
             std::lock_guard lock(mutex_);
@@ -139,12 +155,17 @@ void Membership::leave() {
         offers_.clear();
         changed_.notify_all();
     }
-    agreement_.cancel();
-    parked_.clear();
-    fail_fetches({tuttiInvalidUsage, rank_, "this rank has left"}, -1);
-    mark_left({rank_}, nullptr);
-    for (const auto& c : connections_) c->flush();
-    finish_if_idle();
+    try {
+        agreement_.cancel();
+        parked_.clear();
+        fail_fetches({tuttiInvalidUsage, rank_, "this rank has left"}, -1);
+        mark_left({rank_}, nullptr);
+        for (const auto& c : connections_) c->flush();
+        finish_if_idle();
+    } catch (...) {  // who can't be told hears of the end of the connections
+        log_caught("the departure of a rank");
+        shut_soon();
+    }
 }
 
 void Membership::rest() {
@@ -194,7 +215,7 @@ void Membership::finish_if_idle() {
         const bool all_left = std::ranges::all_of(has_left_, [](bool left) { return left; });
         idle = left_ && (all_left || fault_ || connections_.empty());
     }
-    if (idle) service_->post([self = shared_from_this()] { self->shut(); });
+    if (idle) shut_soon();
 }
 
 // The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
@@ -211,7 +232,8 @@ void Membership::seek_parent(Rank lost, bool unreachable) {
     const Member& p = record(next).member;
     const Address& address = is_near(p) && !meeting_.has(Meeting::tcp_only) ? p.local : p.remote;
     if (address) parent_ = dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
-    if (!parent_) service_->post([self = shared_from_this(), next] { self->seek_parent(next, true); });
+    if (!parent_)
+        service_->post([self = shared_from_this(), next] { self->attempt([&] { self->seek_parent(next, true); }); });
 }
 
 void Membership::set_listener(std::function<void(const Fault&)> listener) {

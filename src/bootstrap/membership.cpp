@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 
@@ -43,12 +44,31 @@ std::string Membership::name_of(Rank rank) const {
 
 std::shared_ptr<Connection> Membership::dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
                                              const Secret& secret) {
+    connections_.reserve(connections_.size() + 1);  // who has been called is there
     std::shared_ptr<Connection> c = Connection::dial(*service_, *this, address, secret, tag);
     if (!c) return nullptr;
     c->role = role;
     c->peer = peer;
     connections_.push_back(c);
     return c;
+}
+
+/// This member can't go on, which is no fault of whom it was about.
+void Membership::failed(Connection&, const Error& error) {
+    hear({tuttiSystemError, rank_, name_of(rank_) + ": " + error.what()}, nullptr);
+}
+
+/// What the service does for this member without anybody who waits for it.
+void Membership::attempt(const Service::Work& work) {
+    try {
+        work();
+    } catch (...) {
+        hear({tuttiSystemError, rank_, name_of(rank_) + ": " + caught().what()}, nullptr);
+    }
+}
+
+void Membership::shut_soon() {
+    if (shutting_) service_->post(std::move(shutting_));
 }
 
 void Membership::drop(Connection& connection) {

@@ -96,6 +96,9 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     void closed(Connection& connection, const Loss& loss) override;
     std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
                                      const Secret& secret);
+    void failed(Connection& connection, const Error& error) override;
+    void attempt(const Service::Work& work);
+    void shut_soon();
     void drop(Connection& connection);
     bool is_plausible(const Message& message) const;
     void on_attach(Connection& connection, const Attach& attach);
@@ -122,6 +125,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     void enlist();
     std::uint64_t process_of(Rank rank) const;
     void hear(const Fault& fault, const Connection* from);
+    void spread(const Fault& fault, const Connection* from);
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
@@ -176,6 +180,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     bool asked_ = false;
     std::set<Rank> unreachable_;  // for an orphan
     bool gone_ = false;
+    Service::PiecePtr shutting_;                  // made beforehand
     const std::vector<std::uint64_t> processes_;  // that were known beforehand, by rank; 0: not
     Agreement agreement_;
     std::set<Rank> reached_;                     // whose end will be heard of

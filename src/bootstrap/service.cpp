@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <future>
+#include <optional>
 #include <set>
 
 #include "base/caught.hpp"
@@ -62,50 +63,42 @@ struct ServiceHolder {
     }
 };
 
-namespace {
+// Posted work: the service's own, or on the stack of the thread that waits for it. What goes wrong travels as code and
+// text: an exception object that two threads share would be freed by whichever lets go last.
+struct Service::Piece {
+    Work work;
+    const Work* waited_for = nullptr;  // then nobody else owns it
+    Piece* next = nullptr;
 
-// A piece of work that somebody waits for. What goes wrong travels as code and text: an exception object that two
-// threads share would be freed by whichever lets go last.
-struct Call {
     std::mutex mutex;
     std::condition_variable changed;
-    bool over = false, done = false;
-    tuttiResult_t code = tuttiSuccess;
-    std::string text;
+    bool done = false;
+    std::optional<Error> error;
 
-    void perform(const Service::Work& work) {
+    void perform() {
+        std::optional<Error> trouble;
         try {
-            work();
-        } catch (const Error& e) {
-            code = e.code();
-            text = e.what();
-        } catch (const std::exception& e) {
-            code = tuttiSystemError;
-            text = e.what();
+            (*waited_for)();
+        } catch (...) {
+            trouble = caught();
         }
         const std::lock_guard lock(mutex);
+        error = std::move(trouble);
         done = true;
+        changed.notify_all();  // under the lock: the waiter takes it all away
     }
-    bool wait() {
+    void wait() {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return over; });
-        if (code != tuttiSuccess) throw Error(code, text);
-        return done;
+        changed.wait(lock, [this] { return done; });
+        if (error) throw Error(error->code(), error->what());
     }
 };
 
-// Ends the wait when the work is over, or dropped because the service has ended.
-struct CallToken {
-    explicit CallToken(std::shared_ptr<Call> c) : call(std::move(c)) {}
-    CallToken(const CallToken&) = delete;
-    CallToken& operator=(const CallToken&) = delete;
-    ~CallToken() {
-        const std::lock_guard lock(call->mutex);
-        call->over = true;
-        call->changed.notify_all();
-    }
-    std::shared_ptr<Call> call;
-};
+void Service::Delete::operator()(Piece* piece) const {
+    delete piece;
+}
+
+namespace {
 
 constexpr std::uint64_t wake_number = 0, alarm_number = 1;
 constexpr std::chrono::milliseconds longest_end{1000};
@@ -188,17 +181,30 @@ bool Service::is_inherited() const {
     return process_ != getpid();
 }
 
-void Service::post(Work work) {
-    if (is_inherited()) return;
+Service::PiecePtr Service::prepared(Work work) {
+    PiecePtr piece(new Piece);
+    piece->work = std::move(work);
+    return piece;
+}
+
+/// False if the service has ended.
+bool Service::append(Piece& piece) {
+    if (is_inherited()) return false;
     bool first;
     {
         std::lock_guard lock(mutex_);
-        if (stop_) return;
-        first = posted_.empty();
-        posted_.push_back(std::move(work));
+        if (stop_) return false;
+        first = posted_ == nullptr;
+        *end_of_posted_ = &piece;
+        end_of_posted_ = &piece.next;
     }
     const std::uint64_t one = 1;
-    if (first && write(wake_.get(), &one, sizeof one) < 0) return;  // the counter is full: it is awake
+    if (first && write(wake_.get(), &one, sizeof one) < 0) return true;  // the counter is full: it is awake
+    return true;
+}
+
+void Service::post(PiecePtr piece) {
+    if (append(*piece)) piece.release();
 }
 
 bool Service::run(const Work& work) {
@@ -206,9 +212,11 @@ bool Service::run(const Work& work) {
         work();
         return true;
     }
-    auto call = std::make_shared<Call>();
-    post([work, token = std::make_shared<CallToken>(call)] { token->call->perform(work); });
-    return call->wait();
+    Piece piece;
+    piece.waited_for = &work;
+    if (!append(piece)) return false;
+    piece.wait();
+    return true;
 }
 
 bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher) {
@@ -216,11 +224,24 @@ bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watch
     epoll_event event{};
     event.events = events;
     event.data.u64 = number;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return false;
-    watchers_[number] = {fd, std::move(watcher)};
-    numbers_[fd] = number;
-    ServiceHolder::get().add(fd);
-    return true;
+    const auto undo = [&] {  // the last of it may hold the last reference
+        ServiceHolder::get().remove(fd);
+        numbers_.erase(fd);
+        watchers_.erase(number);
+    };
+    try {
+        watchers_[number] = {fd, std::move(watcher)};
+        numbers_[fd] = number;
+        ServiceHolder::get().add(fd);
+    } catch (...) {
+        undo();
+        throw;
+    }
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return true;
+    const int error = errno;
+    undo();
+    errno = error;
+    return false;
 }
 
 void Service::change(int fd, std::uint32_t events) {
@@ -311,16 +332,23 @@ void Service::run_timers() {
 }
 
 bool Service::run_posted() {
-    std::vector<Work> work;
+    Piece* piece;
     bool stop;
     {
         std::lock_guard lock(mutex_);
-        work.swap(posted_);
+        piece = std::exchange(posted_, nullptr);
+        end_of_posted_ = &posted_;
         stop = stop_;
     }
-    for (Work& w : work) {
-        shielded(goes_on, w);
-        w = nullptr;  // whoever waits for it goes on now
+    while (piece != nullptr) {
+        Piece* const next = piece->next;
+        if (piece->waited_for != nullptr) {
+            piece->perform();
+        } else {
+            const PiecePtr own(piece);
+            shielded(goes_on, own->work);
+        }
+        piece = next;
     }
     return !stop;
 }

@@ -57,8 +57,17 @@ class Service {
     ~Service();
 
     // ---- for any thread
-    void post(Work work);
+    void post(Work work) { post(prepared(std::move(work))); }
+    /// Work that can be posted when there is no memory.
+    struct Piece;
+    struct Delete {
+        void operator()(Piece* piece) const;
+    };
+    using PiecePtr = std::unique_ptr<Piece, Delete>;
+    static PiecePtr prepared(Work work);
+    void post(PiecePtr piece);
     /// Does work on the service thread and waits for it; what it throws is rethrown. False if the service has ended.
+    /// Takes no memory itself: whoever leaves calls it.
     bool run(const Work& work);
     bool is_this_thread() const { return std::this_thread::get_id() == thread_id_; }
     /// Whether this process is a fork of the one that the service belongs to.
@@ -88,6 +97,7 @@ class Service {
     void dispatch(std::uint64_t number, std::uint32_t events);
     void arm_alarm();
     void run_timers();
+    bool append(Piece& piece);
     bool run_posted();
     void flush_all();
     static void call(Watcher& watcher, const Work& work);
@@ -108,7 +118,8 @@ class Service {
     Deadline armed_{};
 
     std::mutex mutex_;
-    std::vector<Work> posted_;
+    Piece* posted_ = nullptr;  // in the order in which they came
+    Piece** end_of_posted_ = &posted_;
     bool stop_ = false;
     pid_t process_ = 0;
     std::thread::id thread_id_;

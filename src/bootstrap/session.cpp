@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/caught.hpp"
 #include "base/peer_error.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
@@ -30,9 +31,11 @@ class SocketSession : public Session {
         if (service.is_inherited())
             new std::shared_ptr<Membership>(std::move(m_));
         else
-            service.run([&] {
-                if (!m_->has_left(rank()))
-                    m_->raise({tuttiRemoteError, rank(), m_->record(rank()).member.text() + " gave up"});
+            service.run([this] {
+                shielded("a session that is given up", [this] {
+                    if (!m_->has_left(rank()))
+                        m_->raise({tuttiRemoteError, rank(), m_->record(rank()).member.text() + " gave up"});
+                });
                 m_->leave();
             });
     }
@@ -195,7 +198,12 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
         if (!is_news()) throw;
         throw Error(tuttiRemoteError, latest(*origin.session));
     }
-    return std::make_shared<SocketSession>(std::move(membership));
+    try {
+        return std::make_shared<SocketSession>(membership);
+    } catch (...) {  // nobody else would end it
+        service->run([&] { membership->leave(); });
+        throw;
+    }
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/caught.hpp"
+#include "base/per_thread.hpp"
 #include "base/thread.hpp"
 #include "comm/components.hpp"
 #include "comm/gpu_launch.hpp"
@@ -226,8 +227,7 @@ void issue(std::vector<Issued> calls) {
 thread_local constinit int Group::depth_ = 0;
 
 Group& Group::mine() {
-    static thread_local Group group;
-    return group;
+    return of_this_thread<Group>();
 }
 
 void Group::refuse(const Error& error) {

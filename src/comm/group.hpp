@@ -36,7 +36,10 @@ class Group {
   public:
     static Group& mine();
     static bool is_open() { return depth_ > 0; }
-    static void start() { ++depth_; }
+    static void start() {
+        mine();  // if there is no memory for it, no group has begun
+        ++depth_;
+    }
 
     /// Throws tuttiInvalidUsage if none is open; at the outermost end runs what was added, or throws what was refused.
     /// True if something of it goes on in the background.

@@ -45,7 +45,7 @@ struct Verdict {
     static Verdict of(Body body) {
         Verdict mine;
         mine.code = guarded(body);
-        if (mine.code != tuttiSuccess) std::snprintf(mine.words, sizeof mine.words, "%s", last_error().c_str());
+        if (mine.code != tuttiSuccess) std::snprintf(mine.words, sizeof mine.words, "%s", last_error());
         return mine;
     }
 };

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <sstream>
@@ -56,7 +57,7 @@ struct Area {
 /// The areas that overlap [begin, end), in their order.
 std::vector<Area> areas_of(std::uintptr_t begin, std::uintptr_t end) {
     std::vector<Area> areas;
-    std::ifstream maps("/proc/self/maps");
+    std::istringstream maps(read_file("/proc/self/maps"));
     for (std::string line; std::getline(maps, line);) {
         std::istringstream words(line);
         Area a;
@@ -225,19 +226,29 @@ void* register_memory(void* pointer, std::size_t size) {
 }
 
 void deregister_memory(void* handle) {
-    std::shared_ptr<Region> last;
     std::unique_lock lock(table().mutex);
     auto* const registration = static_cast<Registration*>(handle);
-    if (table().registrations.erase(registration) == 0)
+    if (!table().registrations.contains(registration))
         fail(tuttiInvalidArgument, "%p is no registration, or was deregistered before", handle);
-    last = std::move(registration->region);
+    const std::shared_ptr<Region> region = registration->region;
+    std::optional<Error> gone;
+    if (region && region->registered == 1) {
+        tell_of(region->id());
+        try {
+            region->give_back();
+        } catch (const Error& error) {
+            if (error.code() == tuttiSystemError) throw;  // the registration stands
+            gone = error;
+        }
+    }
+    table().registrations.erase(registration);
     delete registration;
-    if (!last || --last->registered > 0) return;
-    table().by_base.erase(last->base());
-    table().living.fetch_sub(1);
-    table().freed.fetch_add(1);
-    tell_of(last->id());
-    last->give_back();
+    if (region && --region->registered == 0) {
+        table().by_base.erase(region->base());
+        table().living.fetch_sub(1);
+        table().freed.fetch_add(1);
+    }
+    if (gone) throw *gone;
 }
 
 std::shared_ptr<Region> find_region(const void* pointer, std::size_t size) {
