@@ -1,0 +1,52 @@
+// Everything that can fail fails, one thing after the other, in every operation. What must come of it: walk.hpp.
+#include "harness/catch.hpp"
+#include "walk.hpp"
+
+using namespace tutti::failing;
+
+namespace {
+
+// How many callers tell one place from another in the runs of every day: enough to tell most functions apart.
+constexpr int shallow = 7;
+
+void walk_through(const std::vector<Operation>& all, Walk how) {
+    for (const Operation& operation : all) {
+        INFO(operation.name << ", " << name_of(how.kind));
+        try {
+            CHECK(walk(operation, how) >= 0);
+        } catch (const std::exception& error) {
+            FAIL_CHECK(error.what());
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("no memory is an error that says so, and leaves nothing behind") {
+    walk_through(operations({"all_reduce", "two sums on a stream"}),
+                 {Way::local, 2, Kind::memory, When::new_place, shallow});
+    walk_through(operations({"all_reduce", "init"}), {Way::shm, 2, Kind::memory, When::new_place, shallow});
+}
+
+TEST_CASE("no descriptor, no room for a map and no thread are errors that say so, and leave nothing behind") {
+    for (const Kind kind : {Kind::descriptors, Kind::maps, Kind::threads})
+        walk_through(operations({"a sum in mapped memory", "two sums on a stream", "split", "init"}),
+                     {Way::shm, 2, kind, When::new_place, shallow});
+}
+
+TEST_CASE("what is interrupted, in pieces or has to wait for room goes on") {
+    const auto some = operations({"all_reduce", "a group of collectives and messages", "init"});
+    for (const Kind kind : {Kind::interrupted, Kind::unfenced})
+        for (const Way way : {Way::shm, Way::tcp}) walk_through(some, {way, 2, kind, When::every_other});
+    // Not on TCP sockets: what is read or written in part there has no more, or no more room (see epoll(7)).
+    for (const Kind kind : {Kind::in_pieces, Kind::full}) walk_through(some, {Way::shm, 2, kind, When::every_other});
+}
+
+TEST_CASE("no memory, descriptor, map or thread at every place of many operations", "[.][full]") {
+    const auto most =
+        operations({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
+                    "scatter", "barrier", "all_gatherv", "a group of collectives and messages", "two sums on a stream",
+                    "a sum of scaled numbers", "a sum in mapped memory", "split", "init"});
+    for (const Kind kind : {Kind::memory, Kind::descriptors, Kind::maps, Kind::threads})
+        walk_through(most, {Way::shm, 2, kind});
+}
