@@ -1,5 +1,6 @@
 #include "bootstrap/connection.hpp"
 
+#include <poll.h>
 #include <sodium.h>
 #include <sys/epoll.h>
 
@@ -16,6 +17,7 @@ namespace {
 
 // A stranger has this long to prove himself and to say who he is; whoever connects waits a little longer than that.
 constexpr std::chrono::milliseconds stranger_limit{2000}, dial_limit{5000};
+constexpr int farewell_tries = 50;  // of a millisecond at most
 
 struct ControlRoom {
     alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
@@ -78,6 +80,12 @@ Connection::~Connection() {
 void Connection::close() {
     if (is_closed()) return;
     if (state_ == State::open) flush();
+    // What is said last is mostly a farewell: without it the peer takes this end for a death.
+    for (int tries = 0; state_ == State::open && waits_to_write_ && tries < farewell_tries; ++tries) {
+        pollfd room{fd_.get(), POLLOUT, 0};
+        poll(&room, 1, 1);
+        flush();
+    }
     if (limit_) service_.cancel(*limit_);
     limit_.reset();
     state_ = State::closed;
