@@ -305,8 +305,8 @@ TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device)
  * the range during the call, and a process forked later shares it. malloc'd buffers, large arrays, private anonymous
  * maps; not stacks, files, shared memory. Deregister, under the same contract, before the memory is freed: private
  * pages return. Registering parts of a registered range again is counted. Worth it for large buffers that are used
- * often. *handle is for tuttiCommDeregister, which leaves all as it was if it returns tuttiSystemError. Communicators on
- * GPUs: without effect. */
+ * often. *handle is for tuttiCommDeregister, which leaves all as it was if it returns tuttiSystemError. Communicators
+ * on GPUs: without effect. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);
 
