@@ -139,6 +139,7 @@ std::uint64_t next_alarm() {
     for (Alarm& alarm : alarms()) {
         if (alarm.when <= world->now) {
             alarm.when = never;
+            transferred_to(this_process());
             const std::uint64_t one = 1;
             if (syscall(SYS_write, alarm.fd, &one, sizeof one) != sizeof one) continue;
         }
@@ -170,6 +171,8 @@ struct Inet {
 constexpr int most_descriptors = 4096, nobody_yet = 0, everyone = -1;
 std::array<std::int8_t, most_descriptors> peers;  // the processes at their other ends
 std::array<Inet, most_descriptors> inets;
+std::array<std::uint64_t, most_descriptors> idle_since;  // of epolls: `news` and Process::transfers when none was ready
+std::uint64_t news = 0;                                  // epolls that had some
 
 bool is_counted(int fd) {
     return fd >= 0 && fd < most_descriptors;
@@ -181,6 +184,7 @@ Inet& inet_of(int fd) {
 void forget(int fd) {
     if (!is_counted(fd)) return;
     peers[static_cast<std::size_t>(fd)] = nobody_yet;
+    idle_since[static_cast<std::size_t>(fd)] = 0;
     if (inet_of(fd).is) inet_of(fd) = {};
 }
 
@@ -445,7 +449,17 @@ int timerfd_settime(int fd, int flags, const itimerspec* to, itimerspec* before)
 }
 int epoll_wait(int fd, epoll_event* events, int most, int timeout) {
     if (!inside()) return REAL(epoll_wait)(fd, events, most, timeout);
-    return wait_for_descriptors(timeout, [&] { return REAL(epoll_wait)(fd, events, most, 0); });
+    return wait_for_descriptors(timeout, [&] {
+        // Nothing has become ready since nothing was. But where something is, it may be another epoll.
+        const std::uint64_t now = world->processes[static_cast<std::size_t>(this_process())].transfers + (news << 40);
+        if (is_counted(fd) && idle_since[static_cast<std::size_t>(fd)] == now) return 0;
+        const int ready = REAL(epoll_wait)(fd, events, most, 0);
+        if (ready != 0)
+            ++news;
+        else if (is_counted(fd))
+            idle_since[static_cast<std::size_t>(fd)] = now;
+        return ready;
+    });
 }
 int poll(pollfd* fds, nfds_t count, int timeout) {
     if (!inside()) return REAL(poll)(fds, count, timeout);
@@ -490,11 +504,12 @@ int close(int fd) {
     const int result = static_cast<int>(syscall(SYS_close, fd));
     forget(fd);
     tell(peer);
+    transferred_to(this_process());
     return result;
 }
 int shutdown(int fd, int how) noexcept {
     const int result = static_cast<int>(syscall(SYS_shutdown, fd, how));
-    if (inside()) tell(peer_of(fd));
+    if (inside()) tell(peer_of(fd)), transferred_to(this_process());
     return result;
 }
 int bind(int fd, const sockaddr* at, socklen_t size) noexcept {

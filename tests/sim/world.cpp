@@ -180,6 +180,7 @@ void create(std::uint64_t seed) {
     world->end = never;
     world->most_switches = never;
     world->stretch = 1;
+    transferred_to_all();  // none has looked yet
     world->tag = static_cast<std::uint32_t>(getpid());
     mine = &thread(0);
     mine->state = Thread::ready;
