@@ -90,7 +90,7 @@ MUTANTS = {
         "        return;\n    }\n    if (dial("),
     "lost pair not called": (
         "a connection for descriptors that was lost is not made again", "bootstrap/fetch.cpp",
-        "if (const auto self = weak.lock()) self->call_pair(peer);", "(void)peer;"),
+        "self->attempt([&] { self->call_pair(peer); });", "(void)peer;"),
     "offer not announced": (
         "who has asked for a descriptor that is not there yet never gets it", "bootstrap/fetch.cpp",
         "    parked_.push_back({connection.weak_from_this(), fetch});\n}", "}"),
