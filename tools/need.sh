@@ -69,6 +69,7 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
     python3-setuptools) /usr/bin/python3 -c 'import setuptools' ;;
     pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
+    abigail-tools) there abidw abidiff ;;
     clang) there clang clang++ ;;
     libclang-rt-14-dev) compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ;;
     qemu-system-x86) there qemu-system-x86_64 ;;

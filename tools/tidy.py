@@ -255,6 +255,19 @@ def programs(tree):
                                                             " for it and skip (PROGRAMS and PROBED in tidy.py)")
 
 
+def installed(tree):
+    """What a script says that it needs is a package of which have() knows what it gives."""
+    have = tree.get("tools/need.sh", "")
+    known = {name for pattern in re.findall(r"^ {4}([\w.+| -]+)\)", have, re.M) for name in pattern.split(" | ")}
+    known |= set(re.findall(r"\]=([\w.+-]+)", have))
+    for path, text in tree.items():
+        calls = re.finditer(r"^ *need ((?:.*\\\n)*.*)$", text, re.M) if path.startswith("tools/") else ()
+        for call in calls:
+            for name in re.findall(r"[a-z][\w.+-]+", re.sub(r"#.*|>&2", "", call[1])):
+                if name not in known:
+                    yield path, line_of(text, call.start(1)), f"tools/need.sh does not know what '{name}' gives"
+
+
 # ---------------------------------------------------------------------------------------------------------- environment
 
 ENVIRONMENT = "docs/environment.md"
@@ -296,7 +309,7 @@ def environment(tree):
 
 
 RULES = [width, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         tested_rooms, mapped_rooms, packages, programs, environment]
+         tested_rooms, mapped_rooms, packages, programs, installed, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -456,6 +469,9 @@ def self_test():
     calls = {"tests/a/a.py": 'run("cc", "a.c")', "tools/check": "need a \\\n  g++\n"}
     breaks(programs, calls)
     breaks(programs, {**calls, "tools/check": "need a\n"}, 1)
+    need_sh = "declare -A package_of=(\n    [b]=libb-dev\n)\n    aa | g++) there a ;;\n"
+    breaks(installed, {"tools/need.sh": need_sh, "tools/check": "need aa g++ \\\n    libb-dev # of x\nneed_space c\n"})
+    breaks(installed, {"tools/need.sh": need_sh, "tools/check": "x\n    need g++ cc\n"}, 2)
     breaks(programs, {**calls, "tests/a/b.py": 'tool("nobody-has-this")\nshutil.which("srun")'}, 1)
 
     config = '{"TUTTI_A", "1", "One \\"or\\" "\n "two."}, {"RANK", "", "Mine | yours."}'
