@@ -607,7 +607,6 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
     return got;
 }
 ssize_t readv(int fd, const iovec* pieces, int count) {
-    const auto n = static_cast<std::size_t>(count);
     if (disturbed(size_of(pieces, static_cast<std::size_t>(count)), false) < 0) return -1;
     return REAL(readv)(fd, pieces, count);
 }
