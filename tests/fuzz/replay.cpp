@@ -71,7 +71,8 @@ Bytes damaged(Bytes bytes, const std::vector<Bytes>& others, std::mt19937& rando
                 break;
             case 3: {
                 const std::uint64_t value = odd[random() % std::size(odd)];
-                std::memcpy(bytes.data() + at, &value, std::min(left, std::size_t{1} << random() % 4));
+                const std::size_t size = std::size_t{1} << random() % 4;
+                if (left > 0) std::memcpy(bytes.data() + at, &value, std::min(left, size));
                 break;
             }
             case 4: {
