@@ -416,16 +416,7 @@ long syscall(long number, ...) noexcept {
         return getrandom(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<unsigned>(a[2]));
     if (number == SYS_memfd_create && lacking(Shortage::descriptors)) return errno = EMFILE, -1;
     if (number == SYS_membarrier && inside()) maybe_pass_on(world->preempt_one_in);
-    long result;
-    register long r10 asm("r10") = a[3];
-    register long r8 asm("r8") = a[4];
-    register long r9 asm("r9") = a[5];
-    asm volatile("syscall"
-                 : "=a"(result)
-                 : "a"(number), "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
-                 : "rcx", "r11", "memory");
-    if (result < 0 && result > -4096) return errno = static_cast<int>(-result), -1;
-    return result;
+    return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 void* mmap(void* at, size_t size, int access, int flags, int fd, off_t offset) noexcept {
