@@ -49,17 +49,11 @@ CommunicatorPtr communicator(tuttiComm_t handle) {
     return h.comm;
 }
 
-void invite_newcomers(tuttiComm& handle, const Session& session, std::optional<Invitation> invitation) {
-    if (handle.for_newcomers) Session::close_meeting(session.accept(*handle.for_newcomers));
-    handle.for_newcomers = std::move(invitation);
-}
-
 void end_suspended(tuttiComm& handle) {
     std::lock_guard lock(handle.mutex);
     if (handle.suspended) {
         const tuttiComm::Suspended& s = *handle.suspended;
-        if (s.rank == 0 && s.ranks > 1) Session::close_meeting(s.identity);  // which it has opened
-        invite_newcomers(handle, *s.session, std::nullopt);
+        handle.for_newcomers.reset();
         s.session->leave();
     }
     handle.suspended.reset();

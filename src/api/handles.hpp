@@ -30,6 +30,7 @@ struct tuttiComm {
         tutti::Rank rank;
         int ranks;
         tutti::Options options;
+        std::shared_ptr<tutti::MeetingPlace> opened;  // by rank 0
         std::shared_ptr<tutti::Session> session;  // through which the ranks still hear of each other's end
     };
     std::atomic<std::uint32_t> magic{living};
@@ -41,7 +42,7 @@ struct tuttiComm {
     tutti::Turnstile setups;            // for what all ranks do together beside operations, in the order of the calls
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
     std::optional<tutti::Error> error;  // why it is unborn
-    std::optional<tutti::Invitation> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
+    std::shared_ptr<tutti::MeetingPlace> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
     std::optional<Suspended> suspended;              // as comm
     bool checks = false;                             // Options::check, or of issue()
     bool on_gpu = false;
@@ -63,9 +64,6 @@ tuttiComm& checked(tuttiComm_t handle);
 CommunicatorPtr communicator(tuttiComm_t handle);  // tuttiInvalidUsage if it is suspended
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
-
-/// Keeps the place to which newcomers are invited, and closes the one to which they were before. Under handle.mutex.
-void invite_newcomers(tuttiComm& handle, const Session& session, std::optional<Invitation> invitation);
 
 /// A dead one that nothing in the background uses: its memory may serve a new one, later.
 void retire(tuttiComm& handle) noexcept;

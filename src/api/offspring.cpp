@@ -101,19 +101,16 @@ Options options_for(const Parent& parent, const tuttiConfig_t* config) {
 }
 
 void refuse_failed(const Parent& parent) {
-    if (const std::optional<Fault> fault = parent.comm->fault(); fault && !parent.revoked)
-        throw Error(fault->code, fault->text);
+    const std::optional<Fault> fault = parent.comm->fault();
+    if (!fault || parent.revoked) return;
+    const std::lock_guard lock(parent.handle.mutex);
+    parent.handle.for_newcomers.reset();  // it grows no more
+    throw Error(fault->code, fault->text);
 }
 
-/// What work() does with the place that this rank has opened for others to meet, if it has; if it fails nobody will.
-template <class Work>
-auto at_place(const Session& session, const std::optional<Invitation>& opened, Work&& work) {
-    try {
-        return work();
-    } catch (...) {
-        if (opened) Session::close_meeting(session.accept(*opened));
-        throw;
-    }
+/// What this rank says of the place that it has opened for others to meet; no sense without one.
+Invitation to(const std::unique_ptr<MeetingPlace>& opened) {
+    return opened ? opened->invitation() : Invitation{};
 }
 
 /// The part of this rank's color; null without one.
@@ -124,17 +121,19 @@ CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine
     for (Rank r = 0; r < parent->ranks(); ++r)
         if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
-    std::optional<Invitation> opened;
-    if (mine.color >= 0 && members.size() > 1 && members.front() == parent->rank()) opened = session.invite();
-    return at_place(session, opened, [&]() -> CommunicatorPtr {
-        const auto invitations = council.hear(opened.value_or(Invitation{}));
-        if (mine.color < 0) return nullptr;
-        if (members.size() == 1) return Communicator::join({}, 0, 1, options);
-        const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
-        const auto place = std::ranges::find(members, parent->rank()) - members.begin();
-        return Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()),
-                                  options, processes_of(session, members), council.origin());
-    });
+    std::unique_ptr<MeetingPlace> opened;
+    if (mine.color >= 0 && members.size() > 1 && members.front() == parent->rank())
+        opened = std::make_unique<MeetingPlace>(session);
+    const auto invitations = council.hear(to(opened));
+    if (mine.color < 0) return nullptr;
+    if (members.size() == 1) return Communicator::join({}, 0, 1, options);
+    const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
+    const auto place = std::ranges::find(members, parent->rank()) - members.begin();
+    CommunicatorPtr comm =
+        Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()), options,
+                           processes_of(session, members), council.origin());
+    if (opened) opened->all_have_met();
+    return comm;
 }
 
 /// The communicator of those that are left: who that is they agree on, meet, and agree on whether all have.
@@ -187,8 +186,8 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 }
 
 /// Where one of the members has asked the newcomers to come.
-Identity place_to_grow(Council& council, const Communicator& parent, const std::optional<Invitation>& mine) {
-    const std::vector<Call> all = council.hear(mine ? Call{1, *mine} : Call{});
+Identity place_to_grow(Council& council, const Communicator& parent, const MeetingPlace* mine) {
+    const std::vector<Call> all = council.hear(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
@@ -196,19 +195,17 @@ Identity place_to_grow(Council& council, const Communicator& parent, const std::
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
     const Session& session = comm->session();
-    std::optional<Invitation> opened;
-    if (comm->rank() == 0 && comm->ranks() > 1) opened = session.invite();
-    at_place(session, opened, [&] {
-        const Invitation invitation = council.hear(opened.value_or(Invitation{})).front();
-        InTurn turn(*handle.turnstile);
-        const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
-        tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), nullptr};
-        suspended.session = comm->suspend();
-        std::lock_guard lock(handle.mutex);
-        handle.suspended = std::move(suspended);
-        handle.closed = tuttiComm::Closed::suspended;
-        handle.comm.reset();
-    });
+    std::unique_ptr<MeetingPlace> opened;
+    if (comm->rank() == 0 && comm->ranks() > 1) opened = std::make_unique<MeetingPlace>(session);
+    const Invitation invitation = council.hear(to(opened)).front();
+    InTurn turn(*handle.turnstile);
+    const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
+    tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), std::move(opened), nullptr};
+    suspended.session = comm->suspend();
+    std::lock_guard lock(handle.mutex);
+    handle.suspended = std::move(suspended);
+    handle.closed = tuttiComm::Closed::suspended;
+    handle.comm.reset();
 }
 
 void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
@@ -222,6 +219,7 @@ void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
         if (handle.magic.load() == tuttiComm::living) {
             handle.comm = std::move(comm);
             from.session->leave();
+            if (from.opened) from.opened->all_have_met();
             handle.suspended.reset();
             handle.closed = tuttiComm::Closed::no;
             return;
@@ -308,11 +306,12 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
     return guarded([&] {
         refuse_null("tuttiCommGetUniqueId", "id", id);
         const Parent parent = parent_of("tuttiCommGetUniqueId", comm);
+        refuse_failed(parent);
         const Session& session = parent.comm->session();
-        const Invitation invitation = session.invite();
-        *id = session.accept(invitation).to_unique_id();
+        auto place = std::make_shared<MeetingPlace>(session);
+        *id = session.accept(place->invitation()).to_unique_id();
         const std::lock_guard lock(parent.handle.mutex);
-        invite_newcomers(parent.handle, session, invitation);
+        parent.handle.for_newcomers = std::move(place);  // newcomers to the one before are told
     });
 }
 
@@ -344,16 +343,20 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
             fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; -1 was expected: members keep theirs", rank);
         const Options options = options_for(parent, config);
         const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
-        const auto mine = std::exchange(parent.handle.for_newcomers, std::nullopt);
+        std::shared_ptr<MeetingPlace> mine;
+        {
+            const std::lock_guard lock(parent.handle.mutex);
+            mine = std::move(parent.handle.for_newcomers);
+        }
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                return at_place(parent->session(), mine, [&]() -> CommunicatorPtr {
-                    const Identity place = place_to_grow(*council, *parent, mine);
-                    const std::vector<Rank> members = all_but({}, parent->ranks());
-                    return Communicator::join(place, self, nranks, options, processes_of(parent->session(), members),
-                                              council->origin());
-                });
+                const Identity place = place_to_grow(*council, *parent, mine.get());
+                const std::vector<Rank> members = all_but({}, parent->ranks());
+                CommunicatorPtr larger = Communicator::join(
+                    place, self, nranks, options, processes_of(parent->session(), members), council->origin());
+                if (mine) mine->all_have_met();
+                return larger;
             },
             &parent.handle);
     });

@@ -79,7 +79,7 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (comm->failed()) h.turnstile->call_off();
     InTurn turn(*h.turnstile);
     std::lock_guard lock(h.mutex);
-    invite_newcomers(h, comm->session(), std::nullopt);
+    h.for_newcomers.reset();
     h.comm.reset();
     return comm;
 }

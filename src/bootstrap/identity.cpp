@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/interfaces.hpp"
@@ -193,6 +195,18 @@ void Session::forget_meeting(const Identity& identity) {
     service->run([&] {
         if (const auto place = Directory::find(*service, Meeting::of(identity))) place->close();
     });
+}
+
+MeetingPlace::MeetingPlace(const Session& session)
+    : invitation_(session.invite()), identity_(session.accept(invitation_)) {}
+
+MeetingPlace::~MeetingPlace() {
+    if (!needed_) return;
+    try {
+        Session::close_meeting(identity_);
+    } catch (...) {  // then they wait for as long as they said that they would
+        log(Level::warn, "a place where others meet could not be closed: %s", caught().what());
+    }
 }
 
 Identity Session::meeting(std::span<const Rank> members, std::uint64_t number) const {

@@ -68,6 +68,23 @@ struct Invitation {
     std::array<std::byte, 64> bytes;
 };
 
+/// A meeting place that this process has opened. Unless all have met there when it is destroyed, whoever waits there or
+/// comes in the next seconds is told that nobody will.
+class MeetingPlace {
+  public:
+    explicit MeetingPlace(const class Session& session);
+    ~MeetingPlace();
+    MeetingPlace(const MeetingPlace&) = delete;
+    MeetingPlace& operator=(const MeetingPlace&) = delete;
+    const Invitation& invitation() const { return invitation_; }
+    void all_have_met() { needed_ = false; }
+
+  private:
+    const Invitation invitation_;
+    const Identity identity_;
+    bool needed_ = true;
+};
+
 /// What has gone wrong, and with whom.
 struct Fault {
     tuttiResult_t code = tuttiSuccess;
@@ -122,7 +139,7 @@ class Session {
 
     /// Opens a meeting place in this process, which must live until all have joined there. The invitation may travel in
     /// the clear: whoever reads it learns where to knock, but not the key.
-    Invitation invite() const;
+    Invitation invite() const;  // see MeetingPlace, which closes it
     /// The identity that an invitation of any member stands for. Its key is derived from this session's secret and the
     /// invitation's nonce. Members make it themselves; it tells others, to whom it may be handed over as a
     /// unique id, nothing of this session's secret. Throws tuttiRemoteError for a damaged invitation.

@@ -389,7 +389,8 @@ TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
 }
 
 TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {
-    const char* const end = GENERATE("destroyed", "aborted", "its growth failed", "suspended and destroyed");
+    const char* const end = GENERATE("destroyed", "aborted", "its growth failed", "its growth was refused",
+                                     "its growth was never begun", "suspended and destroyed");
     CAPTURE(end);
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiUniqueId id;
@@ -400,6 +401,18 @@ TEST_CASE("newcomers are told at once when the communicator that they were to jo
             if (r == 0) check(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiRemoteError, "grown");
             if (r == 1) require_success(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
         });
+    } else if (std::strcmp(end, "its growth was refused") == 0) {
+        require_success(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
+        for (tuttiResult_t state = tuttiSuccess; state == tuttiSuccess; std::this_thread::yield())
+            REQUIRE(tuttiCommGetAsyncError(comms[0], &state) == tuttiSuccess);  // until rank 0 has heard of it
+        tuttiComm_t larger = nullptr;
+        CHECK(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiRemoteError);
+    } else if (std::strcmp(end, "its growth was never begun") == 0) {
+        tuttiComm_t larger = nullptr;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        REQUIRE(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiSuccess);
+        CHECK(tuttiCommGrow(comms[0], 1, nullptr, -1, &larger, nullptr) == tuttiInvalidArgument);
+        CHECK(tuttiGroupEnd() == tuttiInvalidArgument);
     } else if (std::strcmp(end, "aborted") == 0) {
         REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     } else {
