@@ -71,6 +71,8 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
     abigail-tools) there abidw abidiff ;;
     clang) there clang clang++ ;;
+    g++-aarch64-linux-gnu) there aarch64-linux-gnu-g++ ;;
+    qemu-user) there qemu-aarch64 ;;
     libclang-rt-14-dev) compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ;;
     qemu-system-x86) there qemu-system-x86_64 ;;
     ibverbs-providers) compgen -G '/usr/lib*/*/libibverbs/librxe*.so' >/dev/null ||
