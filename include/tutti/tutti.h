@@ -174,7 +174,8 @@ typedef struct {
             TUTTI_UNDEF_INT                                                                              \
     }
 
-/* Makes an id. The calling process must live until all ranks have joined: it is where they meet. */
+/* Makes an id. The calling process must live until all ranks have joined: it is where they meet. If a rank of this
+ * process can't join, for want of memory or descriptors, the others are told at once, and the id is used up. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id);
 
 /* Joins a communicator of `nranks` ranks as number `rank` (0 <= rank < nranks). Blocks until all have joined; a rank
@@ -266,7 +267,8 @@ TUTTI_API tuttiResult_t tuttiCommResume(tuttiComm_t comm);
 #define TUTTI_REVOKE_DEFAULT 0
 TUTTI_API tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
 
-/* Waits until all operations issued on comm have finished, and refuses new ones. */
+/* Waits until all operations issued on comm have finished, and refuses new ones. If it returns comm's error, comm has
+ * failed and is not finalized: it can be shrunk. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
 /* Finalizes if that was not done, and frees. The handle is invalid afterwards, whatever is returned, unless it is still

@@ -62,8 +62,13 @@ void check_ranks(const char* function, const void* comm, int ranks) {
     if (ranks < 1) fail(tuttiInvalidArgument, "%s: nranks is %d; at least 1 was expected", function, ranks);
 }
 
-void wait_until_idle(Communicator& comm) {
+/// Throws the error of a communicator that has failed: then it is not finalized, and can be shrunk.
+void finalize(tuttiComm& handle, Communicator& comm) {
     InTurn turn(*comm.turnstile());
+    const std::optional<Fault> fault = comm.fault();
+    auto was = fault ? tuttiComm::Closed::finalized : tuttiComm::Closed::no;
+    handle.closed.compare_exchange_strong(was, fault ? tuttiComm::Closed::no : tuttiComm::Closed::finalized);
+    if (fault) throw Error(fault->code, fault->text);
 }
 
 /// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: that ends with this
@@ -283,13 +288,11 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
             fail(tuttiInvalidUsage, "tuttiCommFinalize: the communicator was revoked: destroy it");
         if (!c->options().blocking && !c->turnstile()->idle()) {
             comm->closed = tuttiComm::Closed::finalized;
-            in_background(*comm, [c] { wait_until_idle(*c); });
+            in_background(*comm, [comm, c] { finalize(*comm, *c); });
             goes_on = true;
             return;
         }
-        wait_until_idle(*c);
-        comm->closed = tuttiComm::Closed::finalized;
-        if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+        finalize(*comm, *c);
     });
     return or_in_progress(result, goes_on);
 }

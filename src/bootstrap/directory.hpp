@@ -31,7 +31,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     static std::shared_ptr<Directory> find(Service& service, const Meeting& meeting);
 
     /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
-    void give_up() { fail_all({tuttiRemoteError, -1, "the rank in whose process the others were to meet gave up"}); }
+    void give_up(const std::string& why) { fail_all({tuttiRemoteError, -1, why}); }
 
     /// Whoever comes later finds nobody.
     void close();

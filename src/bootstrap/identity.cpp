@@ -181,11 +181,12 @@ Identity Session::accept(const Invitation& invitation) const {
     return meeting.identity();
 }
 
-void Session::close_meeting(const Identity& identity) {
+void Session::close_meeting(const Identity& identity, const std::string& why) {
     using namespace bootstrap;
-    const std::shared_ptr<Service> service = Service::get();
+    const std::shared_ptr<Service> service = Service::running();
+    if (!service) return;
     service->run([&] {
-        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->give_up();
+        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->give_up(why);
     });
 }
 
@@ -203,7 +204,7 @@ MeetingPlace::MeetingPlace(const Session& session)
 MeetingPlace::~MeetingPlace() {
     if (!needed_) return;
     try {
-        Session::close_meeting(identity_);
+        Session::close_meeting(identity_, "the rank in whose process the others were to meet gave up");
     } catch (...) {  // then they wait for as long as they said that they would
         log(Level::warn, "a place where others meet could not be closed: %s", caught().what());
     }

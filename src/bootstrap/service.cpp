@@ -127,6 +127,12 @@ std::shared_ptr<Service> Service::get() {
     return one_of(&ServiceHolder::service);
 }
 
+std::shared_ptr<Service> Service::running() {
+    ServiceHolder& holder = ServiceHolder::get();
+    std::lock_guard lock(holder.mutex);
+    return holder.service;
+}
+
 std::shared_ptr<Service> Service::aside() {
     return one_of(&ServiceHolder::aside);
 }

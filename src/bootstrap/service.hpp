@@ -52,6 +52,8 @@ class Service {
     /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
     /// far as it may. Throws tuttiSystemError.
     static std::shared_ptr<Service> get();
+    /// The same if it runs already; else null.
+    static std::shared_ptr<Service> running();
     /// Another thread like it, for work that may never return: calls of network plugins. It starts when somebody asks.
     static std::shared_ptr<Service> aside();
     ~Service();

@@ -146,8 +146,8 @@ class Session {
     Identity accept(const Invitation& invitation) const;
 
     /// Closes the meeting place that this process has opened for identity, unless all have met there: whoever waits
-    /// there, or comes in the next seconds, is told so. Where there is none it does nothing.
-    static void close_meeting(const Identity& identity);
+    /// there, or comes in the next seconds, is told why. Where there is none it does nothing.
+    static void close_meeting(const Identity& identity, const std::string& why);
     /// Closes it at once: the one rank that was to come is this process' own.
     static void forget_meeting(const Identity& identity);
 

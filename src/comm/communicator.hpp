@@ -162,6 +162,10 @@ class Communicator {
     void leave();
 
   private:
+    /// join() of several ranks.
+    static std::unique_ptr<Communicator> meet(const Identity& identity, Rank rank, int ranks, const Options& options,
+                                              std::span<const std::uint64_t> processes, SessionOrigin origin);
+
     struct Told;
     struct Plan {
         Collective collective;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/cores.hpp"
 #include "base/log.hpp"
@@ -86,12 +87,8 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
 
 }  // namespace
 
-std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options,
+std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                                  std::span<const std::uint64_t> processes, SessionOrigin origin) {
-    if (ranks == 1) {  // nobody to meet
-        const int devices[] = {options.device};
-        return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
-    }
     std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::shared_ptr<Arena> arena = Arena::make(ranks, true);
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
@@ -105,6 +102,25 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
                                                         std::move(gpu), std::move(own), options));
     comm->listen();
     return comm;
+}
+
+std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank rank, int ranks, const Options& options,
+                                                 std::span<const std::uint64_t> processes, SessionOrigin origin) {
+    if (ranks == 1) {  // nobody to meet
+        const int devices[] = {options.device};
+        return std::move(in_process(1, options, std::span(devices, options.device < 0 ? 0 : 1)).front());
+    }
+    try {
+        return meet(identity, rank, ranks, options, processes, origin);
+    } catch (...) {
+        // The others wait in this process, if the place is here. A refused call may be repeated.
+        const Error why = caught();
+        if (why.code() != tuttiInvalidArgument && why.code() != tuttiInvalidUsage)
+            shielded("closing a meeting place", [&] {
+                Session::close_meeting(identity, text("rank %d could not join the others: %s", rank, why.what()));
+            });
+        throw;
+    }
 }
 
 std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, const Options& options,

@@ -1,5 +1,6 @@
 // Communicators from communicators: split, shrunk (also after a rank was killed), grown, revoked.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -386,6 +387,42 @@ TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
     const auto before = harness::open_descriptors();
     lives(20);
     CHECK(harness::open_descriptors() == before);
+}
+
+TEST_CASE("ranks are told at once when the one in whose process they meet could not join") {
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.initTimeoutMs = 20'000;
+    config.programs = "/dev/null";
+    tuttiComm_t comm = nullptr;
+    CHECK(tuttiCommInitRankConfig(&comm, 2, id, 0, &config) == tuttiInvalidUsage);  // it may be called again
+    config.programs = nullptr;
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlimit none{0, limit.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const tuttiResult_t result = tuttiCommInitRankConfig(&comm, 2, id, 0, &config);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(result == tuttiSystemError);
+    CHECK(tuttiCommInitRankConfig(&comm, 2, id, 1, &config) == tuttiRemoteError);
+    CHECK(harness::mentions(nullptr, {"rank 0 could not join the others", "descriptors"}));
+}
+
+TEST_CASE("a communicator that could not be finalized can be shrunk") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    REQUIRE(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+    for (tuttiResult_t state = tuttiSuccess; state == tuttiSuccess; std::this_thread::yield())
+        REQUIRE(tuttiCommGetAsyncError(comms[0], &state) == tuttiSuccess);  // until rank 0 has heard of it
+    CHECK(tuttiCommFinalize(comms[0]) == tuttiRemoteError);
+    harness::run(2, [&](int r) {
+        tuttiComm_t rest = nullptr;
+        const tuttiComm_t comm = comms[static_cast<size_t>(r)];
+        require_success(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT), "shrink");
+        check_place(rest, r, 2);
+        require_success(tuttiCommDestroy(rest), "destroy");
+        require_success(tuttiCommDestroy(comm), "destroy");
+    });
 }
 
 TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {

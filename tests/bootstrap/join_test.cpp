@@ -66,14 +66,14 @@ TEST_CASE("who waits at a meeting place that is given up is told, and so is who 
     const Identity identity = Identity::create();
     std::string early;
     std::thread waiting([&] { early = join_error(identity, 0, 2, 20s); });
-    Session::close_meeting(identity);
+    const std::string why = "there is something else to do";
+    Session::close_meeting(identity, why);
     waiting.join();
-    const std::string expected = "6: the rank in whose process the others were to meet gave up";
-    CHECK(early == expected);
-    CHECK(join_error(identity, 1, 2, 20s) == expected);
+    CHECK(early == "6: " + why);
+    CHECK(join_error(identity, 1, 2, 20s) == "6: " + why);
     const auto met = join_all(Identity::create(), 2);
     leave_all(met);
-    Session::close_meeting(Identity::create());  // nobody has come
+    Session::close_meeting(Identity::create(), why);  // nobody has come
 }
 
 TEST_CASE("a process that gives up one meeting place after the other keeps a few to tell late-comers") {
@@ -81,14 +81,14 @@ TEST_CASE("a process that gives up one meeting place after the other keeps a few
     const auto give_up = [&](int times) {
         for (int i = 0; i < times; ++i) {
             places.push_back(Identity::create());
-            Session::close_meeting(places.back());
+            Session::close_meeting(places.back(), "it is over");
         }
     };
     give_up(20);
     const auto before = harness::open_descriptors();
     give_up(20);
     CHECK(harness::open_descriptors() == before);
-    CHECK(join_error(places.back(), 1, 2, 20s).starts_with("6: the rank in whose process"));
+    CHECK(join_error(places.back(), 1, 2, 20s) == "6: it is over");
 }
 
 }  // namespace tutti::test
