@@ -18,6 +18,7 @@ inline constexpr int init_timeout_ms = 20'000;  // longer than ranks are stopped
 /// An error that a rank was given, or the end of its recovery from some.
 struct Told {
     std::uint64_t at, told_at;  // told_at: when it knew what is below
+    std::uint64_t since;        // error: when a call of that rank had last succeeded
     enum What {
         error,
         revoked,    // by the rank's own doing
@@ -28,6 +29,7 @@ struct Told {
     int call;          // number of the one that failed
     int code;          // tuttiResult_t
     int named_there;   // the failed rank that the communicator of the call names; -1: none, -2: not known
+    unsigned there;    // error: a bit for each rank of that communicator, if it is a part; 0: it is not
     int named[most_ranks], named_count;  // tuttiCommGetFailedRanks
     char said[500];                      // the error's text
 };
@@ -35,7 +37,7 @@ struct Told {
 /// Of a rank, for the controller.
 struct Report {
     enum Way { absent, present, joined, meeting, left, done } way;  // left: by a way of its own, before the end
-    std::uint64_t present_at;
+    std::uint64_t present_at, succeeded_at;  // succeeded_at: with a call, the last time
     bool has_joined;
     std::uint64_t busy_from[most_calls_of_a_job], busy_until[most_calls_of_a_job];  // it can't hear of anything
     int busy;

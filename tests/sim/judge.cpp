@@ -48,6 +48,15 @@ bool is_known(const Cause& cause) {
     return its.way == Report::joined || its.way == Report::left || its.way == Report::done;
 }
 
+/// Whether the rank that the call names had been given an error itself, at another communicator: one that fails in a
+/// part gives up its parent as well, and the other way round. Who is only at the other one is told of that rank first.
+bool is_passed_on(const Told& told) {
+    if (told.named_there < 0) return false;
+    return std::ranges::any_of(events_of(board->reports[told.named_there]), [&](const Told& e) {
+        return e.what == Told::error && e.at <= told.told_at && e.there != told.there;
+    });
+}
+
 /// Of an error that a rank was given: whom it names.
 std::string judge_names(const Told& event, int rank) {
     const auto any = [](auto&& what) { return std::ranges::any_of(causes(), what); };
@@ -56,7 +65,13 @@ std::string judge_names(const Told& event, int rank) {
     const auto innocent = [&](int r) {
         return r >= 0 && !differ && !any([&](const Cause& c) { return c.rank == r && c.at <= event.told_at; });
     };
-    if (innocent(event.named_there)) return "is told of rank " + std::to_string(event.named_there) + " by its call";
+    // A death is heard of at all communicators at once, so where the dead rank was it is named, and nobody else.
+    const auto died_there = [&](const Cause& c) {
+        return c.what == Cause::killed && c.at <= event.at && (event.there == 0 || (event.there >> c.rank & 1) != 0);
+    };
+    const bool passed_on = is_passed_on(event) && !any(died_there);
+    if (innocent(event.named_there) && !passed_on)
+        return "is told of rank " + std::to_string(event.named_there) + " by its call";
     for (int i = 0; i < event.named_count; ++i)
         if (innocent(event.named[i])) return "is told that rank " + std::to_string(event.named[i]) + " has failed";
     const bool own = any([&](const Cause& c) { return c.what == Cause::revoked && c.rank == rank; });
@@ -107,12 +122,21 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     const Weather& w = job->weather;
     const std::string said = told.said;
     if (w.cut.what != Cut::none && (heals(w) || world->now < w.cut.at)) return "has an error: " + said;
-    const auto names = [&](int r) { return said.find("rank " + std::to_string(r)) != std::string::npos; };
+    // In a part, ranks have other numbers.
+    const auto names = [&](int r) {
+        if (told.there != 0 ? told.named_there == r : said.find("rank " + std::to_string(r)) != std::string::npos)
+            return true;
+        return is_passed_on(told);
+    };
     if (w.cut.what != Cut::none) {
         if (!names(w.cut.a) && !names(w.cut.b)) return "does not say which link is cut: " + said;
         std::uint64_t heard = w.cut.at;
         for (const Report& r : board->reports)
             for (int i = 0; i < r.busy; ++i) heard = std::max(heard, r.busy_until[i]);
+        // What goes on in spite of the cut does not end what can't: each call begins to wait for itself.
+        for (const Report& r : board->reports)
+            if (r.event_count > 0 && r.events[0].what == Told::error && r.events[0].at <= told.at)
+                heard = std::max(heard, r.events[0].since);
         heard += std::max(w.silence_ms, 4000u) * ms * 5 / 4;
         const std::uint64_t late =
             report.has_joined ? heard + soon : std::max(heard, start + init_timeout_ms * ms) + soon;
@@ -153,7 +177,12 @@ std::string judge_rank(int rank) {
 }  // namespace
 
 std::string judge() {
-    if (world->verdict != nullptr) return world->verdict;
+    if (world->verdict != nullptr) {  // often because a rank has ended, for which the others wait
+        for (int rank = 0; rank < most_ranks; ++rank)
+            if (const char* const wrong = board->reports[rank].wrong; wrong[0] != 0)
+                return "rank " + std::to_string(rank) + " " + wrong + "; then " + world->verdict;
+        return world->verdict;
+    }
     for (int rank = 0; rank < job->ranks + job->newcomers; ++rank) {
         const Process& its = world->processes[static_cast<std::size_t>(rank + 1)];
         const bool killed =

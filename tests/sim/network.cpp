@@ -151,6 +151,7 @@ struct Pipe {
     }
     void dial(int epoll, std::size_t number);
     bool read(int side);
+    void refuse(int side);
     bool deliver(int side);
     void look_at_weather();
     std::uint64_t next() const;
@@ -206,6 +207,17 @@ bool Pipe::read(int number) {
     return moved;
 }
 
+/// The other end is closed: its kernel answers with a reset, which comes behind all that was sent from there.
+void Pipe::refuse(int number) {
+    Side &from = sides[number], &closed = sides[1 - number];
+    closed.readable = true;
+    read(1 - number);
+    from.queue.clear();
+    from.queued = 0;
+    from.over = true;
+    closed.push(Chunk::reset, nullptr, 0);
+}
+
 bool Pipe::deliver(int number) {
     Side &from = sides[number], &to = sides[1 - number];
     if (!is_cut(process(0), process(1))) its->asked[number] = 0;
@@ -228,7 +240,7 @@ bool Pipe::deliver(int number) {
                 break;
             }
             if (sent < 0) {
-                give_up();
+                refuse(number);
                 return true;
             }
             c.sent += static_cast<std::size_t>(sent);

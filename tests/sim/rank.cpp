@@ -255,7 +255,7 @@ class Rank {
         Group group = std::move(groups_.front());
         groups_.erase(groups_.begin());
         if (group.steps) group.steps->clean_up(), group.steps->memory().mark();
-        if (!(aborted_ && groups_.empty())) must(tuttiCommAbort(group.comm), "tuttiCommAbort");
+        if (group.comm != aborted_comm_) must(tuttiCommAbort(group.comm), "tuttiCommAbort");
         pass_time(10'000);
         if (group.steps && !group.steps->memory().untouched())
             throw Wrong("a buffer was written after its communicator was given up");
@@ -351,6 +351,7 @@ class Rank {
             board->add_cause(call.what == Call::abort ? Cause::aborted : Cause::revoked, me_);
             aborted_ = call.what == Call::abort;
             revoked_ = !aborted_;
+            if (aborted_) aborted_comm_ = which;
             const tuttiResult_t result =
                 call.what == Call::abort ? tuttiCommAbort(which) : tuttiCommRevoke(which, TUTTI_REVOKE_DEFAULT);
             if (result != tuttiSuccess)
@@ -412,24 +413,27 @@ class Rank {
         Told& event = add_event(Told::error);
         event.at = static_cast<std::uint64_t>(failure.at_ns);
         event.code = failure.code;
+        event.since = report_.succeeded_at;
         event.named_there = -2;
         put(event.said, failure.call + ": " + failure.what());
         world->note("rank %d: %s", me_, event.said);
         world->record(Event::mark, me_ + 1, world->now, event.said);
+        const auto in_world = [this](int r) {
+            const auto at = static_cast<std::size_t>(r);
+            return r < 0 ? r : at < now().members.size() ? now().members[at] : -2;
+        };
+        Steps* const steps = groups_.empty() ? nullptr : now().steps.get();
+        if (steps != nullptr) event.named_there = in_world(steps->named_there());
+        if (steps != nullptr)
+            for (const int r : steps->members_there()) event.there |= 1u << in_world(r);
         if (!job->weather.is_calm()) return;  // and that is all
         if (groups_.empty()) {
             if (report_.way == Report::meeting || report_.way == Report::present)
                 board->add_cause(Cause::could_not_join, me_);
             return;
         }
-        Steps* const steps = now().steps.get();
         const bool marked = steps != nullptr && !steps->works_on();
         if (marked) steps->memory().mark();
-        const auto in_world = [this](int r) {
-            const auto at = static_cast<std::size_t>(r);
-            return r < 0 ? r : at < now().members.size() ? now().members[at] : -2;
-        };
-        if (steps != nullptr) event.named_there = in_world(steps->named_there());
         for (const std::uint64_t limit = world->now + 1 * s; world->now < limit;) {
             int ranks[most_ranks];
             must(tuttiCommGetFailedRanks(comm(), ranks, most_ranks, &event.named_count), "tuttiCommGetFailedRanks");
@@ -452,12 +456,14 @@ class Rank {
     int meeting_ = 0, next_ = -1, groups_made_ = 0;
     std::thread helper_;
     bool helped_ = false, aborted_ = false, revoked_ = false;
+    tuttiComm_t aborted_comm_ = nullptr;
 };
 
 }  // namespace
 
 int take_part(int process) {
     Report& report = board->reports[process - 1];
+    tutti::steps::after_success = [] { board->reports[this_process() - 1].succeeded_at = world->now; };
     setenv("TUTTI_TUNING", "none", 1);
     setenv("TUTTI_TRANSPORT", job->transport.c_str(), 1);
     if (job->weather.silence_ms != 0) setenv("TUTTI_SILENCE_MS", std::to_string(job->weather.silence_ms).c_str(), 1);
@@ -469,6 +475,8 @@ int take_part(int process) {
     try {
         Rank(process - 1).run();
         pass_time(20 * s);  // what stays open for late-comers
+        // A connection whose other end can't say any more that it has closed it stays until it was silent for so long.
+        if (job->weather.cut.what == Cut::pulled) pass_time(job->weather.silence_ms * ms * 5 / 4);
         put(report.wrong, report.wrong[0] != 0 ? report.wrong : Left().since(before));
     } catch (const Failure& failure) {
         put(report.wrong, "while it went on: " + failure.call + ": " + failure.what());

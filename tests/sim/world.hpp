@@ -17,7 +17,7 @@
 
 namespace sim {
 
-inline constexpr int most_threads = 128, most_processes = 16;
+inline constexpr int most_threads = 512, most_processes = 16;
 inline constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();  // a time
 inline constexpr std::uint64_t io = 1;  // a key: of who waits for descriptors
 

@@ -30,8 +30,11 @@ std::int64_t now_ns() {
 Failure::Failure(tuttiResult_t result, const char* name)
     : std::runtime_error(tuttiGetLastError(nullptr)), code(result), call(name), at_ns(now_ns()) {}
 
+void (*after_success)() = nullptr;
+
 void must(tuttiResult_t result, const char* call) {
     if (result != tuttiSuccess) throw Failure(result, call);
+    if (after_success != nullptr) after_success();
 }
 
 Dice::Dice(std::initializer_list<std::uint64_t> seeds) {

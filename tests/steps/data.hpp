@@ -35,6 +35,8 @@ struct Wrong : std::runtime_error {
 
 /// Throws Failure.
 void must(tuttiResult_t result, const char* call);
+/// Called after each call that has succeeded; may be null.
+extern void (*after_success)();
 
 /// Random numbers that follow from a few seeds (SplitMix64).
 class Dice {
