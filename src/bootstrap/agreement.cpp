@@ -53,9 +53,9 @@ void Agreement::propose_to(Rank coordinator) {
     port_.send(coordinator, {Agree::propose, false, ok_, call_, 0, {out_.begin(), out_.end()}});
 }
 
-// A value that is held may have been told to somebody. Else all that are left have to propose first.
+// A value that this rank holds may have been told to somebody. One that it does not hold has been told to nobody: a
+// coordinator commits when all that are left hold the value. So without one all that are left have to propose first.
 bool Agreement::choose() {
-    std::optional<Value> held = held_;
     Value fresh{ok_, fresh_number(), {}};
     std::set<Rank> out = out_;
     bool complete = true;
@@ -63,7 +63,6 @@ bool Agreement::choose() {
         if (r == self_) continue;
         if (port_.is_gone(r)) out.insert(r);
         const auto proposal = proposals_.find(r);
-        if (proposal != proposals_.end() && proposal->second.held) held = proposal->second.held;
         if (out.contains(r)) continue;
         if (proposal == proposals_.end()) {
             port_.reach(r);
@@ -75,8 +74,9 @@ bool Agreement::choose() {
     }
     out.erase(self_);
     fresh.out.assign(out.begin(), out.end());
-    if (!held && !complete) return false;
-    chosen_ = held_ = held ? held : fresh;
+    if (!held_ && !complete) return false;
+    if (!held_) held_ = fresh;
+    chosen_ = held_;
     asked_.clear();
     accepted_.clear();
     return true;

@@ -4,9 +4,9 @@
 // has.
 //
 // The lowest member that is left coordinates. When it has heard all others that are left it chooses the value, has
-// everybody hold it, and commits it once everybody does. A member that loses its coordinator proposes to the next one,
-// and says what it holds. A value that anybody may have been told is held by all that are left, so the next coordinator
-// chooses the same one.
+// everybody hold it, and commits it once everybody does. So a value that anybody may have been told is held by all that
+// are left, and the next coordinator chooses the one that it holds. A member that loses its coordinator proposes to the
+// next one, and says what it holds: if the next one has finished with that value, it answers with the outcome.
 //
 // This is the logic alone; a Port carries it. All calls come from one thread, or under one lock.
 #pragma once

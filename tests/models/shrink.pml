@@ -10,7 +10,7 @@
  * the same one; whoever lives returns, with a communicator if nobody has died meanwhile.
  *
  * Broken: COMMIT_EARLY  a value is committed before all hold it
- *         NO_HOLD       a new coordinator does not heed values that are held, its own included
+ *         NO_HOLD       a new coordinator does not heed the value that it holds
  *         HOLD_UNTOLD   a member does not tell its new coordinator which value it holds
  *         LOST_IGNORED  nobody looks again when a rank has died
  *         COMMIT_LOST   a coordinator that has finished does not answer those who lost the one before
@@ -141,14 +141,6 @@ inline choose()
 		:: r < RANKS && r == me -> r++
 		:: r < RANKS && r != me ->
 			all_out = all_out | (gone & bit_of(r));
-			if
-#ifndef NO_HOLD
-			:: proposals[r].held.number != 0 -> copy(chosen, proposals[r].held)
-#else
-			:: false
-#endif
-			:: else
-			fi;
 			if
 			:: has(all_out, r)
 			:: !has(all_out, r) && proposals[r].call == 0 -> complete = 0
