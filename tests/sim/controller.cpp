@@ -31,6 +31,8 @@ std::uint64_t Board::gone_at(int rank) const {
 
 namespace {
 
+constexpr std::uint64_t doom_lasts = 500 * ms;  // for so long it may come
+
 struct Strike {
     enum What { kill, stop, resume } what;
     int rank;
@@ -50,10 +52,35 @@ void strike(const Strike& blow) {
     kill(process);
 }
 
+/// By what a process sends: in that process.
+void note_doom(int process) {
+    const Process& its = world->processes[static_cast<std::size_t>(process)];
+    const int rank = process - 1;
+    Report& report = board->reports[rank];
+    const bool killed = its.doom.how_long == 0;
+    const char* const what = killed ? "is killed as it sends" : "is stopped as it sends";
+    world->note("rank %d %s", rank, what);
+    world->record(Event::mark, process, world->now, what);
+    if (!killed) {
+        const int n = report.busy++;
+        report.busy_from[n] = world->now;
+        report.busy_until[n] = world->now + its.doom.how_long;
+    } else if (report.way != Report::left && report.way != Report::done) {
+        board->add_cause(Cause::killed, rank);
+    }
+}
+
 void strike_all() {
     std::vector<Strike> strikes;
+    std::uint64_t last_doom = 0;
     for (const Blow& blow : job->blows) {
         const std::uint64_t at = start + blow.at;
+        if (blow.sends > 0) {
+            world->processes[static_cast<std::size_t>(blow.rank + 1)].doom = {
+                at, blow.sends, blow.what == Blow::stop ? blow.how_long : 0};
+            last_doom = std::max(last_doom, at + doom_lasts);
+            continue;
+        }
         strikes.push_back({blow.what == Blow::kill ? Strike::kill : Strike::stop, blow.rank, at});
         if (blow.what == Blow::stop) strikes.push_back({Strike::resume, blow.rank, at + blow.how_long});
     }
@@ -62,6 +89,8 @@ void strike_all() {
         if (wait_until(one.at)) return;
         strike(one);
     }
+    if (last_doom != 0 && wait_until(last_doom)) return;
+    for (Process& p : world->processes) p.doom.sends = 0;
     board->all_struck = true;
 }
 
@@ -82,6 +111,9 @@ Outcome run_job(const Job& what, bool draw) {
         return c.what == Call::leave || c.what == Call::shrink || c.what == Call::differ;
     });
     if (what.weather.is_calm() && all_ring && world->draw(4) == 0) world->stretch = 1000;
+    if (what.wakes) world->stretch = 50, world->preempt_one_in = 4;  // before silence is looked for, which rings
+    world->socket_buffer = what.socket_buffer;
+    on_doom = note_doom;
     if (what.weather.network) fork_servant(carry);
     const int all = what.ranks + what.newcomers;
     for (int rank = 0; rank < all; ++rank) fork_process(take_part);

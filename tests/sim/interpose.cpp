@@ -238,12 +238,19 @@ ssize_t sent(int fd, ssize_t result, std::size_t asked) {
     errno = error;
     return result;
 }
+ssize_t sent_message(int fd, ssize_t result, std::size_t asked) {
+    sent(fd, result, asked);
+    const int error = errno;
+    if (inside() && result > 0) has_sent();
+    errno = error;
+    return result;
+}
 /// Bytes that came in: there is room where they lay.
 template <class T>
 T got(int fd, T result) {
     if (!inside()) return result;
     const int error = errno;
-    if (result >= 0 && world->crammed) {
+    if (result >= 0 && (world->crammed || world->socket_buffer > 0)) {  // small ones take a while to have room again
         world->crammed = false;
         transferred_to_all();
     }
@@ -278,6 +285,12 @@ struct Name {
     explicit Name(const sockaddr_un& given)
         : Name(reinterpret_cast<const sockaddr*>(&given), sizeof(sa_family_t) + 10) {}
 };
+
+/// So that not all is sent at once.
+void make_small(int fd) {
+    const int bytes = static_cast<int>(world->socket_buffer / 2);  // the kernel doubles it
+    if (bytes > 0) syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
 
 void forget_peer(int fd) {
     if (is_counted(fd)) peers[static_cast<std::size_t>(fd)] = nobody_yet;
@@ -464,6 +477,7 @@ int socket(int family, int type, int protocol) noexcept {
     if (!inside()) return fd;
     forget(fd);
     if (!tcp) return fd;
+    make_small(fd);
     inet_of(fd).is = true;
     inet_of(fd).here.ss_family = static_cast<sa_family_t>(family);
     return fd;
@@ -542,6 +556,7 @@ int accept4(int fd, sockaddr* from, socklen_t* size, int flags) {
     const int result = static_cast<int>(syscall(SYS_accept4, fd, &caller, &length, flags));
     if (result < 0) return result;
     forget(result);
+    make_small(result);
     Inet& inet = inet_of(result);
     inet = {true, inet_of(fd).here, {}, world->network.number(caller), 1};
     inet.there = inet.here;
@@ -594,13 +609,14 @@ ssize_t readv(int fd, const iovec* parts, int count) {
     return got(fd, syscall(SYS_readv, fd, parts, count));
 }
 ssize_t send(int fd, const void* bytes, size_t size, int flags) {
-    return sent(fd, syscall(SYS_sendto, fd, bytes, size, flags, nullptr, 0), size);
+    return sent_message(fd, syscall(SYS_sendto, fd, bytes, size, flags, nullptr, 0), size);
 }
 ssize_t recv(int fd, void* bytes, size_t size, int flags) {
     return got(fd, syscall(SYS_recvfrom, fd, bytes, size, flags, nullptr, nullptr));
 }
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-    return sent(fd, got(fd, syscall(SYS_sendmsg, fd, message, flags)), size_of(message->msg_iov, message->msg_iovlen));
+    return sent_message(fd, got(fd, syscall(SYS_sendmsg, fd, message, flags)),
+                        size_of(message->msg_iov, message->msg_iovlen));
 }
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
     return got(fd, syscall(SYS_recvmsg, fd, message, flags));

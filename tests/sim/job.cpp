@@ -4,6 +4,7 @@
 #include <random>
 
 #include "board.hpp"
+#include "focus.hpp"
 
 namespace sim {
 namespace {
@@ -28,6 +29,9 @@ class Maker {
         job.blows = blows(job.ranks);
         if (less.weather) job.weather = make_weather(seed, job.ranks, job.transport);
         if (!job.weather.is_calm()) be_quiet(job);
+        focus(job);
+        if (!less.weather) job.weather = {};
+        if (less.ranks != 0) leave_out(job, less.ranks);
         if (!less.blow) job.blows.clear();
         for (auto call = less.without.rbegin(); call != less.without.rend(); ++call)
             if (*call < job.calls.size()) job.calls.erase(job.calls.begin() + static_cast<std::ptrdiff_t>(*call));
@@ -42,6 +46,13 @@ class Maker {
     }
 
   private:
+    /// Nothing befalls ranks that are not there.
+    static void leave_out(Job& job, int ranks) {
+        job.ranks = ranks;
+        std::erase_if(job.blows, [ranks](const Blow& b) { return b.rank >= ranks; });
+        if (std::max(job.weather.cut.a, job.weather.cut.b) >= ranks) job.weather.cut.what = Cut::none;
+    }
+
     /// Where links are cut or things are lacking, nothing else befalls the job.
     static void be_quiet(Job& job) {
         job.blows.clear();
@@ -142,13 +153,17 @@ std::string Call::text() const {
 
 std::string Job::text() const {
     std::string all = std::to_string(ranks) + " ranks over " + transport;
+    if (!focus.empty()) all = focus + ": " + all;
     if (newcomers > 0) all += ", " + std::to_string(newcomers) + " join later";
     if (!environment.empty()) all += ", " + environment;
     if (rejoins) all += "; they meet again after errors";
     if (keeps) all += "; they keep what has failed";
+    if (late >= 0) all += "; rank " + std::to_string(late) + " comes " + in_ms(late_by) + " late";
+    if (wakes) all += "; they sleep until they are woken";
+    if (socket_buffer > 0) all += "; sockets take " + std::to_string(socket_buffer) + " bytes";
     for (const Blow& blow : blows) {
         all += "; rank " + std::to_string(blow.rank) + " is " + (blow.what == Blow::kill ? "killed" : "stopped") +
-               " at " + in_ms(blow.at);
+               (blow.sends > 0 ? " at its " + std::to_string(blow.sends) + ". message from " : " at ") + in_ms(blow.at);
         if (blow.what == Blow::stop) all += " for " + in_ms(blow.how_long);
     }
     if (const std::string more = weather.text(); !more.empty()) all += "; " + more;

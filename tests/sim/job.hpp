@@ -39,6 +39,7 @@ struct Blow {
     enum What { kill, stop } what;
     int rank;
     std::uint64_t at, how_long;  // after the start; stop: for how long
+    unsigned sends;              // it strikes when the rank has sent so often since `at`, if it does; 0: at `at`
 };
 
 struct Job {
@@ -50,6 +51,11 @@ struct Job {
     std::vector<Call> calls;
     std::vector<Blow> blows;  // by time
     Weather weather;
+    std::string focus;  // what it is after (focus.cpp); empty: anything
+    int late = -1;      // a rank that comes later to where all meet first, by `late_by`; -1: none
+    std::uint64_t late_by;
+    bool wakes;              // who sleeps on its bell is woken by a ring only (World::stretch)
+    unsigned socket_buffer;  // World::socket_buffer
     std::string text() const;
 };
 

@@ -57,6 +57,17 @@ bool is_passed_on(const Told& told) {
     });
 }
 
+/// Whether a rank that was killed while ranks joined had said there that it had come, so that the others are told at
+/// once. It had if it had time for that, and the rank that had opened the place was there.
+bool had_come(const Cause& cause) {
+    const Report& its = board->reports[cause.rank];
+    const Meeting& place = board->meetings[0];
+    const auto stops = [](const Blow& b) { return b.what == Blow::stop; };
+    return cause.what == Cause::killed && its.way == Report::meeting && its.seen == 0 && place.open &&
+           board->gone_at(place.members[0]) == never && its.meets_since != 0 &&
+           cause.at >= its.meets_since + 100 * ms && std::ranges::none_of(job->blows, stops);
+}
+
 /// Of an error that a rank was given: whom it names.
 std::string judge_names(const Told& event, int rank) {
     const auto any = [](auto&& what) { return std::ranges::any_of(causes(), what); };
@@ -83,7 +94,7 @@ std::string judge_names(const Told& event, int rank) {
 std::string judge_hearing(const Report& report, const Cause& cause) {
     if (report.present_at > cause.at || cause.what == Cause::excluded) return "";
     std::uint64_t limit = free_again(cause.at) + soon;
-    if (!is_known(cause) || cause.what == Cause::could_not_join)
+    if ((!is_known(cause) && !had_come(cause)) || cause.what == Cause::could_not_join)
         limit = free_again(limit + init_timeout_ms * ms) + soon;
     const auto all = events_of(report);
     const auto next = std::ranges::find_if(all, [&](const Told& e) { return e.at >= cause.at; });

@@ -70,11 +70,14 @@ MUTANTS = {
         "    for (const auto& stream : streams_) say(stream.get());", ""),
     "sockets not handed over": (
         "nobody looks at the sockets of a rank that sleeps", "transport/net/engine.cpp",
-        "    if (asleep || pending) {\n        watch_in_background();",
-        "    if (pending) {\n        watch_in_background();"),
+        "    if (asleep || pending) {\n        watch_in_background();", "    if (asleep || pending) {"),
     "look at sockets forgotten": (
-        "the service thread stops to look although the rank sleeps again", "transport/net/engine.cpp",
-        "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n", ""),
+        "the service thread stops to look although the rank has gone to sleep meanwhile", "transport/net/engine.cpp",
+        # With a pause where threads do not change: between two words.
+        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"
+        "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n",
+        "        std::this_thread::sleep_for(milliseconds(3));\n"
+        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"),
     "silence not heard": (
         "a cable that is pulled for good is not noticed while something is to be sent", "transport/net/engine.cpp",
         "        for (Ends* const ends : ends_) ends->listen_for_silence();\n", ""),
@@ -111,15 +114,21 @@ MUTANTS = {
         "    if (!complete) return;\n    const Value value", "    const Value value"),
     "held value ignored": (
         "in shrink a new coordinator ignores what the last one may have told", "bootstrap/agreement.cpp",
-        "if (proposal != proposals_.end() && proposal->second.held) held = proposal->second.held;", ""),
+        "    if (!held_ && !complete) return false;\n    if (!held_) held_ = fresh;",
+        "    if (!complete) return false;\n    held_ = fresh;"),
+    "lost commit not repeated": (
+        "in shrink nobody tells the outcome to who has lost its coordinator before it could", "bootstrap/agreement.cpp",
+        "if (p.held && p.held->number == outcome_.number) {  // the", "if (p.held && ranks_ == 0) {  // the"),
 }
 
 # Of what includes a header, only these use what the mutants change there.
 USERS = {"transport/fifo.hpp": ("kernels_host_lane", "transport_net_link", "comm_communicator", "comm_fault")}
 
-# What one thread at a time can't show in principle, and what does.
+# What can't be shown here in principle, and what shows it.
 INVISIBLE = {
     "fence away": "model bell (NO_FENCE)",
+    # A coordinator tells the next one first, and what it has sent arrives.
+    "held value ignored": "model shrink (NO_HOLD)",
 }
 
 

@@ -127,6 +127,8 @@ class Rank {
         const auto mine = std::ranges::find(members, me_) - members.begin();
         tuttiUniqueId id;
         std::memcpy(&id, place.id, sizeof id);
+        if (meeting_ == 0 && me_ == job->late) be_busy(job->late_by);
+        report_.meets_since = world->now;
         const tuttiConfig_t config = options();
         tuttiComm_t made = nullptr;
         must(tuttiCommInitRankConfig(&made, place.count, id, static_cast<int>(mine), &config),
@@ -254,6 +256,8 @@ class Rank {
     void give_up_first() {
         Group group = std::move(groups_.front());
         groups_.erase(groups_.begin());
+        if (group.steps && group.steps->memory().is_marked() && !group.steps->memory().untouched())
+            throw Wrong("a buffer was written after its call had ended");
         if (group.steps) group.steps->clean_up(), group.steps->memory().mark();
         if (group.comm != aborted_comm_) must(tuttiCommAbort(group.comm), "tuttiCommAbort");
         pass_time(10'000);

@@ -100,11 +100,12 @@ struct Tally {
     std::atomic<std::uint64_t> failed, switches, first_failed;
 };
 
-/// The seeds first, first + step, ... of one core.
-void run_seeds(std::uint64_t first, std::uint64_t count, unsigned core, unsigned cores, bool twice, bool until_failure,
-               const Where& where, Tally& tally) {
+/// The seeds of one core: first, first + step, ..., dealt to the cores in turn.
+void run_seeds(std::uint64_t first, std::uint64_t count, std::uint64_t step, unsigned core, unsigned cores, bool twice,
+               bool until_failure, const Where& where, Tally& tally) {
     stay_on(core);
-    for (std::uint64_t seed = first + core; seed < first + count; seed += cores) {
+    for (std::uint64_t i = core; i < count; i += cores) {
+        const std::uint64_t seed = first + i * step;
         if (until_failure && seed > tally.first_failed) return;
         const sim::Job job = sim::make_job(seed);
         const sim::Outcome outcome = run(job);
@@ -137,7 +138,7 @@ int main(int argc, char** argv) {
         execv("/proc/self/exe", argv);  // what depends on addresses is to happen again
     CLI::App app(
         "Runs jobs of the library in worlds in which a seed says which thread runs when, and what time it is.");
-    std::uint64_t seeds = 200, first = 1, one = 0;
+    std::uint64_t seeds = 200, first = 1, step = 1, one = 0;
     unsigned cores = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));
     bool twice = false, until_failure = false, mutants = false, without_blow = false, without_weather = false;
     sim::Less less;
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
     Where where{argv[0], "/tmp"};
     app.add_option("--seeds", seeds, "how many")->capture_default_str();
     app.add_option("--first", first, "the first one")->capture_default_str();
+    app.add_option("--step", step, "from one to the next")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_option("--seed", one, "only this one, and tell what happens");
     app.add_option("--jobs", cores, "how many at a time")->capture_default_str()->check(CLI::Range(1u, 256u));
     app.add_option("--pictures", where.pictures, "the folder for pictures of failures")->capture_default_str();
@@ -179,7 +181,7 @@ int main(int argc, char** argv) {
         const pid_t worker = fork();
         if (worker < 0) return std::perror("sim: fork"), 2;
         if (worker == 0) {
-            run_seeds(first, seeds, core, cores, twice, until_failure, where, *tally);
+            run_seeds(first, seeds, step, core, cores, twice, until_failure, where, *tally);
             _exit(0);
         }
         workers.push_back(worker);

@@ -19,6 +19,7 @@
 namespace sim {
 
 World* world = nullptr;
+void (*on_doom)(int process) = nullptr;
 
 namespace {
 
@@ -60,7 +61,14 @@ std::uint64_t first_deadline() {
         const Process& its = world->processes[static_cast<std::size_t>(t.process)];
         if (t.state == Thread::waiting && !its.stopped && !its.ended && t.deadline < first) first = t.deadline;
     }
+    for (const Process& p : world->processes)
+        if (p.stopped && !p.ended && p.resumes_at != 0) first = std::min(first, p.resumes_at);
     return first;
+}
+
+void resume_those_due() {
+    for (Process& p : world->processes)
+        if (p.resumes_at != 0 && p.resumes_at <= world->now) p.stopped = false, p.resumes_at = 0;
 }
 
 /// Who runs next. The controller if nobody can, or the world has lasted too long.
@@ -70,6 +78,7 @@ Thread& choose() {
     if (++world->switches > world->most_switches) world->verdict = "it goes on and on";
     if (world->now > world->end) world->verdict = "it lasts too long";
     for (;;) {
+        resume_those_due();
         int count = 0;
         Thread* candidates[most_threads];
         for (Thread& t : threads())
@@ -290,6 +299,20 @@ void wake(std::uint64_t key, int how_many) {
         if (count == 0) return;
         sleepers[count > 1 ? world->draw(static_cast<std::uint64_t>(count)) : 0]->state = Thread::ready;
     }
+}
+
+void has_sent() {
+    Process& p = process(my_process);
+    if (p.doom.sends == 0 || world->now < p.doom.from || --p.doom.sends > 0) return;
+    if (on_doom != nullptr) on_doom(my_process);
+    if (p.doom.how_long > 0) {
+        p.stopped = true;
+        p.resumes_at = world->now + p.doom.how_long;
+        return run_next(true);
+    }
+    p.leaving = true;
+    give_baton(thread(0));
+    ::kill(getpid(), SIGKILL);
 }
 
 void transferred_to(int number) {

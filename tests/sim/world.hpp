@@ -31,9 +31,18 @@ struct Thread {
     int process;
 };
 
+/// What is to happen to a process when it has sent so often since `from`.
+struct Doom {
+    std::uint64_t from;
+    unsigned sends;          // 0: nothing, any more
+    std::uint64_t how_long;  // it is stopped; 0: it is killed
+};
+
 struct Process {
     int pid;
     bool stopped, leaving, ended;
+    std::uint64_t resumes_at;  // stopped: by itself; 0: when resume() says so
+    Doom doom;
     std::uint64_t transfers;  // that may have made its descriptors ready
     int exit_code;            // ended: as of a shell, 128 + signal
 };
@@ -50,6 +59,7 @@ struct World {
     std::uint64_t seed, random, noise, now, switches, trace;
     unsigned preempt_one_in;  // looks at the clock, locks, fences; 0: none
     unsigned stretch;         // how much longer bells are slept on: only a ring then ends the sleep; 1: no longer
+    unsigned socket_buffer;   // bytes that a socket of TCP takes; 0: what the kernel gives
     bool crammed;             // somebody could not send all: whoever makes room tells everybody
     std::uint32_t tag;        // of this world's addresses
     std::uint64_t most_switches, end;  // beyond which it is taken for hung
@@ -85,6 +95,8 @@ void fork_servant(int (*body)(int process));
 void stop(int process);
 void resume(int process);
 void kill(int process);
+/// As a process's doom strikes, before it does. In that process.
+extern void (*on_doom)(int process);
 /// Until then, or until all processes but the controller have ended, which is what it returns.
 bool wait_until(std::uint64_t deadline);
 
@@ -95,6 +107,8 @@ void pass_on();
 /// Waits to be woken by its key, or for the deadline: false.
 bool wait_for(std::uint64_t key, std::uint64_t deadline, bool stretched = false);
 void wake(std::uint64_t key, int how_many);
+/// The calling thread has sent something.
+void has_sent();
 /// Bytes, connections: descriptors of that process may be ready; of all of them.
 void transferred_to(int process);
 void transferred_to_all();

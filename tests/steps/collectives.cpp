@@ -237,6 +237,18 @@ Call reduce_scatter_v(const Job& j) {
 
 }  // namespace
 
+Call large_collective(const World& world, std::uint64_t key, Dice all, Dice& own, Memory& memory) {
+    constexpr Call (*kinds[])(const Job&) = {all_reduce, all_reduce, reduce_scatter, reduce, broadcast, all_gather};
+    constexpr tuttiDataType_t types[] = {tuttiInt32, tuttiFloat32, tuttiBfloat16};
+    const auto kind = kinds[all.below(std::size(kinds))];
+    Job job{world, key, types[all.below(std::size(types))], tuttiSum, 0, 0, own.chance(25), own, memory};
+    job.root = static_cast<int>(all.below(job.ranks()));
+    const std::size_t bytes_of_a_chunk = (16 << 10) + (all.below(3) << 12);
+    const bool many_rows = kind == reduce_scatter || kind == all_gather;
+    job.count = bytes_of_a_chunk * (many_rows ? 1 : job.ranks()) / size_of(job.type);
+    return kind(job);
+}
+
 Call some_collective(const World& world, std::uint64_t key, Dice all, Dice& own, Memory& memory,
                      std::size_t most_bytes) {
     constexpr Call (*kinds[])(const Job&) = {all_reduce,   all_reduce, reduce,       reduce_scatter, broadcast,

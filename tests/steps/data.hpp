@@ -69,6 +69,7 @@ class Memory {
     /// Overwrites all that has been taken since reset(); untouched(): nobody else has written there since.
     void mark();
     bool untouched() const;
+    bool is_marked() const { return marked_; }
 
   private:
     struct Piece {
@@ -131,6 +132,10 @@ struct Call {
     std::function<tuttiResult_t(tuttiStream_t)> issue;
     std::function<void()> check;
 };
+
+/// One that a message by reference, or one that lands in its place, is likely in: large, of few types and kinds, which
+/// `all` says.
+Call large_collective(const World& world, std::uint64_t key, Dice all, Dice& own, Memory& memory);
 
 /// A collective of any kind; of a rank's rows there are most_bytes at most. all: dice that are the same on all ranks;
 /// own: this rank's.

@@ -48,6 +48,7 @@ struct Steps::Kind {
 
 const std::vector<Steps::Kind>& Steps::table() {
     static const std::vector<Kind> kinds = {{"collectives", &Steps::collectives, true},
+                                            {"rounds", &Steps::rounds, false},
                                             {"pairs", &Steps::pairs, true},
                                             {"chain", &Steps::chain, true},
                                             {"puts", &Steps::puts, true},
@@ -133,6 +134,15 @@ void Steps::do_collective(const World& world, std::uint64_t salt) {
 
 void Steps::collectives() {
     for (std::uint64_t i = 1; i <= 4; ++i) do_collective(world_, i);
+}
+
+/// Messages of one length, over and over, from and to other memory each time.
+void Steps::rounds() {
+    for (std::uint64_t i = 1; i <= 12; ++i) {
+        const Call call = large_collective(world_, key(i), all(1), own_, memory_);
+        must(call.issue(nullptr), call.what.c_str());
+        call.check();
+    }
 }
 
 /// Of every rank to those that are some shifts away, several for each pair. To be issued in a group.

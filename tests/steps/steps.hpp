@@ -43,6 +43,7 @@ class Steps {
     static const std::vector<Kind>& table();
 
     void collectives();
+    void rounds();
     void pairs();
     void chain();
     void puts();

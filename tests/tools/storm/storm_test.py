@@ -83,6 +83,37 @@ class Judgement(unittest.TestCase):
             self.assertEqual(storm(*arguments).returncode, 2)
 
 
+class Seeds(unittest.TestCase):
+    def act(self, wrong, *arguments):
+        """What storm says of a simulation in which seeds from `wrong` on fail, and which ones it ran."""
+        with tempfile.TemporaryDirectory() as build:
+            program, log = pathlib.Path(build, "tests/sim/sim"), pathlib.Path(build, "log")
+            program.parent.mkdir(parents=True)
+            program.write_text(f'#!/bin/sh\necho "$2 $4" >> {log}\n[ "$1 $3" = "--first --seeds" ] &&'
+                               f' [ $(($2 + $4)) -le {wrong} ]\n', encoding="utf-8")
+            program.chmod(0o755)
+            done = storm("--build", build, *arguments)
+            return done, [tuple(map(int, line.split())) for line in log.read_text(encoding="utf-8").splitlines()]
+
+    def test_all_are_run_a_thousand_at_a_time(self):
+        done, ran = self.act(10_000, "--seeds", "2500", "--seed", "7")
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertEqual(ran, [(7, 1000), (1007, 1000), (2007, 500)])
+        self.assertIn("seeds 7 to 2506: all right", done.stdout)
+
+    def test_one_that_fails_is_told_and_the_others_go_on(self):
+        done, ran = self.act(1500, "--seeds", "3000", "--seed", "1")
+        self.assertEqual(done.returncode, 1, done.both)
+        self.assertEqual(len(ran), 3)
+        self.assertIn("seeds 1 to 3000: not all right", done.stdout)
+
+    @unittest.skipUnless(pathlib.Path(BUILD, "tests/sim/sim").exists(), "no simulation with sanitizers")
+    def test_worlds(self):
+        done = storm("--seeds", "4", "--seed", "1", "--build", BUILD)
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertRegex(done.stdout, r"4 seeds, 0 failed, .* switches\nseeds 1 to 4: all right")
+
+
 class Ranks(unittest.TestCase):
     def right(self, *arguments):
         done = storm(*arguments, "--build", BUILD)
