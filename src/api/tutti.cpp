@@ -83,6 +83,7 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (now != nullptr) comm->fail(*now);
     if (comm->failed()) h.turnstile->call_off();
     InTurn turn(*h.turnstile);
+    end_suspended(h);  // if what had its turn before has suspended it
     std::lock_guard lock(h.mutex);
     h.for_newcomers.reset();
     h.comm.reset();
