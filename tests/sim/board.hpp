@@ -37,8 +37,8 @@ struct Told {
 /// Of a rank, for the controller.
 struct Report {
     enum Way { absent, present, joined, meeting, left, done } way;  // left: by a way of its own, before the end
-    std::uint64_t present_at, succeeded_at;  // succeeded_at: with a call, the last time
-    std::uint64_t meets_since;  // when it last began to join others by an id
+    std::uint64_t present_at, succeeded_at;                         // succeeded_at: with a call, the last time
+    std::uint64_t meets_since;                                      // when it last began to join others by an id
     bool has_joined;
     std::uint64_t busy_from[most_calls_of_a_job], busy_until[most_calls_of_a_job];  // it can't hear of anything
     int busy;
