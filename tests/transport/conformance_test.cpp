@@ -73,9 +73,9 @@ std::vector<Subject> subjects() {
 
 template <class Ready>
 void wait_until(Ready&& ready) {
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     for (int looks = 0; !ready(); ++looks) {
-        if (Clock::now() > limit) throw std::runtime_error("a message or credit did not come within 20 s");
+        if (Clock::now() > limit) throw std::runtime_error("a message or credit did not come in two minutes");
         if (looks < 20)
             std::this_thread::yield();
         else  // many threads that yield would leave no time for the one that moves their messages
@@ -283,7 +283,7 @@ TEST_CASE("a connection that breaks again and again is given up, and so is one w
     harness::fake_verbs().cuts = 100;
     Sender sender(pair.link[0]->outlet(0));
     Receiver receiver(pair.link[1]->inlet(0));
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     std::string why;
     for (std::uint32_t m = 0; why.empty() && Clock::now() < limit;) {
         if (sender.ready(false)) sender.commit(Kind::inlined, 8, m++);
@@ -326,7 +326,7 @@ TEST_CASE("a port that is away for longer than its adapter waits, and is the onl
     LinkedPair pair = join(transport, {}, false);
     Sender sender(pair.link[0]->outlet(0));
     Receiver receiver(pair.link[1]->inlet(0));
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     int away = 0;  // looks
     for (std::uint32_t m = 0, read = 0; read < 30; std::this_thread::yield()) {
         REQUIRE(Clock::now() < limit);

@@ -221,7 +221,7 @@ TEST_CASE("a peer that goes without a word is an error that names it and both ad
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false);
     auto& engine = dynamic_cast<net::Engine&>(*pair.at[0].engine);
     const auto connected = [&](Rank r) { return pair.link[r]->describe().find("127.0.0.1") != std::string::npos; };
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     while ((!connected(0) || !connected(1)) && Clock::now() < limit) std::this_thread::yield();
     REQUIRE(connected(0));
     REQUIRE(pair.link[0]->describe().find("rank 1, by TCP, 127.0.0.1:") == 0);
@@ -261,7 +261,7 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
         }
     }
     // Rank 1 does nothing.
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     const auto arrived = [&](int lane) {
         const Wire in = pair.link[1]->inlet(lane);
         return in.fifo->cells[slot_depth - 1].turn.load(std::memory_order_acquire) == slot_depth;
@@ -299,7 +299,7 @@ TEST_CASE("a peer whose process is stopped before it lets the connection in is w
     n.engine->start(n, std::chrono::seconds(2));
     const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::vector<Fd> calls;  // more than it would make to one that refuses
-    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); calls.size() < 8 && Clock::now() < limit;) {
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(2); calls.size() < 8 && Clock::now() < limit;) {
         Fd call(accept4(stopped.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (call) calls.push_back(std::move(call));
         REQUIRE_NOTHROW(n.engine->poll());
@@ -340,7 +340,7 @@ TEST_CASE("a rank without memory for a connection that a peer makes says so, and
             pair.link[0] = find_transport("tcp")->connect(pair.at[0], 1, Clock::now() + std::chrono::seconds(20));
             poor.emplace();
         });
-        for (const Deadline limit = Clock::now() + std::chrono::seconds(20); what.empty() && Clock::now() < limit;) {
+        for (const Deadline limit = Clock::now() + std::chrono::minutes(2); what.empty() && Clock::now() < limit;) {
             try {
                 pair.at[1].engine->poll();
             } catch (const Error& error) {
@@ -361,7 +361,7 @@ TEST_CASE("of two ranks that go by different networks, whichever notices first s
     Sender sender(by_tcp->outlet(0));
     sender.commit(Kind::inlined, 0, 1);
     std::string said[2];
-    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); Clock::now() < limit;) {
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(2); Clock::now() < limit;) {
         for (int r = 0; r < 2; ++r) {
             try {
                 if (said[r].empty()) pair.at[r].engine->poll();
@@ -398,7 +398,7 @@ TEST_CASE("a message that is longer than the receiver's slots is refused, and no
         std::memset(sender.slot(), 7, bytes);
         sender.commit(Kind::slot, static_cast<std::uint32_t>(bytes), signature);
     };
-    const Deadline limit = Clock::now() + std::chrono::seconds(20);
+    const Deadline limit = Clock::now() + std::chrono::minutes(2);
     send(stride, 1);
     while (!receiver.ready() && Clock::now() < limit)
         for (Neighbourhood& n : pair.at) n.engine->poll();
@@ -434,7 +434,7 @@ TEST_CASE("a door that nobody opens is named, and the interface that was tried")
     n.engine->start(n, std::chrono::seconds(5));
     const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::string what;
-    for (const Deadline limit = Clock::now() + std::chrono::seconds(20); what.empty() && Clock::now() < limit;) {
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(2); what.empty() && Clock::now() < limit;) {
         try {
             n.engine->poll();
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
