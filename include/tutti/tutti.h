@@ -30,7 +30,9 @@
  *      it goes on or dies, for 10 s or the time-out, whichever is shorter; then the error's text (after Abort, a
  *      warning) says whose process may still use them.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
- * (11) The environment is read in one place; docs/environment.md lists every variable.
+ * (11) dlclose() does not unload the library: its threads and its threads' data stay until the process ends. exit() may
+ *      be called from any thread, with communicators or without.
+ * (12) The environment is read in one place; docs/environment.md lists every variable.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
