@@ -59,9 +59,9 @@ void check(View bytes) {
 
 }  // namespace
 
-Identity Meeting::identity() const {
+Identity Meeting::identity(Bytes room) const {
     start_crypto();
-    Bytes out;
+    Bytes out = std::move(room);
     out.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
     Writer w(out);
     w.bytes(std::as_bytes(std::span(identity_magic)));
@@ -106,7 +106,9 @@ Meeting open_meeting(std::uint16_t flags, const Secret& secret) {
 }
 
 Identity create_identity(std::uint16_t flags) {
-    return open_meeting(flags, Secret::random()).identity();
+    Bytes room;
+    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
+    return open_meeting(flags, Secret::random()).identity(std::move(room));
 }
 
 bool on_one_host(const Identity& identity) {
@@ -148,12 +150,13 @@ tuttiUniqueId Identity::to_unique_id() const {
 }
 
 // An invitation: the nonce, 32 bytes; host_id of its maker, u64; TCP address, 24 bytes.
-Invitation Session::invite() const {
+Invitation Session::invite(Identity* identity) const {
     using namespace bootstrap;
     start_crypto();
     const Secret nonce = Secret::random();
-    Bytes out;
+    Bytes out, room;
     out.reserve(sizeof(Invitation));  // nothing can fail once the place is open: nobody else would close it
+    room.reserve(TUTTI_UNIQUE_ID_BYTES);
     const Meeting meeting = open_meeting(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
     Writer w(out);
     w.bytes(nonce.view());
@@ -162,6 +165,7 @@ Invitation Session::invite() const {
     Invitation invitation;
     TUTTI_ASSERT(out.size() == invitation.bytes.size());
     std::copy(out.begin(), out.end(), invitation.bytes.begin());
+    if (identity != nullptr) *identity = meeting.identity(std::move(room));
     return invitation;
 }
 
@@ -198,8 +202,7 @@ void Session::forget_meeting(const Identity& identity) {
     });
 }
 
-MeetingPlace::MeetingPlace(const Session& session)
-    : invitation_(session.invite()), identity_(session.accept(invitation_)) {}
+MeetingPlace::MeetingPlace(const Session& session) : invitation_(session.invite(&identity_)) {}
 
 MeetingPlace::~MeetingPlace() {
     if (!needed_) return;

@@ -27,7 +27,8 @@ struct Meeting {
     /// The meeting place's Unix socket. Whoever has the secret knows it, so nobody needs to be told.
     Address local() const { return Address::local(secret.name("tutti meeting place")); }
 
-    Identity identity() const;
+    /// room: what it is written into. It needs no memory if that has TUTTI_UNIQUE_ID_BYTES reserved.
+    Identity identity(Bytes room = {}) const;
     static Meeting of(const Identity& identity);
 };
 

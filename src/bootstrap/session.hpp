@@ -80,8 +80,8 @@ class MeetingPlace {
     void all_have_met() { needed_ = false; }
 
   private:
+    Identity identity_;
     const Invitation invitation_;
-    const Identity identity_;
     bool needed_ = true;
 };
 
@@ -138,8 +138,8 @@ class Session {
     virtual bootstrap::Secret secret(std::string_view purpose) const = 0;
 
     /// Opens a meeting place in this process, which must live until all have joined there. The invitation may travel in
-    /// the clear: whoever reads it learns where to knock, but not the key.
-    Invitation invite() const;  // see MeetingPlace, which closes it
+    /// the clear: whoever reads it learns where to knock, but not the key. *identity: what accept() makes of it.
+    Invitation invite(Identity* identity = nullptr) const;  // see MeetingPlace, which closes it
     /// The identity that an invitation of any member stands for. Its key is derived from this session's secret and the
     /// invitation's nonce. Members make it themselves; it tells others, to whom it may be handed over as a
     /// unique id, nothing of this session's secret. Throws tuttiRemoteError for a damaged invitation.
