@@ -118,6 +118,7 @@ void Membership::on_agree(Connection& connection, Agree& agree) {
     const Rank peer = connection.peer;
     if (peer < 0 || std::ranges::any_of(agree.ranks, [&](Rank r) { return r >= ranks_; })) return;
     std::vector<Rank>& list = partial_[peer];
+    if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_)) return void(list.clear());  // no such list
     list.insert(list.end(), agree.ranks.begin(), agree.ranks.end());
     if (agree.more) return;
     agree.ranks = std::exchange(list, {});

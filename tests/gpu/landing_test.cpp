@@ -87,3 +87,32 @@ TEST_CASE("GPUs: a sum lands where it is wanted if it has the length that is, an
         CHECK(fifo->landings[0].turn != 1);  // else a message 2^32 later would land here
     }
 }
+
+TEST_CASE("GPUs: what a peer's cell says is not believed where a message of that length has no room") {
+    const auto verdict_on = [](auto&& change) {
+        const auto fifo = std::make_unique<Fifo>();
+        std::vector<std::byte> slots(slot_depth * most * sizeof(float));
+        Side from(*fifo, slots.data(), true, most), to(*fifo, slots.data(), false, most);
+        CHECK(from.run());
+        REQUIRE(fifo->cells[0].kind == Kind::slot);
+        change(fifo->cells[0], to.end);
+        to.run();
+        return to.control.verdict.cause;
+    };
+    const std::byte* regions[max_regions] = {};
+    const auto refers_to = [&](std::uint64_t region, const std::byte* const* known) {
+        return verdict_on([&](Cell& cell, End& end) {
+            cell.kind = Kind::reference;
+            cell.reference = {region, 4096};
+            end.in_process = 0;
+            end.regions = known;
+        });
+    };
+    CHECK(verdict_on([](Cell&, End&) {}) == Verdict::Cause{});
+    CHECK(verdict_on([](Cell& cell, End&) { cell.kind = Kind::inlined; }) == Verdict::wrong_kind);
+    CHECK(verdict_on([](Cell&, End& end) { end.slot_stride = 64; }) == Verdict::wrong_kind);
+    CHECK(refers_to(0, regions) == Verdict::wrong_kind);
+    CHECK(refers_to(5, nullptr) == Verdict::wrong_kind);
+    CHECK(refers_to(5, regions) == Verdict::wrong_kind);
+    CHECK(refers_to(max_regions + 5, regions) == Verdict::wrong_kind);
+}

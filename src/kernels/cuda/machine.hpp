@@ -239,9 +239,14 @@ class Machine {
         return b.region != 0 && end.regions != nullptr;
     }
     TUTTI_DEVICE static bool sees_buffers(const End& end) { return end.in_process != 0 || end.regions != nullptr; }
+    /// Whether it names something: what is in a cell or a landing a peer has written.
+    TUTTI_DEVICE static bool is_seen(const End& end, const Reference& reference) {
+        if (reference.region == 0) return end.in_process != 0;
+        return reference.region < max_regions && end.regions != nullptr && end.regions[reference.region] != nullptr;
+    }
     TUTTI_DEVICE static std::byte* see(const End& end, const Reference& reference) {
         if (reference.region == 0) return reinterpret_cast<std::byte*>(reference.offset);
-        return const_cast<std::byte*>(end.regions[reference.region % max_regions]) + reference.offset;
+        return const_cast<std::byte*>(end.regions[reference.region]) + reference.offset;
     }
 
     TUTTI_DEVICE bool in_lines(const End& end) const { return job_.in_lines != 0 && end.lines != nullptr; }
@@ -301,13 +306,18 @@ class Machine {
         const std::uint32_t until = end.part + static_cast<std::uint32_t>(bytes_);
         if (more ? cell.bytes < until : cell.bytes != until)
             return lose(Verdict::wrong_size, end.peer, true, until, cell.bytes);
-        switch (cell.kind) {
+        switch (cell.kind) {  // the peer may say that a message lies where one of that length has no room
             case Kind::inlined:
-                return cell.payload + end.part;
+                if (until <= inline_bytes) return cell.payload + end.part;
+                break;
             case Kind::slot:
-                return end.slots + end.next % slot_depth * end.slot_stride + end.part;
-            case Kind::reference:
-                return see(end, cell.reference);
+                if (until <= end.slot_stride) return end.slots + end.next % slot_depth * end.slot_stride + end.part;
+                break;
+            case Kind::reference: {
+                const Reference where = cell.reference;
+                if (is_seen(end, where)) return see(end, where);
+                break;
+            }
             case Kind::landed:
                 if (const Operand* place = first_slice_sink()) return slice(*place);
                 break;
@@ -350,7 +360,8 @@ class Machine {
         if (job_.by_reference != 0 && alone) {
             const Landing& landing = end.fifo->landings[end.next % fifo_depth];
             if (current_->sources > 1 && plan_.push_safe != 0 && sees_buffers(end) &&
-                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1 && landing.bytes == bytes_) {
+                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1 && landing.bytes == bytes_ &&
+                is_seen(end, landing.where)) {
                 term.at = see(end, landing.where);
                 return Kind::landed;
             }
