@@ -119,6 +119,10 @@ std::string read_file(const std::string& path, std::uint64_t most) {
     char part[65536];
     for (ssize_t got = fd ? 1 : -1; got != 0;) {
         if (got > 0) got = ::read(fd.get(), part, sizeof part);
+        if (got < 0 && errno == EINTR) {
+            got = 1;
+            continue;
+        }
         if (got < 0) fail_errno("the file %s can't be read", path.c_str());
         text.append(part, static_cast<std::size_t>(got));
         if (text.size() > most)

@@ -1,7 +1,9 @@
 // The C functions: they check handles and arguments, and turn errors into codes.
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "dp/data_parallel.hpp"
 #include "dp/handles.hpp"
 #include "tutti/dp.h"
@@ -12,13 +14,19 @@ using namespace tutti::dp;
 namespace {
 
 tuttiDp* keep_handle(std::unique_ptr<Engine> engine) {
+    constexpr std::size_t most = 256;  // destroyed ones that are known as such; then the oldest serves again
     static std::mutex mutex;
-    static auto* all = new std::vector<std::unique_ptr<tuttiDp>>;  // some bytes each, kept for good
-    auto handle = std::make_unique<tuttiDp>();
-    handle->engine = std::move(engine);
+    static auto* all = new std::vector<std::unique_ptr<tuttiDp>>;
     std::lock_guard lock(mutex);
-    all->push_back(std::move(handle));
-    return all->back().get();
+    all->reserve(most);
+    if (all->size() >= most && all->front()->magic.load(std::memory_order_acquire) == tuttiDp::dead)
+        std::rotate(all->begin(), all->begin() + 1, all->end());
+    else
+        all->push_back(std::make_unique<tuttiDp>());
+    tuttiDp& handle = *all->back();
+    handle.engine = std::move(engine);
+    handle.magic.store(tuttiDp::living, std::memory_order_release);
+    return &handle;
 }
 
 Engine& engine(tuttiDp_t dp, const char* function) {
@@ -57,8 +65,8 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
             request.options = read_options(config, parameters, count, ranks);
             request.parameters = read_parameters("tuttiDpCreate", parameters, count, request.options);
             refuse_aliases(request.parameters);
-        } catch (const Error& error) {
-            request.refusal = error;
+        } catch (...) {
+            request.refusal = caught();
         }
         auto engine = std::make_unique<Engine>(std::move(request), comm);
         *dp = keep_handle(std::move(engine));

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/files.hpp"
 #include "dp/engine.hpp"
-#include "dp/files.hpp"
 #include "dp/hash.hpp"
 #include "dp/numbers.hpp"
 #include "dp/saved.hpp"
@@ -85,18 +85,24 @@ void Engine::save(const char* given) {
         }
     }
     const std::string part = part_path(path, m, rank_);
+    bool named = false;  // for all that this rank knows, the text names its part
     try {
         all_or_none(council_, ranks_, [&] { replace_file(part, content); });
-        m.parts = exchange(council_, ranks_, Manifest::Part{content.size(), hash(content)});
+        const Manifest::Part mine{content.size(), hash(content)};
+        named = true;  // rank 0 may write the text from here on, also where others don't hear of it
+        m.parts = exchange(council_, ranks_, mine);
         Manifest old;
-        all_or_none(council_, ranks_, [&] {
-            if (rank_ != 0) return;
-            if (file_exists(path)) guarded([&] { old = read_manifest(path); });
-            replace_file(path, text_of(m));
-        });
+        const std::vector<Verdict> all = verdicts(council_, ranks_, Verdict::of([&] {
+                                                      if (rank_ != 0) return;
+                                                      if (file_exists(path))
+                                                          guarded([&] { old = read_manifest(path); });
+                                                      replace_file(path, text_of(m));
+                                                  }));
+        named = all.empty();
+        judge(all);
         for (int r = 0; r < old.ranks; ++r) remove_file(part_path(path, old, r));
     } catch (...) {
-        remove_file(part);
+        if (!named) remove_file(part);
         throw;
     }
 }

@@ -12,26 +12,38 @@ Block::~Block() {
 }
 
 /// Free blocks, the smallest first, until at most so many bytes are held. Free them without the mutex.
-std::vector<std::unique_ptr<Block>> Pool::Shelf::shrink(std::size_t limit) {
-    std::vector<std::unique_ptr<Block>> dropped;
+Pool::Blocks Pool::Shelf::shrink(std::size_t limit) {
+    Blocks dropped;
     while (held > limit && !free.empty()) {
         held -= free.begin()->first;
-        dropped.push_back(std::move(free.begin()->second));
-        free.erase(free.begin());
+        dropped.insert(free.extract(free.begin()));
     }
     return dropped;
 }
 
+/// Goes back without needing memory.
+struct Pool::Lent {
+    explicit Lent(std::shared_ptr<Shelf> from) : shelf(std::move(from)) {}
+    ~Lent() {
+        if (!block) return;
+        const std::lock_guard lock(shelf->mutex);
+        shelf->borrowed -= block.key();
+        shelf->free.insert(std::move(block));
+    }
+    Lent(const Lent&) = delete;
+    const std::shared_ptr<Shelf> shelf;
+    Blocks::node_type block;
+};
+
 Pool::Loan Pool::take(std::size_t bytes) {
-    std::unique_ptr<Block> block;
-    std::vector<std::unique_ptr<Block>> dropped;
+    const auto lent = std::make_shared<Lent>(shelf_);
+    Blocks::node_type& block = lent->block;
+    Blocks dropped;
     {
         std::lock_guard lock(shelf_->mutex);
-        if (const auto found = shelf_->free.lower_bound(bytes); found != shelf_->free.end()) {
-            block = std::move(found->second);
-            shelf_->free.erase(found);
-        }
-        shelf_->borrowed += block ? block->bytes() : bytes;
+        if (const auto found = shelf_->free.lower_bound(bytes); found != shelf_->free.end())
+            block = shelf_->free.extract(found);
+        shelf_->borrowed += block ? block.key() : bytes;
         shelf_->most = std::max(shelf_->most, shelf_->borrowed);
         if (!block) {
             shelf_->held += bytes;
@@ -41,22 +53,19 @@ Pool::Loan Pool::take(std::size_t bytes) {
     }
     dropped.clear();  // before there is another block
     try {
-        if (!block) block = std::make_unique<Block>(place_, bytes);
+        Blocks made;
+        if (!block) block = made.extract(made.emplace(bytes, std::make_unique<Block>(place_, bytes)));
     } catch (...) {
         std::lock_guard lock(shelf_->mutex);
         shelf_->borrowed -= bytes;
         shelf_->held -= bytes;
         throw;
     }
-    return Loan(block.release(), [shelf = shelf_](Block* back) {
-        std::lock_guard lock(shelf->mutex);
-        shelf->borrowed -= back->bytes();
-        shelf->free.emplace(back->bytes(), back);
-    });
+    return Loan(lent, block.mapped().get());
 }
 
 void Pool::trim() {
-    std::vector<std::unique_ptr<Block>> dropped;
+    Blocks dropped;
     std::lock_guard lock(shelf_->mutex);
     dropped = shelf_->shrink(shelf_->most);
 }

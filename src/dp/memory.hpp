@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "dp/place.hpp"
 
@@ -41,13 +40,15 @@ class Pool {
     std::size_t peak() const;  // bytes that were held at once
 
   private:
+    using Blocks = std::multimap<std::size_t, std::unique_ptr<Block>>;  // by their sizes
+    struct Lent;
     struct Shelf {
         std::mutex mutex;
-        std::multimap<std::size_t, std::unique_ptr<Block>> free;
+        Blocks free;
         std::size_t borrowed = 0, most = 0;  // bytes of blocks
         std::size_t held = 0, peak = 0;      // borrowed and free
 
-        std::vector<std::unique_ptr<Block>> shrink(std::size_t limit);  // under the mutex
+        Blocks shrink(std::size_t limit);  // under the mutex
     };
     PlacePtr place_;
     std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();

@@ -1,7 +1,7 @@
 #include "dp/trace.hpp"
 
+#include "base/files.hpp"
 #include "base/result.hpp"
-#include "dp/files.hpp"
 
 namespace tutti::dp {
 namespace {

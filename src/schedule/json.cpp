@@ -61,16 +61,6 @@ std::string operand_text(Operand o, bool source) {
 
 // ------------------------------------------------------------------------------------------------------------- writing
 
-std::string escaped(std::string_view words) {
-    std::string s = "\"";
-    for (const char c : words)
-        if (static_cast<unsigned char>(c) < ' ')
-            s += text("\\u%04x", static_cast<unsigned>(c));
-        else
-            s.append(c == '"' || c == '\\' ? "\\" : "").push_back(c);
-    return s + "\"";
-}
-
 std::string side(std::span<const Operand> operands, bool source) {
     std::string s = "[";
     for (const Operand o : operands) s += (s.size() > 1 ? ", \"" : "\"") + operand_text(o, source) + "\"";

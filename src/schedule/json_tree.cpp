@@ -135,4 +135,14 @@ std::string excerpt(std::string_view words) {
     return words.size() > most ? s + "..." : s;
 }
 
+std::string escaped(std::string_view words) {
+    std::string s = "\"";
+    for (const char c : words)
+        if (static_cast<unsigned char>(c) < ' ')
+            s += text("\\u%04x", static_cast<unsigned>(c));
+        else
+            s.append(c == '"' || c == '\\' ? "\\" : "").push_back(c);
+    return s + "\"";
+}
+
 }  // namespace tutti

@@ -25,6 +25,9 @@ struct Json {
 /// "file:line: reason". `file` is for the error alone.
 Json parse_json(std::string_view text, const std::string& file);
 
+/// A text as JSON has it, in quotes.
+std::string escaped(std::string_view words);
+
 [[noreturn]] void fail_at(const std::string& file, int line, const std::string& reason);
 
 /// Words of a file for an error text: not too many, and none that a terminal would obey.

@@ -1,18 +1,18 @@
 #include "tuner/tuning.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/config.hpp"
+#include "base/files.hpp"
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
@@ -20,8 +20,6 @@
 
 namespace tutti {
 namespace {
-
-using nlohmann::json;
 
 constexpr int format_version = 1;
 constexpr int most_ranks = 1 << 20;
@@ -64,7 +62,9 @@ std::uint64_t fnv(std::string_view text) {
 }
 
 std::string processor() {
-    std::ifstream info("/proc/cpuinfo");
+    if (access("/proc/cpuinfo", R_OK) != 0) return "unknown processor";
+    std::istringstream info(read_file("/proc/cpuinfo"));
+    info.exceptions(std::ios::badbit);  // no memory: not another machine
     for (std::string line; std::getline(info, line);)
         if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
     return "unknown processor";
@@ -123,22 +123,25 @@ std::uint64_t Tuning::hash() const {
     return empty() ? 0 : fnv(to_json());
 }
 
+// By hand, since the destructor of the library's JSON ends a process that has no memory.
 std::string Tuning::to_json() const {
-    json root = {{"format", "tutti-tuning"}, {"version", format_version}, {"machine", machine_name()}};
-    json& measured = root["measured"] = json::array();
+    std::string all = text("{\"format\":\"tutti-tuning\",\"version\":%d,\"machine\":%s,\"measured\":[", format_version,
+                           escaped(machine_name()).c_str());
+    const char* between = "\n";
     for (const auto& [key, curve] : curves_) {
         const auto& [collective, algorithm, transport, ranks] = key;
-        json points = json::array();
-        for (const Point& p : curve) points.push_back({p.bytes, p.time});
-        measured.push_back({{"op", name_of(collective)},
-                            {"algorithm", algorithm},
-                            {"transport", transport},
-                            {"ranks", ranks},
-                            {"microseconds", std::move(points)}});
+        all +=
+            text("%s{\"op\":%s,\"algorithm\":%s,\"transport\":%s,\"ranks\":%d,\"microseconds\":[", between,
+                 escaped(name_of(collective)).c_str(), escaped(algorithm).c_str(), escaped(transport).c_str(), ranks);
+        for (const Point& p : curve) {
+            char time[32];
+            const char* const end = std::to_chars(time, std::end(time), p.time).ptr;
+            all += text("%s[%zu,%.*s]", &p == curve.data() ? "" : ",", p.bytes, static_cast<int>(end - time), time);
+        }
+        all += "]}";
+        between = ",\n";
     }
-    std::string all = root.dump();
-    for (std::size_t at = 0; (at = all.find("{\"algorithm\"", at)) != std::string::npos; at += 2) all.insert(at, "\n");
-    return all + "\n";
+    return all + "]}\n";
 }
 
 Tuning Tuning::from_json(std::string_view content, const std::string& file, const std::string& machine) {
@@ -186,17 +189,7 @@ void Tuning::write(const std::string& path) const {
     const std::filesystem::path target(path);
     std::error_code ignored;  // what matters fails below
     if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), ignored);
-    const std::string draft = path + text(".%d", getpid());
-    const Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!file) fail_errno("%s can't be written", draft.c_str());
-    const std::string content = to_json();
-    const bool written = ::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()) &&
-                         fsync(file.get()) == 0 && rename(draft.c_str(), path.c_str()) == 0;
-    if (written) return;
-    const int error = errno;
-    unlink(draft.c_str());
-    errno = error;
-    fail_errno("%s can't be written", path.c_str());
+    replace_file(path, to_json());
 }
 
 std::shared_ptr<const Tuning> Tuning::of_this_machine() {

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::dp {
+namespace tutti {
 
-/// Writes beside path, to the disk, and takes its place. Throws tuttiSystemError that names the file; then the old one
+/// Writes beside path, to the disk, and takes its place; several processes may do so at once. Throws tuttiSystemError that names the file; then the old one
 /// is as it was.
 void replace_file(const std::string& path, std::string_view content);
 
@@ -15,4 +15,4 @@ void remove_file(const std::string& path);
 
 bool file_exists(const std::string& path);
 
-}  // namespace tutti::dp
+}  // namespace tutti

@@ -1,4 +1,4 @@
-#include "dp/files.hpp"
+#include "base/files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 
-namespace tutti::dp {
+namespace tutti {
 namespace {
 
 void write_all(const Fd& fd, std::string_view content, const std::string& path) {
@@ -35,7 +35,7 @@ void sync_folder(const std::string& path) {
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view content) {
-    const std::string beside = path + ".new";
+    const std::string beside = path + text(".new%d", getpid());
     try {
         const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
         if (!fd) fail_errno("'%s' can't be opened for writing", beside.c_str());
@@ -57,4 +57,4 @@ bool file_exists(const std::string& path) {
     return ::stat(path.c_str(), &info) == 0;
 }
 
-}  // namespace tutti::dp
+}  // namespace tutti
