@@ -2,6 +2,7 @@
 #include "api/checks.hpp"
 #include "api/making.hpp"
 #include "api/numbered.hpp"
+#include "base/caught.hpp"
 #include "transport/regions.hpp"
 #include "tutti/tutti.h"
 
@@ -39,14 +40,15 @@ bool needs_registration(const Communicator& comm) {
 
 /// All that all ranks find out together.
 void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
-    std::string trouble;
+    std::optional<Error> trouble;
     if (needs_registration(comm) && size > 0) try {
             window.registration = register_memory(buffer, size);
-        } catch (const Error& error) {
-            trouble = text("rank %d: %s", comm.rank(), error.what());
+        } catch (...) {
+            const Error error = caught();
+            trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
         }
     InTurn turn(*comm.turnstile());
-    window.window = comm.register_window(buffer, size, trouble.c_str());
+    window.window = comm.register_window(buffer, size, std::move(trouble));
 }
 
 void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buffer, std::size_t size, bool demanded,
@@ -55,20 +57,26 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     window->handle = handle;
     window->comm = comm;
     window->obstacle = comm->one_sided_obstacle();
+    const tuttiWindow_t number = windows().add(window);  // nothing can fail any more once the window is open
     try {
-        if (window->obstacle.empty())
-            open(*window, *comm, buffer, size);
-        else if (!comm->on_gpus())
-            window->registration = register_memory(buffer, size);
-    } catch (const Error& error) {
-        const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
-        if (demanded || !others_too || (window->registration == nullptr && size > 0 && needs_registration(*comm))) {
-            if (window->registration != nullptr) deregister_memory(window->registration);
-            throw;
+        try {
+            if (window->obstacle.empty())
+                open(*window, *comm, buffer, size);
+            else if (!comm->on_gpus())
+                window->registration = register_memory(buffer, size);
+        } catch (...) {
+            const Error error = caught();
+            const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
+            if (demanded || !others_too || (window->registration == nullptr && size > 0 && needs_registration(*comm)))
+                throw;
+            window->obstacle = error.what();
         }
-        window->obstacle = error.what();
+    } catch (...) {
+        windows().remove(number);
+        if (window->registration != nullptr) deregister_memory(window->registration);
+        throw;
     }
-    *to = windows().add(window);
+    *to = number;
 }
 
 void check_signal(const char* function, int peer, int number, int ctx, const Communicator& comm) {

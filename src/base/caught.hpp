@@ -9,6 +9,18 @@ namespace tutti {
 /// tuttiSystemError, any other as tuttiInternalError. Call it in a catch block. Needs no memory if there is none.
 Error caught() noexcept;
 
+/// The same, but an Error of another class (PeerError) as it is. Call it in a catch block.
+template <class Act>
+void with_caught(Act&& act) {
+    try {
+        throw;
+    } catch (const Error& error) {
+        act(error);
+    } catch (...) {
+        act(caught());
+    }
+}
+
 /// The same as a line of the log. where: what was going on.
 void log_caught(const char* where) noexcept;
 

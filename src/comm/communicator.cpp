@@ -171,8 +171,8 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
             const Connection c = connection(peer, lane);
             return GpuSide::Wires{c.link->outlet(lane), c.link->inlet(lane)};
         });
-    } catch (const Error& error) {
-        if (through_host()) fail(error);  // the others may have begun
+    } catch (...) {
+        if (through_host()) with_caught([&](const Error& error) { fail(error); });  // the others may have begun
         throw;
     }
 }

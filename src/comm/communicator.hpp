@@ -118,9 +118,10 @@ class Communicator {
     /// Whether peers can write to any memory of this rank; otherwise, to that of which find_region() knows.
     bool peers_see_everything() const;
 
-    /// Called by all ranks, inside the turnstile, where there is no obstacle. trouble: why this rank can't, or empty.
-    /// Throws tuttiInvalidArgument on all ranks if one of them can't open its part.
-    std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, const char* trouble);
+    /// Called by all ranks, inside the turnstile, where there is no obstacle. trouble: why this rank can't.
+    /// Throws on all ranks if one of them can't open its part: tuttiSystemError if it lacks what the system has to
+    /// give, else tuttiInvalidArgument.
+    std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, std::optional<Error> trouble);
 
     /// Of this rank alone, inside the turnstile. Nobody writes to its part any more when it returns. Throws
     /// tuttiTimeout if a peer does not end what it writes.
@@ -235,7 +236,7 @@ class Communicator {
     PeerError error_of(const gpu::Verdict& verdict) const;
     std::string told_by(Rank peer) const;  // what it last called, for error texts, if it is linked
     std::vector<Told> exchange(const std::vector<Told>& mine);
-    std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::string why);
+    std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::optional<Error> why);
     void map_parts(Window& window, const std::vector<Told>& all);
     WindowPart open_part(std::size_t bytes);
     std::string find_obstacle() const;

@@ -268,13 +268,7 @@ class Crowd {
   private:
     /// With what is being thrown.
     static void fail(Communicator& comm) {
-        try {
-            throw;
-        } catch (const Error& error) {  // as it is: it may name a peer
-            comm.fail(error);
-        } catch (...) {
-            comm.fail(caught());
-        }
+        with_caught([&](const Error& error) { comm.fail(error); });
     }
 
     /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/peer_error.hpp"
 #include "comm/communicator.hpp"
@@ -83,14 +84,14 @@ void Communicator::fail(const Error& error) {
 /// stopped: it is waited for until it goes on or dies, for `patience` at most. Empty; or else who may still use it.
 std::string Communicator::until_untouched() {
     full_fence();
-    std::vector<std::pair<Rank, RankPage*>> pages;
-    {
+    const auto known = [&](std::size_t i) {  // one by one: a copy of all would need memory
         const std::lock_guard lock(fault_mutex_);
-        pages = pages_;
-    }
+        return i < pages_.size() ? pages_[i] : std::pair<Rank, RankPage*>{-1, nullptr};
+    };
     const Deadline limit = Clock::now() + std::min<Clock::duration>(options_.timeout, patience);
     const auto touching = [](const RankPage& page) { return page.touching.load(std::memory_order_acquire) != 0; };
-    for (const auto& [peer, page] : pages) {
+    for (std::size_t i = 0; known(i).second != nullptr; ++i) {
+        const auto [peer, page] = known(i);
         for (int looks = 0; looks < 1000 && touching(*page); ++looks) std::this_thread::yield();
         while (touching(*page) && std::ranges::count(session_->dead(), peer) == 0) {
             if (Clock::now() > limit)
@@ -222,8 +223,8 @@ void Communicator::leave() {
     const auto drive = [&] {
         try {
             return poll();
-        } catch (const Error& error) {  // nobody there will read it any more
-            fail(error);
+        } catch (...) {  // nobody there will read it any more
+            with_caught([&](const Error& error) { fail(error); });
             return false;
         }
     };

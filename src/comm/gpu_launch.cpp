@@ -5,6 +5,7 @@
 #include <compare>
 #include <map>
 
+#include "base/caught.hpp"
 #include "comm/gpu_one_sided.hpp"
 #include "comm/pieces.hpp"
 
@@ -337,9 +338,11 @@ void launch_together(std::span<const Issued> calls) {
         }
         if (!wave.empty()) launch(wave);
         one_sided.enqueue_waits(group);
-    } catch (const Error& error) {
+    } catch (...) {
         if (begun)  // half of a group: the peers would wait for the rest
-            for (const Issued& call : calls) call.comm->fail(error);
+            with_caught([&](const Error& error) {
+                for (const Issued& call : calls) call.comm->fail(error);
+            });
         throw;
     }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/peer_error.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
@@ -48,7 +49,8 @@ void raise_signal(Signals& signals, int number) {
 struct Communicator::Told {
     WindowPart part;
     gpu::Exposed exposed;
-    char trouble[224];
+    std::int32_t lacks;  // 1: what the system has to give, memory above all; 0: the window can't be
+    char trouble[220];
 };
 
 std::string Communicator::find_obstacle() const {
@@ -106,7 +108,8 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
     run_one(*this, exchange);
     for (const Told& told : all) {
         if (told.trouble[0] != 0)
-            tutti::fail(tuttiInvalidArgument, "%.*s", static_cast<int>(sizeof told.trouble), told.trouble);
+            tutti::fail(told.lacks == 1 ? tuttiSystemError : tuttiInvalidArgument, "%.*s",
+                        static_cast<int>(sizeof told.trouble), told.trouble);
         if (told.part.gate >= most_windows)
             fail_by(static_cast<Rank>(&told - all.data()), tuttiRemoteError,
                     "rank %d: rank %td tells of gate %u for a window, and a rank has %zu", rank(), &told - all.data(),
@@ -115,28 +118,32 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
     return all;
 }
 
-/// To each rank. why: this rank has no part, or empty.
+/// To each rank. why: this rank has no part.
 std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, void* buffer, std::size_t bytes,
-                                                      std::string why) {
+                                                      std::optional<Error> why) {
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
     gpu::Exposed exposed;
     try {
-        if (gpu_ && why.empty()) exposed = gpu_->boards().expose(buffer, bytes);
-    } catch (const Error& error) {
-        why = error.what();
+        if (gpu_ && !why) exposed = gpu_->boards().expose(buffer, bytes);
+    } catch (...) {
+        why = caught();
     }
     for (Rank r = 0; r < ranks(); ++r) {
         Told& told = mine[static_cast<std::size_t>(r)];
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.exposed = exposed;
-        if (!gpu_ && why.empty() && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
-            why = text(
-                "rank %d: the %zu bytes at %p are not memory that other processes can map as a whole: take memory of "
-                "tuttiMemAlloc, or whole pages",
-                rank(), bytes, buffer);
+        if (!gpu_ && !why && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
+            why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "
+                                                   "can map as a whole: take memory of "
+                                                   "tuttiMemAlloc, or whole pages",
+                                                   rank(), bytes, buffer));
     }
-    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+    for (Told& told : mine) {
+        if (!why) continue;
+        told.lacks = why->code() == tuttiSystemError;
+        std::strncpy(told.trouble, why->what(), sizeof told.trouble - 1);
+    }
     return mine;
 }
 
@@ -150,8 +157,8 @@ void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
         try {
             window.mapped.push_back(gpu_->boards().map(exposed.handle));
             part.where.offset = reinterpret_cast<std::uint64_t>(window.mapped.back() + exposed.offset);
-        } catch (const Error& error) {
-            why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, error.what());
+        } catch (...) {
+            why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, caught().what());
         }
     }
     std::vector<Told> mine(all);
@@ -159,29 +166,31 @@ void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
     exchange(mine);
 }
 
-std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes, const char* trouble) {
-    WindowPart part{{0, 0}, bytes, 0, 0};
-    std::string why = trouble;
-    try {
-        if (why.empty()) part = open_part(bytes);
-    } catch (const Error& error) {
-        why = error.what();
-    }
+std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes,
+                                                            std::optional<Error> trouble) {
+    std::shared_ptr<Window> window;
     std::vector<Told> mine;
     try {
-        mine = tell_of(part, buffer, bytes, why);
-    } catch (const Error& error) {
-        fail(error);
+        window = std::make_shared<Window>();
+        window->parts.resize(static_cast<std::size_t>(ranks()));
+        WindowPart& part = window->parts[static_cast<std::size_t>(rank())];
+        part.bytes = bytes;
+        try {
+            if (!trouble) part = open_part(bytes);
+        } catch (...) {
+            trouble = caught();
+        }
+        mine = tell_of(part, buffer, bytes, std::move(trouble));
+    } catch (...) {  // the others wait to be told
+        with_caught([&](const Error& error) { fail(error); });
+        if (window && !window->parts.empty()) deregister_window(*window);
         throw;
     }
-    auto window = std::make_shared<Window>();
-    window->parts.resize(mine.size());
-    window->parts[static_cast<std::size_t>(rank())] = part;
     try {
         const std::vector<Told> all = exchange(mine);
         for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
         if (gpu_ && !budget_.by_reference) map_parts(*window, all);
-    } catch (const Error&) {
+    } catch (...) {
         deregister_window(*window);
         throw;
     }

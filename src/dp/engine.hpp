@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "base/os.hpp"
 #include "dp/calls.hpp"
 #include "dp/compression.hpp"
@@ -208,8 +209,8 @@ class Engine {
     void or_end(Body body) {
         try {
             body();
-        } catch (const Error& error) {
-            worker_->fail(error);
+        } catch (...) {
+            worker_->fail(caught());
             throw;
         }
     }

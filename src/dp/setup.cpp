@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/caught.hpp"
 #include "dp/engine.hpp"
 #include "dp/numbers.hpp"
 
@@ -293,8 +294,8 @@ void Engine::rejoin(tuttiComm_t comm, Company company) {
         agree_on_registration();
         phase_ = Phase::idle;
         options_.replicated() ? follow_the_furthest() : complete_the_step();
-    } catch (const Error& error) {
-        worker_->fail(error);
+    } catch (...) {
+        worker_->fail(caught());
         throw;
     }
 }

@@ -95,7 +95,7 @@ template <class Work>
 void if_possible(Work work) noexcept {
     try {
         work();
-    } catch (const Error&) {
+    } catch (...) {
     }
 }
 

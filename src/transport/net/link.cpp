@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 
@@ -98,8 +99,8 @@ NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
         offer_.attempt = attempt_;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) offer_.received[lane] = lanes_[lane].received;
         offer_due_ = offsetof(Offer, bytes) + bytes.size();
-    } catch (const Error& error) {
-        lose(error.what());
+    } catch (...) {
+        lose(caught().what());
     }
     return carrier_.get();
 }

@@ -61,8 +61,8 @@ bool Carrier::attempt(Body&& body) {
     if (!trouble().empty()) return false;
     try {
         return body();
-    } catch (const Error& error) {
-        return lose(error.what());
+    } catch (...) {
+        return lose(caught().what());
     }
 }
 

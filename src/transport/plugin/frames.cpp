@@ -4,6 +4,7 @@
 #include <list>
 #include <mutex>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 
@@ -108,8 +109,8 @@ void Frames::tend_kept() {
         const auto here = i++;
         try {
             if ((*here)->part()) parting.erase(here);
-        } catch (const Error& error) {
-            log(Level::info, "a connection can't be closed in peace: %s", error.what());
+        } catch (...) {
+            log(Level::info, "a connection can't be closed in peace: %s", caught().what());
             hopeless.splice(hopeless.end(), parting, here);
         }
     }

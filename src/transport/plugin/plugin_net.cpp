@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -54,8 +55,8 @@ std::uint64_t PluginNet::fabric() {
                 why_ = "no network plugin is named: TUTTI_NET_PLUGIN takes the file, or the name, of one";
             else
                 start();
-        } catch (const Error& error) {
-            why_ = error.what();
+        } catch (...) {
+            why_ = caught().what();
             if (!demanded_)
                 log(Level::warn, "the network plugin that NCCL_NET_PLUGIN names is not used: %s", why_.c_str());
         }

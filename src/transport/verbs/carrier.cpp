@@ -177,8 +177,8 @@ void Carrier::meet(const Offer& offer) {
     try {
         connect(peer_offer_);
         met_ = true;
-    } catch (const Error& error) {
-        lose(error.what());
+    } catch (...) {
+        lose(caught().what());
     }
 }
 
@@ -244,8 +244,8 @@ const ibv_mr* Carrier::region_of(int lane) {
     try {
         const SlotTable slots = outbox(lane);
         region = port_.device->enlist(slots.base, slot_depth * slots.stride, Access::local_reads);
-    } catch (const Error& error) {
-        lose(error.what());
+    } catch (...) {
+        lose(caught().what());
     }
     return region.get();
 }
@@ -416,8 +416,8 @@ bool Carrier::flush() {
     try {
         device_->whole->flush();
         return true;
-    } catch (const Error& error) {
-        return lose(error.what());
+    } catch (...) {
+        return lose(caught().what());
     }
 }
 
