@@ -367,8 +367,8 @@ TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
 /* ------------------------------------------------------------------------------------------------------ checkpoints */
 
 /* Saves parameters and states: each rank its part, in `path`.<rank>of<ranks>. A file is written beside the old one and
- * takes its place when all ranks have theirs on the disk. Between Step and Begin. What can't be written (a full disk) is
- * refused on all ranks (tuttiInvalidUsage) and leaves the old files as they were. After any other error `path` names
+ * takes its place when all ranks have theirs on the disk. Between Step and Begin. What can't be written (a full disk)
+ * is refused on all ranks (tuttiInvalidUsage) and leaves the old files as they were. After any other error `path` names
  * whole files, the old or the new ones; others of its name may be left beside them. */
 TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
 

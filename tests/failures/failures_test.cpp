@@ -42,6 +42,20 @@ TEST_CASE("what is interrupted, in pieces or has to wait for room goes on") {
     for (const Kind kind : {Kind::in_pieces, Kind::full}) walk_through(some, {Way::shm, 2, kind, When::every_other});
 }
 
+TEST_CASE("no socket that can be made ready, and connections that are reset, are errors that say so") {
+    for (const Way way : {Way::shm, Way::tcp})
+        walk_through(operations({"init"}), {way, 2, Kind::sockets, When::new_place, shallow});
+    walk_through(operations({"all_reduce"}), {Way::tcp, 2, Kind::connections, When::new_place, shallow});
+}
+
+TEST_CASE("a disk that is full or fails loses no checkpoint and no file of tutti-tune") {
+    walk_through(operations({"a checkpoint", "a tuning file"}), {Way::shm, 2, Kind::files});
+}
+
+TEST_CASE("no memory for a tuning file is an error that says so, and leaves nothing behind") {
+    walk_through(operations({"a tuning file"}), {Way::local, 2, Kind::memory});
+}
+
 TEST_CASE("no memory, descriptor, map or thread at every place of many operations", "[.][full]") {
     const auto most =
         operations({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
@@ -49,4 +63,10 @@ TEST_CASE("no memory, descriptor, map or thread at every place of many operation
                     "a sum of scaled numbers", "a sum in mapped memory", "split", "init"});
     for (const Kind kind : {Kind::memory, Kind::descriptors, Kind::maps, Kind::threads})
         walk_through(most, {Way::shm, 2, kind});
+}
+
+TEST_CASE("no memory for windows, more ranks, layers and checkpoints", "[.][full]") {
+    walk_through(operations({"a window and a put", "grow", "steps of a layer", "steps of a layer that shards",
+                             "steps behind a server", "a checkpoint"}),
+                 {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }

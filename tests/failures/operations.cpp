@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "walk.hpp"
@@ -19,26 +20,6 @@ std::int32_t sum_of(int ranks, std::size_t i) {
     for (int r = 0; r < ranks; ++r) sum += value(r, i);
     return sum;
 }
-
-/// The first error of a list of calls.
-class Calls {
-  public:
-    explicit Calls(Party& party) : party_(party) {}
-    bool operator()(tuttiResult_t result) {
-        if (first_ == tuttiSuccess && result != tuttiSuccess) {
-            const OfTheTest mine;
-            first_ = result;
-            party_.text = tuttiGetLastError(nullptr);
-        }
-        return result == tuttiSuccess;
-    }
-    bool good() const { return first_ == tuttiSuccess; }
-    tuttiResult_t first() const { return first_; }
-
-  private:
-    Party& party_;
-    tuttiResult_t first_ = tuttiSuccess;
-};
 
 using Expected = std::int32_t (*)(const Party& p, std::size_t n, std::size_t j);
 using Issue = tuttiResult_t (*)(Party& p, std::size_t n);
@@ -205,6 +186,36 @@ tuttiResult_t shrink(Party& p) {
     return call.first();
 }
 
+/// By one rank, whose thread is another one of rank 0's.
+tuttiResult_t grow(Party& p) {
+    Calls call(p);
+    static tuttiUniqueId id;
+    static std::thread newcomer;
+    const tuttiConfig_t config = config_of(p.way);
+    const int ranks = p.ranks + 1;
+    Party other;
+    if (p.rank == 0) {
+        if (!call(tuttiCommGetUniqueId(p.comm, &id))) return call.first();
+        const OfTheTest mine;
+        newcomer = std::thread([&] {
+            const OfTheLibrary its;
+            Calls calls(other);
+            tuttiComm_t comm = nullptr;
+            if (calls(tuttiCommGrow(nullptr, ranks, &id, ranks - 1, &comm, &config))) use(calls, comm, other);
+        });
+    }
+    tuttiComm_t larger = nullptr;
+    if (call(tuttiCommGrow(p.comm, ranks, nullptr, -1, &larger, &config))) use(call, larger, p);
+    if (p.rank == 0) {
+        const OfTheTest mine;
+        if (!call.good()) tuttiCommAbort(std::exchange(p.comm, nullptr));
+        newcomer.join();
+        p.right = p.right && (other.right || !other.text.empty());
+        if (!call.good()) p.text += "; the newcomer: " + other.text;
+    }
+    return call.first();
+}
+
 tuttiResult_t suspend(Party& p) {
     Calls call(p);
     std::int32_t largest = p.rank;
@@ -334,6 +345,7 @@ std::vector<Operation> others() {
         {"a window and a put", one_sided},
         {"split", split},
         {"shrink", shrink},
+        {"grow", grow},
         {"suspend and resume", suspend},
         {"init", init, true},
         {"init in the background", in_background, true},
@@ -346,7 +358,8 @@ std::vector<Operation> others() {
 
 std::vector<Operation> operations(std::initializer_list<const char*> names) {
     std::vector<Operation> all = collectives();
-    for (Operation& operation : others()) all.push_back(std::move(operation));
+    for (auto more : {others(), training()})
+        for (Operation& operation : more) all.push_back(std::move(operation));
     if (names.size() > 0)
         std::erase_if(all, [&](const Operation& o) {
             return std::ranges::none_of(names, [&](const char* name) { return std::string(o.name) == name; });

@@ -89,7 +89,7 @@ bool mentions(const std::string& text, std::initializer_list<const char*> words)
 bool tells(Kind kind, const std::string& text) {
     switch (kind) {
         case Kind::memory:
-            return mentions(text, {"memory"});
+            return mentions(text, {"memory", "could not be started"});  // a thread needs some, too
         case Kind::descriptors:
             return mentions(text, {std::strerror(EMFILE), "descriptor"});
         case Kind::maps:
@@ -106,7 +106,8 @@ bool tells(Kind kind, const std::string& text) {
 }
 
 /// Nothing, or what is wrong.
-std::string judge(const std::vector<Ended>& ended, const std::vector<Party>& parties, Kind kind) {
+std::string judge(const Operation& operation, const std::vector<Ended>& ended, const std::vector<Party>& parties,
+                  Kind kind) {
     bool failed = false, told = false;
     for (std::size_t i = 0; i < ended.size(); ++i) {
         const Ended& e = ended[i];
@@ -119,6 +120,7 @@ std::string judge(const std::vector<Ended>& ended, const std::vector<Party>& par
         if (e.text.empty()) return who + "an error without a word";
         // Of a rank that can't even begin to join, the others do not hear.
         if (e.result == tuttiTimeout && mentions(e.text, {"did not arrive", "could not connect"})) continue;
+        if (operation.refuses && e.result == tuttiInvalidUsage) continue;
         if (e.result != tuttiSystemError && e.result != tuttiRemoteError)
             return who + "error " + std::to_string(e.result) + ": " + e.text;
     }
@@ -161,7 +163,7 @@ long try_once(const Operation& operation, const Walk& how, When when, long n) {
     } catch (const std::exception& error) {
         wrong = error.what();
     }
-    if (wrong.empty()) wrong = judge(ended, parties, how.kind);
+    if (wrong.empty()) wrong = judge(operation, ended, parties, how.kind);
     const long failed = disarm().failed;
     const auto is_error = [](const Ended& e) { return e.result != tuttiSuccess; };
     if (wrong.empty() && failed == 0 && std::ranges::any_of(ended, is_error)) wrong = "an error for no reason";
@@ -169,7 +171,7 @@ long try_once(const Operation& operation, const Walk& how, When when, long n) {
     if (wrong.empty() && failed > 0) {  // the next one
         parties = make_parties(operation, how.way, how.ranks);
         ended = run_all(operation, parties);
-        wrong = judge(ended, parties, Kind::interrupted);
+        wrong = judge(operation, ended, parties, Kind::interrupted);
         if (!wrong.empty()) wrong = "after it, where nothing fails: " + wrong;
         destroy_all(parties);
     }

@@ -25,12 +25,33 @@ struct Party {
     std::string text;    // of the first error, where calls follow it
 };
 
+/// The first error of a list of calls.
+class Calls {
+  public:
+    explicit Calls(Party& party) : party_(party) {}
+    bool operator()(tuttiResult_t result) {
+        if (first_ == tuttiSuccess && result != tuttiSuccess) {
+            const OfTheTest mine;
+            first_ = result;
+            party_.text = tuttiGetLastError(nullptr);
+        }
+        return result == tuttiSuccess;
+    }
+    bool good() const { return first_ == tuttiSuccess; }
+    tuttiResult_t first() const { return first_; }
+
+  private:
+    Party& party_;
+    tuttiResult_t first_ = tuttiSuccess;
+};
+
 struct Operation {
     const char* name;
     /// Called by each rank on a thread of its own: what a program would do, which gives back what it has taken, also
     /// after an error. Sets `right`.
     std::function<tuttiResult_t(Party&)> call;
     bool makes_comm = false;  // the ranks have none before
+    bool refuses = false;     // with tuttiInvalidUsage on all ranks, instead of tuttiSystemError on one
 };
 
 /// Runs the operation again and again, until nothing fails any more. Throws std::runtime_error that says what failed
@@ -49,6 +70,9 @@ tuttiConfig_t config_of(Way way);
 
 /// One-element sum over all ranks; false: it was an error, or wrong.
 bool sums_up(tuttiComm_t comm);
+
+/// Of the data-parallel layer, and with files (training.cpp).
+std::vector<Operation> training();
 
 /// All, or those of these names.
 std::vector<Operation> operations(std::initializer_list<const char*> names = {});
