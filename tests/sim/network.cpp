@@ -307,7 +307,9 @@ class Carrier {
     }
 
     [[noreturn]] void run() {
+        const std::uint64_t& transfers = world->processes[static_cast<std::size_t>(this_process())].transfers;
         for (;;) {
+            const std::uint64_t looked = transfers;
             look();
             tell_of_weather();
             bool moved = false;
@@ -320,7 +322,8 @@ class Carrier {
                 for (const int side : {0, 1}) moved |= p.read(side), moved |= p.deliver(side);
                 if (!p.is_over()) next = std::min(next, p.next());
             }
-            if (!moved && next > world->now) wait_for(io, next);
+            // Others may have run meanwhile: what they sent to a pipe that was looked at before is still to be read.
+            if (!moved && next > world->now && transfers == looked) wait_for(io, next);
         }
     }
 
