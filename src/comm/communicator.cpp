@@ -13,6 +13,7 @@
 #include "schedule/to_all.hpp"
 #include "schedule/verify.hpp"
 #include "transport/faulty.hpp"
+#include "transport/numbering.hpp"
 #include "transport/regions.hpp"
 
 namespace tutti {
@@ -134,8 +135,8 @@ Connection Communicator::connection(Rank rank, int lane) {
     Peer& peer = linked(rank);
     const auto l = static_cast<std::size_t>(lane);
     if (!peer.senders[l]) {
-        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(lane));
-        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(lane));
+        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(lane), first_message);
+        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(lane), first_message);
     }
     return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
 }
@@ -147,7 +148,7 @@ Connection Communicator::connection_to_all(int lane) {
         std::vector<Wire> readers;
         for (Rank r = 0; r < ranks(); ++r)
             if (r != rank()) readers.push_back(linked(r).link->outlet_to_all(lane));
-        sender = std::make_unique<Sender>(readers);
+        sender = std::make_unique<Sender>(readers, first_message);
     }
     return {everybody, nullptr, sender.get(), nullptr};
 }
@@ -155,7 +156,7 @@ Connection Communicator::connection_to_all(int lane) {
 Connection Communicator::connection_from_all(Rank rank, int lane) {
     Peer& peer = linked(rank);
     std::unique_ptr<Receiver>& receiver = peer.heard[static_cast<std::size_t>(lane)];
-    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(lane));
+    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(lane), first_message);
     return {rank, peer.link.get(), nullptr, receiver.get()};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/thread.hpp"
+#include "transport/numbering.hpp"
 
 namespace tutti {
 namespace {
@@ -18,7 +19,7 @@ using std::chrono::milliseconds;
 /// One lane's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the reader's
 /// own, so whatever is written here has room there.
 struct Pipe {
-    explicit Pipe(Wire real) : slots(slot_depth * slot_stride), credits(&real.credits()), out(real) {}
+    explicit Pipe(Wire real) : slots(slot_depth * slot_stride), credits(&real.credits()), out(real, first_message) {}
     bool carries() const {
         const std::uint32_t next = passed.load(std::memory_order_acquire);
         return fifo.cells[next % fifo_depth].turn.load(std::memory_order_acquire) == next + 1;
@@ -26,9 +27,9 @@ struct Pipe {
 
     Fifo fifo{};
     std::vector<std::byte> slots;
-    std::atomic<std::uint32_t>* credits;   // what the peer has finished with
-    std::atomic<std::uint32_t> passed{0};  // messages that went on to the peer; pump() counts
-    Sender out;                            // to the peer
+    std::atomic<std::uint32_t>* credits;               // what the peer has finished with
+    std::atomic<std::uint32_t> passed{first_message};  // messages that went on to the peer; pump() counts
+    Sender out;                                        // to the peer
 };
 
 class FaultyLink : public Link {

@@ -30,6 +30,7 @@ class Maker {
         if (less.weather) job.weather = make_weather(seed, job.ranks, job.transport);
         if (!job.weather.is_calm()) be_quiet(job);
         focus(job);
+        job.first_message = first_message(seed);
         if (!less.weather) job.weather = {};
         if (less.ranks != 0) leave_out(job, less.ranks);
         if (!less.blow) job.blows.clear();
@@ -46,6 +47,12 @@ class Maker {
     }
 
   private:
+    /// A third of the jobs sees numbers wrap around as signed ones, another third as unsigned ones.
+    static std::uint32_t first_message(std::uint64_t seed) {
+        const auto before = static_cast<std::uint32_t>(17 + seed / 3 % 16);
+        return seed % 3 == 0 ? 0 : (seed % 3 == 1 ? 0x8000'0000u : 0u) - before;
+    }
+
     /// Nothing befalls ranks that are not there.
     static void leave_out(Job& job, int ranks) {
         job.ranks = ranks;
@@ -159,6 +166,7 @@ std::string Job::text() const {
     if (rejoins) all += "; they meet again after errors";
     if (keeps) all += "; they keep what has failed";
     if (late >= 0) all += "; rank " + std::to_string(late) + " comes " + in_ms(late_by) + " late";
+    if (first_message > 0) all += "; messages are counted from " + std::to_string(first_message);
     if (wakes) all += "; they sleep until they are woken";
     if (socket_buffer > 0) all += "; sockets take " + std::to_string(socket_buffer) + " bytes";
     for (const Blow& blow : blows) {

@@ -44,6 +44,9 @@ MUTANTS = {
         "a reader takes any message in the cell, also an old one", "transport/fifo.hpp",
         "bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }",
         "bool ready() const { return cell().turn.load(std::memory_order_acquire) != 0; }"),
+    "numbers do not wrap": (
+        "of two messages the one with the larger number is the later one", "transport/fifo.hpp",
+        "return static_cast<std::int32_t>(a - b) > 0;", "return a > b;"),
     "settled at once": (
         "a call ends while a peer still reads the caller's memory", "transport/fifo.hpp",
         "        if (!refers_) return true;\n", "        return true;\n"),

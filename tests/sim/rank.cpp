@@ -16,6 +16,7 @@
 #include "differences.hpp"
 #include "left.hpp"
 #include "steps/steps.hpp"
+#include "transport/numbering.hpp"
 #include "tutti/tutti.h"
 
 namespace sim {
@@ -468,6 +469,7 @@ class Rank {
 int take_part(int process) {
     Report& report = board->reports[process - 1];
     tutti::steps::after_success = [] { board->reports[this_process() - 1].succeeded_at = world->now; };
+    tutti::first_message = job->first_message;
     setenv("TUTTI_TUNING", "none", 1);
     setenv("TUTTI_TRANSPORT", job->transport.c_str(), 1);
     if (job->weather.silence_ms != 0) setenv("TUTTI_SILENCE_MS", std::to_string(job->weather.silence_ms).c_str(), 1);

@@ -5,6 +5,7 @@
 #include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "transport/numbering.hpp"
 
 namespace tutti::net {
 namespace {
@@ -37,8 +38,9 @@ Ends::Lane& Ends::open(int number) {
     lane.number = number;
     lane.out = mine_->wire(peer_, number, &bell_);
     lane.in = inbox_->wire(0, number, &bell_);
-    lane.arrivals.emplace(lane.in);
-    lane.go_to(0);
+    lane.arrivals.emplace(lane.in, first_message);
+    lane.told = lane.received = lane.awaited = lane.spotted = first_message;
+    lane.go_to(first_message);
     open_.push_back(&lane);
     place(lane);
     return lane;
@@ -124,7 +126,7 @@ bool Ends::resume() {
         Lane& lane = lanes_[number];
         const std::uint32_t got = offer_in_.received[number];
         if (!lane.arrivals || attempt_ == 0) {
-            if (got != 0) return false;
+            if (got != 0 && got != first_message) return false;
             continue;
         }
         const std::uint32_t before = lane.out.fifo->released.load(std::memory_order_relaxed);
