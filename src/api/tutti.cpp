@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "api/checks.hpp"
 #include "api/making.hpp"
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/per_thread.hpp"
 #include "gpu/gpus.hpp"
@@ -190,11 +192,18 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
         check_ranks("tuttiCommInitRank", comm, nranks);
         if (rank < 0 || rank >= nranks)
             fail(tuttiInvalidArgument, "tuttiCommInitRank: rank is %d; 0 to %d was expected", rank, nranks - 1);
-        const Options options = Options::from(config);
-        goes_on = make(comm, options, [=, identity = Identity::from(id)]() -> CommunicatorPtr {
-            if (nranks == 1) Session::forget_meeting(identity);
-            return Communicator::join(identity, rank, nranks, options);
-        });
+        const Identity identity = Identity::from(id);
+        try {
+            const Options options = Options::from(config);
+            goes_on = make(comm, options, [=]() -> CommunicatorPtr {
+                if (nranks == 1) Session::forget_meeting(identity);
+                return Communicator::join(identity, rank, nranks, options);
+            });
+        } catch (const std::bad_alloc&) {  // maybe before join(): the others may wait in this process
+            shielded("closing a meeting place",
+                     [&] { Session::close_meeting(identity, "out of memory"); });
+            throw;
+        }
     });
     return or_in_progress(result, goes_on);
 }

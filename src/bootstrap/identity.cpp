@@ -190,7 +190,14 @@ void Session::close_meeting(const Identity& identity, const std::string& why) {
     const std::shared_ptr<Service> service = Service::running();
     if (!service) return;
     service->run([&] {
-        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->give_up(why);
+        const auto place = Directory::find(*service, Meeting::of(identity));
+        if (!place) return;
+        try {
+            place->give_up(why);
+        } catch (...) {  // who can't be told hears of the end of the connections
+            place->close();
+            throw;
+        }
     });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/caught.hpp"
 #include "base/log.hpp"
@@ -53,9 +54,22 @@ std::shared_ptr<Connection> Membership::dial(const Address& address, std::uint64
     return c;
 }
 
+namespace {
+
+/// What a member says of itself that can't go on, also where there is no memory to say much.
+std::string say(auto&& what) {
+    try {
+        return what();
+    } catch (const std::bad_alloc&) {
+        return "out of memory";
+    }
+}
+
+}  // namespace
+
 /// This member can't go on, which is no fault of whom it was about.
 void Membership::failed(Connection&, const Error& error) {
-    hear({tuttiSystemError, rank_, name_of(rank_) + ": " + error.what()}, nullptr);
+    hear({tuttiSystemError, rank_, say([&] { return name_of(rank_) + ": " + error.what(); })}, nullptr);
 }
 
 /// What the service does for this member without anybody who waits for it.
@@ -63,7 +77,7 @@ void Membership::attempt(const Service::Work& work) {
     try {
         work();
     } catch (...) {
-        hear({tuttiSystemError, rank_, name_of(rank_) + ": " + caught().what()}, nullptr);
+        hear({tuttiSystemError, rank_, say([&] { return name_of(rank_) + ": " + caught().what(); })}, nullptr);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <future>
 #include <optional>
@@ -143,7 +144,14 @@ std::shared_ptr<Service> Service::one_of(std::shared_ptr<Service> ServiceHolder:
     if (!(holder.*which)) {
         std::shared_ptr<Service> made(new Service);
         made->start();
-        for (const Fd* fd : {&made->epoll_, &made->wake_, &made->alarm_}) holder.descriptors.insert(fd->get());
+        const std::array all = {made->epoll_.get(), made->wake_.get(), made->alarm_.get()};
+        try {
+            holder.descriptors.insert(all.begin(), all.end());
+        } catch (...) {
+            for (const int fd : all) holder.descriptors.erase(fd);
+            made->stop(false);
+            throw;
+        }
         holder.*which = std::move(made);
     }
     return holder.*which;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/caught.hpp"
 #include "base/config.hpp"
@@ -117,7 +118,12 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
         const Error why = caught();
         if (why.code() != tuttiInvalidArgument && why.code() != tuttiInvalidUsage)
             shielded("closing a meeting place", [&] {
-                Session::close_meeting(identity, text("rank %d could not join the others: %s", rank, why.what()));
+                std::string said = "out of memory";
+                try {
+                    said = text("rank %d could not join the others: %s", rank, why.what());
+                } catch (const std::bad_alloc&) {
+                }
+                Session::close_meeting(identity, said);
             });
         throw;
     }

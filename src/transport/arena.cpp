@@ -38,6 +38,7 @@ void number_from(std::uint32_t message, const Arena& arena, int ranks) {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
+    Registry& all = registry();  // first: the destructor needs it, and no memory
     std::shared_ptr<Arena> arena(new Arena);
     arena->layout_ = {ranks};
     if (shared) {
@@ -48,8 +49,8 @@ std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
     }
     if (first_message != 0) number_from(first_message, *arena, ranks);
     random_bytes(&arena->key_, sizeof arena->key_);
-    std::lock_guard lock(registry().mutex);
-    registry().arenas[arena->key_] = arena;
+    std::lock_guard lock(all.mutex);
+    all.arenas[arena->key_] = arena;
     return arena;
 }
 
