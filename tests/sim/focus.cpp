@@ -31,8 +31,10 @@ class Focus {
                 return handshakes();
             case 5:
                 return sockets();
-            default:
+            case 6:
                 return silence();
+            default:
+                return heap();
         }
     }
 
@@ -176,6 +178,20 @@ class Focus {
         w.cut.how_long = 1'000'000 * ms;
     }
 
+    /// Once a rank gets no memory: while it joins and makes connections, and on its threads after.
+    void heap() {
+        job_.focus = "no memory";
+        ranks(2, 4);
+        job_.transport = draw(2) == 0 ? "shm" : "tcp";
+        call(3, {"collectives", "pairs", "groups", "split", "suspend"});
+        job_.rejoins = true;
+        Shortage& lack = job_.weather.shortage;
+        lack.what = Shortage::heap;
+        lack.rank = some_rank(0);
+        lack.nth = static_cast<unsigned>(draw(std::uint64_t{16} << draw(8)));
+        lack.how_many = 1;
+    }
+
     Job& job_;
     std::mt19937_64 random_;
 };
@@ -183,7 +199,8 @@ class Focus {
 }  // namespace
 
 void focus(Job& job) {
-    if (job.seed % focused_one_in == focused_one_in - 1) Focus(job, job.seed).set(job.seed / focused_one_in % focuses);
+    if (job.seed % 4 == 3) Focus(job, job.seed).set(job.seed / 4 % 7);
+    if (job.seed % 16 == 5) Focus(job, job.seed).set(7);
 }
 
 }  // namespace sim

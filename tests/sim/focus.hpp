@@ -4,9 +4,7 @@
 
 namespace sim {
 
-inline constexpr std::uint64_t focused_one_in = 4, focuses = 7;
-
-/// Makes another job of it, if the seed is one of those.
+/// Makes another job of it, if the seed is 3 modulo 4, or 5 modulo 16.
 void focus(Job& job);
 
 }  // namespace sim

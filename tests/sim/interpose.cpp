@@ -30,6 +30,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "world.hpp"
@@ -49,6 +50,12 @@ F* real(F*, const char* name) {
         return f;                                    \
     }())
 
+/// What is allocated here is not the library's.
+struct Ours {
+    const bool before = std::exchange(allocates_for_library, false);
+    ~Ours() { allocates_for_library = before; }
+};
+
 // ---- time
 
 std::uint64_t in_ns(const timespec& t) {
@@ -66,6 +73,15 @@ void maybe_pass_on(unsigned one_in) {
     if (one_in != 0 && world->draw(one_in) == 0) pass_on();
 }
 
+/// For more than there ever is.
+template <class T>
+std::vector<T>* with_room() {
+    const Ours ours;
+    auto* const all = new std::vector<T>;
+    all->reserve(1000);
+    return all;
+}
+
 // ---- words that threads wait for: the same for all processes that share them
 
 struct Shared {
@@ -73,7 +89,8 @@ struct Shared {
     std::uint64_t key;
 };
 std::vector<Shared>& shared_memory() {
-    static auto* const all = new std::vector<Shared>;
+    static std::vector<Shared>* all = nullptr;
+    if (all == nullptr) all = with_room<Shared>();
     return *all;
 }
 
@@ -129,7 +146,8 @@ struct Alarm {
     std::uint64_t when;
 };
 std::vector<Alarm>& alarms() {
-    static auto* const all = new std::vector<Alarm>;
+    static std::vector<Alarm>* all = nullptr;
+    if (all == nullptr) all = with_room<Alarm>();
     return *all;
 }
 
@@ -341,6 +359,12 @@ bool lacking(Shortage::What what) {
     return true;
 }
 
+bool lacks_heap() {
+    if (!allocates_for_library || !lacking(Shortage::heap)) return false;
+    errno = ENOMEM;
+    return true;
+}
+
 // ---- threads
 
 struct Start {
@@ -353,13 +377,15 @@ struct Made {
     int number;
 };
 std::vector<Made>& made() {
-    static auto* const all = new std::vector<Made>;
+    static std::vector<Made>* all = nullptr;
+    if (all == nullptr) all = with_room<Made>();
     return *all;
 }
 
 void* run_thread(void* at) {
     const std::unique_ptr<Start> start(static_cast<Start*>(at));
     begin_thread(start->number);
+    allocates_for_library = true;
     void* const result = start->routine(start->argument);
     end_thread();
     return result;
@@ -389,6 +415,24 @@ int wait_on(pthread_cond_t* condition, pthread_mutex_t* mutex, std::uint64_t dea
 }  // namespace
 
 extern "C" {
+
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t size) noexcept {
+    return lacks_heap() ? nullptr : __libc_malloc(size);
+}
+void* calloc(size_t count, size_t size) noexcept {
+    return lacks_heap() ? nullptr : __libc_calloc(count, size);
+}
+void* realloc(void* at, size_t size) noexcept {
+    return lacks_heap() ? nullptr : __libc_realloc(at, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) noexcept {
+    return lacks_heap() ? nullptr : __libc_memalign(alignment, size);
+}
 
 int clock_gettime(clockid_t clock, timespec* now) noexcept {
     if (!inside() || (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)) return REAL(clock_gettime)(clock, now);
@@ -630,6 +674,7 @@ ssize_t getrandom(void* bytes, size_t size, unsigned flags) {
 int pthread_create(pthread_t* id, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) noexcept {
     if (!inside()) return REAL(pthread_create)(id, attributes, routine, argument);
     if (lacking(Shortage::threads)) return EAGAIN;
+    const Ours ours;
     auto start = std::make_unique<Start>(Start{add_thread(), routine, argument});
     const int number = start->number;
     const int result = REAL(pthread_create)(id, attributes, run_thread, start.get());

@@ -132,8 +132,10 @@ class Rank {
         report_.meets_since = world->now;
         const tuttiConfig_t config = options();
         tuttiComm_t made = nullptr;
-        must(tuttiCommInitRankConfig(&made, place.count, id, static_cast<int>(mine), &config),
-             "tuttiCommInitRankConfig");
+        allocates_for_library = true;
+        const tuttiResult_t result = tuttiCommInitRankConfig(&made, place.count, id, static_cast<int>(mine), &config);
+        allocates_for_library = false;
+        must(result, "tuttiCommInitRankConfig");
         begin(made, members);
     }
 
@@ -215,7 +217,10 @@ class Rank {
         const std::vector<int> before = groups_.empty() ? std::vector<int>() : now().members;
         groups_.push_back({made, {}, nullptr});
         std::vector<int> told(static_cast<std::size_t>(ranks), -1);
-        must(tuttiAllGather(&me_, told.data(), 1, tuttiInt32, made, nullptr), "tuttiAllGather");
+        allocates_for_library = true;
+        const tuttiResult_t gathered = tuttiAllGather(&me_, told.data(), 1, tuttiInt32, made, nullptr);
+        allocates_for_library = false;
+        must(gathered, "tuttiAllGather");
         if (!members.empty() && members != told) throw Wrong("other ranks have joined than were to");
         if (told[static_cast<std::size_t>(rank)] != me_ || !std::ranges::is_sorted(told))
             throw Wrong("ranks are in another order");
@@ -370,6 +375,7 @@ class Rank {
         }
         helped_ = false;
         helper_ = std::thread([work, time = call.time] {
+            allocates_for_library = false;
             pass_time(time);
             work();
         });

@@ -16,7 +16,7 @@ std::string Weather::text() const {
                " for " + std::to_string(cut.how_long / ms) + " ms (" + std::to_string(silence_ms) +
                " ms of silence are borne)";
     if (cut.what == Cut::reset) all += ", connections are reset " + ranks(cut.a, cut.b);
-    static constexpr const char* things[] = {"", "descriptors", "mappings", "threads"};
+    static constexpr const char* things[] = {"", "descriptors", "mappings", "threads", "memory of the heap"};
     if (shortage.what != Shortage::nothing)
         all += std::string(all.empty() ? "" : ", ") + "rank " + std::to_string(shortage.rank) + " gets no " +
                things[shortage.what] + " from number " + std::to_string(shortage.nth) + " on, " +

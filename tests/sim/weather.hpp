@@ -27,7 +27,7 @@ struct Cut {
 
 /// Of one rank, from the nth time that it asks.
 struct Shortage {
-    enum What { nothing, descriptors, memory, threads } what;
+    enum What { nothing, descriptors, memory, threads, heap } what;
     int rank;
     unsigned nth, how_many;
 };

@@ -19,6 +19,7 @@
 namespace sim {
 
 World* world = nullptr;
+thread_local bool allocates_for_library = false;
 void (*on_doom)(int process) = nullptr;
 
 namespace {

@@ -113,6 +113,10 @@ void has_sent();
 void transferred_to(int process);
 void transferred_to_all();
 
+/// Whether what the calling thread allocates is the library's, and may lack (Shortage::heap). Threads that the library
+/// makes allocate for nobody else.
+extern thread_local bool allocates_for_library;
+
 /// A thread of this process, before it is made; what it does first; what it does last.
 int add_thread();
 void begin_thread(int number);
