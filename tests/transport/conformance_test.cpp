@@ -323,7 +323,7 @@ TEST_CASE("a port that is away for longer than its adapter waits, and is the onl
     verbs::Net net(harness::fake_library, {});
     const harness::NetUnderTest transport(net);
     REQUIRE(net.fabric() != 0);
-    LinkedPair pair = join(transport, {}, false);
+    LinkedPair pair = join(transport, {}, false, true, std::chrono::minutes(10));  // as long as looks may take
     Sender sender(pair.link[0]->outlet(0));
     Receiver receiver(pair.link[1]->inlet(0));
     const Deadline limit = Clock::now() + std::chrono::minutes(2);

@@ -251,6 +251,17 @@ void Engine::unreachable(Rank peer, const std::string& why) {
     });
 }
 
+void Engine::lacking(Rank peer, const std::string& why) {
+    in_background([peer, why](Engine& e) {
+        {
+            const auto lock = e.lock_in_background();
+            e.trouble_.emplace(tuttiSystemError,
+                               text("rank %d has %s, which goes to rank %d", e.session_->rank(), why.c_str(), peer));
+        }
+        ring_bell(e.page_->bell);
+    });
+}
+
 /// Carries what can be carried without waiting.
 bool Engine::move(bool sockets) {
     epoll_event events[32];

@@ -47,6 +47,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     // ---- for the service thread
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
     void unreachable(Rank peer, const std::string& why);
+    /// This rank lacks what a connection with the peer takes: the error is its own, and the peers hear of it as such.
+    void lacking(Rank peer, const std::string& why);
     void ready();
 
   private:
@@ -94,7 +96,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::atomic<bool> blind_{false};    // some carriers can't tell when something arrives
     std::atomic<bool> foreign_{false};  // of a network that may hang: the service thread keeps off the lock
     std::atomic<bool> stuck_{false};    // it does
-    std::optional<Error> trouble_;      // of this rank, with a connection that a peer has made
+    std::optional<Error> trouble_;      // of this rank, with a connection
     unsigned fruitless_ = 0;            // looks of the rank's thread, one after the other
     unsigned looks_ = 0;                // all of them
 

@@ -140,8 +140,11 @@ void Reception::lost(Call call, const Loss& loss) {
         });
         return;
     }
-    if (const auto engine = engine_.lock())
-        engine->unreachable(call.peer, "no connection to " + call.door.text() + ": " + loss.text);
+    const auto engine = engine_.lock();
+    if (!engine) return;
+    const std::string why = "no connection to " + call.door.text() + ": " + loss.text;
+    const bool lacking = loss.error == EMFILE || loss.error == ENFILE || loss.error == ENOMEM || loss.error == ENOBUFS;
+    lacking ? engine->lacking(call.peer, why) : engine->unreachable(call.peer, why);
 }
 
 void Reception::forget(Rank peer) {
