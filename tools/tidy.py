@@ -13,6 +13,7 @@ import re
 import sys
 
 WIDTH = 120
+PROSE_WIDTH = 100  # of Markdown, but for tables and code
 FUNCTION_LINES = 70
 FILE_LINES = 800
 
@@ -43,9 +44,9 @@ ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport",
 MAY_NOT_INCLUDE = {"kernels": ["algorithms"], "gpu": ["algorithms"], "transport": ["schedule", "algorithms"],
                    "bootstrap": ["schedule", "algorithms"],
                    "dp": [room for room in ORDER if room not in ("base", "dp")]}  # it is the C API's first user
-# The doors in these walls: single files that may include more.
-DOORS = {"src/dp/gpu_place.cpp": ["gpu"],       # memory of GPUs, and what their kernels do on it
-         "src/dp/optimizer.hpp": ["kernels"]}   # the arithmetic of updates, which those kernels have in common with it
+# Exceptions: single files that may include more.
+EXCEPTIONS = {"src/dp/gpu_place.cpp": ["gpu"],  # memory of GPUs, and what their kernels do on it
+              "src/dp/optimizer.hpp": ["kernels"]}  # the arithmetic of updates, which kernels share with it
 # Programs are data: what makes and proves them touches nothing outside memory.
 PURE_ROOMS = ("schedule", "algorithms")
 IMPURE = r"#\s*include\s*<(fstream|iostream|cstdio|stdio\.h|filesystem|thread|unistd\.h|fcntl\.h|sys/.*)>"
@@ -87,6 +88,15 @@ def width(tree):
         for number, line in enumerate(text.splitlines(), 1):
             if path.split("/")[0] in ("src", "include", "bench", "tools", "tests", "bindings") and len(line) > WIDTH:
                 yield path, number, f"{len(line)} columns; at most {WIDTH}"
+
+
+def prose(tree):
+    for path, text in tree.items():
+        fenced = False
+        for number, line in enumerate(text.splitlines() if path.endswith(".md") else [], 1):
+            fenced ^= line.lstrip().startswith("```")
+            if len(line) > PROSE_WIDTH and not fenced and not re.match(r"\||    |!?\[[^]]*\]\S*$", line):
+                yield path, number, f"{len(line)} columns of prose; at most {PROSE_WIDTH}"
 
 
 def unmerged(tree):
@@ -189,7 +199,7 @@ def layers(tree):
             other = match.group(1)
             if room is None or other in (room, "tutti"):
                 continue
-            if other not in may_include(room) + DOORS.get(path, []):
+            if other not in may_include(room) + EXCEPTIONS.get(path, []):
                 yield path, line_of(text, match.start(1)), f"src/{room} must not include {other}/: see ORDER in tidy.py"
         for match in re.finditer(IMPURE, bare(text)) if room in PURE_ROOMS else ():
             yield path, line_of(text, match.start()), f"src/{room} does no input or output: '{match.group(0)}'"
@@ -308,7 +318,7 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
+RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
          tested_rooms, mapped_rooms, packages, programs, installed, environment]
 
 
@@ -411,6 +421,7 @@ def breaks(rule, tree, *lines):
 
 def self_test():
     breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300}, 2)
+    breaks(prose, {"docs/a.md": "a\n" + "y " * 51 + "\n| " + "y " * 60 + "\n\n    " + "y " * 60}, 2)
     breaks(unmerged, {"docs/a.md": "a\n" + "<" * 7 + " HEAD\nb\n" + ">" * 7 + " c\n"}, 2, 4)
     breaks(file_length, {"src/a/a.cpp": "x\n" * 800, "src/a/b.cpp": "x\n" * 801}, 801)
 

@@ -239,14 +239,14 @@ int explain(const Arguments& args) {
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 bytes, args.ranks, cores, wanted.c_str(),
                 tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
-    std::printf("%-24s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles", "lanes",
-                "chain", "busiest", "all work", "lost", "waits", "correction");
+    std::printf("%-24s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles",
+                "channels", "chain", "busiest", "all work", "lost", "waits", "correction");
     for (const Candidate& c : all) {
         if (!c.refusal.empty())
             std::printf("%-24s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
         else
             std::printf("%-24s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %10.4g %7lld %10.3g%s\n",
-                        c.algorithm->name.data(), c.time, c.chunk_bytes, c.tiles, c.flight.lanes, c.price.chain,
+                        c.algorithm->name.data(), c.time, c.chunk_bytes, c.tiles, c.chunking.channels, c.price.chain,
                         c.price.busiest, c.price.work, c.price.lost, c.price.waits, c.correction,
                         c.closed_form ? "  (closed form)" : "");
     }

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
     CLI::App app(
         "The shape of this machine, or of one that is described: packages, memory, caches, cores, GPUs, "
-        "network cards.",
+        "network adapters.",
         "tutti-topo");
     std::string source;
     bool svg = false;

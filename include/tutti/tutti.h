@@ -151,13 +151,13 @@ typedef struct {
                               a collective does not hold for it */
     const char* transport; /* name of the only transport to use: "local", "shm", "tcp", ...; on GPUs "p2p", too */
     const char* commName;  /* for messages; copied */
-    int device;           /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU; TUTTI_DEVICE_CURRENT:
-                             the calling thread's, or the CPU where no GPU is usable. Ranks of one communicator may be
-                             on both: a rank's buffers and streams are of the kind of its own device */
-    int reproducible;     /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
-                             lanes and message sizes, on CPUs and on GPUs: they are added in rank order, with one
-                             rounding. 0 (default): the same bits from run to run */
-    int lanes;            /* on how many lanes large data goes, 1 to 8, on GPUs at most; default: by the cost model */
+    int device;       /* the rank's CUDA device; TUTTI_DEVICE_CPU (default): it is on the CPU; TUTTI_DEVICE_CURRENT:
+                         the calling thread's, or the CPU where no GPU is usable. Ranks of one communicator may be
+                         on both: a rank's buffers and streams are of the kind of its own device */
+    int reproducible; /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
+                         channels and message sizes, on CPUs and on GPUs: they are added in rank order, with one
+                         rounding. 0 (default): the same bits from run to run */
+    int lanes;        /* on how many channels large data goes, 1 to 8, on GPUs at most; default: by the cost model */
     const char* programs; /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
                              anything runs, then candidates like all others (docs/programs.md); copied */
     int blocking;         /* 0: InitRankConfig, InitEnv, Split, Shrink, Grow and Finalize begin their work in the

@@ -14,16 +14,16 @@ namespace tutti {
 namespace {
 
 Program all_reduce(const Request& q) {
-    const int size = floor_power(q.ranks), guests = q.ranks - size;
-    const bool paired = q.rank < 2 * guests;
+    const int size = floor_power(q.ranks), remainder = q.ranks - size;
+    const bool paired = q.rank < 2 * remainder;
     Program p = program_for(q);
     if (paired && q.rank % 2 == 0) {
         p.step({input(0)}, {send(q.rank + 1)});
         p.step({recv(q.rank + 1)}, {output(0)});
         return p;
     }
-    const int self = paired ? q.rank / 2 : q.rank - guests;
-    const auto partner = [&](int d) { return (self ^ d) < guests ? 2 * (self ^ d) + 1 : (self ^ d) + guests; };
+    const int self = paired ? q.rank / 2 : q.rank - remainder;
+    const auto partner = [&](int d) { return (self ^ d) < remainder ? 2 * (self ^ d) + 1 : (self ^ d) + remainder; };
     if (paired)
         p.step({recv(q.rank - 1), input(0)}, {output(0), send(partner(1))});
     else

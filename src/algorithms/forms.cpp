@@ -26,10 +26,10 @@ ClosedForm circle_form(Collective c, int n, Messages messages) {
     return form;
 }
 
-/// Rounds: to the opposite corner, or from a guest there, or from a guest to another one, whose host may be nearer.
+/// Rounds: to the opposite corner, or from a remainder rank there, or from one to another, whose partner may be nearer.
 int once_through_the_cube(int n) {
-    const int guests = n - floor_power(n);
-    return guests == 0 ? floor_log(n) : std::max(1 + floor_log(n), 2 + ceil_log(guests));
+    const int remainder = n - floor_power(n);
+    return remainder == 0 ? floor_log(n) : std::max(1 + floor_log(n), 2 + ceil_log(remainder));
 }
 
 }  // namespace
@@ -84,14 +84,15 @@ ClosedForm double_tree_form(Collective c, int n) {
 
 ClosedForm halving_doubling_form(Collective c, int n) {
     if (n == 1) return nothing;
-    const int size = floor_power(n), guests = n - size;
-    if (c == Collective::all_reduce)  // guests' rounds are before and after both phases
-        return {2 * floor_log(n) + (guests > 0 ? 2 : 0), size, 2LL * (size - 1) + (guests > 0 ? size : 0)};
+    const int size = floor_power(n), remainder = n - size;
+    if (c == Collective::all_reduce)  // the remainder's rounds are before and after both phases
+        return {2 * floor_log(n) + (remainder > 0 ? 2 : 0), size, 2LL * (size - 1) + (remainder > 0 ? size : 0)};
     const int rounds = once_through_the_cube(n);
-    const int link = guests > 0 ? n - 1 : n / 2;
+    const int link = remainder > 0 ? n - 1 : n / 2;
     if (c == Collective::reduce_scatter) return {rounds, link, n - 1};
-    long long rank = size - 1 + (guests > 0 ? n - 1 : 0);
-    for (int d = 1; d < size; d *= 2) rank += std::min(d, guests);  // what the first host has of guests in each round
+    long long rank = size - 1 + (remainder > 0 ? n - 1 : 0);
+    for (int d = 1; d < size; d *= 2)
+        rank += std::min(d, remainder);  // what the first partner has of the remainder in each round
     return {rounds, link, rank};
 }
 

@@ -9,8 +9,8 @@
 // Reversed, this is the reduce-scatter: nothing is stored on the way, each chunk is added once, from all partners'
 // slots.
 //
-// If ranks are no power of two, the first ones go in pairs: a guest, the even rank, lets its host take part for both.
-// (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
+// If ranks are no power of two, the first ones go in pairs: a remainder rank, the even one, lets its partner take part
+// for both. (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
 #include "algorithms/algorithms.hpp"
 #include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
@@ -20,27 +20,30 @@
 namespace tutti {
 namespace {
 
-/// The ranks that take part: `size`, a power of two; the first `guests` of them are hosts.
+/// The ranks that take part: `size`, a power of two; the first `remainder` of them are partners.
 struct Cube {
-    explicit Cube(const Request& q) : size(floor_power(q.ranks)), guests(q.ranks - size), rank(q.rank) {}
+    explicit Cube(const Request& q) : size(floor_power(q.ranks)), remainder(q.ranks - size), rank(q.rank) {}
 
-    bool is_guest() const { return rank < 2 * guests && rank % 2 == 0; }
-    bool is_host() const { return rank < 2 * guests && rank % 2 == 1; }
-    int node() const { return rank < 2 * guests ? rank / 2 : rank - guests; }  // a guest's is its host's
-    Rank rank_of(int n) const { return n < guests ? 2 * n + 1 : n + guests; }
+    bool is_remainder() const { return rank < 2 * remainder && rank % 2 == 0; }
+    bool is_partner() const { return rank < 2 * remainder && rank % 2 == 1; }
+    int node() const {
+        return rank < 2 * remainder ? rank / 2 : rank - remainder;
+    }  // a remainder rank's is its partner's
+    Rank rank_of(int n) const { return n < remainder ? 2 * n + 1 : n + remainder; }
 
-    int size, guests;
+    int size, remainder;
     Rank rank;
 };
 
-/// The rows of all_gather that a node gathers for: its own and its guest's. all_reduce has one chunk for each node.
+/// The rows of all_gather that a node gathers for: its own and its remainder rank's. all_reduce has one chunk for each
+/// node.
 std::vector<int> chunks_of(const Request& q, const Cube& cube, int node) {
     if (q.collective == Collective::all_reduce) return {node};
-    if (node < cube.guests) return {2 * node + 1, 2 * node};
+    if (node < cube.remainder) return {2 * node + 1, 2 * node};
     return {cube.rank_of(node)};
 }
 
-Program guests_part(const Request& q, const Cube& cube, Program p) {
+Program remainder_part(const Request& q, const Cube& cube, Program p) {
     const Rank host = cube.rank + 1;
     const bool gathers = q.collective == Collective::all_gather;
     if (gathers) p.step({input(0)}, {output(q.rank), send(host)});
@@ -55,19 +58,19 @@ Program spread(const Request& q) {
     const Cube cube(q);
     const bool gathers = q.collective == Collective::all_gather;
     Program p = program_for(q, gathers ? 1 : cube.size);
-    p.message_chunks = cube.guests == 0 ? cube.size / 2 : gathers ? q.ranks - 1 : cube.size;
-    if (cube.is_guest()) return guests_part(q, cube, std::move(p));
+    p.message_chunks = cube.remainder == 0 ? cube.size / 2 : gathers ? q.ranks - 1 : cube.size;
+    if (cube.is_remainder()) return remainder_part(q, cube, std::move(p));
     const int self = cube.node();
     const auto partner = [&](int d) { return cube.rank_of(self ^ d); };
     std::vector<Operand> sinks;
     for (int k = 0; k < cube.size; ++k)
         for (const int chunk : chunks_of(q, cube, self ^ k)) {
-            const bool guests = gathers && cube.is_host() && chunk == q.rank - 1;
-            const Operand own = guests ? recv(q.rank - 1) : input(gathers ? 0 : chunk);
+            const bool remainder = gathers && cube.is_partner() && chunk == q.rank - 1;
+            const Operand own = remainder ? recv(q.rank - 1) : input(gathers ? 0 : chunk);
             const Operand source = k == 0 ? own : recv(partner(floor_power(k)));
             sinks.assign(1, output(chunk));
             for (int d = ceil_power(k + 1); d < cube.size; d *= 2) sinks.push_back(send(partner(d)));
-            if (cube.is_host() && !guests) sinks.push_back(send(q.rank - 1));
+            if (cube.is_partner() && !remainder) sinks.push_back(send(q.rank - 1));
             p.step(std::span(&source, 1), sinks);
         }
     one_message_per_peer(p);

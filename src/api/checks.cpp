@@ -6,12 +6,12 @@ namespace tutti {
 namespace {
 
 /// Which of the two buffers this rank uses, and how many times `count` elements each has.
-struct Extent {
+struct Usage {
     bool reads, writes;
     std::size_t input_rows, output_rows;
 };
 
-Extent extent_of(const Arguments& a, Rank rank, int ranks) {
+Usage usage_of(const Arguments& a, Rank rank, int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     switch (a.collective) {
         case Collective::all_reduce:
@@ -40,7 +40,7 @@ Extent extent_of(const Arguments& a, Rank rank, int ranks) {
     return {};
 }
 
-void check_overlap(const Arguments& a, const Extent& e, std::size_t row, Rank rank) {
+void check_overlap(const Arguments& a, const Usage& e, std::size_t row, Rank rank) {
     const auto in = reinterpret_cast<std::uintptr_t>(a.input), out = reinterpret_cast<std::uintptr_t>(a.output);
     if (in + row * e.input_rows <= out || out + row * e.output_rows <= in) return;
     const auto r = static_cast<std::size_t>(rank);
@@ -123,7 +123,7 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
     if (a.count > largest_row(o.type, comm.ranks()))
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
     if (a.count == 0) return o;
-    const Extent e = extent_of(a, comm.rank(), comm.ranks());
+    const Usage e = usage_of(a, comm.rank(), comm.ranks());
     if (e.reads) check_pointer(a, "sendbuff", a.input, size);
     if (e.writes) check_pointer(a, "recvbuff", a.output, size);
     if (e.reads && e.writes) check_overlap(a, e, a.count * size, comm.rank());

@@ -24,7 +24,7 @@ tuttiComm& checked(tuttiComm_t handle) {
         fail(tuttiInvalidUsage,
              "the communicator is still being made: wait until tuttiCommGetAsyncError does not say tuttiInProgress any "
              "more");
-    if (magic == tuttiComm::unborn) throw Error(*handle->error);
+    if (magic == tuttiComm::failed) throw Error(*handle->error);
     fail(tuttiInvalidArgument, "%p is no communicator", static_cast<void*>(handle));
 }
 
@@ -76,7 +76,7 @@ Retired& retired() {
 
 /// As it was when it was made.
 void renew(tuttiComm& handle) {
-    handle.turnstile.reset();
+    handle.ticket_lock.reset();
     handle.comm.reset();
     handle.closed = tuttiComm::Closed::no;
     handle.error.reset();
@@ -114,7 +114,7 @@ void retire(tuttiComm& handle) noexcept {
 
 bool give(tuttiComm& handle, CommunicatorPtr comm) {
     std::lock_guard lock(handle.mutex);
-    handle.turnstile = comm->turnstile();
+    handle.ticket_lock = comm->ticket_lock();
     handle.checks = comm->options().check || comm->through_host();
     handle.on_gpu = comm->gpu() != nullptr;
     handle.comm = std::move(comm);

@@ -21,8 +21,8 @@ struct PremultipliedSum {
 }  // namespace tutti
 
 struct tuttiComm {
-    /// making: in the background, until it is living, or unborn, with a reason. dead: destroyed or aborted.
-    static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, unborn = 0x54754333;
+    /// making: in the background, until it is living, or failed, with a reason. dead: destroyed or aborted.
+    static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, failed = 0x54754333;
     enum class Closed : std::uint8_t { no, finalized, revoked, suspended };
     /// What tuttiCommResume makes the communicator from.
     struct Suspended {
@@ -30,21 +30,21 @@ struct tuttiComm {
         tutti::Rank rank;
         int ranks;
         tutti::Options options;
-        std::shared_ptr<tutti::MeetingPlace> opened;  // by rank 0
-        std::shared_ptr<tutti::Session> session;  // through which the ranks still hear of each other's end
+        std::shared_ptr<tutti::RendezvousPoint> opened;  // by rank 0
+        std::shared_ptr<tutti::Session> session;         // through which the ranks still hear of each other's end
     };
     std::atomic<std::uint32_t> magic{living};
-    std::shared_ptr<tutti::Turnstile> turnstile;  // the communicator's; outlives it
-    tutti::CommunicatorPtr comm;  // null once destroyed, and while suspended; changed inside the turnstile and under
+    std::shared_ptr<tutti::TicketLock> ticket_lock;  // the communicator's; outlives it
+    tutti::CommunicatorPtr comm;  // null once destroyed, and while suspended; changed inside the ticket lock and under
                                   // mutex, so either will do to read it
     std::mutex mutex;
     std::atomic<Closed> closed{Closed::no};
-    tutti::Turnstile setups;            // for what all ranks do together beside operations, in the order of the calls
+    tutti::TicketLock setups;           // for what all ranks do together beside operations, in the order of the calls
     std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
-    std::optional<tutti::Error> error;  // why it is unborn
-    std::shared_ptr<tutti::MeetingPlace> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
-    std::optional<Suspended> suspended;              // as comm
-    bool checks = false;                             // Options::check, or of issue()
+    std::optional<tutti::Error> error;  // why it could not be made
+    std::shared_ptr<tutti::RendezvousPoint> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
+    std::optional<Suspended> suspended;                     // as comm
+    bool checks = false;                                    // Options::check, or of issue()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
     tuttiComm* next_retired = nullptr;  // see retire()

@@ -12,11 +12,11 @@ void detached(std::function<void()> work) {
     start_thread("tutti-comm", std::move(work)).detach();
 }
 
-void become_unborn(tuttiComm& handle, const Error& why) {
+void become_failed(tuttiComm& handle, const Error& why) {
     log(Level::info, "a communicator could not be made: %s", why.what());
     handle.error = why;
     std::uint32_t expected = tuttiComm::making;
-    if (!handle.magic.compare_exchange_strong(expected, tuttiComm::unborn)) retire(handle);  // it was aborted meanwhile
+    if (!handle.magic.compare_exchange_strong(expected, tuttiComm::failed)) retire(handle);  // it was aborted meanwhile
 }
 
 void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
@@ -27,14 +27,14 @@ void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
         comm->leave();
         retire(handle);
     } catch (...) {
-        become_unborn(handle, caught());
+        become_failed(handle, caught());
     }
 }
 
 }  // namespace
 
 void now_or_then(tuttiComm* of, std::function<void()> work) {
-    Turnstile* const turns = of == nullptr ? nullptr : &of->setups;
+    TicketLock* const turns = of == nullptr ? nullptr : &of->setups;
     if (Group::is_open()) return Group::mine().add_join(turns, std::move(work));
     std::optional<InTurn> turn;
     if (turns != nullptr) turn.emplace(*turns);

@@ -47,7 +47,7 @@ void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size
             const Error error = caught();
             trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
         }
-    InTurn turn(*comm.turnstile());
+    InTurn turn(*comm.ticket_lock());
     window.window = comm.register_window(buffer, size, std::move(trouble));
 }
 
@@ -185,7 +185,7 @@ tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
         if (!windows().remove(win))
             fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
         if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
-            InTurn turn(*c->turnstile());
+            InTurn turn(*c->ticket_lock());
             c->deregister_window(*window->window);
         }
         if (window->registration != nullptr) deregister_memory(window->registration);

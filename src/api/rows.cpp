@@ -10,7 +10,7 @@ namespace {
 using Form = RowArguments::Form;
 
 /// One of a call's two buffers on this rank; without rows the rank does not use it.
-struct Side {
+struct RowBuffer {
     const char* name;
     const void* buffer;
     const RowArguments& arguments;
@@ -56,33 +56,33 @@ std::vector<Row> rows_of(const Arguments& a, const RowArguments& given, int rank
     return rows;
 }
 
-struct Extent {
+struct Range {
     std::uintptr_t begin, end;  // addresses
     std::size_t row;
 };
 
 /// Of the rows that are not empty, by address.
-std::vector<Extent> extents_of(const Side& side, std::size_t element) {
-    std::vector<Extent> extents;
+std::vector<Range> ranges_of(const RowBuffer& side, std::size_t element) {
+    std::vector<Range> ranges;
     const auto base = reinterpret_cast<std::uintptr_t>(side.buffer);
     for (std::size_t r = 0; r < side.rows.size(); ++r) {
         const Row& row = side.rows[r];
-        if (row.count != 0) extents.push_back({base + row.at * element, base + (row.at + row.count) * element, r});
+        if (row.count != 0) ranges.push_back({base + row.at * element, base + (row.at + row.count) * element, r});
     }
-    std::ranges::sort(extents, {}, &Extent::begin);
-    return extents;
+    std::ranges::sort(ranges, {}, &Range::begin);
+    return ranges;
 }
 
 /// What is written may overlap nothing but, in place, this rank's own row of the other buffer.
-void check_overlaps(const Arguments& a, const Side& in, const Side& out, std::size_t element, Rank rank) {
-    const std::vector<Extent> written = extents_of(out, element);
+void check_overlaps(const Arguments& a, const RowBuffer& in, const RowBuffer& out, std::size_t element, Rank rank) {
+    const std::vector<Range> written = ranges_of(out, element);
     for (std::size_t i = 1; i < written.size(); ++i)
         if (written[i].begin < written[i - 1].end)
             fail(tuttiInvalidArgument, "%s: rows %zu and %zu of recvbuff overlap: %s; %s", a.function,
                  written[i - 1].row, written[i].row, out.row_text(written[i - 1].row).c_str(),
                  out.row_text(written[i].row).c_str());
-    for (const Extent& read : extents_of(in, element)) {
-        const auto hit = std::ranges::upper_bound(written, read.begin, {}, &Extent::end);
+    for (const Range& read : ranges_of(in, element)) {
+        const auto hit = std::ranges::upper_bound(written, read.begin, {}, &Range::end);
         if (hit == written.end() || hit->begin >= read.end) continue;
         const bool in_place = a.collective != Collective::all_to_all && read.row == in.own(rank) &&
                               hit->row == out.own(rank) && read.begin == hit->begin && read.end == hit->end;
@@ -93,10 +93,10 @@ void check_overlaps(const Arguments& a, const Side& in, const Side& out, std::si
 }
 
 /// What a rank has for itself is an argument of both buffers.
-void check_own(const Arguments& a, const Side& in, const Side& out, Rank rank) {
+void check_own(const Arguments& a, const RowBuffer& in, const RowBuffer& out, Rank rank) {
     if (in.rows.empty() || out.rows.empty()) return;
     const std::size_t sent = in.rows[in.own(rank)].count, received = out.rows[out.own(rank)].count;
-    const auto name = [&](const Side& s) {
+    const auto name = [&](const RowBuffer& s) {
         return s.arguments.form == Form::one ? s.arguments.counts_name : text("%s[%d]", s.arguments.counts_name, rank);
     };
     if (sent != received)
@@ -114,7 +114,7 @@ std::uint64_t hash_of(const std::vector<Row>& rows) {
 
 std::shared_ptr<const Rows> check_rows(const Arguments& a, Rank rank, int ranks) {
     const std::size_t element = size_of(static_cast<DataType>(a.type));
-    Side in{"sendbuff", a.input, a.uneven->input, {}}, out{"recvbuff", a.output, a.uneven->output, {}};
+    RowBuffer in{"sendbuff", a.input, a.uneven->input, {}}, out{"recvbuff", a.output, a.uneven->output, {}};
     if (used(a, false, rank)) in.rows = rows_of(a, in.arguments, ranks);
     if (out.arguments.form == Form::own)
         out.rows = {{0, in.rows[in.own(rank)].count}};
@@ -122,7 +122,7 @@ std::shared_ptr<const Rows> check_rows(const Arguments& a, Rank rank, int ranks)
         out.rows = rows_of(a, out.arguments, ranks);
     check_own(a, in, out, rank);
     auto result = std::make_shared<Rows>();
-    for (const Side* side : {&in, &out}) {
+    for (const RowBuffer* side : {&in, &out}) {
         std::size_t longest = 0;
         for (const Row& row : side->rows) longest = std::max(longest, row.count);
         if (longest != 0) check_pointer(a, side->name, side->buffer, element);

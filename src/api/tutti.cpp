@@ -33,7 +33,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
     return grouped([&] {
         tuttiComm& h = checked(handle);
         if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // here and now: how small messages go
-            InTurn turn(*h.turnstile);
+            InTurn turn(*h.ticket_lock);
             const Operation operation = prepare(arguments, h, h.comm.get());
             if (operation.is_pair() && operation.root == h.comm->rank())
                 fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function,
@@ -66,7 +66,7 @@ void check_ranks(const char* function, const void* comm, int ranks) {
 
 /// Throws the error of a communicator that has failed: then it is not finalized, and can be shrunk.
 void finalize(tuttiComm& handle, Communicator& comm) {
-    InTurn turn(*comm.turnstile());
+    InTurn turn(*comm.ticket_lock());
     const std::optional<Fault> fault = comm.fault();
     auto was = fault ? tuttiComm::Closed::finalized : tuttiComm::Closed::no;
     handle.closed.compare_exchange_strong(was, fault ? tuttiComm::Closed::no : tuttiComm::Closed::finalized);
@@ -83,8 +83,8 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
         fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
     if (now != nullptr) comm->fail(*now);
-    if (comm->failed()) h.turnstile->call_off();
-    InTurn turn(*h.turnstile);
+    if (comm->failed()) h.ticket_lock->call_off();
+    InTurn turn(*h.ticket_lock);
     end_suspended(h);  // if what had its turn before has suspended it
     std::lock_guard lock(h.mutex);
     h.for_newcomers.reset();
@@ -113,7 +113,7 @@ bool is(tuttiComm_t handle, std::uint32_t state) {
 }
 
 /// A handle without a communicator that is in this state is dead from now on. False if it is in another one.
-bool bury(tuttiComm_t handle, std::uint32_t state) {
+bool mark_dead(tuttiComm_t handle, std::uint32_t state) {
     return handle != nullptr && handle->magic.compare_exchange_strong(state, tuttiComm::dead);
 }
 
@@ -161,7 +161,7 @@ const char* tuttiGetLastError(tuttiComm_t handle) {
     try {
         std::string& text = of_this_thread<Told>().text;
         text = last_error();
-        if (is(handle, tuttiComm::unborn))
+        if (is(handle, tuttiComm::failed))
             text = handle->error->what();
         else if (const std::optional<Fault> fault = communicator(handle)->fault())
             text = fault->text;
@@ -196,12 +196,11 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
         try {
             const Options options = Options::from(config);
             goes_on = make(comm, options, [=]() -> CommunicatorPtr {
-                if (nranks == 1) Session::forget_meeting(identity);
+                if (nranks == 1) Session::forget_rendezvous(identity);
                 return Communicator::join(identity, rank, nranks, options);
             });
         } catch (const std::bad_alloc&) {  // maybe before join(): the others may wait in this process
-            shielded("closing a meeting place",
-                     [&] { Session::close_meeting(identity, "out of memory"); });
+            shielded("closing a rendezvous", [&] { Session::close_rendezvous(identity, "out of memory"); });
             throw;
         }
     });
@@ -257,7 +256,7 @@ tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
         *bytes = 0;
         if (is_suspended(comm)) return;
         const CommunicatorPtr c = communicator(comm);
-        InTurn turn(*c->turnstile());
+        InTurn turn(*c->ticket_lock());
         *bytes = c->memory();
     });
 }
@@ -296,7 +295,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
         CommunicatorPtr c = communicator(comm);
         if (comm->closed == tuttiComm::Closed::revoked)
             fail(tuttiInvalidUsage, "tuttiCommFinalize: the communicator was revoked: destroy it");
-        if (!c->options().blocking && !c->turnstile()->idle()) {
+        if (!c->options().blocking && !c->ticket_lock()->idle()) {
             comm->closed = tuttiComm::Closed::finalized;
             in_background(*comm, [comm, c] { finalize(*comm, *c); });
             goes_on = true;
@@ -309,8 +308,8 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
-        if (bury(comm, tuttiComm::unborn)) return retire(*comm);
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
+        if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
+        if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
         const CommunicatorPtr taken = take(comm);
         retire(*comm);
         taken->leave();
@@ -319,9 +318,9 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
-        if (bury(comm, tuttiComm::making)) return;  // who makes it retires it
-        if (bury(comm, tuttiComm::unborn)) return retire(*comm);
-        if (is_suspended(comm) && bury(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
+        if (mark_dead(comm, tuttiComm::making)) return;  // who makes it retires it
+        if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
+        if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
         const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
         const CommunicatorPtr taken = take(comm, &aborted);
         retire(*comm);
@@ -332,8 +331,8 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
     return guarded([&] {
         if (asyncError == nullptr) fail(tuttiInvalidArgument, "tuttiCommGetAsyncError: asyncError is NULL");
-        if (is(comm, tuttiComm::making) || is(comm, tuttiComm::unborn)) {
-            *asyncError = is(comm, tuttiComm::unborn) ? comm->error->code() : tuttiInProgress;
+        if (is(comm, tuttiComm::making) || is(comm, tuttiComm::failed)) {
+            *asyncError = is(comm, tuttiComm::failed) ? comm->error->code() : tuttiInProgress;
             return;
         }
         *asyncError = tuttiSuccess;

@@ -43,7 +43,7 @@ struct Config {
     bool gdr;                     // adapters may use GPU memory,
     bool gdr_reads;               // and not only write there
     std::string host_id;          // empty: what the system says
-    int lanes;                    // 0: chosen by size
+    int channels;                 // 0: chosen by size
     int gpu_queues;               // of a process on a GPU
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none

@@ -11,7 +11,7 @@ Agree frame(Agree::Step step, std::uint64_t call, const Agreement::Value& value)
     return {step, false, value.ok, call, value.number, value.out};
 }
 
-// The first half of the numbers is for meetings that nobody has to agree on: see Communicator::next_meeting.
+// The first half of the numbers is for rendezvous that nobody has to agree on: see Communicator::next_rendezvous.
 std::uint64_t fresh_number() {
     std::uint64_t number = 0;
     random_bytes(&number, sizeof number);

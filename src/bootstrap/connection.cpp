@@ -15,8 +15,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// A stranger has this long to prove himself and to say who he is; whoever connects waits a little longer than that.
-constexpr std::chrono::milliseconds stranger_limit{2000}, dial_limit{5000};
+// An unauthenticated peer has this long to prove who it is; whoever connects waits a little longer than that.
+constexpr std::chrono::milliseconds authentication_limit{2000}, dial_limit{5000};
 constexpr int farewell_tries = 50;  // of a millisecond at most
 
 struct ControlRoom {
@@ -70,7 +70,7 @@ std::shared_ptr<Connection> Connection::answer(Service& service, ConnectionUser&
                                                const Secret& secret, std::uint64_t tag) {
     std::shared_ptr<Connection> made(new Connection(service, user, std::move(fd), listener, false, secret, tag));
     made->state_ = State::hello;
-    return start(std::move(made), EPOLLIN, stranger_limit);
+    return start(std::move(made), EPOLLIN, authentication_limit);
 }
 
 Connection::~Connection() {

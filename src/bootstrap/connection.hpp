@@ -68,7 +68,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     bool is_closed() const { return state_ == State::closed; }
     const Address& address() const { return address_; }
 
-    /// Ends the time limit for strangers: its user knows who it is.
+    /// Ends the time limit for authentication: its user knows who it is.
     void recognise();
     bool is_recognised() const { return recognised_; }
 
@@ -123,8 +123,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Silence silence_;  // of TCP
 };
 
-/// Accepts connections for a user. Strangers are capped and have two seconds; running out of descriptors costs nobody a
-/// core.
+/// Accepts connections for a user. Unauthenticated peers are capped and have two seconds; running out of descriptors
+/// costs nobody a core.
 class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
   public:
     /// The address may have port 0; address() has the real one. Throws tuttiSystemError.
@@ -145,13 +145,13 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
     void ready(std::uint32_t events) override;
     void admit(Fd fd);
     void forget_known();
-    bool drop_oldest_stranger();
+    bool drop_oldest_unauthenticated();
     Listener& fullest();
     void pause();
 
     Service& service_;
     ConnectionUser* user_;
-    std::deque<std::weak_ptr<Connection>> strangers_;  // the oldest first
+    std::deque<std::weak_ptr<Connection>> unauthenticated_;  // the oldest first
     Secret secret_;
     std::uint64_t tag_;
     Fd fd_;

@@ -9,7 +9,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// How long a meeting place that has failed still tells late-comers why, and how many of a process do: each has sockets.
+// How long a rendezvous that has failed still tells late-comers why, and how many of a process do: each has sockets.
 constexpr std::chrono::seconds linger_failed{10};
 constexpr std::ptrdiff_t most_lingering = 8;
 
@@ -34,31 +34,30 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
     return list;
 }
 
-std::shared_ptr<Directory> Directory::open(Service& service, const Meeting& meeting) {
-    std::shared_ptr<Directory> made(new Directory(service, meeting));
+std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& rendezvous) {
+    std::shared_ptr<Directory> made(new Directory(service, rendezvous));
     std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
-    made->unix_ = Listener::open(service, *made, made->local_, meeting.secret, directory_tag);
-    if (meeting.tcp) {
-        // A process meets again and again at the same launcher's port: an earlier meeting that is over makes room.
+    made->unix_ = Listener::open(service, *made, made->local_, rendezvous.secret, directory_tag);
+    if (rendezvous.tcp) {
+        // A process meets again and again at the same launcher's port: an earlier rendezvous that is over makes room.
         for (const auto& weak : registry())
             if (const auto d = weak.lock();
-                d && &d->service_ == &service && d->state_ != State::gathering && meeting.tcp.port != 0)
+                d && &d->service_ == &service && d->state_ != State::gathering && rendezvous.tcp.port != 0)
                 d->close_tcp();
-        made->tcp_ = Listener::open(service, *made, meeting.tcp, meeting.secret, directory_tag);
+        made->tcp_ = Listener::open(service, *made, rendezvous.tcp, rendezvous.secret, directory_tag);
     }
     for (const auto& listener : {made->unix_, made->tcp_})
         if (listener)
             listener->starved = [d = made.get()] {
-                d->fail_all(
-                    {tuttiSystemError, -1, "the meeting place has run out of file descriptors; see `ulimit -n`"});
+                d->fail_all({tuttiSystemError, -1, "the rendezvous has run out of file descriptors; see `ulimit -n`"});
             };
     registry().push_back(made);
     service.keep(made);
     return made;
 }
 
-std::shared_ptr<Directory> Directory::find(Service& service, const Meeting& meeting) {
-    const Address wanted = meeting.local();
+std::shared_ptr<Directory> Directory::find(Service& service, const Rendezvous& rendezvous) {
+    const Address wanted = rendezvous.local();
     for (const auto& weak : registry())
         if (const auto d = weak.lock(); d && &d->service_ == &service && d->local_ == wanted) return d;
     return nullptr;
@@ -184,7 +183,7 @@ void Directory::fail_all(const Failure& failure) {
     if (state_ != State::gathering) return;
     state_ = State::failed;
     failure_ = failure;
-    log(Level::info, "meeting place: %s", failure.text.c_str());
+    log(Level::info, "rendezvous: %s", failure.text.c_str());
     for (const auto& [key, c] : visitors_)
         if (c->peer >= 0) c->send(failure);
     service_.after(linger_failed, [weak = weak_from_this()] {
@@ -200,7 +199,7 @@ void Directory::fail_all(const Failure& failure) {
 
 // Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.
 void Directory::close_if_idle() {
-    if (state_ == State::complete && guests_ == 0 && settling_ == 0) close();
+    if (state_ == State::complete && sessions_ == 0 && settling_ == 0) close();
 }
 
 void Directory::close_tcp() {

@@ -1,4 +1,4 @@
-// The meeting place of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices
+// The rendezvous of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices
 // what only somebody who sees all can notice: ranks that are there twice, disagree, or are missing. A few hundred bytes
 // per rank pass through it; the table itself goes through the tree.
 #pragma once
@@ -25,10 +25,10 @@ std::string list_ranks(const std::vector<Rank>& ranks);
 
 class Directory : public ConnectionUser, public std::enable_shared_from_this<Directory> {
   public:
-    /// Opens the meeting place in this process; it stays until nobody needs it. Throws tuttiSystemError.
-    static std::shared_ptr<Directory> open(Service& service, const Meeting& meeting);
-    /// The one of this process for that meeting, if there is one.
-    static std::shared_ptr<Directory> find(Service& service, const Meeting& meeting);
+    /// Opens the rendezvous in this process; it stays until nobody needs it. Throws tuttiSystemError.
+    static std::shared_ptr<Directory> open(Service& service, const Rendezvous& rendezvous);
+    /// The one of this process for that rendezvous, if there is one.
+    static std::shared_ptr<Directory> find(Service& service, const Rendezvous& rendezvous);
 
     /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
     void give_up(const std::string& why) { fail_all({tuttiRemoteError, -1, why}); }
@@ -44,9 +44,9 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
 
     /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a
     /// reason.
-    void add_guest() { ++guests_; }
-    void remove_guest() {
-        --guests_;
+    void add_session() { ++sessions_; }
+    void remove_session() {
+        --sessions_;
         close_if_idle();
     }
 
@@ -58,7 +58,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     };
     enum class State { gathering, complete, failed };
 
-    Directory(Service& service, const Meeting& meeting) : service_(service), local_(meeting.local()) {}
+    Directory(Service& service, const Rendezvous& rendezvous) : service_(service), local_(rendezvous.local()) {}
     void opened(Connection& connection) override;
     void received(Connection& connection, Message& message, Fd descriptor) override;
     void closed(Connection& connection, const Loss& loss) override;
@@ -81,7 +81,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     int settling_ = 0;                                                       // seats with a connection
     std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;
-    int guests_ = 0;
+    int sessions_ = 0;
 };
 
 }  // namespace tutti::bootstrap

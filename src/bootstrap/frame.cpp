@@ -13,21 +13,21 @@ constexpr std::size_t member_size = 4 + 4 + 4 + 8 + 8 + host_limit + 2 * address
 
 // The greatest payload of each kind, in the order of Message.
 constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
-    4 + member_size,                              // Register
-    member_size,                                  // Parent
-    0,                                            // Settled
-    9,                                            // Attach
-    0,                                            // Welcome
-    member_size + 4 + card_limit + Secret::size,  // Record
-    4,                                            // Ask
-    13 + text_limit,                              // Failure
-    4 * left_limit,                               // Left
-    12,                                           // Fetch
-    5,                                            // Give
-    8,                                            // Stripe
-    1,                                            // Accepted
-    19 + 4 * left_limit,                          // Agree
-    12 + note_limit,                              // Note
+    4 + member_size,                                       // Register
+    member_size,                                           // Parent
+    0,                                                     // Settled
+    9,                                                     // Attach
+    0,                                                     // Welcome
+    member_size + 4 + endpoint_info_limit + Secret::size,  // Record
+    4,                                                     // Ask
+    13 + text_limit,                                       // Failure
+    4 * left_limit,                                        // Left
+    12,                                                    // Fetch
+    5,                                                     // Give
+    8,                                                     // Stripe
+    1,                                                     // Accepted
+    19 + 4 * left_limit,                                   // Agree
+    12 + note_limit,                                       // Note
 };
 
 void write(Writer& out, const Member& m) {
@@ -88,10 +88,10 @@ void payload(Writer& out, const Accepted& m) {
 }
 
 void payload(Writer& out, const Record& m) {
-    TUTTI_ASSERT(m.card.size() <= card_limit);
+    TUTTI_ASSERT(m.info.size() <= endpoint_info_limit);
     write(out, m.member);
-    out.number(static_cast<std::uint32_t>(m.card.size()));
-    out.bytes(m.card);
+    out.number(static_cast<std::uint32_t>(m.info.size()));
+    out.bytes(m.info);
     TUTTI_ASSERT(m.share.has_value() == (m.member.rank == 0));
     if (m.share) out.bytes(m.share->view());
 }
@@ -144,9 +144,9 @@ std::optional<Message> read_attach(Reader& in) {
 std::optional<Message> read_record(Reader& in) {
     Record m{read_member(in), {}, {}};
     const auto size = in.number<std::uint32_t>();
-    if (!is_rank(m.member.rank) || size > card_limit) return {};
-    const View card = in.bytes(size);
-    m.card.assign(card.begin(), card.end());
+    if (!is_rank(m.member.rank) || size > endpoint_info_limit) return {};
+    const View info = in.bytes(size);
+    m.info.assign(info.begin(), info.end());
     if (m.member.rank != 0) return m;
     const View share = in.bytes(Secret::size);
     if (!in.ok()) return {};

@@ -16,7 +16,7 @@
 namespace tutti::bootstrap {
 
 inline constexpr std::size_t header_size = 8;
-inline constexpr std::size_t card_limit = 1024;
+inline constexpr std::size_t endpoint_info_limit = 1024;
 inline constexpr std::size_t text_limit = 512;
 inline constexpr std::size_t host_limit = 64;
 inline constexpr std::size_t left_limit = 256;
@@ -60,7 +60,7 @@ struct Welcome {};
 // the secret of the session.
 struct Record {
     Member member;
-    Bytes card;
+    Bytes info;
     std::optional<Secret> share = {};
 };
 // My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.

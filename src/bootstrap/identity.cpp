@@ -59,7 +59,7 @@ void check(View bytes) {
 
 }  // namespace
 
-Identity Meeting::identity(Bytes room) const {
+Identity Rendezvous::identity(Bytes room) const {
     start_crypto();
     Bytes out = std::move(room);
     out.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
@@ -80,11 +80,11 @@ Identity Meeting::identity(Bytes room) const {
     return identity;
 }
 
-Meeting Meeting::of(const Identity& identity) {
+Rendezvous Rendezvous::of(const Identity& identity) {
     start_crypto();
     check(identity.bytes);
     Reader in(View(identity.bytes).subspan(10));
-    Meeting m;
+    Rendezvous m;
     m.flags = in.number<std::uint16_t>();
     in.number<std::uint32_t>();
     m.secret = Secret(in.bytes(Secret::size));
@@ -93,35 +93,35 @@ Meeting Meeting::of(const Identity& identity) {
     return m;
 }
 
-Meeting open_meeting(std::uint16_t flags, const Secret& secret) {
+Rendezvous open_rendezvous(std::uint16_t flags, const Secret& secret) {
     const std::shared_ptr<Service> service = Service::get();
-    Meeting meeting;
-    meeting.flags = flags;
-    meeting.secret = secret;
-    meeting.host = host_id();
-    if (!meeting.has(Meeting::one_host)) meeting.tcp = meeting_interface();
-    if (!meeting.tcp) meeting.flags |= Meeting::one_host;  // a machine without any network still runs jobs of its own
-    service->run([&] { meeting.tcp = Directory::open(*service, meeting)->tcp_address(); });
-    return meeting;
+    Rendezvous rendezvous;
+    rendezvous.flags = flags;
+    rendezvous.secret = secret;
+    rendezvous.host = host_id();
+    if (!rendezvous.has(Rendezvous::one_host)) rendezvous.tcp = rendezvous_interface();
+    if (!rendezvous.tcp)
+        rendezvous.flags |= Rendezvous::one_host;  // a machine without any network still runs jobs of its own
+    service->run([&] { rendezvous.tcp = Directory::open(*service, rendezvous)->tcp_address(); });
+    return rendezvous;
 }
 
 Identity create_identity(std::uint16_t flags) {
     Bytes room;
     room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
-    return open_meeting(flags, Secret::random()).identity(std::move(room));
+    return open_rendezvous(flags, Secret::random()).identity(std::move(room));
 }
 
 bool on_one_host(const Identity& identity) {
-    return Meeting::of(identity).has(Meeting::one_host);
+    return Rendezvous::of(identity).has(Rendezvous::one_host);
 }
 
 std::vector<Address> data_interfaces(const Identity& identity) {
-    const Meeting m = Meeting::of(identity);
+    const Rendezvous m = Rendezvous::of(identity);
     if (!config().socket_ifname.empty()) return rails_here();
-    if (m.has(Meeting::one_host)) return {Address::loopback()};
+    if (m.has(Rendezvous::one_host)) return {Address::loopback()};
     if (!m.tcp || m.host != host_id()) return rails_here();
-    Address here =
-        m.tcp;  // on the host of the meeting place its address serves as well: see Membership::open_listeners
+    Address here = m.tcp;  // on the host of the rendezvous its address serves as well: see Membership::open_listeners
     here.port = 0;
     return {here};
 }
@@ -139,7 +139,7 @@ Identity Identity::create() {
 Identity Identity::from(const tuttiUniqueId& id) {
     Identity identity;
     std::memcpy(identity.bytes.data(), id.internal, identity.bytes.size());
-    bootstrap::Meeting::of(identity);
+    bootstrap::Rendezvous::of(identity);
     return identity;
 }
 
@@ -157,40 +157,40 @@ Invitation Session::invite(Identity* identity) const {
     Bytes out, room;
     out.reserve(sizeof(Invitation));  // nothing can fail once the place is open: nobody else would close it
     room.reserve(TUTTI_UNIQUE_ID_BYTES);
-    const Meeting meeting = open_meeting(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
+    const Rendezvous rendezvous = open_rendezvous(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
     Writer w(out);
     w.bytes(nonce.view());
-    w.number(meeting.host);
-    meeting.tcp.write(w);
+    w.number(rendezvous.host);
+    rendezvous.tcp.write(w);
     Invitation invitation;
     TUTTI_ASSERT(out.size() == invitation.bytes.size());
     std::copy(out.begin(), out.end(), invitation.bytes.begin());
-    if (identity != nullptr) *identity = meeting.identity(std::move(room));
+    if (identity != nullptr) *identity = rendezvous.identity(std::move(room));
     return invitation;
 }
 
 Identity Session::accept(const Invitation& invitation) const {
     using namespace bootstrap;
     Reader in(invitation.bytes);
-    Meeting meeting;
-    meeting.secret = secret("tutti invitation").derive("tutti invited", in.bytes(Secret::size));
-    meeting.host = in.number<std::uint64_t>();
-    meeting.tcp = Address::read(in);
-    if (meeting.tcp.is_local() || (meeting.tcp && meeting.tcp.port == 0))
+    Rendezvous rendezvous;
+    rendezvous.secret = secret("tutti invitation").derive("tutti invited", in.bytes(Secret::size));
+    rendezvous.host = in.number<std::uint64_t>();
+    rendezvous.tcp = Address::read(in);
+    if (rendezvous.tcp.is_local() || (rendezvous.tcp && rendezvous.tcp.port == 0))
         fail(tuttiRemoteError,
              "rank %d was told to meet the others at %s, which is no place for that: what the ranks "
              "send each other gets damaged on its way",
-             rank(), meeting.tcp.text().c_str());
-    if (!meeting.tcp) meeting.flags |= Meeting::one_host;
-    return meeting.identity();
+             rank(), rendezvous.tcp.text().c_str());
+    if (!rendezvous.tcp) rendezvous.flags |= Rendezvous::one_host;
+    return rendezvous.identity();
 }
 
-void Session::close_meeting(const Identity& identity, const std::string& why) {
+void Session::close_rendezvous(const Identity& identity, const std::string& why) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::running();
     if (!service) return;
     service->run([&] {
-        const auto place = Directory::find(*service, Meeting::of(identity));
+        const auto place = Directory::find(*service, Rendezvous::of(identity));
         if (!place) return;
         try {
             place->give_up(why);
@@ -201,34 +201,34 @@ void Session::close_meeting(const Identity& identity, const std::string& why) {
     });
 }
 
-void Session::forget_meeting(const Identity& identity) {
+void Session::forget_rendezvous(const Identity& identity) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::get();
     service->run([&] {
-        if (const auto place = Directory::find(*service, Meeting::of(identity))) place->close();
+        if (const auto place = Directory::find(*service, Rendezvous::of(identity))) place->close();
     });
 }
 
-MeetingPlace::MeetingPlace(const Session& session) : invitation_(session.invite(&identity_)) {}
+RendezvousPoint::RendezvousPoint(const Session& session) : invitation_(session.invite(&identity_)) {}
 
-MeetingPlace::~MeetingPlace() {
+RendezvousPoint::~RendezvousPoint() {
     if (!needed_) return;
     try {
-        Session::close_meeting(identity_, "the rank in whose process the others were to meet gave up");
+        Session::close_rendezvous(identity_, "the rank in whose process the others were to meet gave up");
     } catch (...) {  // then they wait for as long as they said that they would
         log(Level::warn, "a place where others meet could not be closed: %s", caught().what());
     }
 }
 
-Identity Session::meeting(std::span<const Rank> members, std::uint64_t number) const {
+Identity Session::rendezvous(std::span<const Rank> members, std::uint64_t number) const {
     using namespace bootstrap;
-    Meeting meeting;
+    Rendezvous rendezvous;
     Bytes context;
     Writer(context).number(number);
     Writer(context).bytes(std::as_bytes(members));
-    meeting.flags = Meeting::one_host | Meeting::rank0_opens;
-    meeting.secret = secret("tutti meeting").derive("tutti members meet", context);
-    return meeting.identity();
+    rendezvous.flags = Rendezvous::one_host | Rendezvous::rank0_opens;
+    rendezvous.secret = secret("tutti rendezvous").derive("tutti members meet", context);
+    return rendezvous.identity();
 }
 
 }  // namespace tutti

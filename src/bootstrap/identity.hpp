@@ -10,26 +10,26 @@
 
 namespace tutti::bootstrap {
 
-struct Meeting {
+struct Rendezvous {
     enum Flag : std::uint16_t {
         one_host = 1,     // all ranks are on one host: no TCP port is opened at all
         tcp_only = 2,     // for tests: no Unix sockets but for descriptors
-        rank0_opens = 4,  // the meeting place is opened by rank 0 when it joins, not by whoever made the identity
+        rank0_opens = 4,  // the rendezvous is opened by rank 0 when it joins, not by whoever made the identity
         alone = 8,        // rank 0 of 1 without a launcher: nobody to meet
     };
 
     std::uint16_t flags = 0;
     Secret secret;
-    std::uint64_t host = 0;  // where the meeting place is; 0: not known
+    std::uint64_t host = 0;  // where the rendezvous is; 0: not known
     Address tcp;             // none with one_host
 
     bool has(Flag flag) const { return (flags & flag) != 0; }
-    /// The meeting place's Unix socket. Whoever has the secret knows it, so nobody needs to be told.
-    Address local() const { return Address::local(secret.name("tutti meeting place")); }
+    /// The rendezvous's Unix socket. Whoever has the secret knows it, so nobody needs to be told.
+    Address local() const { return Address::local(secret.name("tutti rendezvous")); }
 
     /// room: what it is written into. It needs no memory if that has TUTTI_UNIQUE_ID_BYTES reserved.
     Identity identity(Bytes room = {}) const;
-    static Meeting of(const Identity& identity);
+    static Rendezvous of(const Identity& identity);
 };
 
 /// Where a rank of the job listens for data connections: port 0 of the interfaces that TUTTI_SOCKET_IFNAME names, or of

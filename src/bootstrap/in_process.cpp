@@ -20,7 +20,7 @@ namespace {
 using Listener = std::function<void(const Fault&)>;
 
 struct Seat {
-    Bytes card;
+    Bytes info;
     std::map<std::uint64_t, Fd> offers;
     Listener listener;
     std::thread::id running;  // who calls the listener right now
@@ -30,7 +30,7 @@ struct Seat {
     std::map<std::uint64_t, Bytes> notes;  // by exchange
 };
 
-struct Room : Agreement::Port {
+struct Job : Agreement::Port {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Seat> seats;
@@ -75,38 +75,38 @@ struct Room : Agreement::Port {
     }
 };
 
-class RoomSession : public Session {
+class InProcessSession : public Session {
   public:
-    RoomSession(std::shared_ptr<Room> room, Rank rank) : room_(std::move(room)), rank_(rank) {}
-    ~RoomSession() override {
+    InProcessSession(std::shared_ptr<Job> job, Rank rank) : job_(std::move(job)), rank_(rank) {}
+    ~InProcessSession() override {
         const bool orderly = has_left(rank_);
         if (!orderly) raise({tuttiRemoteError, rank_, text("rank %d gave up", rank_)});
         leave();
     }
 
     Rank rank() const override { return rank_; }
-    int ranks() const override { return static_cast<int>(room_->seats.size()); }
-    std::span<const std::byte> card(Rank rank) const override { return seat(rank).card; }
+    int ranks() const override { return static_cast<int>(job_->seats.size()); }
+    std::span<const std::byte> info(Rank rank) const override { return seat(rank).info; }
 
     std::uint64_t process(Rank) const override { return process_id(); }
-    Secret secret(std::string_view purpose) const override { return room_->secret.derive(purpose); }
+    Secret secret(std::string_view purpose) const override { return job_->secret.derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
         Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
         if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
-        std::lock_guard lock(room_->mutex);
+        std::lock_guard lock(job_->mutex);
         if (!mine().left) mine().offers[key] = std::move(copy);
-        room_->changed.notify_all();
+        job_->changed.notify_all();
     }
     void withdraw(std::uint64_t key) override {
-        std::lock_guard lock(room_->mutex);
+        std::lock_guard lock(job_->mutex);
         mine().offers.erase(key);
     }
     Fd fetch(Rank peer, std::uint64_t key, Deadline deadline) override;
     void on_fault(Listener listener) override;
     void raise(const Fault& fault) override;
     std::optional<Fault> fault() const override {
-        std::lock_guard lock(room_->mutex);
+        std::lock_guard lock(job_->mutex);
         return mine().fault;
     }
     std::optional<Fault> fault_behind(Rank, Deadline) override { return fault(); }  // there is nothing to wait for
@@ -115,13 +115,13 @@ class RoomSession : public Session {
     Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) override;
     void leave() override;
     void rest() override {
-        std::unique_lock lock(room_->mutex);
+        std::unique_lock lock(job_->mutex);
         mine().listener = nullptr;
         mine().offers.clear();
         wait_listener(lock);
     }
     bool has_left(Rank peer) const override {
-        std::lock_guard lock(room_->mutex);
+        std::lock_guard lock(job_->mutex);
         return seat(peer).left;
     }
 
@@ -129,18 +129,18 @@ class RoomSession : public Session {
     void wait_listener(std::unique_lock<std::mutex>& lock);
     Seat& seat(Rank rank) const {
         if (rank < 0 || rank >= ranks()) fail(tuttiInvalidArgument, "there is no rank %d among %d", rank, ranks());
-        return room_->seats[static_cast<std::size_t>(rank)];
+        return job_->seats[static_cast<std::size_t>(rank)];
     }
     Seat& mine() const { return seat(rank_); }
 
-    const std::shared_ptr<Room> room_;
+    const std::shared_ptr<Job> job_;
     const Rank rank_;
 };
 
-Fd RoomSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
-    std::unique_lock lock(room_->mutex);
+Fd InProcessSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
+    std::unique_lock lock(job_->mutex);
     Seat& theirs = seat(peer);
-    const bool in_time = room_->changed.wait_until(
+    const bool in_time = job_->changed.wait_until(
         lock, deadline, [&] { return theirs.offers.contains(key) || theirs.left || mine().left || mine().fault; });
     if (const auto found = theirs.offers.find(key); found != theirs.offers.end()) {
         Fd copy(fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
@@ -153,10 +153,10 @@ Fd RoomSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     fail_by(peer, tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
 }
 
-std::vector<Bytes> RoomSession::exchange(std::uint64_t number, View bytes, Deadline deadline) {
-    std::unique_lock lock(room_->mutex);
+std::vector<Bytes> InProcessSession::exchange(std::uint64_t number, View bytes, Deadline deadline) {
+    std::unique_lock lock(job_->mutex);
     mine().notes[number] = Bytes(bytes.begin(), bytes.end());
-    room_->changed.notify_all();
+    job_->changed.notify_all();
     Rank missing = -1;
     const auto over = [&] {
         missing = -1;
@@ -167,23 +167,23 @@ std::vector<Bytes> RoomSession::exchange(std::uint64_t number, View bytes, Deadl
         }
         return missing < 0 || mine().left;
     };
-    const bool in_time = room_->changed.wait_until(lock, deadline, over);
+    const bool in_time = job_->changed.wait_until(lock, deadline, over);
     if (missing >= 0 && in_time) fail_by(missing, tuttiRemoteError, "rank %d has destroyed its communicator", missing);
     if (missing >= 0) fail_by(missing, tuttiTimeout, "rank %d did not call the same function in time", missing);
     std::vector<Bytes> all;
     for (Rank r = 0; r < ranks(); ++r) all.push_back(seat(r).notes.at(number));
-    if (++room_->readers[number] == ranks()) {
-        room_->readers.erase(number);
-        for (Seat& s : room_->seats) s.notes.erase(number);
+    if (++job_->readers[number] == ranks()) {
+        job_->readers.erase(number);
+        for (Seat& s : job_->seats) s.notes.erase(number);
     }
     return all;
 }
 
-Agreed RoomSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadline) {
-    std::unique_lock lock(room_->mutex);
+Agreed InProcessSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadline) {
+    std::unique_lock lock(job_->mutex);
     Agreement& agreement = *mine().agreement;
-    if (!mine().left) room_->have(rank_, [&](Agreement& a) { a.begin(out, ok); });
-    room_->changed.wait_until(lock, deadline, [&] { return mine().left || !agreement.is_under_way(); });
+    if (!mine().left) job_->have(rank_, [&](Agreement& a) { a.begin(out, ok); });
+    job_->changed.wait_until(lock, deadline, [&] { return mine().left || !agreement.is_under_way(); });
     if (mine().left) fail(tuttiRemoteError, "rank %d has left", rank_);
     if (!agreement.is_under_way()) return {agreement.outcome().ok, agreement.outcome().number, agreement.outcome().out};
     const std::vector<Rank> awaited = agreement.awaited();
@@ -192,27 +192,27 @@ Agreed RoomSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadli
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
-void RoomSession::on_fault(Listener listener) {
-    std::unique_lock lock(room_->mutex);
+void InProcessSession::on_fault(Listener listener) {
+    std::unique_lock lock(job_->mutex);
     if (mine().left) return;
     mine().listener = std::move(listener);
-    if (const auto fault = mine().fault) room_->tell(mine(), *fault, lock);
+    if (const auto fault = mine().fault) job_->tell(mine(), *fault, lock);
 }
 
-void RoomSession::raise(const Fault& raised) {
+void InProcessSession::raise(const Fault& raised) {
     const Fault fault{raised.code, raised.origin, raised.text, rank_, false};
-    std::unique_lock lock(room_->mutex);
+    std::unique_lock lock(job_->mutex);
     if (mine().fault) return;
     mine().fault = fault;
     mine().listener = nullptr;  // whoever raises a fault knows of it
-    for (Seat& s : room_->seats)
+    for (Seat& s : job_->seats)
         if (!s.fault) s.fault = fault;
-    room_->changed.notify_all();
-    for (Seat& s : room_->seats) room_->tell(s, fault, lock);
+    job_->changed.notify_all();
+    for (Seat& s : job_->seats) job_->tell(s, fault, lock);
 }
 
-void RoomSession::leave() {
-    std::unique_lock lock(room_->mutex);
+void InProcessSession::leave() {
+    std::unique_lock lock(job_->mutex);
     mine().left = true;
     mine().listener = nullptr;
     mine().offers.clear();
@@ -220,32 +220,33 @@ void RoomSession::leave() {
         if (r == rank_)
             mine().agreement->cancel();
         else
-            room_->have(r, [&](Agreement& agreement) { agreement.lost(rank_); });
+            job_->have(r, [&](Agreement& agreement) { agreement.lost(rank_); });
     }
-    room_->changed.notify_all();
+    job_->changed.notify_all();
     wait_listener(lock);
 }
 
-void RoomSession::wait_listener(std::unique_lock<std::mutex>& lock) {
-    room_->changed.wait(
+void InProcessSession::wait_listener(std::unique_lock<std::mutex>& lock) {
+    job_->changed.wait(
         lock, [&] { return mine().running == std::thread::id{} || mine().running == std::this_thread::get_id(); });
 }
 
 }  // namespace
 }  // namespace bootstrap
 
-std::vector<std::shared_ptr<Session>> Session::in_process(std::vector<std::vector<std::byte>> cards) {
+std::vector<std::shared_ptr<Session>> Session::in_process(std::vector<std::vector<std::byte>> infos) {
     using namespace bootstrap;
     start_crypto();
-    auto room = std::make_shared<Room>();
-    room->seats.resize(cards.size());
+    auto job = std::make_shared<Job>();
+    job->seats.resize(infos.size());
     std::vector<std::shared_ptr<Session>> sessions;
-    for (std::size_t r = 0; r < cards.size(); ++r) {
-        if (cards[r].size() > card_limit)
-            fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", cards[r].size(), card_limit);
-        room->seats[r].card = std::move(cards[r]);
-        room->seats[r].agreement.emplace(static_cast<Rank>(r), static_cast<int>(cards.size()), *room);
-        sessions.push_back(std::make_shared<RoomSession>(room, static_cast<Rank>(r)));
+    for (std::size_t r = 0; r < infos.size(); ++r) {
+        if (infos[r].size() > endpoint_info_limit)
+            fail(tuttiInvalidArgument, "an endpoint info of %zu bytes: at most %zu are possible", infos[r].size(),
+                 endpoint_info_limit);
+        job->seats[r].info = std::move(infos[r]);
+        job->seats[r].agreement.emplace(static_cast<Rank>(r), static_cast<int>(infos.size()), *job);
+        sessions.push_back(std::make_shared<InProcessSession>(job, static_cast<Rank>(r)));
     }
     return sessions;
 }

@@ -107,7 +107,7 @@ std::vector<Address> choose_rails(const std::vector<Interface>& candidates, cons
     return rails;
 }
 
-Address meeting_interface() {
+Address rendezvous_interface() {
     return choose_interface(interfaces(), config().socket_ifname);
 }
 

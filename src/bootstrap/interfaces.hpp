@@ -28,7 +28,7 @@ Address choose_interface(const std::vector<Interface>& candidates, const std::st
 std::vector<Address> choose_rails(const std::vector<Interface>& candidates, const std::string& wish);
 
 /// The same for this machine and its environment.
-Address meeting_interface();
+Address rendezvous_interface();
 std::vector<Address> rails_here();
 
 }  // namespace tutti::bootstrap

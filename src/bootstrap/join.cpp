@@ -11,7 +11,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Somebody with another secret may be the process' own previous meeting, which is about to end. Not for as long as
+// Somebody with another secret may be the process' own previous rendezvous, which is about to end. Not for as long as
 // this.
 constexpr std::chrono::seconds refusal_limit{2};
 // How long the answer to "who is missing?" may take.
@@ -25,9 +25,9 @@ bool is_exhaustion(int error) {
 
 void Membership::start() {
     try {
-        if (rank_ == 0 && meeting_.has(Meeting::rank0_opens)) open_directory();
-        host_ = Directory::find(*service_, meeting_);
-        if (host_) host_->add_guest();
+        if (rank_ == 0 && rendezvous_.has(Rendezvous::rank0_opens)) open_directory();
+        host_ = Directory::find(*service_, rendezvous_);
+        if (host_) host_->add_session();
         open_listeners();
         shutting_ = Service::prepared([weak = weak_from_this()] {
             if (const auto self = weak.lock()) self->shut();
@@ -44,7 +44,7 @@ void Membership::start() {
 
 void Membership::open_directory() {
     try {
-        Directory::open(*service_, meeting_);
+        Directory::open(*service_, rendezvous_);
     } catch (const AddressTaken& e) {
         // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
         if (!e.address.is_local())
@@ -55,7 +55,7 @@ void Membership::open_directory() {
                  e.address.text().c_str());
     } catch (const Error& e) {
         fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
-             meeting_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+             rendezvous_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
     }
 }
 
@@ -64,11 +64,11 @@ void Membership::open_listeners() {
     random_bytes(name.data(), name.size());
     local_ = Listener::open(*service_, *this, Address::local(name), secret_, static_cast<std::uint64_t>(rank_));
     mine_.local = local_->address();
-    if (!meeting_.has(Meeting::one_host)) {
-        // On the host of the meeting place its address serves as well; listing interfaces takes a lock of the whole
+    if (!rendezvous_.has(Rendezvous::one_host)) {
+        // On the host of the rendezvous its address serves as well; listing interfaces takes a lock of the whole
         // kernel.
-        const bool at_meeting = meeting_.tcp && meeting_.host == mine_.host;
-        Address here = at_meeting ? meeting_.tcp : meeting_interface();
+        const bool at_rendezvous = rendezvous_.tcp && rendezvous_.host == mine_.host;
+        Address here = at_rendezvous ? rendezvous_.tcp : rendezvous_interface();
         here.port = 0;
         if (here) {
             remote_ = Listener::open(*service_, *this, here, secret_, static_cast<std::uint64_t>(rank_));
@@ -90,11 +90,12 @@ void Membership::open_listeners() {
 // once.
 void Membership::call_directory() {
     if (gone_ || state_ != State::joining) return;
-    const bool maybe_here = !meeting_.has(Meeting::tcp_only) && (meeting_.host == 0 || meeting_.host == mine_.host);
-    const bool tcp_turn = !maybe_here || (meeting_.host == 0 && meeting_.tcp && attempts_ % 2 == 1);
-    const Address address = tcp_turn ? meeting_.tcp : meeting_.local();
+    const bool maybe_here =
+        !rendezvous_.has(Rendezvous::tcp_only) && (rendezvous_.host == 0 || rendezvous_.host == mine_.host);
+    const bool tcp_turn = !maybe_here || (rendezvous_.host == 0 && rendezvous_.tcp && attempts_ % 2 == 1);
+    const Address address = tcp_turn ? rendezvous_.tcp : rendezvous_.local();
     ++attempts_;
-    if (tcp_turn && (!address || (address.is_loopback() && meeting_.host != 0 && meeting_.host != mine_.host)))
+    if (tcp_turn && (!address || (address.is_loopback() && rendezvous_.host != 0 && rendezvous_.host != mine_.host)))
         return hear(
             {tuttiInvalidUsage, rank_,
              text("rank %d is not on the host of the process that made the unique id, but ranks can only meet %s; set "
@@ -103,11 +104,12 @@ void Membership::call_directory() {
                   address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
             nullptr);
     if (trouble_.empty()) trouble_ = address.text() + ": no answer";
-    directory_ = dial(address, directory_tag, Role::directory, -1, meeting_.secret);
+    directory_ = dial(address, directory_tag, Role::directory, -1, rendezvous_.secret);
     if (directory_) return;
     const int why = errno;
     // Of a socket that was only tried in case, what TCP has met with tells more.
-    const bool in_case = address.is_local() && meeting_.host == 0 && meeting_.tcp && !meeting_.has(Meeting::one_host);
+    const bool in_case =
+        address.is_local() && rendezvous_.host == 0 && rendezvous_.tcp && !rendezvous_.has(Rendezvous::one_host);
     if (!in_case) trouble_ = address.text() + ": " + std::strerror(why);
     if (is_exhaustion(why))
         return hear({tuttiSystemError, rank_,
@@ -167,13 +169,13 @@ void Membership::leave_directory() {
 void Membership::call_parent() {
     if (gone_ || state_ != State::joining || !parent_member_) return;
     const Member& p = *parent_member_;
-    const bool near = is_near(p) && !meeting_.has(Meeting::tcp_only);
+    const bool near = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only);
     const Address& address = near ? p.local : p.remote;
     if (!address)
         return hear({tuttiInvalidUsage, rank_,
                      text("%s and %s are on different hosts, but %s", mine_.text().c_str(), p.text().c_str(),
-                          meeting_.has(Meeting::one_host) ? "the job was started for one host"
-                                                          : "the latter has no network interface")},
+                          rendezvous_.has(Rendezvous::one_host) ? "the job was started for one host"
+                                                                : "the latter has no network interface")},
                     nullptr);
     parent_ = dial(address, static_cast<std::uint64_t>(p.rank), Role::parent, p.rank, secret_);
     if (parent_) return;
@@ -208,7 +210,7 @@ void Membership::joined() {
     // Over the network come only children, all of which are there now, and orphans later: see seek_parent(). Those have
     // higher numbers.
     const auto comes_by_tcp = [&](const auto& line) {
-        return line->member.rank > rank_ && (meeting_.has(Meeting::tcp_only) || !is_near(line->member));
+        return line->member.rank > rank_ && (rendezvous_.has(Rendezvous::tcp_only) || !is_near(line->member));
     };
     if (remote_ && std::ranges::none_of(table_, comes_by_tcp)) {
         remote_->close();
@@ -250,8 +252,8 @@ void Membership::name_missing() {
     hear({tuttiTimeout, -1,
           text("rank %d could not reach the place where the ranks meet within %g s (%s)%s", rank_, seconds,
                trouble_.c_str(),
-               meeting_.has(Meeting::rank0_opens) ? "; has rank 0 started?"
-                                                  : "; does the process that made the unique id still live?")},
+               rendezvous_.has(Rendezvous::rank0_opens) ? "; has rank 0 started?"
+                                                        : "; does the process that made the unique id still live?")},
          nullptr);
 }
 

@@ -103,7 +103,7 @@ void read_numbers(const Launcher& l, Launch& out) {
 }
 
 void read_numbers(Pmix& pmix, Launch& out) {
-    const Pmix::Place place = pmix.place();
+    const Pmix::Process place = pmix.process();
     out.launcher = "PMIx";
     out.rank = place.rank;
     out.ranks = place.ranks;
@@ -136,7 +136,7 @@ Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
     Bytes mine;
     mine.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
     if (launch.rank == 0) {
-        const Identity made = create_identity(launch.local_ranks == launch.ranks ? Meeting::one_host : 0);
+        const Identity made = create_identity(launch.local_ranks == launch.ranks ? Rendezvous::one_host : 0);
         append(mine, made.bytes);
     }
     const std::chrono::milliseconds timeout(config().init_timeout_ms);
@@ -149,7 +149,7 @@ Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
              theirs.size(), identity.bytes.size());
     std::ranges::copy(theirs, identity.bytes.begin());
     sodium_memzero(theirs.data(), theirs.size());
-    Meeting::of(identity);  // or throws
+    Rendezvous::of(identity);  // or throws
     return identity;
 }
 
@@ -184,10 +184,10 @@ std::string job_of(const Launcher& l) {
         const std::string space = value("PMIX_NAMESPACE");
         return "openmpi " + (space.empty() ? std::to_string(getppid()) : space);
     }
-    return "";  // its meeting point says it
+    return "";  // its rendezvous point says it
 }
 
-std::string meeting_point() {
+std::string rendezvous_point() {
     return environment("MASTER_ADDR").value_or("") + ":" + environment("MASTER_PORT").value_or("") + " " +
            environment("TORCHELASTIC_RESTART_COUNT").value_or("");
 }
@@ -235,7 +235,7 @@ Address resolve(const char* variable, const std::string& host, int port) {
     return address;
 }
 
-Address tcp_meeting(Rank rank) {
+Address tcp_rendezvous(Rank rank) {
     const auto host = environment("MASTER_ADDR");
     if (!host || !environment("MASTER_PORT"))
         fail(tuttiInvalidUsage,
@@ -248,13 +248,13 @@ Address tcp_meeting(Rank rank) {
     Address address = resolve("MASTER_ADDR", *host, port);
     // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
     if (rank == 0 && address.is_loopback()) {
-        address = meeting_interface();
+        address = rendezvous_interface();
         address.port = static_cast<std::uint16_t>(port);
     }
     return address;
 }
 
-Meeting meeting_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
+Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
     const auto secret = secret_of_job();
     const auto host = environment("MASTER_ADDR");
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
@@ -270,20 +270,20 @@ Meeting meeting_of(const Launcher& l, const Launch& launch, std::uint64_t call) 
              "environment variable %s is not set: without it and without TUTTI_SECRET, the ranks do not know where to "
              "meet",
              host ? "MASTER_PORT" : "MASTER_ADDR");
-    Meeting m;
-    m.flags = Meeting::rank0_opens;
+    Rendezvous m;
+    m.flags = Rendezvous::rank0_opens;
     if (one_host)
-        m.flags |= Meeting::one_host;
+        m.flags |= Rendezvous::one_host;
     else
-        m.tcp = tcp_meeting(launch.rank);
-    if (launch.ranks == 1) m.flags |= Meeting::alone;
+        m.tcp = tcp_rendezvous(launch.rank);
+    if (launch.ranks == 1) m.flags |= Rendezvous::alone;
     Bytes context;
     Writer w(context);
     w.number(call);
     if (one_host) w.number(static_cast<std::uint32_t>(geteuid()));  // users may have other numbers on other hosts
     w.bytes(std::as_bytes(std::span(job)));
     w.number('\0');
-    const std::string point = meeting_point();
+    const std::string point = rendezvous_point();
     w.bytes(std::as_bytes(std::span(point)));
     m.secret = secret.value_or(Secret()).derive("tutti launcher", context);
     return m;
@@ -303,10 +303,10 @@ Identity Identity::at(const std::string& place) {
     if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
     const int port = to_number("NCCL_COMM_ID", place.substr(colon + 1), 1, 65535);
     const auto secret = secret_of_job();
-    Meeting m;
-    m.flags = Meeting::rank0_opens;
+    Rendezvous m;
+    m.flags = Rendezvous::rank0_opens;
     if (!secret || is_loopback_name(host))
-        m.flags |= Meeting::one_host;
+        m.flags |= Rendezvous::one_host;
     else
         m.tcp = resolve("NCCL_COMM_ID", host, port);
     Bytes context;
@@ -330,15 +330,15 @@ Launch Launch::from_environment() {
             read_numbers(*pmix, launch);
         else
             read_numbers(*l, launch);
-        if (pmix != nullptr && launch.local_ranks == 0) launch.local_ranks = pmix->place().local_ranks;
+        if (pmix != nullptr && launch.local_ranks == 0) launch.local_ranks = pmix->process().local_ranks;
         launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
                               ? meet_by(*pmix, launch, call)
-                              : meeting_of(*l, launch, call).identity();
+                              : rendezvous_of(*l, launch, call).identity();
         return launch;
     }
     launch.local_ranks = 1;
-    Meeting m;
-    m.flags = Meeting::one_host | Meeting::rank0_opens | Meeting::alone;
+    Rendezvous m;
+    m.flags = Rendezvous::one_host | Rendezvous::rank0_opens | Rendezvous::alone;
     m.secret = Secret::random();
     launch.identity = m.identity();
     return launch;

@@ -13,9 +13,9 @@ namespace {
 constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for those that are at work
 constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{1000};
 
-/// How many strangers may be connected to all listeners of the process at once. The rest of its descriptors is the
-/// program's.
-std::size_t strangers_limit() {
+/// How many unauthenticated peers may be connected to all listeners of the process at once. The rest of its descriptors
+/// is the program's.
+std::size_t unauthenticated_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
     return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 8, 1, 128));
@@ -49,9 +49,9 @@ void Listener::close() {
     std::erase(service_.listeners(), this);
     if (paused_) service_.cancel(*paused_);
     paused_.reset();
-    for (const auto& weak : strangers_)
+    for (const auto& weak : unauthenticated_)
         if (const auto c = weak.lock(); c && !c->is_recognised()) c->close();
-    strangers_.clear();
+    unauthenticated_.clear();
     service_.unwatch(fd_.get());
     fd_.reset();
 }
@@ -63,7 +63,7 @@ void Listener::ready(std::uint32_t) {
             starving_since_.reset();
             admit(std::move(fd));
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            if (!fullest().drop_oldest_stranger()) return pause();
+            if (!fullest().drop_oldest_unauthenticated()) return pause();
         } else if (errno == EAGAIN || errno == EBADF || errno == EINVAL) {
             return;
         }  // else: that one connection went before it was accepted; there may be more
@@ -72,32 +72,34 @@ void Listener::ready(std::uint32_t) {
 
 void Listener::admit(Fd fd) {
     if (address_.is_local() && !peer_is_this_user(fd.get())) return;
-    std::size_t strangers = 0;
+    std::size_t unauthenticated = 0;
     for (Listener* const listener : service_.listeners()) {
         listener->forget_known();
-        strangers += listener->strangers_.size();
+        unauthenticated += listener->unauthenticated_.size();
     }
-    for (const std::size_t limit = strangers_limit(); strangers >= limit; --strangers) fullest().drop_oldest_stranger();
+    for (const std::size_t limit = unauthenticated_limit(); unauthenticated >= limit; --unauthenticated)
+        fullest().drop_oldest_unauthenticated();
     if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_))
-        strangers_.push_back(c);
+        unauthenticated_.push_back(c);
 }
 
 void Listener::forget_known() {
-    std::erase_if(strangers_, [](const auto& weak) {
+    std::erase_if(unauthenticated_, [](const auto& weak) {
         const auto c = weak.lock();
         return !c || c->is_closed() || c->is_recognised();
     });
 }
 
-/// The one with most strangers: who floods one port has nobody sent away who waits at another.
+/// The one with most unauthenticated peers: who floods one port has nobody sent away who waits at another.
 Listener& Listener::fullest() {
-    return **std::ranges::max_element(service_.listeners(), {}, [](const Listener* l) { return l->strangers_.size(); });
+    return **std::ranges::max_element(service_.listeners(), {},
+                                      [](const Listener* l) { return l->unauthenticated_.size(); });
 }
 
-bool Listener::drop_oldest_stranger() {
-    while (!strangers_.empty()) {
-        const auto oldest = strangers_.front().lock();
-        strangers_.pop_front();
+bool Listener::drop_oldest_unauthenticated() {
+    while (!unauthenticated_.empty()) {
+        const auto oldest = unauthenticated_.front().lock();
+        unauthenticated_.pop_front();
         if (!oldest || oldest->is_closed() || oldest->is_recognised()) continue;
         oldest->close();
         return true;

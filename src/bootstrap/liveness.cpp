@@ -230,7 +230,7 @@ void Membership::seek_parent(Rank lost, bool unreachable) {
         if (usable(r)) next = r;
     if (next < 0) return;  // the root now
     const Member& p = record(next).member;
-    const Address& address = is_near(p) && !meeting_.has(Meeting::tcp_only) ? p.local : p.remote;
+    const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
     if (address) parent_ = dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
     if (!parent_)
         service_->post([self = shared_from_this(), next] { self->attempt([&] { self->seek_parent(next, true); }); });

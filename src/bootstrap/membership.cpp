@@ -12,11 +12,11 @@
 
 namespace tutti::bootstrap {
 
-Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
+Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes)
     : service_(std::move(service)),
-      meeting_(meeting),
-      secret_(meeting.secret.derive("tutti members")),
+      rendezvous_(rendezvous),
+      secret_(rendezvous.secret.derive("tutti members")),
       rank_(rank),
       ranks_(ranks),
       timeout_(timeout),
@@ -32,13 +32,13 @@ Membership::Membership(std::shared_ptr<Service> service, const Meeting& meeting,
     mine_.host_name = host;
     table_.resize(static_cast<std::size_t>(ranks));
     has_left_.resize(static_cast<std::size_t>(ranks));
-    table_[static_cast<std::size_t>(rank)] = Record{mine_, Bytes(card.begin(), card.end()), {}};
+    table_[static_cast<std::size_t>(rank)] = Record{mine_, Bytes(info.begin(), info.end()), {}};
     if (rank == 0) table_.front()->share = Secret::random();
     known_ = 1;
 }
 
 std::string Membership::name_of(Rank rank) const {
-    if (rank < 0 || rank >= ranks_) return "the meeting place";  // the only one that has no number
+    if (rank < 0 || rank >= ranks_) return "the rendezvous";  // the only one that has no number
     const auto& line = table_[static_cast<std::size_t>(rank)];
     return line ? line->member.text() : text("rank %d", rank);
 }
@@ -238,7 +238,7 @@ void Membership::shut() {
     local_.reset();
     remote_.reset();
     parked_.clear();
-    if (host_) host_->remove_guest();
+    if (host_) host_->remove_session();
     host_.reset();
     service_->release(this);
 }

@@ -38,7 +38,7 @@ struct PendingFetch {
 
 class Membership : public ConnectionUser, private Agreement::Port, public std::enable_shared_from_this<Membership> {
   public:
-    Membership(std::shared_ptr<Service> service, const Meeting& meeting, Rank rank, int ranks, View card,
+    Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
                std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes);
 
     // ---- for the service thread
@@ -78,8 +78,8 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     Rank rank() const { return rank_; }
     int ranks() const { return ranks_; }
     Service& service() { return *service_; }
-    /// Once joined: what all members know, and only they, whatever may be known of the meeting's secret. Rank 0's share
-    /// has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.
+    /// Once joined: what all members know, and only they, whatever may be known of the rendezvous's secret. Rank 0's
+    /// share has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.
     Secret secret() const { return secret_.derive("tutti session", table_.front()->share->view()); }
 
     /// Once joined, never changes any more.
@@ -157,7 +157,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     bool is_tree(const Connection& c) const { return c.role == Role::parent || c.role == Role::child; }
 
     const std::shared_ptr<Service> service_;
-    const Meeting meeting_;
+    const Rendezvous rendezvous_;
     const Secret secret_;  // proves memberships; session keys: secret()
     const Rank rank_;
     const int ranks_;
@@ -166,7 +166,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     // Only the service thread.
     Member mine_;
     std::shared_ptr<Listener> local_, remote_;
-    std::shared_ptr<Directory> host_;  // the meeting place, if it is in this process
+    std::shared_ptr<Directory> host_;  // the rendezvous, if it is in this process
     std::vector<std::shared_ptr<Connection>> connections_;
     std::shared_ptr<Connection> directory_, parent_;
     std::optional<Member> parent_member_;

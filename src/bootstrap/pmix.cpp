@@ -85,8 +85,8 @@ class Client : public Pmix {
         if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a child that was forked
     }
 
-    Place place() override {
-        Place p{};
+    Process process() override {
+        Process p{};
         p.rank = static_cast<Rank>(self_.rank);
         p.ranks = static_cast<int>(number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE).value_or(0));
         if (p.ranks <= p.rank) fail(tuttiSystemError, "PMIx says that this is rank %d of %d", p.rank, p.ranks);

@@ -13,7 +13,7 @@ namespace tutti::bootstrap {
 
 class Pmix {
   public:
-    struct Place {
+    struct Process {
         Rank rank;
         int ranks;
         int local_rank;
@@ -26,7 +26,7 @@ class Pmix {
     virtual ~Pmix() = default;
 
     /// Throws tuttiSystemError.
-    virtual Place place() = 0;
+    virtual Process process() = 0;
 
     /// All ranks call it, with the same key, new each time; every one gets what rank 0 has as mine. Throws
     /// tuttiTimeout, tuttiSystemError.

@@ -1,6 +1,6 @@
 // The one thread per process that does all of the bootstrap's input and output. It starts with the first session and
-// ends with the process. Connections, listeners, meeting places and memberships belong to it: only it touches them, and
-// nothing of theirs needs a lock. Other threads hand it work with run() and post().
+// ends with the process. Connections, listeners, rendezvous points and memberships belong to it: only it touches them,
+// and nothing of theirs needs a lock. Other threads hand it work with run() and post().
 //
 // fork(): the child has no such thread. What it inherited is closed in the child at once, so that the parent's death is
 // noticed although the child lives on; sessions of the parent can't be used in the child.
@@ -87,7 +87,7 @@ class Service {
     /// Keeps an object alive that no user thread holds, until released or the service ends.
     void keep(std::shared_ptr<void> object) { kept_[object.get()] = object; }
     void release(const void* object) { kept_.erase(object); }
-    /// Those that are open: they share what the process may spend on strangers.
+    /// Those that are open: they share what the process may spend on unauthenticated peers.
     std::vector<Listener*>& listeners() { return listeners_; }
 
   private:

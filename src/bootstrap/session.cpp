@@ -43,9 +43,9 @@ class SocketSession : public Session {
     Rank rank() const override { return m_->rank(); }
     int ranks() const override { return m_->ranks(); }
 
-    std::span<const std::byte> card(Rank rank) const override {
+    std::span<const std::byte> info(Rank rank) const override {
         check_rank(rank);
-        return m_->record(rank).card;
+        return m_->record(rank).info;
     }
 
     std::string name(Rank rank) const override {
@@ -168,19 +168,20 @@ std::vector<Rank> Session::failed_ranks(const std::optional<Fault>& fault) const
     return all;
 }
 
-std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> card,
+std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> info,
                                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes,
                                        SessionOrigin origin) {
     using namespace bootstrap;
-    const Meeting meeting = Meeting::of(identity);
+    const Rendezvous rendezvous = Rendezvous::of(identity);
     if (ranks < 1 || ranks > ranks_limit)
         fail(tuttiInvalidArgument, "a job of %d ranks: 1 to %d are possible", ranks, ranks_limit);
     if (rank < 0 || rank >= ranks) fail(tuttiInvalidArgument, "rank %d is not one of 0 to %d", rank, ranks - 1);
-    if (card.size() > card_limit)
-        fail(tuttiInvalidArgument, "a card of %zu bytes: at most %zu are possible", card.size(), card_limit);
-    if (ranks == 1 && meeting.has(Meeting::alone)) return in_process({Bytes(card.begin(), card.end())}).front();
+    if (info.size() > endpoint_info_limit)
+        fail(tuttiInvalidArgument, "an endpoint info of %zu bytes: at most %zu are possible", info.size(),
+             endpoint_info_limit);
+    if (ranks == 1 && rendezvous.has(Rendezvous::alone)) return in_process({Bytes(info.begin(), info.end())}).front();
     const std::shared_ptr<Service> service = Service::get();
-    auto membership = std::make_shared<Membership>(service, meeting, rank, ranks, card, timeout, processes);
+    auto membership = std::make_shared<Membership>(service, rendezvous, rank, ranks, info, timeout, processes);
     if (!service->run([&] { membership->start(); })) fail(tuttiSystemError, "the process is ending");
     const auto is_news = [&] { return origin.session != nullptr && origin.session->news() != origin.news; };
     try {

@@ -1,6 +1,6 @@
 // One rank's membership in a job: who the others are, and a control channel to them that outlives the start. It carries
-// cards (a few hundred bytes that every rank tells all others), file descriptors, and news of failures; never user
-// data.
+// endpoint infos (a few hundred bytes that every rank tells all others), file descriptors, and news of failures; never
+// user data.
 //
 // All connections are mutually authenticated with the job's secret before a byte of theirs is parsed. One service
 // thread per process serves all sessions.
@@ -38,7 +38,7 @@ struct Identity {
     Identity& operator=(const Identity&) = default;
     ~Identity();
 
-    /// Opens a meeting place in this process, which must live until all have joined.
+    /// Opens a rendezvous in this process, which must live until all have joined.
     static Identity create();
 
     /// For the k-th call of every process the same one: ranks meet at place, "host:port", which rank 0 opens when it
@@ -68,14 +68,14 @@ struct Invitation {
     std::array<std::byte, 64> bytes;
 };
 
-/// A meeting place that this process has opened. Unless all have met there when it is destroyed, whoever waits there or
+/// A rendezvous that this process has opened. Unless all have met there when it is destroyed, whoever waits there or
 /// comes in the next seconds is told that nobody will.
-class MeetingPlace {
+class RendezvousPoint {
   public:
-    explicit MeetingPlace(const class Session& session);
-    ~MeetingPlace();
-    MeetingPlace(const MeetingPlace&) = delete;
-    MeetingPlace& operator=(const MeetingPlace&) = delete;
+    explicit RendezvousPoint(const class Session& session);
+    ~RendezvousPoint();
+    RendezvousPoint(const RendezvousPoint&) = delete;
+    RendezvousPoint& operator=(const RendezvousPoint&) = delete;
     const Invitation& invitation() const { return invitation_; }
     void all_have_met() { needed_ = false; }
 
@@ -111,22 +111,22 @@ class Session {
   public:
     /// Blocks until all ranks have joined. Throws tuttiTimeout that names the missing ranks, tuttiInvalidUsage for two
     /// ranks of one number or ranks that disagree on how many there are, tuttiSystemError for sockets,
-    /// tuttiInvalidArgument for a bad rank, tuttiRemoteError for a rank that dies before all have joined. card: at most
+    /// tuttiInvalidArgument for a bad rank, tuttiRemoteError for a rank that dies before all have joined. info: at most
     /// 1024 bytes. processes: of the ranks that are known beforehand, by rank, else 0; what other sessions of this
     /// process hear of their deaths then ends the wait, also before those ranks have arrived. origin: so does any fault
     /// or death that this session has heard of since, for a member to which it has happened elsewhere does not come.
     static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks,
-                                         std::span<const std::byte> card, std::chrono::milliseconds timeout,
+                                         std::span<const std::byte> info, std::chrono::milliseconds timeout,
                                          std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {});
 
-    /// Sessions of `ranks` ranks that all live in this process: no sockets. cards[r] is rank r's.
-    static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> cards);
+    /// Sessions of `ranks` ranks that all live in this process: no sockets. infos[r] is rank r's.
+    static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> infos);
 
     virtual ~Session() = default;
 
     virtual Rank rank() const = 0;
     virtual int ranks() const = 0;
-    virtual std::span<const std::byte> card(Rank rank) const = 0;
+    virtual std::span<const std::byte> info(Rank rank) const = 0;
 
     /// For error texts: "rank 2 (pid 4711 on host x)".
     virtual std::string name(Rank rank) const;
@@ -137,23 +137,23 @@ class Session {
     /// A secret that all ranks of the job have and nobody else; purpose tells it from others.
     virtual bootstrap::Secret secret(std::string_view purpose) const = 0;
 
-    /// Opens a meeting place in this process, which must live until all have joined there. The invitation may travel in
+    /// Opens a rendezvous in this process, which must live until all have joined there. The invitation may travel in
     /// the clear: whoever reads it learns where to knock, but not the key. *identity: what accept() makes of it.
-    Invitation invite(Identity* identity = nullptr) const;  // see MeetingPlace, which closes it
+    Invitation invite(Identity* identity = nullptr) const;  // see RendezvousPoint, which closes it
     /// The identity that an invitation of any member stands for. Its key is derived from this session's secret and the
     /// invitation's nonce. Members make it themselves; it tells others, to whom it may be handed over as a
     /// unique id, nothing of this session's secret. Throws tuttiRemoteError for a damaged invitation.
     Identity accept(const Invitation& invitation) const;
 
-    /// Closes the meeting place that this process has opened for identity, unless all have met there: whoever waits
+    /// Closes the rendezvous that this process has opened for identity, unless all have met there: whoever waits
     /// there, or comes in the next seconds, is told why. Where there is none it does nothing.
-    static void close_meeting(const Identity& identity, const std::string& why);
+    static void close_rendezvous(const Identity& identity, const std::string& why);
     /// Closes it at once: the one rank that was to come is this process' own.
-    static void forget_meeting(const Identity& identity);
+    static void forget_rendezvous(const Identity& identity);
 
     /// Where these members meet for the number-th time, without a word: each member of the session can make it, and
     /// nobody else. The first of them opens it when it joins. For ranks of one host.
-    Identity meeting(std::span<const Rank> members, std::uint64_t number) const;
+    Identity rendezvous(std::span<const Rank> members, std::uint64_t number) const;
 
     /// Makes fd available to the other members under key, until withdrawn or left. The session keeps a duplicate.
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;

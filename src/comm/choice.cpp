@@ -12,30 +12,30 @@
 namespace tutti {
 namespace {
 
-/// Bytes of a message and lanes where they can't depend on the size: what is under way between all pairs must stay in
-/// the caches, and of many ranks, each of which keeps slots for all others, not take too much memory.
-constexpr Flight uneven_flight(int ranks) {
-    return ranks <= 4 ? Flight{64 * 1024, 2} : ranks <= few_ranks ? Flight{32 * 1024, 1} : Flight{16 * 1024, 1};
+/// Bytes of a message and channels where they can't depend on the size: what is under way between all pairs must stay
+/// in the caches, and of many ranks, each of which keeps slots for all others, not take too much memory.
+constexpr Chunking uneven_chunking(int ranks) {
+    return ranks <= 4 ? Chunking{64 * 1024, 2} : ranks <= few_ranks ? Chunking{32 * 1024, 1} : Chunking{16 * 1024, 1};
 }
-static_assert(uneven_flight(2).tile <= slot_bytes && uneven_flight(2).lanes <= collective_lanes);
+static_assert(uneven_chunking(2).tile <= slot_bytes && uneven_chunking(2).channels <= collective_channels);
 
-// Over networks a message lies in slots at both ends, and in the kernel in between. Where more than tile times lanes is
-// under way, it falls out of the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long. As
-// much in fewer lanes took 1.2 times as long: what the kernel does for one goes on while another is reduced.
+// Over networks a message lies in slots at both ends, and in the kernel in between. Where more than tile times channels
+// is under way, it falls out of the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long.
+// As much in fewer channels took 1.2 times as long: what the kernel does for one goes on while another is reduced.
 constexpr std::size_t network_tile = 64 * 1024;
-constexpr int network_lanes = 4;
-static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_lanes <= collective_lanes);
+constexpr int network_channels = 4;
+static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_channels <= collective_channels);
 
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 // GPUs. Guesses, until one measures them: lines cost twice the bytes and save a flag's round trip.
 constexpr std::size_t gpu_line_limit = 16 * 1024;  // bytes of a block that go in lines
-constexpr std::size_t gpu_line_share = 4 * 1024;   // bytes worth a lane more
+constexpr std::size_t gpu_line_share = 4 * 1024;   // bytes worth a channel more
 constexpr std::size_t gpu_share = 16 * 1024;
 constexpr std::size_t gpu_reference_tile = 4 * 1024 * 1024;
 static_assert(gpu_line_limit <= gpu::line_bytes);
-constexpr int host_lanes = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
-static_assert(host_lanes <= collective_lanes);
+constexpr int host_channels = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
+static_assert(host_channels <= collective_channels);
 constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
 static_assert(gpu::slot_bytes <= slot_bytes_for(few_ranks + 1));
 
@@ -53,10 +53,10 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.transport = slowest.name();
     p.cache_bytes = cache_bytes;
     p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
-    p.most_lanes = collective_lanes;
+    p.most_channels = collective_channels;
     p.most_tile = slot_bytes_for(ranks);
     if (slowest.needs_engine()) {
-        p.lanes = p.most_lanes = network_lanes;
+        p.channels = p.most_channels = network_channels;
         p.most_tile = network_tile;
     }
     return p;
@@ -87,12 +87,12 @@ Platform gpu_platform(int ranks, const GpuBudget& budget) {
     Platform p;
     p.ranks = ranks;
     p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
-    p.rates.lanes_share_core = false;
+    p.rates.channels_share_core = false;
     p.rates.references = budget.by_reference || budget.lends;
     p.line = {1.0, 0};
     p.transport = "gpu";
-    p.lanes = budget.lanes;
-    p.most_lanes = budget.lanes;
+    p.channels = budget.channels;
+    p.most_channels = budget.channels;
     p.most_tile = gpu::slot_bytes;
     return p;
 }
@@ -107,28 +107,28 @@ GpuBudget budget_of(const gpu::Places& places) {
     bool alone = true;  // of its process on its GPU, each rank
     // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
     for (Rank r = 0; r < places.ranks(); ++r) {
-        const std::uint64_t process = places.card(r).process;
-        budget.by_reference = budget.by_reference && process == places.card(0).process;
+        const std::uint64_t process = places.info(r).process;
+        budget.by_reference = budget.by_reference && process == places.info(0).process;
         if (!places.on_gpu(r)) continue;
-        const gpu::Card& card = places.gpu(r);
-        alone = ++in_process[{process, card.uuid}] == 1 && alone;
-        budget.across = budget.across || of_process.try_emplace(process, card.uuid).first->second != card.uuid;
-        const int share = card.blocks / sharing[card.uuid];
+        const gpu::EndpointInfo& info = places.gpu(r);
+        alone = ++in_process[{process, info.uuid}] == 1 && alone;
+        budget.across = budget.across || of_process.try_emplace(process, info.uuid).first->second != info.uuid;
+        const int share = info.blocks / sharing[info.uuid];
         if (share < 2)  // a send and a receive at the same time
             fail(tuttiInvalidUsage,
                  "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all, "
                  "each needs two",
-                 sharing[card.uuid], r, card.blocks);
+                 sharing[info.uuid], r, info.blocks);
         budget.share = std::min(budget.share, share);
     }
-    budget.lanes = std::min(gpu::collective_lanes, budget.share);
-    budget.pair_lanes = std::min(gpu::pair_lanes, budget.share / 2);
+    budget.channels = std::min(gpu::collective_channels, budget.share);
+    budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
     // Letting go of what was lent may wait for all kernels of the process on that GPU, and one of another rank may wait
     // for the caller's.
     budget.lends = !budget.through_host && !budget.by_reference && alone;
     if (budget.through_host) {
-        budget.lanes = std::min(budget.lanes, host_lanes);
-        budget.pair_lanes = 1;
+        budget.channels = std::min(budget.channels, host_channels);
+        budget.pair_channels = 1;
     }
     return budget;
 }
@@ -138,31 +138,31 @@ Platform through_host(Platform p, const GpuBudget& budget) {
     p.transport = "gpu through " + p.transport;
     for (Line* line : {&p.line, &p.near})
         *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte, line->handling_us};
-    p.most_lanes = std::min(p.most_lanes, budget.lanes);
-    p.lanes = std::min(p.lanes, p.most_lanes);
+    p.most_channels = std::min(p.most_channels, budget.channels);
+    p.channels = std::min(p.channels, p.most_channels);
     p.most_tile = std::min(p.most_tile, gpu::slot_bytes);
     return p;
 }
 
-Flight pair_flight(std::size_t bytes, bool by_network, const Platform& p) {
-    // Of a message that fits into the slots of one lane all is under way at once. So more lanes never have slots for
-    // more than the message that they were taken for.
-    constexpr std::size_t lane_bytes = slot_depth * network_tile;
-    const int spare = lanes_per_link - (p.lanes > 0 ? p.lanes : p.most_lanes);
-    const int most = by_network ? std::clamp(spare, 1, network_lanes) : 1;
-    const std::size_t filled = (bytes + lane_bytes - 1) / lane_bytes;
+Chunking pair_chunking(std::size_t bytes, bool by_network, const Platform& p) {
+    // Of a message that fits into the slots of one channel all is under way at once. So more channels never have slots
+    // for more than the message that they were taken for.
+    constexpr std::size_t channel_bytes = slot_depth * network_tile;
+    const int spare = channels_per_link - (p.channels > 0 ? p.channels : p.most_channels);
+    const int most = by_network ? std::clamp(spare, 1, network_channels) : 1;
+    const std::size_t filled = (bytes + channel_bytes - 1) / channel_bytes;
     return {network_tile, static_cast<int>(std::clamp<std::size_t>(filled, 1, static_cast<std::size_t>(most)))};
 }
 
-Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Chunking chunking,
                      const GpuBudget& budget) {
-    flight.lanes = std::min(flight.lanes, budget.lanes);
-    Cut c = cut(count, element, columns, message_chunks, flight, gpu::slot_bytes);
+    chunking.channels = std::min(chunking.channels, budget.channels);
+    Cut c = cut(count, element, columns, message_chunks, chunking, gpu::slot_bytes);
     c.in_lines = c.tile * element * static_cast<std::size_t>(message_chunks) <= gpu_line_limit && c.tiles == 1;
     return c;
 }
 
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight, std::size_t slot) {
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Chunking chunking, std::size_t slot) {
     Cut c{};
     const std::size_t line = 64 / element;  // elements in a cache line: blocks of different ranks share none
     const auto parts = static_cast<std::size_t>(columns);
@@ -170,19 +170,20 @@ Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks,
     if (room == 0)
         fail(tuttiInvalidUsage, "the algorithm packs %d chunks into a message, but only %zu fit: choose another one",
              message_chunks, slot / 64);
-    if (count == 0) return {.block = 0, .tile = 0, .tiles = 1, .lanes = 1, .by_reference = false, .streaming = false};
+    if (count == 0)
+        return {.block = 0, .tile = 0, .tiles = 1, .channels = 1, .by_reference = false, .streaming = false};
     c.block = parts == 1 ? count : ((count + parts - 1) / parts + line - 1) / line * line;
-    c.tile = std::min({c.block, flight.tile / element, room});
+    c.tile = std::min({c.block, chunking.tile / element, room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
-    c.lanes = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(flight.lanes)));
+    c.channels = static_cast<int>(std::min<std::uint32_t>(c.tiles, static_cast<std::uint32_t>(chunking.channels)));
     c.by_reference = c.tile * element >= reference_bytes;
     c.streaming = count * element >= streaming_bytes;
     return c;
 }
 
 Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks) {
-    constexpr std::size_t any_length = slot_bytes * collective_lanes;  // so long that every lane has a tile
-    Cut c = cut(any_length, element, 1, message_chunks, uneven_flight(ranks), slot_bytes_for(ranks));
+    constexpr std::size_t any_length = slot_bytes * collective_channels;  // so long that every channel has a tile
+    Cut c = cut(any_length, element, 1, message_chunks, uneven_chunking(ranks), slot_bytes_for(ranks));
     c.block = longest;
     c.tiles = static_cast<std::uint32_t>(std::max<std::size_t>((longest + c.tile - 1) / c.tile, 1));
     c.streaming = longest * element >= streaming_bytes;
@@ -199,23 +200,25 @@ Cut cut_for_gpus(std::size_t count, std::size_t element, int columns, int messag
              "the algorithm packs %d chunks into a message, which has no room for so many on a GPU: "
              "choose another one",
              message_chunks);
-    if (count == 0) return {.block = 0, .tile = 0, .tiles = 1, .lanes = 1, .by_reference = false, .streaming = false};
+    if (count == 0)
+        return {.block = 0, .tile = 0, .tiles = 1, .channels = 1, .by_reference = false, .streaming = false};
     Cut c{};
     c.block = parts == 1 ? count : round_up(block, line);
     const std::size_t bytes = c.block * element;
     c.in_lines = bytes * packed <= gpu_line_limit;
-    const std::size_t share = c.in_lines ? gpu_line_share : gpu_share, most_lanes = c.in_lines ? gpu::line_lanes : 1024;
-    const std::size_t lanes = std::clamp<std::size_t>((bytes + share - 1) / share, 1,
-                                                      std::min(most_lanes, static_cast<std::size_t>(budget.lanes)));
+    const std::size_t share = c.in_lines ? gpu_line_share : gpu_share,
+                      most_channels = c.in_lines ? gpu::line_channels : 1024;
+    const std::size_t channels = std::clamp<std::size_t>(
+        (bytes + share - 1) / share, 1, std::min(most_channels, static_cast<std::size_t>(budget.channels)));
     // Messages of several parts go in lines or slots.
     const bool referable = (budget.by_reference || budget.lends) && packed == 1;
     const std::size_t largest = c.in_lines                                         ? gpu::line_bytes
                                 : referable && sends_slices && budget.by_reference ? gpu_reference_tile
                                                                                    : gpu::slot_bytes;
     const std::size_t room = largest / packed / 128 * line;
-    c.tile = std::min({c.block, round_up((c.block + lanes - 1) / lanes, line), room});
+    c.tile = std::min({c.block, round_up((c.block + channels - 1) / channels, line), room});
     c.tiles = static_cast<std::uint32_t>((c.block + c.tile - 1) / c.tile);
-    c.lanes = static_cast<int>(std::min<std::size_t>(c.tiles, lanes));
+    c.channels = static_cast<int>(std::min<std::size_t>(c.tiles, channels));
     c.by_reference = !c.in_lines && referable;
     return c;
 }

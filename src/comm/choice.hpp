@@ -17,7 +17,7 @@ struct Cut {
     std::size_t block;  // elements per column
     std::size_t tile;   // elements of a column per message
     std::uint32_t tiles;
-    int lanes;
+    int channels;
     bool by_reference;
     bool streaming;
     bool in_lines = false;  // GPUs: data with flags beside it
@@ -34,28 +34,28 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
 /// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
 Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);
 
-/// Sends and receives of so many bytes. They have a lane of their own; over a network large ones also those that no
+/// Sends and receives of so many bytes. They have a channel of their own; over a network large ones also those that no
 /// collective on this platform uses, so that they go by several sockets or ports. Both ends conclude alike.
-Flight pair_flight(std::size_t bytes, bool by_network, const Platform& platform);
-constexpr int lane_of_pair(int number) {
-    return pair_lane - number;
+Chunking pair_chunking(std::size_t bytes, bool by_network, const Platform& platform);
+constexpr int channel_of_pair(int number) {
+    return pair_channel - number;
 }
 
 /// Elements per row, in `columns` columns, and the most columns of a message. 0 elements, a barrier's, are one empty
 /// tile. slot: how long a message may be, between CPUs slot_bytes_for(). Throws tuttiInvalidUsage where one of so many
 /// chunks has no room in it.
-Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+Cut cut(std::size_t count, std::size_t element, int columns, int message_chunks, Chunking chunking,
         std::size_t slot = slot_bytes);
 
-/// The same for uneven calls, whose rows are one column each. Tile and lanes follow from what all ranks know; how many
-/// tiles there are may be another number on each rank. longest: of this rank's rows.
+/// The same for uneven calls, whose rows are one column each. Tile and channels follow from what all ranks know; how
+/// many tiles there are may be another number on each rank. longest: of this rank's rows.
 Cut cut_uneven(std::size_t longest, std::size_t element, int message_chunks, int ranks);
 
 /// What all ranks' GPUs can bear.
 struct GpuBudget {
     int share = 2;              // blocks of a rank that surely run beside those of all others
-    int lanes = 1;              // of a collective: as many, or fewer
-    int pair_lanes = 1;         // of a send or receive: two of these run side by side
+    int channels = 1;           // of a collective: as many, or fewer
+    int pair_channels = 1;      // of a send or receive: two of these run side by side
     bool by_reference = false;  // every rank can reach every other one's buffers
     bool through_host = false;  // gpu::Places::through_host()
     bool lends = false;         // p2p joins several processes: they see what each other lends
@@ -68,9 +68,10 @@ GpuBudget budget_of(const gpu::Places& places);
 /// Guesses, until a GPU has measured them.
 Platform gpu_platform(int ranks, const GpuBudget& budget);
 
-/// Where some messages go through host memory: as between CPU ranks, by the host's lanes, in tiles that fit everywhere.
+/// Where some messages go through host memory: as between CPU ranks, by the host's channels, in tiles that fit
+/// everywhere.
 Platform through_host(Platform hosts, const GpuBudget& budget);
-Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Flight flight,
+Cut cut_through_host(std::size_t count, std::size_t element, int columns, int message_chunks, Chunking chunking,
                      const GpuBudget& budget);
 
 /// sends_slices: all ranks' programs do (gpu::sends_slices), so that no message needs a slot if none has to.

@@ -76,7 +76,7 @@ Communicator::~Communicator() {
 
 void Communicator::refuse_other_hosts(const std::vector<Rank>& members) const {
     for (const Rank r : members)
-        if (neighbourhood_.cards[static_cast<std::size_t>(r)].host != host_id())
+        if (neighbourhood_.infos[static_cast<std::size_t>(r)].host != host_id())
             tutti::fail(tuttiInvalidUsage,
                         "rank %d is on another host than rank %d: such communicators can't be shrunk; make a new one "
                         "from a unique id",
@@ -94,8 +94,8 @@ std::size_t Communicator::memory() const {
 
 const Transport& Communicator::transport_to(Rank peer) const {
     const bool p2p = on_gpus() && options_.transport == "p2p";  // then only for error texts another one is wanted
-    const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
-    return choose_transport(card(rank()), card(peer), p2p ? "" : options_.transport);
+    const auto info = [&](Rank r) -> const EndpointInfo& { return neighbourhood_.infos[static_cast<std::size_t>(r)]; };
+    return choose_transport(info(rank()), info(peer), p2p ? "" : options_.transport);
 }
 
 Communicator::Peer& Communicator::linked(Rank rank) {
@@ -121,9 +121,9 @@ Communicator::Peer& Communicator::linked(Rank rank) {
             std::lock_guard lock(fault_mutex_);
             pages_.emplace_back(rank, page);
         }
-        peer.senders.resize(lanes_per_link);
-        peer.receivers.resize(lanes_per_link);
-        peer.heard.resize(lanes_per_link);
+        peer.senders.resize(channels_per_link);
+        peer.receivers.resize(channels_per_link);
+        peer.heard.resize(channels_per_link);
         const char* const obstacle = of_gpu ? places_.obstacle(this->rank(), rank) : nullptr;
         const std::string why = obstacle != nullptr ? text(", not by p2p: %s", obstacle) : "";
         log(Level::info, "rank %d reaches rank %d by %s%s", this->rank(), rank, peer.transport.c_str(), why.c_str());
@@ -131,32 +131,32 @@ Communicator::Peer& Communicator::linked(Rank rank) {
     return peer;
 }
 
-Connection Communicator::connection(Rank rank, int lane) {
+Connection Communicator::connection(Rank rank, int channel) {
     Peer& peer = linked(rank);
-    const auto l = static_cast<std::size_t>(lane);
+    const auto l = static_cast<std::size_t>(channel);
     if (!peer.senders[l]) {
-        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(lane), first_message);
-        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(lane), first_message);
+        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(channel), first_message);
+        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(channel), first_message);
     }
     return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
 }
 
-Connection Communicator::connection_to_all(int lane) {
-    for_all_.resize(lanes_per_link);
-    std::unique_ptr<Sender>& sender = for_all_[static_cast<std::size_t>(lane)];
+Connection Communicator::connection_to_all(int channel) {
+    for_all_.resize(channels_per_link);
+    std::unique_ptr<Sender>& sender = for_all_[static_cast<std::size_t>(channel)];
     if (!sender) {
         std::vector<Wire> readers;
         for (Rank r = 0; r < ranks(); ++r)
-            if (r != rank()) readers.push_back(linked(r).link->outlet_to_all(lane));
+            if (r != rank()) readers.push_back(linked(r).link->outlet_to_all(channel));
         sender = std::make_unique<Sender>(readers, first_message);
     }
     return {everybody, nullptr, sender.get(), nullptr};
 }
 
-Connection Communicator::connection_from_all(Rank rank, int lane) {
+Connection Communicator::connection_from_all(Rank rank, int channel) {
     Peer& peer = linked(rank);
-    std::unique_ptr<Receiver>& receiver = peer.heard[static_cast<std::size_t>(lane)];
-    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(lane), first_message);
+    std::unique_ptr<Receiver>& receiver = peer.heard[static_cast<std::size_t>(channel)];
+    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(channel), first_message);
     return {rank, peer.link.get(), nullptr, receiver.get()};
 }
 
@@ -168,9 +168,9 @@ Program Communicator::make_program(const Algorithm& algorithm, const Request& re
 
 std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair) {
     try {
-        return gpu_->upload(std::move(bound), pair, [this](Rank peer, int lane) {
-            const Connection c = connection(peer, lane);
-            return GpuSide::Wires{c.link->outlet(lane), c.link->inlet(lane)};
+        return gpu_->upload(std::move(bound), pair, [this](Rank peer, int channel) {
+            const Connection c = connection(peer, channel);
+            return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
         });
     } catch (...) {
         if (through_host()) with_caught([&](const Error& error) { fail(error); });  // the others may have begun
@@ -214,11 +214,11 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
         link_for_texts(bound);
         return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
     }
-    const auto connect = [this, pair](BoundProgram::Peer peer, int lane, bool sends) {
-        if (peer.all) return sends ? connection_to_all(lane) : connection_from_all(peer.rank, lane);
-        return connection(peer.rank, pair ? lane_of_pair(lane) : lane);
+    const auto connect = [this, pair](BoundProgram::Peer peer, int channel, bool sends) {
+        if (peer.all) return sends ? connection_to_all(channel) : connection_from_all(peer.rank, channel);
+        return connection(peer.rank, pair ? channel_of_pair(channel) : channel);
     };
-    auto execution = std::make_unique<HostExecution>(std::move(bound), arena_->page(), collective_lanes, connect);
+    auto execution = std::make_unique<HostExecution>(std::move(bound), arena_->page(), collective_channels, connect);
     return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
@@ -276,17 +276,18 @@ double Communicator::expected_time(const Operation& o) {
            static_cast<double>(o.count * size_of(o.type)) * byte;
 }
 
-std::pair<Communicator::Plans::Entry*, Flight> Communicator::plan_for(const Operation& o) {
+std::pair<Communicator::Plans::Entry*, Chunking> Communicator::plan_for(const Operation& o) {
     if (queue_of(o) != 0) {
-        const bool by_network = !on_gpus() && linked(o.root).by_network;  // kernels have one lane for it
-        return {&plan_by(o, *find_algorithm("pair"), false), pair_flight(bytes_of(o), by_network, tuner_->platform())};
+        const bool by_network = !on_gpus() && linked(o.root).by_network;  // kernels have one channel for it
+        return {&plan_by(o, *find_algorithm("pair"), false),
+                pair_chunking(bytes_of(o), by_network, tuner_->platform())};
     }
     const Candidate& chosen = candidate_for(o);
     if (logs(Level::info) && announced_.insert(&chosen).second)
-        log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d lanes, %.3g us expected", rank(),
+        log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes_of(o), std::string(chosen.algorithm->name).c_str(),
-            chosen.chunk_bytes, chosen.flight.lanes, chosen.time);
-    return {&plan_by(o, *chosen.algorithm, tuner_->platform().rates.to_all), chosen.flight};
+            chosen.chunk_bytes, chosen.chunking.channels, chosen.time);
+    return {&plan_by(o, *chosen.algorithm, tuner_->platform().rates.to_all), chosen.chunking};
 }
 
 int Communicator::queue_of(const Operation& o) {
@@ -309,15 +310,15 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         s.root == o.root && !o.rows)
         return s;
     s = {};
-    auto [plan, flight] = plan_for(o);
+    auto [plan, chunking] = plan_for(o);
     const Program& program = plan->value.program();
     const std::size_t element = size_of(o.type);
     const Cut c =
-        through_host() ? cut_through_host(o.count, element, program.columns, program.message_chunks, flight, budget_)
+        through_host() ? cut_through_host(o.count, element, program.columns, program.message_chunks, chunking, budget_)
         : gpu_         ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
                                       sends_slices(plan->value, o.premultiply || o.average), budget_)
         : o.rows       ? cut_uneven(o.count, element, program.message_chunks, ranks())
-                 : cut(o.count, element, program.columns, program.message_chunks, flight, slot_bytes_for(ranks()));
+                 : cut(o.count, element, program.columns, program.message_chunks, chunking, slot_bytes_for(ranks()));
     // What peers can fetch where it lies need not be written even once.
     if (plan->value.to_all && c.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
         plan = &plan_by(o, *plan->value.algorithm, false);
@@ -328,7 +329,7 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
                              c.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->value.algorithm));
     }
-    hash = mix(hash, static_cast<std::uint64_t>(c.lanes));
+    hash = mix(hash, static_cast<std::uint64_t>(c.channels));
     const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
     s = {o.collective, o.type, o.call_op, o.root, like, plan, c, hash};
     return s;
@@ -408,10 +409,10 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
             BoundProgram::bind(direct.make({o.collective, rank(), ranks(), 0, {}}), direct.pull_safe, direct.push_safe);
         on_host_ = std::make_unique<HostExecution>(
             std::move(bound), arena_->page(), 1,
-            [this](BoundProgram::Peer peer, int lane, bool) { return connection(peer.rank, lane); });
+            [this](BoundProgram::Peer peer, int channel, bool) { return connection(peer.rank, channel); });
     }
     const Program& program = on_host_->program();
-    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .lanes = 1},
+    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .channels = 1},
                       slot_bytes_for(ranks()));
     Job job = job_of(o, c);
     job.call.signature = 1;
@@ -437,7 +438,7 @@ HostExecution& Communicator::start(const Operation& o) {
     plans_.use(*shape.plan);
     const Cut& c = shape.cut;
     Job job = job_of(o, c);
-    job.lanes = std::min(c.lanes, plan.execution->most_lanes());
+    job.channels = std::min(c.channels, plan.execution->most_channels());
     job.by_reference = c.by_reference;
     job.streaming = c.streaming;
     if (c.by_reference && o.rows == nullptr && tells_all(o.collective) && !through_host()) {

@@ -1,5 +1,5 @@
 // One rank of one communicator: its links, its programs, its state. Made in named phases (see join()), then used by one
-// thread at a time, which the Turnstile sees to; fail(), failed() and fault() may be called from any thread.
+// thread at a time, which the TicketLock sees to; fail(), failed() and fault() may be called from any thread.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 #include "comm/operation.hpp"
 #include "comm/options.hpp"
 #include "comm/recent.hpp"
-#include "comm/turnstile.hpp"
+#include "comm/ticket_lock.hpp"
 #include "comm/user_programs.hpp"
 #include "kernels/host/executor.hpp"
 #include "transport/transport.hpp"
@@ -49,9 +49,9 @@ class Communicator {
     int ranks() const { return session_->ranks(); }
     Session& session() const { return *session_; }
     const Options& options() const { return options_; }
-    const std::shared_ptr<Turnstile>& turnstile() const { return turnstile_; }
-    /// Before its first operation: it takes the place of another one, whose turnstile it is.
-    void go_on_with(std::shared_ptr<Turnstile> turnstile) { turnstile_ = std::move(turnstile); }
+    const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
+    /// Before its first operation: it takes the place of another one, whose ticket lock it is.
+    void go_on_with(std::shared_ptr<TicketLock> ticket_lock) { ticket_lock_ = std::move(ticket_lock); }
 
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
     /// of different queues (see queue_of) may be under way at once. On a GPU: an exchange, all to all, of what ranks
@@ -118,12 +118,12 @@ class Communicator {
     /// Whether peers can write to any memory of this rank; otherwise, to that of which find_region() knows.
     bool peers_see_everything() const;
 
-    /// Called by all ranks, inside the turnstile, where there is no obstacle. trouble: why this rank can't.
+    /// Called by all ranks, inside the ticket lock, where there is no obstacle. trouble: why this rank can't.
     /// Throws on all ranks if one of them can't open its part: tuttiSystemError if it lacks what the system has to
     /// give, else tuttiInvalidArgument.
     std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, std::optional<Error> trouble);
 
-    /// Of this rank alone, inside the turnstile. Nobody writes to its part any more when it returns. Throws
+    /// Of this rank alone, inside the ticket_lock. Nobody writes to its part any more when it returns. Throws
     /// tuttiTimeout if a peer does not end what it writes.
     void deregister_window(const Window& window);
 
@@ -137,12 +137,12 @@ class Communicator {
     std::size_t most_plans() const { return 64 + static_cast<std::size_t>(ranks()); }
 
     /// Ranks of this host outnumber its cores: waiting must not spin.
-    bool crowded() const { return crowded_; }
-    std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Patience
+    bool oversubscribed() const { return oversubscribed_; }
+    std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Backoff
 
     /// All ranks' processes let others fence their cores.
     bool all_fence() const { return all_fence_; }
-    Bell& bell() { return arena_->page().bell; }
+    WakeUp& wake_up() { return arena_->page().wake_up; }
 
     /// Who waits drives the network, if there is one; true if anything moved. Throws for peers that can't be reached.
     bool poll() { return neighbourhood_.engine && neighbourhood_.engine->poll(); }
@@ -195,9 +195,9 @@ class Communicator {
         std::unique_ptr<Link> link;
         std::string transport;
         bool by_network = false;
-        std::vector<std::unique_ptr<Sender>> senders;      // by lane
-        std::vector<std::unique_ptr<Receiver>> receivers;  // by lane
-        std::vector<std::unique_ptr<Receiver>> heard;      // by lane: of what the peer writes to all
+        std::vector<std::unique_ptr<Sender>> senders;      // by channel
+        std::vector<std::unique_ptr<Receiver>> receivers;  // by channel
+        std::vector<std::unique_ptr<Receiver>> heard;      // by channel: of what the peer writes to all
     };
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
@@ -211,7 +211,7 @@ class Communicator {
     static std::size_t place_of(const Operation& operation);
     const Shape& shape_of(const Operation& operation);
     Plans::Entry& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
-    std::pair<Plans::Entry*, Flight> plan_for(const Operation& operation);
+    std::pair<Plans::Entry*, Chunking> plan_for(const Operation& operation);
     HostExecution& start(const Operation& operation);
     HostExecution& start_on_host(const Operation& exchange);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
@@ -221,9 +221,9 @@ class Communicator {
     void link_for_texts(const BoundProgram& bound);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
     Peer& linked(Rank peer);
-    Connection connection(Rank peer, int lane);
-    Connection connection_to_all(int lane);
-    Connection connection_from_all(Rank peer, int lane);
+    Connection connection(Rank peer, int channel);
+    Connection connection_to_all(int channel);
+    Connection connection_from_all(Rank peer, int channel);
     const Transport& transport_to(Rank peer) const;
     Call describe(const Operation& operation, const Shape& shape);
     std::size_t bytes_of(const Operation& operation) const;
@@ -258,12 +258,12 @@ class Communicator {
     gpu::Places places_;
     GpuBudget budget_;
     std::vector<Rank> order_;  // see ring_order
-    bool crowded_ = false;
+    bool oversubscribed_ = false;
     std::chrono::microseconds trust_in_yields_{50};
     bool all_fence_ = true;
-    std::shared_ptr<Turnstile> turnstile_ = std::make_shared<Turnstile>();
+    std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::map<Rank, Peer> peers_;
-    std::vector<std::unique_ptr<Sender>> for_all_;  // by lane
+    std::vector<std::unique_ptr<Sender>> for_all_;  // by channel
     std::uint64_t exchanges_ = 0;
     std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::shared_ptr<Tuner> tuner_;

@@ -19,23 +19,23 @@ using std::chrono::milliseconds;
 /// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
 /// some 30 us until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for
 /// less than two switches take: to look on then spares the switch to a rank that could not go on either.
-class Patience {
+class Backoff {
   public:
-    /// bell: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
+    /// wake-up: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
     /// wait.
-    Patience(bool crowded, Bell& bell, microseconds& trust)
-        : bell_(bell), trust_(trust), looks_on_(crowded && config().spin_us < 0) {
+    Backoff(bool oversubscribed, WakeUp& wake_up, microseconds& trust)
+        : wake_up_(wake_up), trust_(trust), looks_on_(oversubscribed && config().spin_us < 0) {
         const int chosen = config().spin_us;
-        spin_ = microseconds(chosen >= 0 ? chosen : crowded ? 0 : 20);
-        yield_until_ = spin_ + milliseconds(crowded ? 2 : 1);
+        spin_ = microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : 20);
+        yield_until_ = spin_ + milliseconds(oversubscribed ? 2 : 1);
     }
     void reset() {
         if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
         futile_ = started_ = looked_on_ = false;
         looks_ = yields_ = 0;
         yielding_ = {};
-        if (wager_ != nullptr) wager_->won();
-        wager_ = nullptr;
+        if (adaptive_spin_ != nullptr) adaptive_spin_->won();
+        adaptive_spin_ = nullptr;
     }
 
     /// False when it is time to sleep. execution: what waits, if it is one.
@@ -82,20 +82,20 @@ class Patience {
     /// Whether to wait for ranks on other cores a moment longer.
     bool look_on(HostExecution& execution) {
         const std::int32_t core = sched_getcpu() + 1;
-        if (bell_.core.load(std::memory_order_relaxed) != core) bell_.core.store(core, std::memory_order_relaxed);
+        if (wake_up_.core.load(std::memory_order_relaxed) != core) wake_up_.core.store(core, std::memory_order_relaxed);
         if (!execution.waits_for_other_cores(core)) {
-            wager_ = nullptr;
-        } else if (wager_ == nullptr) {
-            if (looked_on_ || !execution.wager().worth_it()) return false;
-            wager_ = &execution.wager();
+            adaptive_spin_ = nullptr;
+        } else if (adaptive_spin_ == nullptr) {
+            if (looked_on_ || !execution.adaptive_spin().worth_it()) return false;
+            adaptive_spin_ = &execution.adaptive_spin();
             looked_on_ = true;
             looks_ = 0;
             looking_since_ = Clock::now();
         } else if (++looks_ % 4 == 0 && Clock::now() - looking_since_ > two_switches) {
-            wager_->lost();
-            wager_ = nullptr;
+            adaptive_spin_->lost();
+            adaptive_spin_ = nullptr;
         }
-        return wager_ != nullptr;
+        return adaptive_spin_ != nullptr;
     }
 
     static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
@@ -104,14 +104,14 @@ class Patience {
     static constexpr std::chrono::nanoseconds two_switches{2000};
     static constexpr microseconds shortest_trust{2}, longest_trust{50};
 
-    Bell& bell_;
+    WakeUp& wake_up_;
     microseconds& trust_;
     const bool looks_on_;
     std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
     unsigned looks_ = 0, yields_ = 0;
     bool futile_ = false, started_ = false;
-    bool looked_on_ = false;  // since the last switch
-    Wager* wager_ = nullptr;  // looking on
+    bool looked_on_ = false;                 // since the last switch
+    AdaptiveSpin* adaptive_spin_ = nullptr;  // looking on
     Deadline start_{}, looking_since_{};
 };
 
@@ -134,7 +134,7 @@ class Work {
     Work(const Work&) = delete;
 
     Communicator& comm() { return comm_; }
-    Turnstile::Turn await_turn() { return turn_.await(); }
+    TicketLock::Turn await_turn() { return turn_.await(); }
     bool finished() const { return queues_.empty() && to_itself_.empty(); }
     HostExecution* any() { return queues_.empty() ? nullptr : queues_.begin()->second.running; }
 
@@ -198,15 +198,15 @@ class Work {
     std::vector<Operation> to_itself_;
 };
 
-/// Sleeps until a peer rings, at most for `at_most`. look() is the last look, after which a ring can't be missed; where
-/// fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
+/// Sleeps until a peer wakes it, at most for `at_most`. look() is the last look, after which a wake-up can't be missed;
+/// where fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
 template <class Look, class Rest>
-void sleep_on(Bell& bell, bool all_fence, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
-    const std::uint32_t word = bell.word.load(std::memory_order_acquire);
-    bell.sleeping.store(1, std::memory_order_seq_cst);
-    const bool rings_reach_us = all_fence && fence_all_cores();
-    if (!look() && !rest()) futex_wait(bell.word, word, rings_reach_us ? at_most : milliseconds(1));
-    bell.sleeping.store(0, std::memory_order_relaxed);
+void sleep_on(WakeUp& wake_up, bool all_fence, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
+    const std::uint32_t word = wake_up.word.load(std::memory_order_acquire);
+    wake_up.sleeping.store(1, std::memory_order_seq_cst);
+    const bool wake_ups_reach_us = all_fence && fence_all_cores();
+    if (!look() && !rest()) futex_wait(wake_up.word, word, wake_ups_reach_us ? at_most : milliseconds(1));
+    wake_up.sleeping.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -215,32 +215,32 @@ void run_one(Communicator& comm, const Operation& operation) {
     if (comm.failed()) throw_fault(comm);
     try {
         HostExecution& execution = comm.begin(operation);
-        Patience patience(comm.crowded(), comm.bell(), comm.trust_in_yields());
+        Backoff backoff(comm.oversubscribed(), comm.wake_up(), comm.trust_in_yields());
         for (;;) {
             bool moved = execution.progress();
             if (execution.finished()) break;
             moved |= comm.poll();
             if (comm.failed()) throw_fault(comm);
             if (moved) {
-                patience.reset();
+                backoff.reset();
                 continue;
             }
-            if (patience.stay_awake(&execution)) continue;
+            if (backoff.stay_awake(&execution)) continue;
             bool news = false;
             sleep_on(
-                comm.bell(), comm.all_fence(), milliseconds(20),
+                comm.wake_up(), comm.all_fence(), milliseconds(20),
                 [&] { return news = execution.progress() || comm.poll() || comm.failed(); },
                 [&] { return news = comm.rest(true); });
             if (news) {
-                patience.reset();
+                backoff.reset();
             } else if (!execution.finished() && !execution.progress() && !comm.poll() && !comm.failed()) {
-                comm.diagnose(execution, patience.waited());
+                comm.diagnose(execution, backoff.waited());
             } else {
-                patience.reset();
+                backoff.reset();
             }
             if (execution.finished()) break;
         }
-        patience.reset();
+        backoff.reset();
         comm.rest(false);
     } catch (const Error& error) {
         comm.fail(error);
@@ -254,9 +254,9 @@ void run_one(Communicator& comm, const Operation& operation) {
 namespace {
 
 /// Batches under way, with the first error of those that have ended.
-class Crowd {
+class SharedThread {
   public:
-    explicit Crowd(std::span<Batch> batches) {
+    explicit SharedThread(std::span<Batch> batches) {
         for (Batch& batch : batches) work_.push_back(std::make_unique<Work>(batch));
     }
     std::optional<Error> run() {
@@ -299,7 +299,7 @@ class Crowd {
             all_inside = true;
             look([&](Work& w) {
                 // Only the first one that is outside waits: the turns come in any order.
-                if (all_inside) all_inside = w.await_turn() == Turnstile::Turn::inside;
+                if (all_inside) all_inside = w.await_turn() == TicketLock::Turn::inside;
                 return false;
             });
         }
@@ -310,32 +310,32 @@ class Crowd {
     std::optional<Error> first_;
 };
 
-void Crowd::drive() {
+void SharedThread::drive() {
     const auto progress = [](Work& w) { return w.progress(); };
-    bool crowded = work_.size() > 1;
-    for (const auto& w : work_) crowded |= w->comm().crowded();
+    bool oversubscribed = work_.size() > 1;
+    for (const auto& w : work_) oversubscribed |= w->comm().oversubscribed();
     microseconds trust = work_.front()->comm().trust_in_yields();
-    Patience patience(crowded, work_.front()->comm().bell(), trust);
+    Backoff backoff(oversubscribed, work_.front()->comm().wake_up(), trust);
     while (!work_.empty()) {
         if (look(progress)) {
-            patience.reset();
+            backoff.reset();
             continue;
         }
-        if (patience.stay_awake(nullptr)) continue;
+        if (backoff.stay_awake(nullptr)) continue;
         // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
         // sleep.
         bool news = false;
         const auto at_most = work_.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work_.front()->comm();
         sleep_on(
-            one.bell(), one.all_fence(), at_most, [&] { return news = look(progress) || work_.empty(); },
+            one.wake_up(), one.all_fence(), at_most, [&] { return news = look(progress) || work_.empty(); },
             [&] {
                 for (auto& w : work_) news |= w->comm().rest(true);
                 return news;
             });
-        const auto waited = patience.waited();
+        const auto waited = backoff.waited();
         if (news) {
-            patience.reset();
+            backoff.reset();
         } else if (!look([&](Work& w) {
                        if (w.progress()) return true;
                        w.diagnose(waited);
@@ -343,7 +343,7 @@ void Crowd::drive() {
                    })) {
             continue;
         } else {
-            patience.reset();
+            backoff.reset();
         }
     }
 }
@@ -352,7 +352,7 @@ void Crowd::drive() {
 
 std::optional<Error> run_batches(std::span<Batch> batches) {
     try {
-        return Crowd(batches).run();
+        return SharedThread(batches).run();
     } catch (...) {
         const Error error = caught();  // what is not done now never will be, and the other ranks wait for it
         for (Batch& batch : batches) batch.comm->fail(error);

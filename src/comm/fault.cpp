@@ -12,7 +12,7 @@ namespace tutti {
 namespace {
 
 /// How long a peer that is stopped inside a copy is waited for.
-constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds longest_wait{10};
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void Communicator::heard(const Fault& fault) {
     }
     log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
     if (gpu_) gpu_->abort();
-    ring_bell(bell());
+    wake(wake_up());
 }
 
 std::optional<Fault> Communicator::fault() const {
@@ -59,7 +59,7 @@ void Communicator::keep(const Error& error) {
     if (gpu_) gpu_->abort();
     arena_->page().closed.store(1, std::memory_order_seq_cst);
     full_fence();
-    ring_bell(bell());
+    wake(wake_up());
     if (!first) return;
     // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
@@ -81,14 +81,14 @@ void Communicator::fail(const Error& error) {
 }
 
 /// Waits for peers that are inside a step which may use this rank's memory. Such a step is short, unless its process is
-/// stopped: it is waited for until it goes on or dies, for `patience` at most. Empty; or else who may still use it.
+/// stopped: it is waited for until it goes on or dies, for `longest_wait` at most. Empty; or else who may still use it.
 std::string Communicator::until_untouched() {
     full_fence();
     const auto known = [&](std::size_t i) {  // one by one: a copy of all would need memory
         const std::lock_guard lock(fault_mutex_);
         return i < pages_.size() ? pages_[i] : std::pair<Rank, RankPage*>{-1, nullptr};
     };
-    const Deadline limit = Clock::now() + std::min<Clock::duration>(options_.timeout, patience);
+    const Deadline limit = Clock::now() + std::min<Clock::duration>(options_.timeout, longest_wait);
     const auto touching = [](const RankPage& page) { return page.touching.load(std::memory_order_acquire) != 0; };
     for (std::size_t i = 0; known(i).second != nullptr; ++i) {
         const auto [peer, page] = known(i);
@@ -140,16 +140,16 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
                 std::string(name_of(program.collective)).c_str());
     if (waited < options_.timeout) return;
     fail_by(blocked.peer, tuttiTimeout,
-            "rank %d waited %.1f s for %s rank %d in %s (lane %d, tile %u, step %u), which %s%s", rank(),
+            "rank %d waited %.1f s for %s rank %d in %s (channel %d, tile %u, step %u), which %s%s", rank(),
             static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,
-            std::string(name_of(program.collective)).c_str(), blocked.lane, blocked.at.tile, blocked.at.step,
+            std::string(name_of(program.collective)).c_str(), blocked.channel, blocked.at.tile, blocked.at.step,
             theirs.empty() ? "can't be seen" : theirs.c_str(), where.empty() ? "" : (" (" + where + ")").c_str());
 }
 
 PeerError Communicator::error_of(const gpu::Verdict& v) const {
     const Call call = gpu_->call_of(v);
     const std::string mine = call_text(call), whom = v.peer < 0 ? "a peer" : text("rank %d", v.peer);
-    const std::string where = text("lane %u, tile %u, step %u", v.lane, v.tile, v.step);
+    const std::string where = text("channel %u, tile %u, step %u", v.channel, v.tile, v.step);
     switch (v.cause) {
         case gpu::Verdict::timed_out:
             return {tuttiTimeout,

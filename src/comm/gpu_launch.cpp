@@ -15,18 +15,18 @@ namespace {
 /// When an operation is let in, where not all of a group find room on a device at once. All ranks keep to one order, so
 /// the first that is not done yet has been let in everywhere, and goes on: collectives as they were called; messages
 /// round by round, as far as their receiver is behind their sender.
-struct Turn {
+struct Admission {
     std::size_t number;  // among those of its queue, which never run at the same time
     int round;           // 0: a collective
     int tenant;          // by its communicator's first call of the group
-    auto operator<=>(const Turn&) const = default;
+    auto operator<=>(const Admission&) const = default;
 };
 
 struct Ready {
     Communicator* comm;
     void* stream;
     Operation operation;
-    Turn turn;
+    Admission turn;
     gpu::Job job{};
     bool copies = false;            // one rank, or from a rank to itself: no kernel of ours
     void* sender_stream = nullptr;  // of what a rank receives from itself
@@ -64,8 +64,8 @@ class Turns {
         comms_.erase(std::unique(comms_.begin(), comms_.end()), comms_.end());
         turns_.reserve(comms_.size());
         for (Communicator* c : comms_) {
-            turns_.emplace_back(c->turnstile());
-            while (turns_.back().await() != Turnstile::Turn::inside) refuse_failed();
+            turns_.emplace_back(c->ticket_lock());
+            while (turns_.back().await() != TicketLock::Turn::inside) refuse_failed();
         }
     }
 
@@ -88,7 +88,7 @@ class Wave {
     bool add(std::span<Ready> turn) {
         std::map<Communicator*, int> blocks = blocks_;
         for (const Ready& r : turn)
-            if (!r.copies) blocks[r.comm] += static_cast<int>(r.job.lanes);
+            if (!r.copies) blocks[r.comm] += static_cast<int>(r.job.channels);
         if (!empty() && (members_.front()->turn.number != turn.front().turn.number || !fits(blocks))) return false;
         blocks_ = std::move(blocks);
         for (Ready& r : turn) members_.push_back(&r);
@@ -96,7 +96,7 @@ class Wave {
     }
 
     void launch() {
-        Room room;
+        Reservations room;
         ask_for(room);
         enqueue();
     }
@@ -122,11 +122,11 @@ class Wave {
     };
 
     /// Where it was asked for, until all is enqueued.
-    struct Room {
+    struct Reservations {
         std::map<gpu::Residence*, std::vector<gpu::Stay>> stays;
-        Room() = default;
-        Room(const Room&) = delete;
-        ~Room() {
+        Reservations() = default;
+        Reservations(const Reservations&) = delete;
+        ~Reservations() {
             for (auto& [residence, its] : stays) residence->entered(its);
         }
     };
@@ -147,7 +147,7 @@ class Wave {
         return true;
     }
 
-    void ask_for(Room& room) {
+    void ask_for(Reservations& room) {
         for (const auto& [comm, blocks] : blocks_) {
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
@@ -228,14 +228,14 @@ class Wave {
 
     void start(gpu::Gpus& gpus, const Kernel& kernel) const {
         gpu::Launch launch;
-        unsigned lanes = 0;
+        unsigned channels = 0;
         for (std::size_t i = 0; i < kernel.jobs.size(); ++i) {
             launch.jobs[i] = kernel.jobs[i]->job;
-            lanes = std::max(lanes, kernel.jobs[i]->job.lanes);
+            channels = std::max(channels, kernel.jobs[i]->job.channels);
         }
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->engine());
-        gpus.launch(kernel.device(), kernel.jobs.front()->operation.type, lanes,
+        gpus.launch(kernel.device(), kernel.jobs.front()->operation.type, channels,
                     static_cast<unsigned>(kernel.jobs.size()), launch, kernel.stream);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->engine(), kernel.stream);

@@ -10,15 +10,15 @@ namespace tutti {
 namespace {
 
 /// For a wait's block, asked for until it is enqueued.
-class Room {
+class BlockReservation {
   public:
-    Room(const Communicator& comm, void* stream, std::uint64_t group)
+    BlockReservation(const Communicator& comm, void* stream, std::uint64_t group)
         : stay_(comm.gpu()->stay(1, false, stream, group)) {
         const auto since = Clock::now();
         stay_.tenant->residence().enter({&stay_, 1}, [&] { check_wait_for_room(comm, since); });
     }
-    ~Room() { stay_.tenant->residence().entered({&stay_, 1}); }
-    Room(const Room&) = delete;
+    ~BlockReservation() { stay_.tenant->residence().entered({&stay_, 1}); }
+    BlockReservation(const BlockReservation&) = delete;
 
   private:
     gpu::Stay stay_;
@@ -80,7 +80,7 @@ bool OneSidedCalls::enqueue_puts() const {
 
 void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
     for (const Task& t : waits_) {
-        std::optional<Room> room;
+        std::optional<BlockReservation> room;
         if (!t.comm->gpu()->gpus().capturing(t.stream)) room.emplace(*t.comm, t.stream, group);
         enqueue(t);
     }

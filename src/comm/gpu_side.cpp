@@ -24,7 +24,7 @@ GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device)
     if (device < 0 || device >= gpus_.count())
         fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
     arena_ = gpu::Arena::make(gpus_, device, ranks);
-    card_ = arena_->card();
+    info_ = arena_->info();
     control_ = new (gpus_.allocate_pinned(sizeof(gpu::Control))) gpu::Control{};
 }
 
@@ -50,7 +50,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
     if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_);
     if (!budget.lends) return;
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
-        if (peer == self || places.card(peer).process == places.card(self).process) continue;
+        if (peer == self || places.info(peer).process == places.info(self).process) continue;
         lender_.expect(places.seat(peer));
         borrowers_.emplace_back(gpus_, device_, session.fetch(peer, places.gpu(peer).arena_key, deadline), peer,
                                 places.seat(self), ends_->table_of(peer));
@@ -60,7 +60,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudg
 /// Beside the communicator's other ranks that are threads of this process on this device.
 void GpuSide::move_in(const gpu::Places& places, Rank self) {
     for (Rank r = 0; r < places.ranks(); ++r) {
-        if (!places.on_gpu(r) || places.card(r).process != places.card(self).process) continue;
+        if (!places.on_gpu(r) || places.info(r).process != places.info(self).process) continue;
         if (places.gpu(r).uuid != places.gpu(self).uuid) continue;
         if (r == self) seat_ = static_cast<int>(mates_.size());
         mates_.push_back(r);
@@ -82,16 +82,16 @@ void* GpuSide::spare_stream(std::size_t number) {
 }
 
 std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
-    const int first = pair ? gpu::collective_lanes : 0;
-    const int lanes = pair ? budget_.pair_lanes : budget_.lanes;
+    const int first = pair ? gpu::collective_channels : 0;
+    const int channels = pair ? budget_.pair_channels : budget_.channels;
     for (const auto& peers : {bound.to, bound.from})
         for (const auto [peer, all] : peers)
-            for (int lane = first; lane < first + lanes; ++lane) {
-                if (ends_->attached(peer, lane)) continue;
-                const Wires wires = connect(peer, pair ? pair_lane : lane);
-                ends_->attach(peer, lane, wires.out, wires.in);
+            for (int channel = first; channel < first + channels; ++channel) {
+                if (ends_->attached(peer, channel)) continue;
+                const Wires wires = connect(peer, pair ? pair_channel : channel);
+                ends_->attach(peer, channel, wires.out, wires.in);
             }
-    return std::make_unique<gpu::Program>(*pool_, std::move(bound), *ends_, first, lanes, control_);
+    return std::make_unique<gpu::Program>(*pool_, std::move(bound), *ends_, first, channels, control_);
 }
 
 gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool lend) {
@@ -153,7 +153,7 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.block = cut.block;
     job.tile = cut.tile;
     job.tiles = cut.tiles;
-    job.lanes = static_cast<std::uint32_t>(std::min(cut.lanes, program.lanes()));
+    job.channels = static_cast<std::uint32_t>(std::min(cut.channels, program.channels()));
     job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
     job.signature = call.signature;
     job.call = number_++;

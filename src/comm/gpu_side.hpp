@@ -24,9 +24,9 @@ class GpuSide {
     ~GpuSide();  // waits for its kernels, which then end soon
     GpuSide(const GpuSide&) = delete;
 
-    const gpu::Card& card() const { return card_; }
-    /// Before it connects: for ranks of other processes, under the key of the card's arena.
-    void offer(Session& session) const { session.offer(card_.arena_key, lender_.fd()); }
+    const gpu::EndpointInfo& info() const { return info_; }
+    /// Before it connects: for ranks of other processes, under the key of the info's arena.
+    void offer(Session& session) const { session.offer(info_.arena_key, lender_.fd()); }
     void connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline);
 
     gpu::Gpus& gpus() const { return gpus_; }
@@ -34,11 +34,11 @@ class GpuSide {
     const GpuBudget& budget() const { return budget_; }
     std::size_t memory() const { return arena_->bytes() + pool_bytes; }
 
-    /// Gives the wires of the host's lane with a peer that is not reached by p2p.
+    /// Gives the wires of the host's channel with a peer that is not reached by p2p.
     struct Wires {
         Wire out, in;
     };
-    using Connect = std::function<Wires(Rank peer, int lane)>;
+    using Connect = std::function<Wires(Rank peer, int channel)>;
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair, const Connect& connect);
 
     /// Throws if a buffer or the stream is not of this device.
@@ -87,7 +87,7 @@ class GpuSide {
     gpu::Gpus& gpus_;
     const int device_;
     std::shared_ptr<gpu::Arena> arena_;
-    gpu::Card card_;
+    gpu::EndpointInfo info_;
     std::unique_ptr<gpu::Ends> ends_;
     std::unique_ptr<gpu::Pool> pool_;  // for programs
     gpu::Lender lender_;

@@ -60,9 +60,9 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
 /// The streams of a component other than the one that does the work: they must have come here before it begins, and go
 /// on after it has ended. Neither waits for a stream that others' operations hold up if nothing of it can be done any
 /// more.
-class Meeting {
+class Rendezvous {
   public:
-    Meeting(std::size_t others, std::span<const Batch> batches) : missing_(static_cast<std::uint32_t>(others)) {
+    Rendezvous(std::size_t others, std::span<const Batch> batches) : missing_(static_cast<std::uint32_t>(others)) {
         for (const Batch& batch : batches) comms_.push_back(batch.comm);
     }
     /// Of the others.
@@ -100,24 +100,24 @@ void issue_component(const std::vector<Issued>& calls) {
     if (here != streams.end()) std::iter_swap(streams.begin(), here);
     const auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
     if (streams.size() == 1 && streams[0] == nullptr && batches->size() == 1) {
-        const InTurn turn(*batches->front().comm->turnstile());
+        const InTurn turn(*batches->front().comm->ticket_lock());
         if (const std::optional<Error> error = run_batches(*batches)) throw *error;
         return;
     }
-    for (Batch& batch : *batches) batch.turn = Reservation(batch.comm->turnstile());
-    const auto meeting = std::make_shared<Meeting>(streams.size() - 1, *batches);
-    const auto run = [batches, meeting] {
-        meeting->wait_for_others();
+    for (Batch& batch : *batches) batch.turn = Reservation(batch.comm->ticket_lock());
+    const auto rendezvous = std::make_shared<Rendezvous>(streams.size() - 1, *batches);
+    const auto run = [batches, rendezvous] {
+        rendezvous->wait_for_others();
         std::optional<Error> error = run_batches(*batches);
         batches->clear();
-        meeting->end();
+        rendezvous->end();
         return error;
     };
     std::vector<std::pair<Stream*, Stream::Job>> jobs;
     if (streams[0] != nullptr) jobs.emplace_back(streams[0].get(), run);
     for (std::size_t i = 1; i < streams.size(); ++i)
-        jobs.emplace_back(streams[i].get(), [meeting]() -> std::optional<Error> {
-            meeting->come_and_wait();
+        jobs.emplace_back(streams[i].get(), [rendezvous]() -> std::optional<Error> {
+            rendezvous->come_and_wait();
             return std::nullopt;
         });
     Stream::enqueue_on_all(std::move(jobs));
@@ -190,7 +190,7 @@ void compare_calls(std::span<const Issued> calls) {
     std::vector<Batch> batches = batches_of(compared);
     for (Batch& batch : batches) {
         batch.compare_only = true;
-        batch.turn = Reservation(batch.comm->turnstile());
+        batch.turn = Reservation(batch.comm->ticket_lock());
     }
     if (const std::optional<Error> error = run_batches(batches)) throw *error;
 }

@@ -27,7 +27,7 @@ void issue(std::vector<Issued> calls);
 
 /// See Group::add_join.
 struct Join {
-    Turnstile* turns;
+    TicketLock* turns;
     std::function<void()> work;
 };
 
@@ -57,7 +57,7 @@ class Group {
 
     /// Work in which ranks wait for each other, such as joining a communicator. end() runs all of it side by side, but
     /// what has the same turns in the order of the calls (nullptr: it has none), and throws the first error.
-    void add_join(Turnstile* turns, std::function<void()> work) { joins_.push_back({turns, std::move(work)}); }
+    void add_join(TicketLock* turns, std::function<void()> work) { joins_.push_back({turns, std::move(work)}); }
 
     /// A call inside the group was refused: end() issues nothing.
     void refuse(const Error& error);

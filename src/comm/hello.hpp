@@ -1,4 +1,4 @@
-// What a rank tells the others when it joins: its card (Session::card).
+// What a rank tells the others when it joins: its endpoint info (Session::info).
 #pragma once
 
 #include <bitset>
@@ -14,8 +14,8 @@ namespace tutti {
 using Cores = std::bitset<4096>;
 
 struct Hello {
-    Card card;
-    gpu::Card gpu;
+    EndpointInfo info;
+    gpu::EndpointInfo gpu;
     Cores cores;                     // that it may run on
     std::uint64_t fences;            // 1: allow_fences()
     std::uint64_t cache_bytes;       // largest_cache()
@@ -26,8 +26,8 @@ struct Hello {
     std::int64_t place;              // Seat::place
 };
 
-/// Reads the card of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and tuttiRemoteError that
-/// names the field if no rank can have sent it.
-Hello hello_from(std::span<const std::byte> card, Rank rank, Rank self);
+/// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and
+/// tuttiRemoteError that names the field if no rank can have sent it.
+Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self);
 
 }  // namespace tutti

@@ -39,13 +39,13 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
 
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
-    static_assert(sizeof(Hello) <= bootstrap::card_limit);
+    static_assert(sizeof(Hello) <= bootstrap::endpoint_info_limit);
     Hello hello{};
-    hello.gpu = gpu != nullptr ? gpu->card() : gpu::Card{};
-    hello.card = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    hello.gpu = gpu != nullptr ? gpu->info() : gpu::EndpointInfo{};
+    hello.info = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
     if (engine != nullptr) {
-        hello.card.doors = engine->doors();
-        hello.card.fabrics = fabrics_here(options.transport);
+        hello.info.addresses = engine->addresses();
+        hello.info.fabrics = fabrics_here(options.transport);
     }
     hello.fences = allow_fences();
     hello.cache_bytes = largest_cache();
@@ -66,7 +66,7 @@ std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank
     for (std::size_t part = 0; part < hellos.size(); ++part) {
         const Hello& h = hellos[order.empty() ? part : static_cast<std::size_t>(order[part])];
         if (h.cores.count() != 1) return {};
-        const std::pair key(h.card.host, h.cores._Find_first());
+        const std::pair key(h.info.host, h.cores._Find_first());
         core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
     return core_of;
@@ -117,13 +117,13 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
         // The others wait in this process, if the place is here. A refused call may be repeated.
         const Error why = caught();
         if (why.code() != tuttiInvalidArgument && why.code() != tuttiInvalidUsage)
-            shielded("closing a meeting place", [&] {
+            shielded("closing a rendezvous", [&] {
                 std::string said = "out of memory";
                 try {
                     said = text("rank %d could not join the others: %s", rank, why.what());
                 } catch (const std::bad_alloc&) {
                 }
-                Session::close_meeting(identity, said);
+                Session::close_rendezvous(identity, said);
             });
         throw;
     }
@@ -137,16 +137,16 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::unique_ptr<GpuSide>> gpus(static_cast<std::size_t>(ranks));
     for (std::size_t r = 0; r < devices.size(); ++r)
         if (devices[r] != TUTTI_DEVICE_CPU) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
-    std::vector<std::vector<std::byte>> cards;
+    std::vector<std::vector<std::byte>> infos;
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(Arena::make(ranks, false));
         engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
         const Hello hello =
             make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get(), options);
         const auto bytes = std::as_bytes(std::span(&hello, 1));
-        cards.emplace_back(bytes.begin(), bytes.end());
+        infos.emplace_back(bytes.begin(), bytes.end());
     }
-    std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(cards));
+    std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(infos));
     std::vector<std::unique_ptr<Communicator>> comms;
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(
@@ -169,22 +169,22 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     neighbourhood_.arena = arena_;
     std::map<std::uint64_t, Cores> cores;  // by host
     std::size_t here = 0;
-    std::vector<gpu::Card> gpu_cards;
+    std::vector<gpu::EndpointInfo> gpu_infos;
     std::vector<Hello> hellos;
     std::vector<Seat> seats;
     for (Rank r = 0; r < ranks(); ++r) {
-        const Hello& hello = hellos.emplace_back(hello_from(session_->card(r), r, rank()));
+        const Hello& hello = hellos.emplace_back(hello_from(session_->info(r), r, rank()));
         compare_programs(hello.programs, r, own_->hash(), rank());
-        neighbourhood_.cards.push_back(hello.card);
-        seats.push_back({hello.card.host, static_cast<std::int32_t>(hello.place)});
-        gpu_cards.push_back(hello.gpu);
+        neighbourhood_.infos.push_back(hello.info);
+        seats.push_back({hello.info.host, static_cast<std::int32_t>(hello.place)});
+        gpu_infos.push_back(hello.gpu);
         all_fence_ = all_fence_ && hello.fences == 1;
-        here += hello.card.host == host_id();
-        cores[hello.card.host] |= hello.cores;
+        here += hello.info.host == host_id();
+        cores[hello.info.host] |= hello.cores;
     }
-    crowded_ = here > cores[host_id()].count();
+    oversubscribed_ = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
-    places_ = gpu::Places(neighbourhood_.cards, std::move(gpu_cards), options_.transport);
+    places_ = gpu::Places(neighbourhood_.infos, std::move(gpu_infos), options_.transport);
     if (on_gpus()) meet_gpus();
     start_engine(std::move(engine));
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
@@ -195,7 +195,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
     });
     log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
-        options_.name.c_str(), crowded_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+        options_.name.c_str(), oversubscribed_ ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
 /// All conclude alike, also those on CPUs.
@@ -208,7 +208,7 @@ void Communicator::meet_gpus() {
                                 "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
                                 obstacle);
     budget_ = budget_of(places_);
-    if (options_.lanes > 0) budget_.lanes = std::min(budget_.lanes, options_.lanes);
+    if (options_.channels > 0) budget_.channels = std::min(budget_.channels, options_.channels);
     if (gpu_) gpu_->connect(*session_, places_, budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
     if (options_.check)
@@ -239,14 +239,14 @@ void Communicator::start_engine(std::shared_ptr<Engine> engine) {
 }
 
 void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
-    const auto card = [&](Rank r) -> const Card& { return hellos[static_cast<std::size_t>(r)].card; };
+    const auto info = [&](Rank r) -> const EndpointInfo& { return hellos[static_cast<std::size_t>(r)].info; };
     const Transport* slowest = &local_transport();
     std::vector<std::uint64_t> hosts;
     for (Rank part = 0; part < ranks(); ++part)
-        hosts.push_back(card(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
+        hosts.push_back(info(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
     const bool p2p = on_gpus() && !through_host();
     for (Rank r = 1; r < ranks() && !p2p; ++r) {
-        const Transport& t = choose_transport(card(0), card(r), options_.transport);
+        const Transport& t = choose_transport(info(0), info(r), options_.transport);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
     Platform platform =
@@ -254,7 +254,7 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
-    if (options_.lanes > 0 && !p2p) platform.lanes = options_.lanes;
+    if (options_.channels > 0 && !p2p) platform.channels = options_.channels;
     platform.core_of = cores_of(hellos, order_);
     for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();

@@ -16,7 +16,7 @@ namespace {
 /// As much of a put as a peer that gives up, or closes its part, may have to wait for.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
-/// As HostLane::touch: peers that close their memory look here afterwards, and wait.
+/// As HostChannel::touch: peers that close their memory look here afterwards, and wait.
 class Touching {
   public:
     explicit Touching(RankPage& page) : page_(page) {
@@ -35,7 +35,7 @@ bool is_open(const RankPage& page, const WindowPart& part) {
 }
 
 bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
-    return places.card(a).process == places.card(b).process;
+    return places.info(a).process == places.info(b).process;
 }
 
 void raise_signal(Signals& signals, int number) {
@@ -54,7 +54,7 @@ struct Communicator::Told {
 };
 
 std::string Communicator::find_obstacle() const {
-    const auto card = [&](Rank r) -> const Card& { return neighbourhood_.cards[static_cast<std::size_t>(r)]; };
+    const auto info = [&](Rank r) -> const EndpointInfo& { return neighbourhood_.infos[static_cast<std::size_t>(r)]; };
     for (Rank a = 0; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b) {
             if (on_gpus()) {
@@ -63,7 +63,7 @@ std::string Communicator::find_obstacle() const {
                 return text("%s and %s are not both on GPUs that p2p joins (%s): ranks can't write to each other",
                             session_->name(a).c_str(), session_->name(b).c_str(), obstacle);
             }
-            const Transport& t = choose_transport(card(a), card(b), options_.transport);
+            const Transport& t = choose_transport(info(a), info(b), options_.transport);
             if (t.sees() != Sees::nothing) continue;
             return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
                         session_->name(a).c_str(), session_->name(b).c_str(), std::string(t.name()).c_str());
@@ -252,7 +252,7 @@ void Communicator::signal(const OneSided& o) {
     if (link.page()->closed.load(std::memory_order_relaxed) != 0)
         fail_by(o.peer, tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
     raise_signal(*link.signals(), o.signal);
-    ring_bell(link.page()->bell);
+    wake(link.page()->wake_up);
 }
 
 std::uint64_t& Communicator::taken(Rank peer, int signal) {
@@ -309,7 +309,7 @@ PeerError Communicator::one_sided_error(const gpu::Verdict& v) const {
         return {tuttiTimeout,
                 text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),
                      static_cast<double>(options_.timeout.count()) * 1e-3, static_cast<unsigned long long>(v.expected),
-                     v.lane, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str()),
+                     v.channel, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str()),
                 v.peer};
     if (v.peer != rank() && session_->has_left(v.peer))
         return {tuttiRemoteError, text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer),

@@ -20,7 +20,7 @@ Options Options::from(const tuttiConfig_t* given) {
                     "",
                     -1,
                     c.reproducible,
-                    c.lanes,
+                    c.channels,
                     c.programs,
                     c.blocking};
     if (given == nullptr) return options;
@@ -46,10 +46,10 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
     if (known.lanes != TUTTI_UNDEF_INT) {
-        if (known.lanes < 1 || known.lanes > collective_lanes)
+        if (known.lanes < 1 || known.lanes > collective_channels)
             fail(tuttiInvalidArgument, "config.lanes is %d; a number from 1 to %d was expected", known.lanes,
-                 collective_lanes);
-        options.lanes = known.lanes;
+                 collective_channels);
+        options.channels = known.lanes;
     }
     if (known.programs != nullptr) options.programs = known.programs;
     if (known.device != TUTTI_UNDEF_INT) {

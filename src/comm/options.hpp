@@ -18,7 +18,7 @@ struct Options {
     std::string name;
     int device = -1;  // the rank's GPU; -1: it is on the CPU
     bool reproducible = false;
-    int lanes = 0;         // 0: as the tuner says
+    int channels = 0;      // 0: as the tuner says
     std::string programs;  // files of user algorithms, separated by ':'
     bool blocking = true;  // functions that make or end communicators return when they have done so
 

@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 /// One buffer of an uneven call.
-struct Side {
+struct UnevenBuffer {
     const std::vector<Row>& rows;
     bool per_peer;  // a row for each peer; else the only one goes to, or comes from, the peer that takes part
     /// The row that this rank exchanges with peer; none if there is nothing.
@@ -49,8 +49,8 @@ std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks) 
         return pieces;
     }
     const bool rooted = has_root(uneven.collective), root = self == uneven.root;
-    const Side sent{uneven.rows->input, uneven.rows->input.size() > 1};
-    const Side received{uneven.rows->output, uneven.rows->output.size() > 1};
+    const UnevenBuffer sent{uneven.rows->input, uneven.rows->input.size() > 1};
+    const UnevenBuffer received{uneven.rows->output, uneven.rows->output.size() > 1};
     for (Rank peer = 0; peer < ranks; ++peer) {
         // To and from the root only, in the direction of the collective.
         const bool gives = !rooted || (uneven.collective == Collective::gather ? peer == uneven.root : root);

@@ -51,7 +51,7 @@ void Engine::save(const char* given) {
     m.step = steps_;
     m.states = states_of(options_.optimizer.kind);
     random_bytes(&m.number, sizeof m.number);
-    must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, council_, nullptr));
+    must(tuttiBroadcast(&m.number, &m.number, 1, tuttiUint64, 0, cpu_comm_, nullptr));
     for (const Parameter& p : parameters_) m.parameters.push_back(shape(p));
     m.updates = updates_;
     std::string content;
@@ -87,12 +87,12 @@ void Engine::save(const char* given) {
     const std::string part = part_path(path, m, rank_);
     bool named = false;  // for all that this rank knows, the text names its part
     try {
-        all_or_none(council_, ranks_, [&] { replace_file(part, content); });
+        all_or_none(cpu_comm_, ranks_, [&] { replace_file(part, content); });
         const Manifest::Part mine{content.size(), hash(content)};
         named = true;  // rank 0 may write the text from here on, also where others don't hear of it
-        m.parts = exchange(council_, ranks_, mine);
+        m.parts = exchange(cpu_comm_, ranks_, mine);
         Manifest old;
-        const std::vector<Verdict> all = verdicts(council_, ranks_, Verdict::of([&] {
+        const std::vector<Verdict> all = verdicts(cpu_comm_, ranks_, Verdict::of([&] {
                                                       if (rank_ != 0) return;
                                                       if (file_exists(path))
                                                           guarded([&] { old = read_manifest(path); });
@@ -155,7 +155,7 @@ void Engine::load(const char* given) {
     wait();
     Manifest m;
     std::vector<Restored> restored;
-    all_or_none(council_, ranks_, [&] { restore(path, m, restored); });
+    all_or_none(cpu_comm_, ranks_, [&] { restore(path, m, restored); });
     const bool stages = options_.asynchronous();  // else values lie as they are sent
     auto staged = stages ? std::make_unique<Block>(place_, largest_values()) : nullptr;
     for (const auto& b : buckets_) {
@@ -174,7 +174,7 @@ void Engine::load(const char* given) {
         if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
         std::byte* values = b->data != nullptr ? b->data : staged->base();
         spread(*b, values);
-        if (road_ != place_) road_->settle();
+        if (communication_ != place_) communication_->settle();
         copy_out(*b, values);
     }
     staged.reset();

@@ -23,17 +23,17 @@ void Engine::agree_on_registration() {
     };
     std::vector<std::uint64_t> hashes;
     for (const std::string& t : texts) hashes.push_back(hash(t));
-    const auto all = exchange(council_, ranks_, Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
+    const auto all = exchange(cpu_comm_, ranks_, Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
     const auto differs = [&](const Summary& s) { return s.items != all[0].items || s.hash != all[0].hash; };
     if (std::ranges::none_of(all, differs)) return;
     const std::size_t longest = std::ranges::max(all, {}, &Summary::items).items;
     hashes.resize(longest, 0);
     std::vector<std::uint64_t> table(longest * static_cast<std::size_t>(ranks_));
-    must(tuttiAllGather(hashes.data(), table.data(), longest, tuttiUint64, council_, nullptr));
+    must(tuttiAllGather(hashes.data(), table.data(), longest, tuttiUint64, cpu_comm_, nullptr));
     for (std::size_t i = 0; i < longest; ++i)
         for (int r = 1; r < ranks_; ++r) {
             if (table[static_cast<std::size_t>(r) * longest + i] == table[i]) continue;
-            const auto said = exchange(council_, ranks_, Text(i < texts.size() ? texts[i] : "nothing"));
+            const auto said = exchange(cpu_comm_, ranks_, Text(i < texts.size() ? texts[i] : "nothing"));
             const char *on_0 = said[0].words, *on_r = said[static_cast<std::size_t>(r)].words;
             if (i == 0)
                 fail(tuttiInvalidUsage, "tuttiDpCreate: the options differ: rank 0 has %s, but rank %d has %s", on_0, r,

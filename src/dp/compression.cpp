@@ -39,7 +39,7 @@ class Hook : public Compression {
 /// Those that know fp32 only.
 class OfFloats : public Compression {
   public:
-    explicit OfFloats(const Means& means) : means_(means) {}
+    explicit OfFloats(const Resources& resources) : resources_(resources) {}
     bool reduce(const tuttiDpBucket_t& bucket) final {
         if (bucket.type != tuttiFloat32) return false;
         float* data = static_cast<float*>(bucket.data);
@@ -52,17 +52,19 @@ class OfFloats : public Compression {
     /// data: this rank's share of the mean.
     virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data) = 0;
 
-    dp::Place& place() const { return *means_.place; }
+    dp::Place& place() const { return *resources_.place; }
     void all_reduce(void* data, std::size_t count, DataType type, tuttiRedOp_t op) const {
-        must(tuttiAllReduce(data, data, count, static_cast<tuttiDataType_t>(type), op, means_.comm, place().stream()));
+        must(tuttiAllReduce(data, data, count, static_cast<tuttiDataType_t>(type), op, resources_.comm,
+                            place().stream()));
     }
-    const Means means_;
+    const Resources resources_;
 };
 
 /// Sent in 16 bits.
 class Halves : public OfFloats {
   public:
-    Halves(DataType type, const Means& means) : OfFloats(means), type_(type), wire_(means.place, 2 * means.most) {}
+    Halves(DataType type, const Resources& resources)
+        : OfFloats(resources), type_(type), wire_(resources.place, 2 * resources.most) {}
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
         place().convert(type_, wire_.base(), DataType::float32, data, bucket.count);
         all_reduce(wire_.base(), bucket.count, type_, tuttiSum);
@@ -78,8 +80,8 @@ class Halves : public OfFloats {
 /// often as there are ranks, stays below 448.
 class Eighths : public OfFloats {
   public:
-    explicit Eighths(const Means& means)
-        : OfFloats(means), largest_(means.place, sizeof(float)), wire_(means.place, means.most) {}
+    explicit Eighths(const Resources& resources)
+        : OfFloats(resources), largest_(resources.place, sizeof(float)), wire_(resources.place, resources.most) {}
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
         float* const largest = reinterpret_cast<float*>(largest_.base());
         place().largest(data, bucket.count, largest);
@@ -99,43 +101,43 @@ class Eighths : public OfFloats {
 /// bucket comes there, and the sum goes back.
 class WithMemory : public OfFloats {
   public:
-    explicit WithMemory(const Means& means) : OfFloats(means) {
-        if (means.staging) here_ = std::make_unique<Block>(means.staging, means.most * sizeof(float));
+    explicit WithMemory(const Resources& resources) : OfFloats(resources) {
+        if (resources.staging) here_ = std::make_unique<Block>(resources.staging, resources.most * sizeof(float));
     }
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) final {
         const std::size_t bytes = bucket.count * sizeof(float);
         float* const here = here_ ? reinterpret_cast<float*>(here_->base()) : data;
         if (here_) place().copy_now(here, data, bytes);
-        std::vector<float>& rest = rests_[bucket.index];
-        rest.resize(bucket.count, 0.0f);
-        for (std::size_t i = 0; i < bucket.count; ++i) rest[i] += here[i];
-        send(bucket, rest.data(), here);
+        std::vector<float>& residual = residuals_[bucket.index];
+        residual.resize(bucket.count, 0.0f);
+        for (std::size_t i = 0; i < bucket.count; ++i) residual[i] += here[i];
+        send(bucket, residual.data(), here);
         // A NaN or an infinity has been told to all ranks now; kept, it would be so in every step to come.
-        for (float& kept : rest)
+        for (float& kept : residual)
             if (!std::isfinite(kept)) kept = 0.0f;
         place().copy(data, here, bytes);
     }
-    std::vector<float>* rest(std::size_t bucket) final { return &rests_[bucket]; }
+    std::vector<float>* residual(std::size_t bucket) final { return &residuals_[bucket]; }
 
   protected:
-    /// rest: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
-    virtual void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) = 0;
+    /// residual: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
+    virtual void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) = 0;
 
   private:
-    std::map<std::size_t, std::vector<float>> rests_;  // by bucket
+    std::map<std::size_t, std::vector<float>> residuals_;  // by bucket
     std::unique_ptr<Block> here_;
 };
 
 class TopK : public WithMemory {
   public:
-    TopK(double part, const Means& means) : WithMemory(means), part_(part) {}
+    TopK(double part, const Resources& resources) : WithMemory(resources), part_(part) {}
 
   private:
     struct Entry {
         std::uint32_t index;
         float value;
     };
-    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) override {
+    void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) override {
         const auto wanted = static_cast<std::size_t>(std::ceil(part_ * static_cast<double>(bucket.count)));
         const std::size_t k = std::clamp<std::size_t>(wanted, 1, bucket.count);
         if (bucket.count > UINT32_MAX) fail(tuttiInvalidUsage, "top-k is for buckets of less than 2^32 elements");
@@ -143,13 +145,13 @@ class TopK : public WithMemory {
         std::iota(order.begin(), order.end(), 0u);
         std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k) - 1, order.end(),
                          [&](std::uint32_t a, std::uint32_t b) {
-                             const float x = weight(rest[a]), y = weight(rest[b]);
+                             const float x = weight(residual[a]), y = weight(residual[b]);
                              return x != y ? x > y : a < b;
                          });
         std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
         std::vector<Entry> mine(k), all(k * static_cast<std::size_t>(bucket.ranks));
-        for (std::size_t i = 0; i < k; ++i) mine[i] = {order[i], std::exchange(rest[order[i]], 0.0f)};
-        must(tuttiAllGather(mine.data(), all.data(), k * sizeof(Entry), tuttiUint8, means_.council, nullptr));
+        for (std::size_t i = 0; i < k; ++i) mine[i] = {order[i], std::exchange(residual[order[i]], 0.0f)};
+        must(tuttiAllGather(mine.data(), all.data(), k * sizeof(Entry), tuttiUint8, resources_.cpu_comm, nullptr));
         std::fill_n(sum, bucket.count, 0.0f);
         for (const Entry& e : all) {
             if (e.index >= bucket.count) fail(tuttiRemoteError, "a rank sent element %u of %zu", e.index, bucket.count);
@@ -167,18 +169,18 @@ class TopK : public WithMemory {
 /// each of few columns. Q is kept: every time is one more step of the power iteration.
 class PowerSgd : public WithMemory {
   public:
-    PowerSgd(int rank, const Means& means) : WithMemory(means), rank_(static_cast<std::size_t>(rank)) {}
+    PowerSgd(int rank, const Resources& resources) : WithMemory(resources), rank_(static_cast<std::size_t>(rank)) {}
 
   private:
-    void send(const tuttiDpBucket_t& bucket, float* rest, float* sum) override {
+    void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) override {
         const auto columns = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(bucket.count))));
         const std::size_t rows = (bucket.count + columns - 1) / columns, r = std::min({rank_, rows, columns});
-        const Matrix m{rest, bucket.count, rows, columns};
+        const Matrix m{residual, bucket.count, rows, columns};
         std::vector<float>& q = q_[bucket.index];
         if (q.empty()) fill(q, columns * r);
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
-        must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
+        must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
         // The same on all ranks: nothing has been sent then but the news.
         if (!finite(p)) {
             std::fill_n(sum, bucket.count, std::numeric_limits<float>::quiet_NaN());
@@ -186,8 +188,8 @@ class PowerSgd : public WithMemory {
         }
         orthonormalize(p, rows, r);
         m.transposed_times(p, q, r);  // of this rank: what it sends is P times this
-        for (std::size_t i = 0; i < bucket.count; ++i) rest[i] -= product(p, q, r, i / columns, i % columns);
-        must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, means_.council, nullptr));
+        for (std::size_t i = 0; i < bucket.count; ++i) residual[i] -= product(p, q, r, i / columns, i % columns);
+        must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
         for (std::size_t i = 0; i < bucket.count; ++i) sum[i] = product(p, q, r, i / columns, i % columns);
         if (!finite(q)) q.clear();  // made anew the next time
     }
@@ -252,19 +254,19 @@ class PowerSgd : public WithMemory {
 
 }  // namespace
 
-std::unique_ptr<Compression> Compression::make(const Options& options, const Means& means) {
-    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hook_user, means.comm);
+std::unique_ptr<Compression> Compression::make(const Options& options, const Resources& resources) {
+    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hook_user, resources.comm);
     switch (options.compression) {
         case tuttiDpFp16:
-            return std::make_unique<Halves>(DataType::float16, means);
+            return std::make_unique<Halves>(DataType::float16, resources);
         case tuttiDpBf16:
-            return std::make_unique<Halves>(DataType::bfloat16, means);
+            return std::make_unique<Halves>(DataType::bfloat16, resources);
         case tuttiDpFp8:
-            return std::make_unique<Eighths>(means);
+            return std::make_unique<Eighths>(resources);
         case tuttiDpTopK:
-            return std::make_unique<TopK>(options.top_k, means);
+            return std::make_unique<TopK>(options.top_k, resources);
         case tuttiDpPowerSgd:
-            return std::make_unique<PowerSgd>(options.power_rank, means);
+            return std::make_unique<PowerSgd>(options.power_rank, resources);
         default:
             return nullptr;
     }

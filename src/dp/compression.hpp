@@ -11,12 +11,12 @@
 namespace tutti::dp {
 
 /// What buckets are reduced with.
-struct Means {
-    PlacePtr place;       // of the gradients
-    PlacePtr staging;     // of the host's, beside a GPU; nullptr where the place itself is the host
-    tuttiComm_t comm;     // for memory of the place
-    tuttiComm_t council;  // for the host's
-    std::size_t most;     // elements of a bucket
+struct Resources {
+    PlacePtr place;        // of the gradients
+    PlacePtr staging;      // of the host's, beside a GPU; nullptr where the place itself is the host
+    tuttiComm_t comm;      // for memory of the place
+    tuttiComm_t cpu_comm;  // for the host's
+    std::size_t most;      // elements of a bucket
 };
 
 class Compression {
@@ -26,10 +26,10 @@ class Compression {
     /// bucket.
     virtual bool reduce(const tuttiDpBucket_t& bucket) = 0;
     /// What was not sent of a bucket yet, by element; nullptr: nothing. Kept for as long as this lives.
-    virtual std::vector<float>* rest(std::size_t /*bucket*/) { return nullptr; }
+    virtual std::vector<float>* residual(std::size_t /*bucket*/) { return nullptr; }
 
     /// nullptr: none was asked for.
-    static std::unique_ptr<Compression> make(const Options& options, const Means& means);
+    static std::unique_ptr<Compression> make(const Options& options, const Resources& resources);
 };
 
 }  // namespace tutti::dp

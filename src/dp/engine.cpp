@@ -132,16 +132,16 @@ void Engine::launch(Bucket& b) {
         b.grad_loan = pool_.take(b.count * size_of(b.type));
         b.grad = b.grad_loan->base();
     }
-    Flight flight{&b, b.grad, std::move(b.grad_loan), begun_, nullptr};
+    Sent sent{&b, b.grad, std::move(b.grad_loan), begun_, nullptr};
     if (options_.passing_gradients()) b.grad = nullptr;
     if (options_.asynchronous()) {  // the caller goes on before the job runs
-        fetch(flight);
-        flight.ready = place_->mark();
+        fetch(sent);
+        sent.ready = place_->mark();
     }
-    worker_->enqueue([this, flight] {
-        if (!options_.asynchronous()) fetch(flight);
-        road_->follow(flight.ready);
-        reduce(flight);
+    worker_->enqueue([this, sent] {
+        if (!options_.asynchronous()) fetch(sent);
+        communication_->follow(sent.ready);
+        reduce(sent);
     });
 }
 
@@ -206,7 +206,7 @@ void Engine::synchronize() {
 void Engine::agree_on_unused() {
     std::vector<std::uint8_t> used(parameters_.size());
     for (std::size_t p = 0; p < used.size(); ++p) used[p] = (flags_[p].load() & touched) != 0;
-    must(tuttiAllReduce(used.data(), used.data(), used.size(), tuttiUint8, tuttiMax, council_, nullptr));
+    must(tuttiAllReduce(used.data(), used.data(), used.size(), tuttiUint8, tuttiMax, cpu_comm_, nullptr));
     for (std::size_t p = 0; p < used.size(); ++p) skipped_[p] = !used[p];
     if (options_.replicated())
         for (const auto& b : buckets_) hand_back(*b, b->grad, false);

@@ -115,7 +115,7 @@ class Engine {
     enum class Phase { idle, collecting, synchronized };
     enum Flag : std::uint8_t { ready_now = 1, touched = 2, bad = 4 };  // of a parameter, in this iteration
     /// Gradients on their way: a job has what it needs, the bucket may be filled anew.
-    struct Flight {
+    struct Sent {
         Bucket* bucket;
         std::byte* grad;
         Pool::Loan loan;
@@ -123,7 +123,7 @@ class Engine {
         Place::Mark ready;  // asynchronous: the gradients are there
     };
     /// Values as they were after `version` steps; by bucket.
-    struct Landing {
+    struct Arrival {
         long long version;
         std::vector<Pool::Loan> values;
     };
@@ -140,7 +140,7 @@ class Engine {
     bool gpus_among_us() const;
     void check_places() const;
     bool owns(int rank) const;
-    Means means() const;
+    Resources resources() const;
     void sweep();
     void leave();
     void make_layout(std::span<const std::size_t> order);
@@ -170,10 +170,10 @@ class Engine {
     double since_begin_us() const;
 
     // motion.cpp
-    void fetch(const Flight& flight);
-    void reduce(const Flight& flight);
+    void fetch(const Sent& sent);
+    void reduce(const Sent& sent);
     void end_job();
-    void reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op);
+    void reduce_to_owners(const Sent& sent, std::byte* own, tuttiRedOp_t op);
     void hand_back(Bucket& bucket, const std::byte* grad, bool touched_ones);
     double norm_of_own(double limit);
     void bring_gradients();
@@ -191,7 +191,7 @@ class Engine {
     void step_later();
     void abandon_beside();
     void take_version();
-    void land(const Landing& landing);
+    void apply(const Arrival& arrival);
 
     // checks.cpp
     /// What a call was given, checked by every rank before any of them begins: if one refuses, all do, and nothing has
@@ -224,16 +224,16 @@ class Engine {
 
     std::vector<Parameter> parameters_;
     Options options_;
-    tuttiComm_t comm_ = nullptr;     // the layer's own
-    tuttiComm_t council_ = nullptr;  // of the ranks' CPUs; on CPUs comm_
-    tuttiComm_t control_ = nullptr;  // of the ranks' CPUs: for what callers' threads agree on beside reductions
-    tuttiComm_t users_ = nullptr;    // the caller's, from which the others were split
+    tuttiComm_t comm_ = nullptr;      // the layer's own
+    tuttiComm_t cpu_comm_ = nullptr;  // of the ranks' CPUs; on CPUs comm_
+    tuttiComm_t control_ = nullptr;   // of the ranks' CPUs: for what callers' threads agree on beside reductions
+    tuttiComm_t users_ = nullptr;     // the caller's, from which the others were split
     int rank_ = 0, ranks_ = 1;
     int device_ = TUTTI_DEVICE_CPU;
     bool on_gpu_ = false, offloads_ = false;
     std::vector<std::uint8_t> gpus_;  // by rank: whether it is on one
     PlacePtr place_;                  // gradients and values
-    PlacePtr road_;                   // the same memory, as jobs see it: place_ itself but for asynchronous GPUs
+    PlacePtr communication_;          // the same memory, as jobs see it: place_ itself but for asynchronous GPUs
     PlacePtr states_place_;           // what the update works on
     PlacePtr pinned_;                 // beside a GPU
     int owners_ = 1, owner_ = 0;      // which shard of a bucket is this rank's; -1: none
@@ -268,8 +268,8 @@ class Engine {
     bool updating_ = false;   // some of the next one's have
     long long received_ = 0;  // whose values have come from all ranks
 
-    std::mutex landings_mutex_;
-    std::deque<Landing> landings_;
+    std::mutex arrivals_mutex_;
+    std::deque<Arrival> arrivals_;
     std::vector<Pool::Loan> leaving_;      // a GPU's values that have been taken, perhaps only in its stream
     std::deque<std::uint64_t> step_jobs_;  // of the last staleness + 1 steps
 

@@ -14,7 +14,7 @@ namespace {
 using gpu::Flat;
 using gpu::FlatOp;
 
-gpu::Gpus& door() {
+gpu::Gpus& the_gpus() {
     gpu::Gpus* const gpus = gpu::gpus();
     if (gpus == nullptr) fail(tuttiInternalError, "a rank is on a GPU, but %s", gpu::why_no_gpus().c_str());
     return *gpus;
@@ -46,7 +46,7 @@ class GpuPlace : public Place {
   public:
     enum class Stream { theirs, own };
     GpuPlace(int device, tuttiStream_t stream, Stream whose)
-        : gpus_(door()), device_(device), stream_(stream), whose_(whose) {
+        : gpus_(the_gpus()), device_(device), stream_(stream), whose_(whose) {
         if (gpus_.device_of(stream) != device)
             fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d", gpus_.device_of(stream),
                  device);
@@ -219,7 +219,7 @@ class GpuPlace : public Place {
 
 class PinnedHost : public HostPlace {
   public:
-    PinnedHost() : gpus_(door()) {}
+    PinnedHost() : gpus_(the_gpus()) {}
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
     ~PinnedHost() override { sweep(); }
     void free(std::byte* memory) noexcept override { freed_.add(memory); }
@@ -240,7 +240,7 @@ PlacePtr gpu_place(int device, tuttiStream_t stream) {
 }
 
 PlacePtr gpu_place_beside(int device) {
-    return std::make_shared<GpuPlace>(device, door().make_stream(device), GpuPlace::Stream::own);
+    return std::make_shared<GpuPlace>(device, the_gpus().make_stream(device), GpuPlace::Stream::own);
 }
 
 PlacePtr pinned_host() {

@@ -21,11 +21,11 @@ std::vector<std::size_t> counts_of(const Bucket& b, int owners, int ranks) {
 }  // namespace
 
 /// What is not in the bucket yet comes there; what has no gradient is zero.
-void Engine::fetch(const Flight& flight) {
-    const Bucket& b = *flight.bucket;
+void Engine::fetch(const Sent& sent) {
+    const Bucket& b = *sent.bucket;
     for (const std::size_t p : b.parameters) {
         const Parameter& parameter = parameters_[p];
-        std::byte* at = flight.grad + layout_.offset[p] * size_of(b.type);
+        std::byte* at = sent.grad + layout_.offset[p] * size_of(b.type);
         if (!(flags_[p].load(std::memory_order_acquire) & touched))
             place_->zero(b.type, at, parameter.count);
         else if (parameter.grad != nullptr && !parameter.accumulates() && parameter.grad != at)
@@ -33,56 +33,56 @@ void Engine::fetch(const Flight& flight) {
     }
 }
 
-void Engine::reduce(const Flight& flight) {
-    Bucket& b = *flight.bucket;
+void Engine::reduce(const Sent& sent) {
+    Bucket& b = *sent.bucket;
     const Deadline start = Clock::now();
     const bool first = size_of(b.type) < 4 && divisor_ > 1;  // divided before it is added
     const bool average = !first && divisor_ > 1 && divisor_ == ranks_;
     const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
-    std::byte* own = options_.passing_gradients() ? b.own_grad : flight.grad + b.own_begin * size_of(b.type);
+    std::byte* own = options_.passing_gradients() ? b.own_grad : sent.grad + b.own_begin * size_of(b.type);
     bool divided = first || average || divisor_ == 1;
     if (options_.replicated()) {
-        const tuttiDpBucket_t bucket{b.index,  flight.grad, b.count, c_type(b.type),
-                                     divisor_, ranks_,      rank_,   place_->stream()};
+        const tuttiDpBucket_t bucket{b.index,  sent.grad, b.count, c_type(b.type),
+                                     divisor_, ranks_,    rank_,   place_->stream()};
         if (compression_ && compression_->reduce(bucket))
             divided = true;
         else
-            must(tuttiAllReduce(flight.grad, flight.grad, b.count, c_type(b.type), op, comm_, place_->stream()));
+            must(tuttiAllReduce(sent.grad, sent.grad, b.count, c_type(b.type), op, comm_, place_->stream()));
     } else {
-        reduce_to_owners(flight, own, op);
+        reduce_to_owners(sent, own, op);
     }
-    if (!divided) road_->divide(b.type, own, b.own_count, divisor_);
-    if (options_.replicated()) hand_back(b, flight.grad, true);
+    if (!divided) communication_->divide(b.type, own, b.own_count, divisor_);
+    if (options_.replicated()) hand_back(b, sent.grad, true);
     end_job();
     if (trace_)
         trace_->add(Trace::Track::layer, text("bucket %zu: %zu bytes", b.index, b.count * size_of(b.type)), start,
                     Clock::now());
     using Us = std::chrono::duration<double, std::micro>;
     std::lock_guard lock(times_);
-    b.times.startUs = Us(start - flight.begun).count();
-    b.times.endUs = Us(Clock::now() - flight.begun).count();
+    b.times.startUs = Us(start - sent.begun).count();
+    b.times.endUs = Us(Clock::now() - sent.begun).count();
 }
 
 /// Where a job has a stream of its own: what it has enqueued is done, and what it has borrowed may go to others.
 void Engine::end_job() {
-    if (road_ == place_) return;
-    road_->settle();
+    if (communication_ == place_) return;
+    communication_->settle();
     check_communicator();
 }
 
 /// own: where this rank's shard goes.
-void Engine::reduce_to_owners(const Flight& flight, std::byte* own, tuttiRedOp_t op) {
-    const Bucket& b = *flight.bucket;
+void Engine::reduce_to_owners(const Sent& sent, std::byte* own, tuttiRedOp_t op) {
+    const Bucket& b = *sent.bucket;
     const tuttiDataType_t type = c_type(b.type);
-    const tuttiStream_t stream = road_->stream();
+    const tuttiStream_t stream = communication_->stream();
     if (options_.mode == tuttiDpServer) {
-        must(tuttiReduce(flight.grad, b.own_count > 0 ? own : nullptr, b.count, type, op, options_.server, comm_,
-                         stream));
+        must(
+            tuttiReduce(sent.grad, b.own_count > 0 ? own : nullptr, b.count, type, op, options_.server, comm_, stream));
     } else if (owners_ == ranks_) {
-        must(tuttiReduceScatter(flight.grad, own, b.shard, type, op, comm_, stream));
+        must(tuttiReduceScatter(sent.grad, own, b.shard, type, op, comm_, stream));
     } else {
-        must(tuttiReduceScatterv(flight.grad, b.own_count > 0 ? own : nullptr, counts_of(b, owners_, ranks_).data(),
-                                 type, op, comm_, stream));
+        must(tuttiReduceScatterv(sent.grad, b.own_count > 0 ? own : nullptr, counts_of(b, owners_, ranks_).data(), type,
+                                 op, comm_, stream));
     }
 }
 
@@ -108,11 +108,13 @@ double Engine::norm_of_own(double limit) {
     };
     std::vector<Run> mine;
     each([&](const Bucket& b, std::byte* at, std::size_t count) { mine.push_back({b.type, at, count}); });
-    double sum = road_->sum_of_squares(mine);
-    if (!options_.replicated()) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, council_, nullptr));
+    double sum = communication_->sum_of_squares(mine);
+    if (!options_.replicated()) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, cpu_comm_, nullptr));
     const double norm = std::sqrt(sum);
     if (!(norm > limit)) return norm;
-    each([&](const Bucket& b, std::byte* at, std::size_t count) { road_->multiply(b.type, at, count, limit / norm); });
+    each([&](const Bucket& b, std::byte* at, std::size_t count) {
+        communication_->multiply(b.type, at, count, limit / norm);
+    });
     if (options_.replicated())
         for (const auto& b : buckets_)
             for (const bool touched_ones : {true, false}) hand_back(*b, b->grad, touched_ones);
@@ -126,8 +128,8 @@ std::byte* Engine::value_of(const Bucket& b, const Piece& piece) const {
 
 /// config.offload: the owned gradients come to the host.
 void Engine::bring_gradients() {
-    for (const auto& b : buckets_) road_->copy(b->host_grad, b->own_grad, b->own_count * size_of(b->type));
-    road_->settle();  // so that nothing reads host_data any more, too
+    for (const auto& b : buckets_) communication_->copy(b->host_grad, b->own_grad, b->own_count * size_of(b->type));
+    communication_->settle();  // so that nothing reads host_data any more, too
 }
 
 /// A step begins: of the parameters that are used in it.
@@ -157,7 +159,7 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer) {
         std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;
         const std::byte* grads = (offloads_ ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
         states_place_->update(how, piece, b.data_type, values, b.type, grads, b.states);
-        if (offloads_) road_->copy(at, values, piece.count * size_of(b.data_type));
+        if (offloads_) communication_->copy(at, values, piece.count * size_of(b.data_type));
     }
 }
 
@@ -165,11 +167,11 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer) {
 void Engine::spread(Bucket& b, std::byte* into) {
     if (options_.replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
-    const tuttiStream_t stream = road_->stream();
+    const tuttiStream_t stream = communication_->stream();
     const std::byte* own = b.own_data;
     if (own != nullptr && own == b.host_data) {  // offloaded
         std::byte* const here = into + b.own_begin * size_of(b.data_type);
-        road_->copy(here, own, b.own_count * size_of(b.data_type));
+        communication_->copy(here, own, b.own_count * size_of(b.data_type));
         own = here;
     }
     if (options_.mode == tuttiDpServer) {

@@ -185,20 +185,20 @@ std::vector<Parameter> read_parameters(const char* function, const tuttiDpParame
 }
 
 void refuse_aliases(const std::vector<Parameter>& parameters) {
-    struct Extent {
+    struct Range {
         const std::byte *begin, *end;
         const Parameter* of;
         const char* what;
     };
-    std::vector<Extent> all;
+    std::vector<Range> all;
     for (const Parameter& p : parameters) {
         const auto *data = static_cast<std::byte*>(p.data), *grad = static_cast<std::byte*>(p.grad);
         if (data != nullptr) all.push_back({data, data + p.count * size_of(p.type), &p, "values"});
         if (grad != nullptr) all.push_back({grad, grad + p.count * size_of(p.grad_type), &p, "gradient"});
     }
-    std::ranges::sort(all, {}, &Extent::begin);
+    std::ranges::sort(all, {}, &Range::begin);
     for (std::size_t i = 1; i < all.size(); ++i) {
-        const Extent &a = all[i - 1], &b = all[i];
+        const Range &a = all[i - 1], &b = all[i];
         if (b.begin < a.end)
             fail(tuttiInvalidArgument,
                  "%s: the %s of parameter '%s' and the %s of '%s' share memory, and would be worked on twice: register "

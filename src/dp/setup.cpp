@@ -23,7 +23,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
             recording_ = options_.rebuild;
             order_ = backward_order();
             make_layout(order_);
-            compression_ = Compression::make(options_, means());
+            compression_ = Compression::make(options_, resources());
             place_gradients();
             place_states();
             place_values();
@@ -44,10 +44,10 @@ Engine::~Engine() {
 /// not: others may still read what they shall be told.
 void Engine::leave() {
     worker_.reset();
-    for (const PlacePtr& place : {road_, place_})
+    for (const PlacePtr& place : {communication_, place_})
         if (place) guarded([&] { place->settle(); });
-    if (council_ == comm_) council_ = nullptr;
-    for (tuttiComm_t* comm : {&control_, &council_, &comm_}) {
+    if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
+    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &comm_}) {
         if (*comm != nullptr) tuttiCommDestroy(*comm);
         *comm = nullptr;
     }
@@ -104,7 +104,7 @@ void Engine::join(tuttiComm_t comm, Company company) {
     };
     must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
     control_ = among_cpus("the layer's agreements");
-    council_ = gpus_among_us() ? among_cpus("the layer's council") : comm_;
+    cpu_comm_ = gpus_among_us() ? among_cpus("the layer's communicator of CPUs") : comm_;
     all_or_none(control_, ranks_, [&] { check_places(); });
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
@@ -130,9 +130,9 @@ void Engine::make_places(int device) {
     on_gpu_ = device != TUTTI_DEVICE_CPU;
     offloads_ = on_gpu_ && options_.offload;
     place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
-    road_ = on_gpu_ && options_.asynchronous() ? gpu_place_beside(device) : place_;
+    communication_ = on_gpu_ && options_.asynchronous() ? gpu_place_beside(device) : place_;
     pinned_ = on_gpu_ ? pinned_host() : nullptr;
-    states_place_ = offloads_ ? pinned_ : on_gpu_ ? road_ : private_host();
+    states_place_ = offloads_ ? pinned_ : on_gpu_ ? communication_ : private_host();
     pool_ = Pool(place_);
 }
 
@@ -158,21 +158,21 @@ bool Engine::owns(int rank) const {
     return options_.mode != tuttiDpSharded || options_.servers == 0 || rank < options_.servers;
 }
 
-Means Engine::means() const {
+Resources Engine::resources() const {
     std::size_t most = 0;
     for (const auto& b : buckets_) most = std::max(most, b->count);
-    return {place_, pinned_, comm_, council_, most};
+    return {place_, pinned_, comm_, cpu_comm_, most};
 }
 
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
 /// wait for one that sweeps. Collective.
 void Engine::sweep() {
     if (!gpus_among_us()) return;
-    for (const PlacePtr& place : {place_, road_}) place->settle();
-    must(tuttiBarrier(council_, nullptr));
-    for (const PlacePtr& place : {place_, road_, pinned_})
+    for (const PlacePtr& place : {place_, communication_}) place->settle();
+    must(tuttiBarrier(cpu_comm_, nullptr));
+    for (const PlacePtr& place : {place_, communication_, pinned_})
         if (place) place->sweep();
-    must(tuttiBarrier(council_, nullptr));
+    must(tuttiBarrier(cpu_comm_, nullptr));
 }
 
 /// Elements of a bucket before this rank's shard.
@@ -208,7 +208,8 @@ void Engine::relayout(std::span<const std::size_t> order) {
     const std::unique_ptr<Block> gradients = std::move(gradients_), states = std::move(states_),
                                  staging = std::move(staging_);
     make_layout(order);
-    const std::unique_ptr<Compression> compression = std::exchange(compression_, Compression::make(options_, means()));
+    const std::unique_ptr<Compression> compression =
+        std::exchange(compression_, Compression::make(options_, resources()));
     place_gradients();
     place_states();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -224,11 +225,11 @@ void Engine::relayout(std::span<const std::size_t> order) {
         move(*states_place_, to.host_data, from.host_data, to.data_type);
         move(*states_place_, to.states.master, from.states.master, type);
         for (int k = 0; k < 2; ++k) move(*states_place_, to.states.state[k], from.states.state[k], type);
-        std::vector<float>* const rest = compression ? compression->rest(from.index) : nullptr;
-        if (rest == nullptr || rest->empty()) continue;
-        std::vector<float>& moved = *compression_->rest(to.index);
+        std::vector<float>* const residual = compression ? compression->residual(from.index) : nullptr;
+        if (residual == nullptr || residual->empty()) continue;
+        std::vector<float>& moved = *compression_->residual(to.index);
         moved.resize(to.count, 0.0f);
-        std::copy_n(rest->data() + before.offset[p], parameters_[p].count, moved.data() + layout_.offset[p]);
+        std::copy_n(residual->data() + before.offset[p], parameters_[p].count, moved.data() + layout_.offset[p]);
     }
     place_->settle();  // before the old blocks go
 }
@@ -237,7 +238,7 @@ void Engine::relayout(std::span<const std::size_t> order) {
 void Engine::rebuild() {
     recording_ = false;
     std::vector<std::uint64_t> order(order_.begin(), order_.end());
-    must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, council_, nullptr));
+    must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, cpu_comm_, nullptr));
     relayout(std::vector<std::size_t>(order.begin(), order.end()));
     sweep();
 }
@@ -252,7 +253,7 @@ void Engine::start_worker() {
     const bool enqueues = on_gpu_ && !options_.asynchronous();
     worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
         tuttiCommAbort(control_);  // or the others would wait for what does not come
-        if (council_ != comm_) tuttiCommAbort(council_);
+        if (cpu_comm_ != comm_) tuttiCommAbort(cpu_comm_);
         tuttiCommAbort(comm_);
     });
 }
@@ -313,7 +314,7 @@ void Engine::follow_the_furthest() {
     broadcast(root);
     std::byte* const states = states_->base();
     const bool on_hosts = options_.offload;  // on CPUs anyway
-    must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? council_ : comm_,
+    must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? cpu_comm_ : comm_,
                         on_hosts ? nullptr : place_->stream()));
 }
 

@@ -19,7 +19,7 @@ void Engine::step_later() {
     const std::vector<Pool::Loan> leaving = std::exchange(leaving_, {});
     const std::uint64_t job = worker_->enqueue([this, limit, step, optimizer, leaving, taken = place_->mark()] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
-        road_->follow(taken);
+        communication_->follow(taken);
         if (limit > 0) {
             const double norm = norm_of_own(limit);
             std::lock_guard lock(times_);
@@ -27,15 +27,15 @@ void Engine::step_later() {
         }
         if (offloads_) bring_gradients();
         count_updates();
-        Landing landing{step, {}};
+        Arrival arrival{step, {}};
         for (const auto& b : buckets_) {
             update_own(*b, optimizer);
-            landing.values.push_back(pool_.take(b->count * size_of(b->data_type)));
-            spread(*b, landing.values.back()->base());
+            arrival.values.push_back(pool_.take(b->count * size_of(b->data_type)));
+            spread(*b, arrival.values.back()->base());
         }
         end_job();
-        std::lock_guard lock(landings_mutex_);
-        landings_.push_back(std::move(landing));
+        std::lock_guard lock(arrivals_mutex_);
+        arrivals_.push_back(std::move(arrival));
     });
     step_jobs_.push_back(job);
 }
@@ -60,34 +60,34 @@ void Engine::take_version() {
         step_jobs_.erase(step_jobs_.begin(), step_jobs_.begin() + static_cast<std::ptrdiff_t>(old + 1));
     }
     const long long least = std::max(0LL, steps_ - options_.staleness);
-    std::optional<Landing> taken;
+    std::optional<Arrival> taken;
     {
-        std::lock_guard lock(landings_mutex_);
-        while (!landings_.empty() && (!options_.exact_delay || landings_.front().version <= least)) {
-            taken = std::move(landings_.front());
-            landings_.pop_front();
+        std::lock_guard lock(arrivals_mutex_);
+        while (!arrivals_.empty() && (!options_.exact_delay || arrivals_.front().version <= least)) {
+            taken = std::move(arrivals_.front());
+            arrivals_.pop_front();
         }
     }
-    if (taken) land(*taken);
-    if (taken && road_ != place_) leaving_ = std::move(taken->values);
+    if (taken) apply(*taken);
+    if (taken && communication_ != place_) leaving_ = std::move(taken->values);
     const long long stale = steps_ - statistics_.steps;
     std::lock_guard lock(times_);
     statistics_.largestStaleness = std::max(statistics_.largestStaleness, static_cast<int>(stale));
     ++statistics_.staleness[std::min<long long>(stale, TUTTI_DP_STALENESS_BINS - 1)];
 }
 
-void Engine::land(const Landing& landing) {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) copy_out(*buckets_[b], landing.values[b]->base());
+void Engine::apply(const Arrival& arrival) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) copy_out(*buckets_[b], arrival.values[b]->base());
     std::lock_guard lock(times_);
-    statistics_.steps = landing.version;
+    statistics_.steps = arrival.version;
 }
 
 void Engine::wait() {
     worker_->drain();
     if (!options_.asynchronous()) return;
-    std::lock_guard lock(landings_mutex_);
-    if (!landings_.empty()) land(landings_.back());
-    landings_.clear();
+    std::lock_guard lock(arrivals_mutex_);
+    if (!arrivals_.empty()) apply(arrivals_.back());
+    arrivals_.clear();
     step_jobs_.clear();
 }
 

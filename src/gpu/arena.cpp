@@ -46,23 +46,23 @@ std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
     return found == registry().arenas.end() ? nullptr : found->second.lock();
 }
 
-Card Arena::card() const {
-    const DeviceInfo info = gpus_.info(device_);
-    Card card;
-    card.device = device_;
-    card.blocks = info.blocks;
-    card.uuid = info.uuid;
-    card.arena_key = key_;
+EndpointInfo Arena::info() const {
+    const DeviceInfo device = gpus_.info(device_);
+    EndpointInfo info;
+    info.device = device_;
+    info.blocks = device.blocks;
+    info.uuid = device.uuid;
+    info.arena_key = key_;
     std::size_t reached = 0;
-    for (int d = 0; d < gpus_.count() && reached < card.reach.size(); ++d)
-        if (gpus_.reaches(device_, d)) card.reach[reached++] = short_of(gpus_.uuid(d));
+    for (int d = 0; d < gpus_.count() && reached < info.reach.size(); ++d)
+        if (gpus_.reaches(device_, d)) info.reach[reached++] = short_of(gpus_.uuid(d));
     try {
-        card.arena = gpus_.share(device_, memory_);
-        card.shareable = 1;
+        info.arena = gpus_.share(device_, memory_);
+        info.shareable = 1;
     } catch (const Error& error) {  // then messages with ranks of other processes go through host memory
         log(Level::info, "GPU %d: its memory can't be shared with other processes: %s", device_, error.what());
     }
-    return card;
+    return info;
 }
 
 namespace {
@@ -87,12 +87,12 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
       opened_(static_cast<std::size_t>(places.ranks())) {
     Gpus& gpus = mine_->gpus();
     const int device = mine_->device();
-    memory_ = Memory(gpus, device, theirs_.size() * lanes_per_peer * 2 * sizeof(End));
+    memory_ = Memory(gpus, device, theirs_.size() * channels_per_peer * 2 * sizeof(End));
     tables_ = Memory(gpus, device, theirs_.size() * max_regions * sizeof(std::byte*));
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
         if (peer == self || !places.p2p(self, peer)) continue;
         const auto p = static_cast<std::size_t>(peer);
-        const bool here = places.card(self).process == places.card(peer).process;
+        const bool here = places.info(self).process == places.info(peer).process;
         if (here) {
             theirs_[p] = Arena::find(places.gpu(peer).arena_key);
             if (!theirs_[p])
@@ -107,18 +107,18 @@ Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
     }
 }
 
-/// All lanes with a peer whose arena is at `remote`.
+/// All channels with a peer whose arena is at `remote`.
 void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process) {
     const Layout layout{Places::seats(static_cast<int>(theirs_.size()))};
     std::vector<End> ends;
-    for (int lane = 0; lane < lanes_per_peer; ++lane) {
+    for (int channel = 0; channel < channels_per_peer; ++channel) {
         const auto add = [&](std::byte* arena, int sender) {
             End end;
             end.peer = peer;
-            end.fifo = reinterpret_cast<Fifo*>(arena + layout.fifo(sender, lane));
-            end.slots = arena + layout.slots(sender, lane);
+            end.fifo = reinterpret_cast<Fifo*>(arena + layout.fifo(sender, channel));
+            end.slots = arena + layout.slots(sender, channel);
             end.slot_stride = gpu::slot_bytes;
-            if (Layout::has_lines(lane)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, lane));
+            if (Layout::has_lines(channel)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, channel));
             end.in_process = in_process;
             if (!in_process) end.regions = reinterpret_cast<const std::byte* const*>(table_of(peer));
             ends.push_back(end);
@@ -135,15 +135,15 @@ std::byte* Ends::arena_of(Rank peer) const {
     return theirs_[p] ? theirs_[p]->memory() : opened_[p] != nullptr ? opened_[p] : mine_->memory();
 }
 
-bool Ends::attached(Rank peer, int lane) const {
+bool Ends::attached(Rank peer, int channel) const {
     const auto p = static_cast<std::size_t>(peer);
-    return theirs_[p] || opened_[p] != nullptr || attached_.contains({peer, lane});
+    return theirs_[p] || opened_[p] != nullptr || attached_.contains({peer, channel});
 }
 
-void Ends::attach(Rank peer, int lane, const Wire& out, const Wire& in) {
+void Ends::attach(Rank peer, int channel, const Wire& out, const Wire& in) {
     const End ends[] = {through_host(peer, out), through_host(peer, in)};
-    mine_->gpus().upload(mine_->device(), reinterpret_cast<std::byte*>(to(peer, lane)), ends, sizeof ends);
-    attached_.insert({peer, lane});
+    mine_->gpus().upload(mine_->device(), reinterpret_cast<std::byte*>(to(peer, channel)), ends, sizeof ends);
+    attached_.insert({peer, channel});
 }
 
 End Ends::through_host(Rank peer, const Wire& wire) {

@@ -1,7 +1,7 @@
-// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and lane. Peers write into it,
-// over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections, which
-// only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory. Behind all
-// that is the board of one-sided operations.
+// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and channel. Peers write into
+// it, over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections,
+// which only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory. Behind
+// all that is the board of one-sided operations.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace tutti::gpu {
 
-inline constexpr int collective_lanes = 32;
-inline constexpr int pair_lanes = 4;  // sends and receives have lanes of their own
-inline constexpr int lanes_per_peer = collective_lanes + pair_lanes;
-inline constexpr int line_lanes = 4;  // the first of the collective lanes, and all pair lanes, can carry lines
+inline constexpr int collective_channels = 32;
+inline constexpr int pair_channels = 4;  // sends and receives have channels of their own
+inline constexpr int channels_per_peer = collective_channels + pair_channels;
+inline constexpr int line_channels = 4;  // the first of the collective channels, and all pair channels, can carry lines
 inline constexpr std::size_t slot_bytes = 32 * 1024;
 
 /// Where things lie in the arena of one rank, by the seats of those who write there (Places::seat).
@@ -27,19 +27,23 @@ struct Layout {
     int seats;
     static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
 
-    static bool has_lines(int lane) { return lane < line_lanes || lane >= gpu::collective_lanes; }
-    std::size_t fifo(int sender, int lane) const { return number(sender, lane) * sizeof(Fifo); }
-    std::size_t slots(int sender, int lane) const { return fifos() + number(sender, lane) * slot_depth * slot_bytes; }
-    std::size_t lines(int sender, int lane) const {
-        const int with_lines = lane < line_lanes ? lane : line_lanes + lane - gpu::collective_lanes;
+    static bool has_lines(int channel) { return channel < line_channels || channel >= gpu::collective_channels; }
+    std::size_t fifo(int sender, int channel) const { return number(sender, channel) * sizeof(Fifo); }
+    std::size_t slots(int sender, int channel) const {
+        return fifos() + number(sender, channel) * slot_depth * slot_bytes;
+    }
+    std::size_t lines(int sender, int channel) const {
+        const int with_lines = channel < line_channels ? channel : line_channels + channel - gpu::collective_channels;
         return slots(seats, 0) +
-               static_cast<std::size_t>(sender * (line_lanes + pair_lanes) + with_lines) * lines_bytes;
+               static_cast<std::size_t>(sender * (line_channels + pair_channels) + with_lines) * lines_bytes;
     }
     std::size_t board() const { return lines(seats, 0); }
     std::size_t size() const { return board() + sizeof(Board); }
 
   private:
-    static std::size_t number(int sender, int lane) { return static_cast<std::size_t>(sender * lanes_per_peer + lane); }
+    static std::size_t number(int sender, int channel) {
+        return static_cast<std::size_t>(sender * channels_per_peer + channel);
+    }
     std::size_t fifos() const { return (number(seats, 0) * sizeof(Fifo) + 255) / 256 * 256; }
 };
 
@@ -50,7 +54,7 @@ class Arena {
     Arena(const Arena&) = delete;
 
     /// What a rank of `ranks` shows of it. process-wide key first, then a handle for others.
-    Card card() const;
+    EndpointInfo info() const;
     static std::shared_ptr<Arena> find(std::uint64_t key);
 
     Gpus& gpus() const { return gpus_; }
@@ -75,12 +79,12 @@ class Ends {
     ~Ends();
     Ends(const Ends&) = delete;
 
-    End* to(Rank peer, int lane) const { return end(peer, lane, 0); }
-    End* from(Rank peer, int lane) const { return end(peer, lane, 1); }
+    End* to(Rank peer, int channel) const { return end(peer, channel, 0); }
+    End* from(Rank peer, int channel) const { return end(peer, channel, 1); }
 
-    /// The lane's FIFOs lie in host memory, and so do its slots, unless adapters reach them here; all outlive this.
-    void attach(Rank peer, int lane, const Wire& out, const Wire& in);
-    bool attached(Rank peer, int lane) const;
+    /// The channel's FIFOs lie in host memory, and so do its slots, unless adapters reach them here; all outlive this.
+    void attach(Rank peer, int channel, const Wire& out, const Wire& in);
+    bool attached(Rank peer, int channel) const;
 
     /// Of a peer that is reached by p2p, as this rank's kernels see it; of this rank.
     std::byte* arena_of(Rank peer) const;
@@ -91,8 +95,9 @@ class Ends {
     }
 
   private:
-    End* end(Rank peer, int lane, int direction) const {
-        const auto number = (static_cast<std::size_t>(peer) * lanes_per_peer + static_cast<std::size_t>(lane)) * 2;
+    End* end(Rank peer, int channel, int direction) const {
+        const auto number =
+            (static_cast<std::size_t>(peer) * channels_per_peer + static_cast<std::size_t>(channel)) * 2;
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
     void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process);

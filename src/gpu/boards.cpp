@@ -14,7 +14,7 @@ static_assert(Board::seats == most_seats && Board::signals == signals_per_peer &
 Boards::Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places& places, Control* control)
     : gpus_(gpus), device_(device), ends_(ends), self_(self), places_(places), control_(control) {
     for (Rank r = 0; r < places.ranks(); ++r) {
-        leaves_process_ |= places.card(r).process != places.card(self).process;
+        leaves_process_ |= places.info(r).process != places.info(self).process;
         leaves_device_ |= places.gpu(r).uuid != places.gpu(self).uuid;
     }
 }

@@ -251,10 +251,11 @@ class Cuda : public Gpus {
               "cudaDeviceFlushGPUDirectRDMAWrites");
     }
 
-    void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch, void* stream) override {
+    void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
+                void* stream) override {
         const OnDevice on(device);
         void* arguments[] = {const_cast<Launch*>(&launch)};
-        check(cudaLaunchKernel(interpreter_of(type), dim3(lanes, jobs), dim3(block_threads), arguments, 0,
+        check(cudaLaunchKernel(interpreter_of(type), dim3(channels, jobs), dim3(block_threads), arguments, 0,
                                stream_of(stream)),
               "launching the interpreter");
     }

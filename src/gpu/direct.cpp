@@ -7,7 +7,7 @@ namespace tutti::gpu {
 namespace {
 
 constexpr std::size_t page = 64 * 1024;  // of hosts: no larger ones have GPUs
-constexpr std::size_t lane_bytes = slot_depth * gpu::slot_bytes, table_bytes = lanes_per_link * lane_bytes;
+constexpr std::size_t channel_bytes = slot_depth * gpu::slot_bytes, table_bytes = channels_per_link * channel_bytes;
 static_assert(2 * table_bytes % page == 0, "the driver gives away whole pages");
 
 class Owner : public DeviceMemory {
@@ -46,9 +46,9 @@ std::unique_ptr<DeviceSlots> direct_slots(Gpus& gpus, int device, const DirectWi
         auto slots = std::make_unique<DeviceSlots>();
         slots->memory = {owner->first_page(), 2 * table_bytes};
         slots->fd = gpus.export_pages(device, slots->memory.data(), slots->memory.size());
-        const SlotTable first{slots->memory.data(), lane_bytes, gpu::slot_bytes};
+        const SlotTable first{slots->memory.data(), channel_bytes, gpu::slot_bytes};
         if (wish.reads) slots->out = first;
-        if (arrival != Arrival::unsure) slots->in = {first.base + table_bytes, first.lane_stride, first.stride};
+        if (arrival != Arrival::unsure) slots->in = {first.base + table_bytes, first.channel_stride, first.stride};
         slots->whole = std::move(owner);
         return slots;
     } catch (const Error& error) {

@@ -83,8 +83,8 @@ class Gpus {
     /// What adapters have written is seen from now on. From any thread; it waits for no kernel.
     virtual void flush(int device) = 0;
 
-    /// lanes blocks for each of the first `jobs` of launch.
-    virtual void launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
+    /// channels blocks for each of the first `jobs` of launch.
+    virtual void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void run(int device, const OneSidedTask& task, void* stream) = 0;

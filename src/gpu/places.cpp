@@ -16,13 +16,14 @@ std::uint64_t short_of(const Uuid& uuid) {
     return mixed == 0 ? 1 : mixed;
 }
 
-Places::Places(std::vector<tutti::Card> cards, std::vector<Card> gpus, std::string_view only) : only_(only) {
-    if (std::ranges::none_of(gpus, [](const Card& card) { return card.device >= 0; })) return;
-    cards_ = std::move(cards);
+Places::Places(std::vector<tutti::EndpointInfo> infos, std::vector<EndpointInfo> gpus, std::string_view only)
+    : only_(only) {
+    if (std::ranges::none_of(gpus, [](const EndpointInfo& info) { return info.device >= 0; })) return;
+    infos_ = std::move(infos);
     gpus_ = std::move(gpus);
     std::map<std::uint64_t, int> seated;  // by host
     for (Rank r = 0; r < ranks(); ++r) {
-        const int seat = on_gpu(r) ? seated[card(r).host]++ : -1;
+        const int seat = on_gpu(r) ? seated[info(r).host]++ : -1;
         seats_.push_back(seat < seats(ranks()) ? seat : -1);
     }
     through_host_ = find_host_pair();
@@ -31,13 +32,13 @@ Places::Places(std::vector<tutti::Card> cards, std::vector<Card> gpus, std::stri
 const char* Places::obstacle(Rank a, Rank b) const {
     if (!on_gpu(a) || !on_gpu(b)) return "one of them is on a CPU";
     if (!only_.empty() && only_ != "p2p") return "that transport is the only one allowed";
-    if (card(a).host != card(b).host) return "they are on different hosts";
+    if (info(a).host != info(b).host) return "they are on different hosts";
     if (seat(a) < 0 || seat(b) < 0) return "too many ranks are on the GPUs of that host";
     const auto reaches = [&](Rank from, Rank to) {
         return std::ranges::find(gpu(from).reach, short_of(gpu(to).uuid)) != gpu(from).reach.end();
     };
     if (!reaches(a, b) || !reaches(b, a)) return "the GPUs have no peer access";
-    if (card(a).process != card(b).process && (gpu(a).shareable == 0 || gpu(b).shareable == 0))
+    if (info(a).process != info(b).process && (gpu(a).shareable == 0 || gpu(b).shareable == 0))
         return "GPU memory can't be shared between the processes";
     return nullptr;
 }

@@ -17,7 +17,7 @@ inline constexpr std::size_t most_devices = 16;  // that a rank tells of
 inline constexpr int most_seats = 32;            // GPU ranks of a host that p2p joins
 
 /// What every rank tells all others about its GPU before they connect.
-struct Card {
+struct EndpointInfo {
     std::int32_t device = -1;    // in its process; -1: a CPU rank
     std::int32_t blocks = 0;     // DeviceInfo::blocks
     std::int32_t shareable = 0;  // 1: `arena` is one
@@ -35,13 +35,13 @@ class Places {
   public:
     Places() = default;
     /// Of all ranks. only: the name of the only transport that may be used, or empty.
-    Places(std::vector<tutti::Card> cards, std::vector<Card> gpus, std::string_view only);
+    Places(std::vector<tutti::EndpointInfo> infos, std::vector<EndpointInfo> gpus, std::string_view only);
 
     bool any_on_gpu() const { return !gpus_.empty(); }
     bool on_gpu(Rank r) const { return any_on_gpu() && gpu(r).device >= 0; }
-    int ranks() const { return static_cast<int>(cards_.size()); }
-    const tutti::Card& card(Rank r) const { return cards_[static_cast<std::size_t>(r)]; }
-    const Card& gpu(Rank r) const { return gpus_[static_cast<std::size_t>(r)]; }
+    int ranks() const { return static_cast<int>(infos_.size()); }
+    const tutti::EndpointInfo& info(Rank r) const { return infos_[static_cast<std::size_t>(r)]; }
+    const EndpointInfo& gpu(Rank r) const { return gpus_[static_cast<std::size_t>(r)]; }
 
     /// Why messages of the two do not go from one's GPU straight into the other's memory; nullptr: they do.
     const char* obstacle(Rank a, Rank b) const;
@@ -57,8 +57,8 @@ class Places {
   private:
     bool find_host_pair() const;
 
-    std::vector<tutti::Card> cards_;  // empty, as are the others, where no rank is on a GPU
-    std::vector<Card> gpus_;
+    std::vector<tutti::EndpointInfo> infos_;  // empty, as are the others, where no rank is on a GPU
+    std::vector<EndpointInfo> gpus_;
     std::vector<int> seats_;
     std::string only_;
     bool through_host_ = false;

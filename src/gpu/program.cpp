@@ -54,30 +54,30 @@ bool sends_slices(const tutti::Program& program, bool altered) {
     });
 }
 
-Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control)
-    : pool_(pool), bound_(std::move(bound)), lanes_(lanes) {
+Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_channel, int channels, Control* control)
+    : pool_(pool), bound_(std::move(bound)), channels_(channels) {
     require_room(bound_);
-    std::vector<Landable> landables;
-    for (const BoundProgram::Landable& l : bound_.landables) landables.push_back({l.from, l.ahead, l.slice, l.column});
+    std::vector<Landable> postables;
+    for (const BoundProgram::Landable& l : bound_.postables) postables.push_back({l.from, l.ahead, l.slice, l.column});
     std::vector<End*> to, from;
-    for (int lane = first_lane; lane < first_lane + lanes; ++lane) {
-        for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, lane));
-        for (const BoundProgram::Peer peer : bound_.from) from.push_back(ends.from(peer.rank, lane));
+    for (int channel = first_channel; channel < first_channel + channels; ++channel) {
+        for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, channel));
+        for (const BoundProgram::Peer peer : bound_.from) from.push_back(ends.from(peer.rank, channel));
     }
     Image image;
     const std::size_t at_steps = image.add(bound_.program.steps), at_operands = image.add(bound_.program.operands),
-                      at_landables = image.add(landables), at_to = image.add(to), at_from = image.add(from);
+                      at_postables = image.add(postables), at_to = image.add(to), at_from = image.add(from);
     memory_ = Memory(pool, image.bytes().size());
     pool.gpus().upload(pool.device(), memory_.at(), image.bytes().data(), image.bytes().size());
     plan_.steps = reinterpret_cast<const Step*>(memory_.at() + at_steps);
     plan_.operands = reinterpret_cast<const Operand*>(memory_.at() + at_operands);
-    plan_.landables = reinterpret_cast<const Landable*>(memory_.at() + at_landables);
+    plan_.postables = reinterpret_cast<const Landable*>(memory_.at() + at_postables);
     plan_.to = reinterpret_cast<End* const*>(memory_.at() + at_to);
     plan_.from = reinterpret_cast<End* const*>(memory_.at() + at_from);
     plan_.control = control;
     plan_.step_count = static_cast<std::uint32_t>(bound_.program.steps.size());
     plan_.operand_count = static_cast<std::uint32_t>(bound_.program.operands.size());
-    plan_.landable_count = static_cast<std::uint32_t>(landables.size());
+    plan_.postable_count = static_cast<std::uint32_t>(postables.size());
     plan_.to_count = static_cast<std::uint32_t>(bound_.to.size());
     plan_.from_count = static_cast<std::uint32_t>(bound_.from.size());
     plan_.columns = static_cast<std::uint32_t>(bound_.program.columns);
@@ -93,7 +93,7 @@ bool Program::uses(Place place) const {
 Plan Program::plan(std::size_t tile_bytes) {
     if (plan_.scratch_chunks != 0 && tile_bytes > scratch_stride_) {
         scratch_stride_ = (tile_bytes + 127) / 128 * 128;
-        scratch_.emplace_back(pool_, scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(lanes_));
+        scratch_.emplace_back(pool_, scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(channels_));
         plan_.scratch = scratch_.back().at();
         plan_.scratch_stride = scratch_stride_;
     }

@@ -1,4 +1,4 @@
-// A bound program in device memory, with the ends of its connections on every lane that it may use.
+// A bound program in device memory, with the ends of its connections on every channel that it may use.
 #pragma once
 
 #include "gpu/arena.hpp"
@@ -12,12 +12,13 @@ bool sends_slices(const tutti::Program& program, bool altered);
 
 class Program {
   public:
-    /// Lanes first_lane to first_lane + lanes - 1 of each connection. pool, control and ends outlive it. Throws
-    /// tuttiInternalError if a step has more operands, or the program more connections, than a block has room for.
-    Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_lane, int lanes, Control* control);
+    /// Channels first_channel to first_channel + channels - 1 of each connection. pool, control and ends outlive it.
+    /// Throws tuttiInternalError if a step has more operands, or the program more connections, than a block has room
+    /// for.
+    Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_channel, int channels, Control* control);
 
     const BoundProgram& bound() const { return bound_; }
-    int lanes() const { return lanes_; }
+    int channels() const { return channels_; }
     /// Whether any step reads or writes such a buffer; of reductions to another rank, say, none writes the output.
     bool uses(Place place) const;
 
@@ -27,7 +28,7 @@ class Program {
   private:
     Pool& pool_;
     const BoundProgram bound_;
-    const int lanes_;
+    const int channels_;
     Memory memory_;
     std::vector<Memory> scratch_;  // the last one is in use; kernels under way, and graphs, may use those before
     std::size_t scratch_stride_ = 0;

@@ -1,4 +1,4 @@
-// The step loop, written once. A Machine knows how to wait, load, store, reduce and publish: the host's is HostLane,
+// The step loop, written once. A Machine knows how to wait, load, store, reduce and publish: the host's is HostChannel,
 // one thread; the GPU's is cuda/machine.hpp, the threads of a block, all of which run this loop side by side.
 //
 // Machine:
@@ -38,7 +38,7 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t row_signature(std::uint32_t call, std:
     return call ^ static_cast<std::uint32_t>(mixed >> 32);
 }
 
-/// Where a lane stands in its work.
+/// Where a channel stands in its work.
 struct Cursor {
     std::uint32_t tile = 0;
     std::uint32_t step = 0;

@@ -12,7 +12,7 @@ Clocks::Clocks(std::span<const Program> programs, const Matching& matching)
       of_program_(programs.size(), 0),
       of_message_(matching.messages.size()) {}
 
-void Clocks::advance(Turn turn) {
+void Clocks::advance(StepRef turn) {
     const Step& s = programs_[turn.program].steps[turn.step];
     bool own = false;
     for (std::uint32_t i = s.first; i < s.first + s.sources; ++i) {
@@ -26,7 +26,7 @@ void Clocks::advance(Turn turn) {
         const std::vector<std::uint32_t>& senders = clocks_[of_message_[m]];
         for (std::size_t p = 0; p < clock.size(); ++p) clock[p] = std::max(clock[p], senders[p]);
         // A clock has no entry of its own rank: the sender's is the step.
-        const Turn sent = matching_.messages[m].sent;
+        const StepRef sent = matching_.messages[m].sent;
         clock[sent.program] = std::max(clock[sent.program], sent.step + 1);
         release(of_message_[m]);
     }
@@ -39,7 +39,7 @@ void Clocks::advance(Turn turn) {
     }
 }
 
-bool Clocks::ordered(Turn before, Turn last) const {
+bool Clocks::ordered(StepRef before, StepRef last) const {
     if (before.program == last.program) return before.step <= last.step;
     return clocks_[of_program_[last.program]][before.program] > before.step;
 }

@@ -15,10 +15,10 @@ class Clocks {
     Clocks(std::span<const Program> programs, const Matching& matching);
 
     /// Executes the next step of a run.
-    void advance(Turn turn);
+    void advance(StepRef turn);
 
     /// Had `before` finished when the step that a rank executed last began? True for that step itself.
-    bool ordered(Turn before, Turn last) const;
+    bool ordered(StepRef before, StepRef last) const;
 
   private:
     std::uint32_t fresh_copy(std::uint32_t clock);

@@ -27,7 +27,7 @@ class Clock {
     }
 
     Price run() {
-        for (const Turn turn : r_.order) take(turn);
+        for (const StepRef turn : r_.order) take(turn);
         price_.chain = *std::ranges::max_element(free_);
         price_.busiest = *std::ranges::max_element(busy_);
         for (const double b : busy_) price_.work += b;
@@ -35,7 +35,7 @@ class Clock {
     }
 
   private:
-    void take(Turn turn) {
+    void take(StepRef turn) {
         const Program& p = r_.programs[turn.program];
         const Step& s = p.steps[turn.step];
         const std::vector<std::uint32_t>& part_of = r_.matching.part_of[turn.program];
@@ -123,20 +123,20 @@ int most_peers(std::span<const Program> programs) {
     return most;
 }
 
-void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates) {
+void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates) {
     const int cores = std::min(ranks, rates.cores);
     const double work = price.work / cores;
-    const double of_a_rank = rates.lanes_share_core ? price.busiest : price.busiest / lanes;
-    const double of_cores = (rates.lanes_share_core ? work : work / lanes) + price.lost / lanes;
-    price.time =
-        std::max(price.chain, work + price.lost) + (tiles - 1.0) * std::max({of_a_rank, price.chain / lanes, of_cores});
+    const double of_a_rank = rates.channels_share_core ? price.busiest : price.busiest / channels;
+    const double of_cores = (rates.channels_share_core ? work : work / channels) + price.lost / channels;
+    price.time = std::max(price.chain, work + price.lost) +
+                 (tiles - 1.0) * std::max({of_a_rank, price.chain / channels, of_cores});
 }
 
 Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
             const std::function<Line(Rank, Rank)>& line) {
     Price p = Clock(rehearsal, pieces, rates, line).run();
     p.lost = rehearsal.lost;
-    add_tiles(p, pieces.tiles, pieces.lanes, static_cast<int>(rehearsal.programs.size()), rates);
+    add_tiles(p, pieces.tiles, pieces.channels, static_cast<int>(rehearsal.programs.size()), rates);
     return p;
 }
 

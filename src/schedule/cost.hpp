@@ -27,7 +27,7 @@ struct Rates {
     double switching = 0.9;                    // to let another rank run, where ranks outnumber cores
     double cold = 0.6;                         // more for the first step after that
     int cores = 1 << 30;                       // that the ranks share
-    bool lanes_share_core = true;              // else each has one of its own, as on a GPU
+    bool channels_share_core = true;           // else each has one of its own, as on a GPU
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
     bool to_all = false;                       // what goes to all others is written once, unless it is such a message
 
@@ -38,10 +38,10 @@ struct Rates {
 struct Rehearsal {
     std::vector<Program> programs;
     Matching matching;
-    std::vector<Turn> order;
+    std::vector<StepRef> order;
     int most_peers = 0;  // most_peers() of the programs
     bool pull_safe = false, push_safe = false;
-    double lost = 0;         // where ranks outnumber cores: lost_by_sharing() of crowd.hpp
+    double lost = 0;         // where ranks outnumber cores: lost_by_sharing() of oversubscription.hpp
     std::size_t played = 0;  // steps and switches that were simulated for all of this: what it has cost
 
     /// Programs that verify() has proven, or would.
@@ -55,7 +55,7 @@ int most_peers(std::span<const Program> programs);
 struct Pieces {
     std::size_t chunk_bytes;  // of one tile
     std::uint32_t tiles;
-    int lanes;
+    int channels;
     bool buffers_cached = true;   // the buffers of all ranks are in the caches
     bool messages_cached = true;  // and so is all that may be under way
 };
@@ -78,6 +78,6 @@ Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates
             const std::function<Line(Rank, Rank)>& line);
 
 /// How one tile's chain and work make the time of all.
-void add_tiles(Price& price, std::uint32_t tiles, int lanes, int ranks, const Rates& rates);
+void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates);
 
 }  // namespace tutti

@@ -17,12 +17,12 @@ struct Times {
 };
 
 /// A step begins when the one before it is over and everything that it receives has come.
-Times times_of(std::span<const Program> programs, const Matching& matching, std::span<const Turn> order) {
+Times times_of(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> order) {
     Times times;
     for (const Program& p : programs) times.start.emplace_back(p.steps.size(), 0);
-    const auto at = [&](Turn t) -> int& { return times.start[t.program][t.step]; };
+    const auto at = [&](StepRef t) -> int& { return times.start[t.program][t.step]; };
     std::vector<int> free(programs.size(), 0);
-    for (const Turn& turn : order) {
+    for (const StepRef& turn : order) {
         const Program& p = programs[turn.program];
         const Step& step = p.steps[turn.step];
         int start = free[turn.program];

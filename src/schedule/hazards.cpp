@@ -24,7 +24,7 @@ constexpr std::array<Mode, 6> modes{{{true, false, false},
 // `last` writes to a slice of rank `owner` that `before` may still want as it was: safe if before comes before. Or
 // `last` is the end, and the next tile writes to it.
 struct Question {
-    Turn before, last;
+    StepRef before, last;
     std::uint32_t owner;
     Operand slice;
     std::uint8_t mode;
@@ -46,7 +46,7 @@ class Collector {
   private:
     struct Slice {
         std::uint32_t touched_by = Matching::none;  // the owner's last step that did
-        std::vector<Turn> pulled_by;                // since it was written
+        std::vector<StepRef> pulled_by;             // since it was written
     };
 
     void walk() {
@@ -70,14 +70,14 @@ class Collector {
         }
         // All tiles have the same scratch.
         for (int c = 0; c < p.scratch_chunks; ++c)
-            for (const Turn reader : slices_[memory[scratch(c)]].pulled_by)
+            for (const StepRef reader : slices_[memory[scratch(c)]].pulled_by)
                 ask(reader, {owner_, static_cast<std::uint32_t>(p.steps.size()) - 1}, scratch(c), true);
     }
 
     void write(Slice& slice, Operand o, std::uint32_t step, bool pushed) {
         const std::uint32_t first = programs_[owner_].steps[step].first;
-        const Turn begins = pushed ? alone(first)->sent : Turn{owner_, step};
-        for (const Turn reader : slice.pulled_by) ask(reader, begins, o);
+        const StepRef begins = pushed ? alone(first)->sent : StepRef{owner_, step};
+        for (const StepRef reader : slice.pulled_by) ask(reader, begins, o);
         if (pushed && slice.touched_by != Matching::none) ask({owner_, slice.touched_by}, begins, o);
         slice.pulled_by.clear();
         slice.touched_by = step;
@@ -97,7 +97,7 @@ class Collector {
         return m.parts == 1 ? &m : nullptr;
     }
 
-    void ask(Turn before, Turn last, Operand o, bool next_tile = false) {
+    void ask(StepRef before, StepRef last, Operand o, bool next_tile = false) {
         questions_.push_back({before, last, owner_, o, static_cast<std::uint8_t>(mode_), next_tile});
     }
 
@@ -110,7 +110,7 @@ class Collector {
 };
 
 std::string reason(std::span<const Program> programs, const Question& q) {
-    const auto place = [&](Turn t) { return place_of(programs[t.program], t.step); };
+    const auto place = [&](StepRef t) { return place_of(programs[t.program], t.step); };
     const std::string writer =
         q.next_tile ? "in the next tile" : "by " + place(q.last) + (q.last.program == q.owner ? "" : " (pushing)");
     return text("%s%s of rank %d is written %s, perhaps before ", modes[q.mode].in_place ? "in place, " : "",
@@ -120,7 +120,7 @@ std::string reason(std::span<const Program> programs, const Question& q) {
 
 }  // namespace
 
-Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run) {
+Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run) {
     std::vector<Question> questions = Collector(programs, matching).collect();
     // Answers are known while the run passes the step that writes.
     const auto key = [](const Question& q) { return std::pair(q.last.program, q.last.step); };
@@ -131,7 +131,7 @@ Hazards find_hazards(std::span<const Program> programs, const Matching& matching
 
     std::array<std::string, modes.size()> unsafe;
     Clocks clocks(programs, matching);
-    for (const Turn turn : run) {
+    for (const StepRef turn : run) {
         clocks.advance(turn);
         for (std::size_t& i = next[turn.program]; i < questions.size() && questions[i].last == turn; ++i) {
             const Question& q = questions[i];

@@ -30,6 +30,6 @@ struct Hazards {
 };
 
 /// Of a run (simulate.hpp), in place and not.
-Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run);
+Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run);
 
 }  // namespace tutti

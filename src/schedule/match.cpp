@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 struct End {
-    Turn turn;
+    StepRef turn;
     std::uint32_t operand;
 };
 

@@ -13,16 +13,16 @@
 namespace tutti {
 
 /// Step `step` of programs[program].
-struct Turn {
+struct StepRef {
     std::uint32_t program, step;
 
-    friend bool operator==(const Turn&, const Turn&) = default;
+    friend bool operator==(const StepRef&, const StepRef&) = default;
 };
 
 struct Message {
     std::uint32_t connection;
-    Turn begun, sent;         // the sender's steps with its first part and its last, which publishes it
-    Turn received, released;  // the receiver's steps with its first part and its last
+    StepRef begun, sent;         // the sender's steps with its first part and its last, which publishes it
+    StepRef received, released;  // the receiver's steps with its first part and its last
     std::uint32_t parts;
 };
 

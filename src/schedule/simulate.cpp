@@ -109,8 +109,8 @@ class Simulation {
             const State& state = ranks_[p];
             if (state.step == programs_[p].steps.size() || ++count > most) continue;
             const std::uint32_t m = state.waits_for;
-            const bool receives = matching_.messages[m].received == Turn{p, state.step};
-            const Turn other = receives ? matching_.messages[m].sent : matching_.messages[m - depth_].released;
+            const bool receives = matching_.messages[m].received == StepRef{p, state.step};
+            const StepRef other = receives ? matching_.messages[m].sent : matching_.messages[m - depth_].released;
             text += (count > 1 ? "; " : "") + place_of(programs_[p], state.step) +
                     (receives ? " waits for a message that is sent in " : " waits for a slot that is freed after ") +
                     place_of(programs_[other.program], other.step);
@@ -125,7 +125,7 @@ class Simulation {
     std::vector<State> ranks_;
     std::vector<Slots> links_;
     std::deque<std::uint32_t> runnable_;
-    std::vector<Turn> order_;
+    std::vector<StepRef> order_;
 };
 
 }  // namespace
@@ -153,10 +153,10 @@ int least_depth(std::span<const Program> programs, const Matching& matching) {
     return static_cast<int>(enough);
 }
 
-int longest_chain(std::span<const Program> programs, const Matching& matching, std::span<const Turn> order) {
+int longest_chain(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> order) {
     std::vector<int> at_program(programs.size()), at_message(matching.messages.size());
     int longest = 0;
-    for (const Turn turn : order) {
+    for (const StepRef turn : order) {
         const Step& s = programs[turn.program].steps[turn.step];
         int& length = at_program[turn.program];
         for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {

@@ -14,8 +14,8 @@
 namespace tutti {
 
 struct Run {
-    std::vector<Turn> order;  // the steps that ran
-    std::string blocked;      // empty if all of them did, else who waits for what
+    std::vector<StepRef> order;  // the steps that ran
+    std::string blocked;         // empty if all of them did, else who waits for what
 };
 
 /// `depth` slots for each connection; 0 is no limit.
@@ -25,6 +25,6 @@ Run simulate(std::span<const Program> programs, const Matching& matching, std::u
 int least_depth(std::span<const Program> programs, const Matching& matching);
 
 /// The number of messages on the longest chain of them in which each is sent after the one before was received.
-int longest_chain(std::span<const Program> programs, const Matching& matching, std::span<const Turn> order);
+int longest_chain(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> order);
 
 }  // namespace tutti

@@ -43,8 +43,8 @@ class Replayer {
         }
     }
 
-    Replay replay(std::span<const Turn> run) {
-        for (const Turn turn : run)
+    Replay replay(std::span<const StepRef> run) {
+        for (const StepRef turn : run)
             if (!execute(turn)) return std::move(result_);
         for (std::uint32_t p = 0; p < programs_.size(); ++p)
             if (!check_outputs(p)) return std::move(result_);
@@ -62,7 +62,7 @@ class Replayer {
         return false;
     }
 
-    bool execute(Turn turn) {
+    bool execute(StepRef turn) {
         const auto [p, number] = turn;
         const Program& program = programs_[p];
         const Step& s = program.steps[number];
@@ -129,7 +129,7 @@ class Replayer {
     bool full(const Value& v) const { return v.chunk >= 0 && v.count == programs_.size(); }
 
     // A step completes if its result has every rank's contribution and it adds; alone, a rank copies.
-    bool complete(Turn turn, const Step& s, std::uint32_t& result) {
+    bool complete(StepRef turn, const Step& s, std::uint32_t& result) {
         Value value = values_[result];
         const bool adds = s.sources > 1 || programs_.size() == 1;
         const auto here = [&] { return place_of(programs_[turn.program], turn.step); };
@@ -227,7 +227,7 @@ class Replayer {
 
 }  // namespace
 
-Replay replay(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run, bool in_place,
+Replay replay(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run, bool in_place,
               Expressions& expressions) {
     return Replayer(programs, matching, in_place, expressions).replay(run);
 }

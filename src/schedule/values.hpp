@@ -17,7 +17,7 @@ struct Replay {
 };
 
 /// Replays a run (simulate.hpp). In place, a step reads all its sources before it writes its sinks.
-Replay replay(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run, bool in_place,
+Replay replay(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run, bool in_place,
               Expressions& expressions);
 
 }  // namespace tutti

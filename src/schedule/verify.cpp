@@ -33,10 +33,10 @@ void count(std::span<const Program> programs, const Matching& matching, Report& 
 }
 
 // A barrier ends on a rank when all ranks have begun it: the last step of each comes after the first of all.
-std::string missed(std::span<const Program> programs, const Matching& matching, std::span<const Turn> run) {
+std::string missed(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run) {
     if (programs.front().collective != Collective::barrier || programs.size() == 1) return {};
     Clocks clocks(programs, matching);
-    for (const Turn turn : run) clocks.advance(turn);
+    for (const StepRef turn : run) clocks.advance(turn);
     for (std::uint32_t p = 0; p < programs.size(); ++p)
         for (std::uint32_t q = 0; q < programs.size(); ++q) {
             const auto last = static_cast<std::uint32_t>(programs[p].steps.size());

@@ -1,5 +1,5 @@
-// The shape of a machine: packages, NUMA nodes, caches, cores, GPUs, network cards, as a tree. Where it comes from is
-// discover()'s business (hwloc; nothing else includes it), so big machines can be read from text.
+// The shape of a machine: packages, NUMA nodes, caches, cores, GPUs, network adapters, as a tree. Where it comes from
+// is discover()'s business (hwloc; nothing else includes it), so big machines can be read from text.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ Registry& registry() {
 /// As if all messages before that one had been sent and read.
 void number_from(std::uint32_t message, const Arena& arena, int ranks) {
     for (Rank peer = 0; peer < ranks; ++peer)
-        for (int lane = 0; lane < lanes_per_link; ++lane) {
-            Fifo& fifo = *arena.wire(peer, lane, nullptr).fifo;
+        for (int channel = 0; channel < channels_per_link; ++channel) {
+            Fifo& fifo = *arena.wire(peer, channel, nullptr).fifo;
             fifo.released.store(message, std::memory_order_relaxed);
             fifo.released_of_all.store(message, std::memory_order_relaxed);
         }
@@ -76,20 +76,20 @@ std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
     return found == registry().arenas.end() ? nullptr : found->second.lock();
 }
 
-Wire Arena::wire(Rank reader, int lane, Bell* bell_at_other_end) const {
+Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     // The memory is zeroed, which is the initial state of every word of a FIFO.
     Wire wire;
-    wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + layout_.fifo_offset(reader, lane)));
-    wire.slots = mapping_.base() + layout_.slots_offset(reader, lane);
-    wire.bell = bell_at_other_end;
+    wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + layout_.fifo_offset(reader, channel)));
+    wire.slots = mapping_.base() + layout_.slots_offset(reader, channel);
+    wire.wake_up = wake_up_at_other_end;
     wire.stride = slot_stride_for(layout_.ranks);
     wire.cells = memory().subspan(page_bytes, layout_.slots_begin() - page_bytes);
     return wire;
 }
 
-Wire Arena::wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_end) const {
-    Wire to_all = wire(owner, lane, bell_at_other_end);
-    to_all.released = &wire(reader, lane, bell_at_other_end).fifo->released_of_all;
+Wire Arena::wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
+    Wire to_all = wire(owner, channel, wake_up_at_other_end);
+    to_all.released = &wire(reader, channel, wake_up_at_other_end).fifo->released_of_all;
     return to_all;
 }
 

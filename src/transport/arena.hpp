@@ -1,6 +1,6 @@
 // A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every
-// peer and lane; between them the signals, which peers raise here for the rank itself. The file is sparse: what is not
-// used costs nothing.
+// peer and channel; between them the signals, which peers raise here for the rank itself. The file is sparse: what is
+// not used costs nothing.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct alignas(64) Signals {
 
 /// What a rank tells about itself to everybody who can see its memory.
 struct RankPage {
-    Bell bell;
+    WakeUp wake_up;
     alignas(64) std::atomic<std::uint32_t> touching;  // it is inside a step that reads or writes peers' memory directly
     alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
     std::atomic<std::uint32_t> leaving;               // it issues nothing any more
@@ -56,31 +56,32 @@ constexpr std::size_t slot_stride_for(int ranks) {
     return slot_bytes_for(ranks) + (slot_stride - slot_bytes);
 }
 
-/// Every lane has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
-/// pages. They begin at different places of a page, so that lanes do not compete for the same cache sets.
+/// Every channel has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
+/// pages. They begin at different places of a page, so that channels do not compete for the same cache sets.
 inline constexpr std::size_t slots_stagger = 256, slots_staggers = 16;
-constexpr std::size_t lane_slots_bytes_for(int ranks) {
+constexpr std::size_t channel_slots_bytes_for(int ranks) {
     return whole_pages(slot_depth * slot_stride_for(ranks) + slots_stagger * slots_staggers);
 }
-inline constexpr std::size_t lane_slots_bytes = lane_slots_bytes_for(1);
+inline constexpr std::size_t channel_slots_bytes = channel_slots_bytes_for(1);
 
 /// Where things lie in the arena of one rank of `ranks`.
 struct ArenaLayout {
     int ranks;
-    std::size_t fifo_offset(Rank peer, int lane) const {
+    std::size_t fifo_offset(Rank peer, int channel) const {
         return page_bytes +
-               (static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane)) * sizeof(Fifo);
+               (static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel)) * sizeof(Fifo);
     }
-    std::size_t slots_offset(Rank peer, int lane) const {
-        const std::size_t number = static_cast<std::size_t>(peer) * lanes_per_link + static_cast<std::size_t>(lane);
-        return slots_begin() + number * lane_slots_bytes_for(ranks) + number % slots_staggers * slots_stagger;
+    std::size_t slots_offset(Rank peer, int channel) const {
+        const std::size_t number =
+            static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel);
+        return slots_begin() + number * channel_slots_bytes_for(ranks) + number % slots_staggers * slots_stagger;
     }
     std::size_t signals_offset(Rank peer) const {
         return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
     }
     std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
     std::size_t size() const {
-        return slots_begin() + static_cast<std::size_t>(ranks) * lanes_per_link * lane_slots_bytes_for(ranks);
+        return slots_begin() + static_cast<std::size_t>(ranks) * channels_per_link * channel_slots_bytes_for(ranks);
     }
 };
 
@@ -96,9 +97,9 @@ class Arena {
     /// All of it, for adapters that have to know memory before they use it.
     std::span<std::byte> memory() const { return {mapping_.base(), mapping_.size()}; }
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
-    Wire wire(Rank reader, int lane, Bell* bell_at_other_end) const;
+    Wire wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
     /// Of the messages to all: they lie where the owner would write to itself, each reader's credits in its own FIFO.
-    Wire wire_to_all(Rank owner, Rank reader, int lane, Bell* bell_at_other_end) const;
+    Wire wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
     /// What that rank raises for the owner.
     Signals& signals(Rank from) const;
     const Fd& fd() const { return fd_; }

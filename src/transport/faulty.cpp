@@ -16,8 +16,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// One lane's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the reader's
-/// own, so whatever is written here has room there.
+/// One channel's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the
+/// reader's own, so whatever is written here has room there.
 struct Pipe {
     explicit Pipe(Wire real) : slots(slot_depth * slot_stride), credits(&real.credits()), out(real, first_message) {}
     bool carries() const {
@@ -36,7 +36,8 @@ class FaultyLink : public Link {
   public:
     FaultyLink(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name, std::function<void()> passed_on)
         : link_(std::move(link)), plan_(plan), passed_on_(std::move(passed_on)), random_(plan.seed * 1000003 + name) {
-        for (int lane = 0; lane < lanes_per_link; ++lane) pipes_.push_back(std::make_unique<Pipe>(link_->outlet(lane)));
+        for (int channel = 0; channel < channels_per_link; ++channel)
+            pipes_.push_back(std::make_unique<Pipe>(link_->outlet(channel)));
         thread_ = start_thread("tutti-faults", [this] { work(); });
     }
     ~FaultyLink() override {
@@ -44,13 +45,13 @@ class FaultyLink : public Link {
         thread_.join();
     }
 
-    Wire outlet(int lane) override {
-        Pipe& pipe = *pipes_[static_cast<std::size_t>(lane)];
-        Wire wire{&pipe.fifo, pipe.slots.data(), &bell_};
+    Wire outlet(int channel) override {
+        Pipe& pipe = *pipes_[static_cast<std::size_t>(channel)];
+        Wire wire{&pipe.fifo, pipe.slots.data(), &wake_up_};
         wire.released = pipe.credits;
         return wire;
     }
-    Wire inlet(int lane) override { return link_->inlet(lane); }
+    Wire inlet(int channel) override { return link_->inlet(channel); }
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
         return link_->refer(pointer, size, out);
     }
@@ -76,10 +77,10 @@ class FaultyLink : public Link {
         };
         while (!closing_.load()) {
             if (look()) continue;
-            const std::uint32_t word = bell_.word.load(std::memory_order_acquire);
-            bell_.sleeping.store(1, std::memory_order_seq_cst);
-            if (!look()) futex_wait(bell_.word, word, milliseconds(2));  // without a fence a ring may be missed
-            bell_.sleeping.store(0, std::memory_order_relaxed);
+            const std::uint32_t word = wake_up_.word.load(std::memory_order_acquire);
+            wake_up_.sleeping.store(1, std::memory_order_seq_cst);
+            if (!look()) futex_wait(wake_up_.word, word, milliseconds(2));  // without a fence a wake-up may be missed
+            wake_up_.sleeping.store(0, std::memory_order_relaxed);
         }
     }
 
@@ -123,7 +124,7 @@ class FaultyLink : public Link {
     std::mt19937_64 random_;  // the thread's
     std::vector<std::unique_ptr<Pipe>> pipes_;
     std::atomic<bool> dead_{false}, closing_{false};
-    Bell bell_{};  // rung by the rank that writes
+    WakeUp wake_up_{};  // sent by the rank that writes
     Thread thread_;
 };
 

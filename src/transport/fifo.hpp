@@ -33,9 +33,10 @@ inline constexpr std::uint32_t slot_depth = 4;  // those of them that lie in slo
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
 inline constexpr std::size_t inline_bytes = 48;
-inline constexpr int collective_lanes = 8;
-inline constexpr int pair_lane = collective_lanes;  // sends and receives have a lane of their own: see pair_flight()
-inline constexpr int lanes_per_link = collective_lanes + 1;
+inline constexpr int collective_channels = 8;
+inline constexpr int pair_channel =
+    collective_channels;  // sends and receives have a channel of their own: see pair_chunking()
+inline constexpr int channels_per_link = collective_channels + 1;
 
 static_assert(slot_depth >= 2,
               "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
@@ -83,7 +84,7 @@ struct alignas(64) Cell {
 };
 
 /// Posted by the reader: message number turn - 1 may be stored here.
-struct alignas(64) Landing {
+struct alignas(64) PostedReceive {
     std::atomic<std::uint32_t> turn;
     std::uint32_t bytes;  // as many as the message has to have
     Reference where;
@@ -126,18 +127,18 @@ class SharedCall {
 
 struct Fifo {
     Cell cells[fifo_depth];
-    Landing landings[fifo_depth];
+    PostedReceive posted_receives[fifo_depth];
     alignas(64) std::atomic<std::uint32_t> released;
     std::atomic<std::uint32_t> released_of_all;  // by this reader, of the messages to all
-    std::atomic<std::uint32_t> posted;           // grows with every landing, for whoever has to tell the writer of them
-    alignas(64) SharedCall call;                 // what the writer last began here; read only to explain an error
+    std::atomic<std::uint32_t> posted;  // grows with every posted receive, for whoever has to tell the writer of them
+    alignas(64) SharedCall call;        // what the writer last began here; read only to explain an error
 };
 
-static_assert(sizeof(Cell) == 64 && sizeof(Landing) == 64 && std::is_trivially_copyable_v<Call>);
+static_assert(sizeof(Cell) == 64 && sizeof(PostedReceive) == 64 && std::is_trivially_copyable_v<Call>);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Wakes a rank that sleeps. A rank has one bell for all its connections.
-struct alignas(64) Bell {
+/// Wakes a rank that sleeps. A rank has one for all its connections.
+struct alignas(64) WakeUp {
     std::atomic<std::uint32_t> word;
     std::atomic<std::uint32_t> sleeping;
     std::atomic<std::int32_t> core;  // 1 + the one that it last waited on, where ranks outnumber cores; 0: unknown
@@ -145,19 +146,19 @@ struct alignas(64) Bell {
 
 /// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache
 /// miss: the sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
-inline void ring_bell(Bell& bell) {
+inline void wake(WakeUp& wake_up) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (__builtin_expect(bell.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;
-    bell.sleeping.store(0, std::memory_order_relaxed);
-    bell.word.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake(bell.word);
+    if (__builtin_expect(wake_up.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;
+    wake_up.sleeping.store(0, std::memory_order_relaxed);
+    wake_up.word.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake(wake_up.word);
 }
 
 /// Where one direction of a link lies, as this process sees it.
 struct Wire {
     Fifo* fifo = nullptr;
-    std::byte* slots = nullptr;       // slot_depth of them; no other lane has a part of their pages in host memory
-    Bell* bell = nullptr;             // of the rank at the other end
+    std::byte* slots = nullptr;       // slot_depth of them; no other channel has a part of their pages in host memory
+    WakeUp* wake_up = nullptr;        // of the rank at the other end
     std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
     std::atomic<std::uint32_t>* released = nullptr;  // where this reader gives its credits; nullptr: Fifo::released
     std::size_t stride = slot_stride;                // from a slot to the next
@@ -171,11 +172,11 @@ class Sender {
   public:
     explicit Sender(Wire wire, std::uint32_t next = 0) : Sender(std::vector<Wire>{wire}, next) {}
 
-    /// Of messages that several ranks read, a wire for each. They have the same cells and slots, and credits and bells
-    /// of their own. No message by reference, and none that lands.
+    /// Of messages that several ranks read, a wire for each. They have the same cells and slots, and credits and
+    /// wake-ups of their own. No message by reference, and none that lands.
     explicit Sender(std::span<const Wire> readers, std::uint32_t next = 0)
         : wire_(readers.front()), next_(next), released_(next) {
-        for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.bell});
+        for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.wake_up});
     }
 
     /// Whether a message that may need a slot, or one that does not, can be written.
@@ -188,9 +189,9 @@ class Sender {
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
     std::byte* slot() { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
 
-    /// The landing that the reader has posted for the next message; nullptr if there is none.
-    const Landing* landing() const {
-        const Landing& l = wire_.fifo->landings[next_ % fifo_depth];
+    /// The receive that the reader has posted for the next message; nullptr if there is none.
+    const PostedReceive* posted_receive() const {
+        const PostedReceive& l = wire_.fifo->posted_receives[next_ % fifo_depth];
         return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;
     }
 
@@ -235,12 +236,12 @@ class Sender {
 
     /// After what the readers may sleep for.
     void ring() {
-        for (const Reader& reader : readers_) ring_bell(*reader.bell);
+        for (const Reader& reader : readers_) wake(*reader.wake_up);
     }
 
     struct Reader {
         std::atomic<std::uint32_t>* released;
-        Bell* bell;
+        WakeUp* wake_up;
     };
     std::span<const Reader> readers() const { return readers_; }
 
@@ -273,14 +274,15 @@ class Receiver {
     std::size_t slot_room() const { return wire_.stride; }
 
     void release() {
-        if (offered_ != 0) [[unlikely]] withdraw();
+        if (offered_ != 0) [[unlikely]]
+            withdraw();
         released_->store(++next_, std::memory_order_release);
     }
 
     /// Offers a place for the message `ahead` messages after the next one, if it has so many bytes; ahead < fifo_depth.
     /// The offer ends when that message is released.
     void post(std::uint32_t ahead, Reference where, std::size_t bytes) {
-        Landing& l = wire_.fifo->landings[(next_ + ahead) % fifo_depth];
+        PostedReceive& l = wire_.fifo->posted_receives[(next_ + ahead) % fifo_depth];
         l.bytes = static_cast<std::uint32_t>(bytes);
         l.where = where;
         l.turn.store(next_ + ahead + 1, std::memory_order_release);
@@ -289,7 +291,7 @@ class Receiver {
     }
 
     Call call() const { return wire_.fifo->call.get(); }
-    Bell& bell() { return *wire_.bell; }
+    WakeUp& wake_up() { return *wire_.wake_up; }
 
   private:
     /// Else the writer would take what it finds here for an offer again, 2^32 messages later.
@@ -297,14 +299,15 @@ class Receiver {
         const std::uint32_t number = next_ % fifo_depth;
         if ((offered_ >> number & 1) == 0) return;
         offered_ &= ~(1u << number);
-        wire_.fifo->landings[number].turn.store(next_, std::memory_order_relaxed);  // of no message that comes here
+        wire_.fifo->posted_receives[number].turn.store(next_,
+                                                       std::memory_order_relaxed);  // of no message that comes here
     }
 
     Wire wire_;
     std::atomic<std::uint32_t>* released_;
     std::uint32_t next_;
     std::uint32_t posted_ = 0;
-    std::uint32_t offered_ = 0;  // a bit for each landing that a message is still to come for
+    std::uint32_t offered_ = 0;  // a bit for each posted receive that a message is still to come for
 };
 
 }  // namespace tutti

@@ -12,10 +12,14 @@ class LocalLink : public Link {
         : mine_(std::move(mine)), theirs_(std::move(theirs)), self_(self), peer_(peer) {}
 
     // What a rank writes lies in its own arena; what it reads, in the peer's.
-    Wire outlet(int lane) override { return mine_->wire(peer_, lane, &theirs_->page().bell); }
-    Wire inlet(int lane) override { return theirs_->wire(self_, lane, &theirs_->page().bell); }
-    Wire outlet_to_all(int lane) override { return mine_->wire_to_all(self_, peer_, lane, &theirs_->page().bell); }
-    Wire inlet_to_all(int lane) override { return theirs_->wire_to_all(peer_, self_, lane, &theirs_->page().bell); }
+    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up); }
+    Wire inlet(int channel) override { return theirs_->wire(self_, channel, &theirs_->page().wake_up); }
+    Wire outlet_to_all(int channel) override {
+        return mine_->wire_to_all(self_, peer_, channel, &theirs_->page().wake_up);
+    }
+    Wire inlet_to_all(int channel) override {
+        return theirs_->wire_to_all(peer_, self_, channel, &theirs_->page().wake_up);
+    }
 
     bool refer(const void* pointer, std::size_t, Reference& out) override {
         out = {0, reinterpret_cast<std::uint64_t>(pointer)};
@@ -33,13 +37,15 @@ class LocalLink : public Link {
 class LocalTransport : public Transport {
   public:
     std::string_view name() const override { return "local"; }
-    bool reaches(const Card& self, const Card& peer) const override { return self.process == peer.process; }
+    bool reaches(const EndpointInfo& self, const EndpointInfo& peer) const override {
+        return self.process == peer.process;
+    }
     Line cost() const override { return {0.08, 1.0 / 60e3}; }
     Sees sees() const override { return Sees::everything; }
     bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline) const override {
-        std::shared_ptr<Arena> theirs = Arena::find(from.cards[static_cast<std::size_t>(peer)].arena_key);
+        std::shared_ptr<Arena> theirs = Arena::find(from.infos[static_cast<std::size_t>(peer)].arena_key);
         if (!theirs)
             fail_by(peer, tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", from.self(), peer);
         return std::make_unique<LocalLink>(from.arena, theirs, from.self(), peer);

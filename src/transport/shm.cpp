@@ -19,13 +19,13 @@ class ShmLink : public Link {
     ShmLink(const Neighbourhood& from, std::shared_ptr<Arena> theirs, Rank peer)
         : session_(from.session), mine_(from.arena), theirs_(std::move(theirs)), peer_(peer) {}
 
-    Wire outlet(int lane) override { return mine_->wire(peer_, lane, &theirs_->page().bell); }
-    Wire inlet(int lane) override { return theirs_->wire(session_->rank(), lane, &theirs_->page().bell); }
-    Wire outlet_to_all(int lane) override {
-        return mine_->wire_to_all(session_->rank(), peer_, lane, &theirs_->page().bell);
+    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up); }
+    Wire inlet(int channel) override { return theirs_->wire(session_->rank(), channel, &theirs_->page().wake_up); }
+    Wire outlet_to_all(int channel) override {
+        return mine_->wire_to_all(session_->rank(), peer_, channel, &theirs_->page().wake_up);
     }
-    Wire inlet_to_all(int lane) override {
-        return theirs_->wire_to_all(peer_, session_->rank(), lane, &theirs_->page().bell);
+    Wire inlet_to_all(int channel) override {
+        return theirs_->wire_to_all(peer_, session_->rank(), channel, &theirs_->page().wake_up);
     }
 
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
@@ -89,14 +89,14 @@ class ShmLink : public Link {
 class ShmTransport : public Transport {
   public:
     std::string_view name() const override { return "shm"; }
-    bool reaches(const Card& self, const Card& peer) const override { return self.host == peer.host; }
+    bool reaches(const EndpointInfo& self, const EndpointInfo& peer) const override { return self.host == peer.host; }
     Line cost() const override { return {0.1, 1.0 / 40e3}; }
     Sees sees() const override { return Sees::regions; }
     bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const override {
-        const Card& card = from.cards[static_cast<std::size_t>(peer)];
-        Fd fd = from.session->fetch(peer, card.arena_key, deadline);
+        const EndpointInfo& info = from.infos[static_cast<std::size_t>(peer)];
+        Fd fd = from.session->fetch(peer, info.arena_key, deadline);
         return std::make_unique<ShmLink>(from, Arena::map(from.session->ranks(), fd), peer);
     }
 };

@@ -13,20 +13,20 @@
 
 namespace tutti {
 
-/// The slots of all lanes of one direction.
+/// The slots of all channels of one direction.
 struct SlotTable {
     std::byte* base = nullptr;
-    std::size_t lane_stride = 0;  // from the first slot of a lane to that of the next
-    std::size_t stride = 0;       // from a slot to the next, and how long a message may be at least
+    std::size_t channel_stride = 0;  // from the first slot of a channel to that of the next
+    std::size_t stride = 0;          // from a slot to the next, and how long a message may be at least
 
     explicit operator bool() const { return base != nullptr; }
-    std::byte* lane(int number) const { return base + static_cast<std::size_t>(number) * lane_stride; }
+    std::byte* channel(int number) const { return base + static_cast<std::size_t>(number) * channel_stride; }
 };
 
 /// Of an inbox: an arena with one reader.
 inline SlotTable slots_of(const Arena& inbox) {
-    static_assert(lanes_per_link <= slots_staggers, "lanes are equally far from each other");
-    return {inbox.wire(0, 0, nullptr).slots, lane_slots_bytes + slots_stagger, slot_stride};
+    static_assert(channels_per_link <= slots_staggers, "channels are equally far from each other");
+    return {inbox.wire(0, 0, nullptr).slots, channel_slots_bytes + slots_stagger, slot_stride};
 }
 
 /// Memory of a GPU, until its owner goes.

@@ -10,8 +10,8 @@ namespace {
 class CopyingLink : public Link {
   public:
     explicit CopyingLink(std::unique_ptr<Link> link) : link_(std::move(link)) {}
-    Wire outlet(int lane) override { return link_->outlet(lane); }
-    Wire inlet(int lane) override { return link_->inlet(lane); }
+    Wire outlet(int channel) override { return link_->outlet(channel); }
+    Wire inlet(int channel) override { return link_->inlet(channel); }
     bool refer(const void*, std::size_t, Reference&) override { return false; }
     std::byte* see(Reference, std::size_t) override {
         fail(tuttiInternalError, "a message by reference where one rank is on a GPU");
@@ -31,8 +31,8 @@ Wire Link::outlet_to_all(int) {
     fail(tuttiInternalError, "a message to all on a link that carries none");
 }
 
-Wire Link::inlet_to_all(int lane) {
-    return outlet_to_all(lane);
+Wire Link::inlet_to_all(int channel) {
+    return outlet_to_all(channel);
 }
 
 std::unique_ptr<Link> without_references(std::unique_ptr<Link> link) {
@@ -53,12 +53,12 @@ const Transport* find_transport(std::string_view name) {
     return found == transports().end() ? nullptr : *found;
 }
 
-std::string Transport::why_not(const Card& self, const Card& peer) const {
+std::string Transport::why_not(const EndpointInfo& self, const EndpointInfo& peer) const {
     if (self.process == peer.process) return "it is in the same process";
     return self.host == peer.host ? "it is in another process" : "it is on another host";
 }
 
-const Transport& choose_transport(const Card& self, const Card& peer, std::string_view only) {
+const Transport& choose_transport(const EndpointInfo& self, const EndpointInfo& peer, std::string_view only) {
     std::string names;
     for (const Transport* t : transports()) {
         names += (names.empty() ? "" : ", ") + std::string(t->name());

@@ -1,9 +1,9 @@
 // The interface that every transport implements, and all that the rest knows of one.
 //
 // A transport answers "can I reach this peer, and how fast" and makes links. A Link joins this rank and one peer: a
-// wire in each direction for every lane (see fifo.hpp), and, where the peer can see this rank's memory, references to
-// it. To write another one, read local.cpp, the shortest; tests/transport/conformance_test.cpp runs the same contract
-// on all of them.
+// wire in each direction for every channel (see fifo.hpp), and, where the peer can see this rank's memory, references
+// to it. To write another one, read local.cpp, the shortest; tests/transport/conformance_test.cpp runs the same
+// contract on all of them.
 #pragma once
 
 #include <array>
@@ -35,16 +35,17 @@ inline constexpr std::size_t most_nets = 4;
 inline constexpr std::size_t most_rails = 4;
 
 /// What every rank tells all others before they connect.
-struct Card {
+struct EndpointInfo {
     std::uint64_t host;       // host_id()
     std::uint64_t process;    // process_id()
     std::uint64_t arena_key;  // of its arena, to be found in the process or fetched through the session
     std::int32_t pid;
-    std::int32_t version;                                   // TUTTI_VERSION_CODE
-    std::array<bootstrap::Address, most_rails> doors = {};  // where its data connections come in, the last ones none
-    std::array<std::uint64_t, most_nets> fabrics = {};      // fabrics_here(); for ranks with a door
+    std::int32_t version;  // TUTTI_VERSION_CODE
+    std::array<bootstrap::Address, most_rails> addresses =
+        {};                                             // where its data connections come in, the last ones none
+    std::array<std::uint64_t, most_nets> fabrics = {};  // fabrics_here(); for ranks with an address
 
-    bool has_door() const { return static_cast<bool>(doors.front()); }
+    bool has_address() const { return static_cast<bool>(addresses.front()); }
 };
 
 struct Neighbourhood;
@@ -55,8 +56,8 @@ class Engine {
   public:
     virtual ~Engine() = default;
 
-    /// For this rank's card. It listens from the beginning, and lets in from start() on.
-    virtual std::array<bootstrap::Address, most_rails> doors() const = 0;
+    /// For this rank's endpoint info. It listens from the beginning, and lets in from start() on.
+    virtual std::array<bootstrap::Address, most_rails> addresses() const = 0;
     /// timeout: of operations; hosts that are silent for half of it, or for config().silence_ms, are given up.
     virtual void start(const Neighbourhood& from, std::chrono::milliseconds timeout) = 0;
 
@@ -67,7 +68,7 @@ class Engine {
     /// Whether something that was sent is still here, not even in the kernel.
     virtual bool pending() = 0;
 
-    /// The caller stops to poll: what it has sent goes out, and, if it will sleep, whatever arrives rings its bell.
+    /// The caller stops to poll: what it has sent goes out, and, if it will sleep, whatever arrives wakes it.
     /// True if anything has moved at once.
     virtual bool rest(bool asleep) = 0;
 
@@ -91,7 +92,7 @@ std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only);
 struct Neighbourhood {
     std::shared_ptr<Session> session;
     std::shared_ptr<Arena> arena;         // this rank's
-    std::vector<Card> cards;              // of all ranks
+    std::vector<EndpointInfo> infos;      // of all ranks
     std::shared_ptr<Engine> engine = {};  // this rank's; none where all peers are on this host
     /// The ranks that may connect to this one's engine: the lower ones that need theirs for it. Once they all have, its
     /// ports close.
@@ -107,13 +108,13 @@ class Link {
     virtual ~Link() = default;
 
     /// Towards the peer; from the peer. The same wires at every call, valid while the link lives.
-    virtual Wire outlet(int lane) = 0;
-    virtual Wire inlet(int lane) = 0;
+    virtual Wire outlet(int channel) = 0;
+    virtual Wire inlet(int channel) = 0;
 
     /// This peer's end of what this rank writes to all; of what the peer writes to all, this rank's. Only of transports
     /// that carry such messages.
-    virtual Wire outlet_to_all(int lane);
-    virtual Wire inlet_to_all(int lane);
+    virtual Wire outlet_to_all(int channel);
+    virtual Wire inlet_to_all(int channel);
 
     /// Names this rank's memory [pointer, pointer + size) for the peer. False if the peer can't see it.
     virtual bool refer(const void* pointer, std::size_t size, Reference& out) = 0;
@@ -147,9 +148,9 @@ class Transport {
   public:
     virtual ~Transport() = default;
     virtual std::string_view name() const = 0;
-    virtual bool reaches(const Card& self, const Card& peer) const = 0;
+    virtual bool reaches(const EndpointInfo& self, const EndpointInfo& peer) const = 0;
     /// Of a peer that it doesn't reach, for an error text.
-    virtual std::string why_not(const Card& self, const Card& peer) const;
+    virtual std::string why_not(const EndpointInfo& self, const EndpointInfo& peer) const;
     virtual Line cost() const = 0;
     virtual Sees sees() const = 0;
     virtual bool needs_engine() const { return false; }
@@ -169,7 +170,7 @@ const Transport* find_transport(std::string_view name);
 
 /// The first transport that reaches peer; only is the name of the only one allowed, or empty. Throws tuttiInvalidUsage
 /// that lists the names if there is none of that name, or tells that it doesn't reach the peer.
-const Transport& choose_transport(const Card& self, const Card& peer, std::string_view only);
+const Transport& choose_transport(const EndpointInfo& self, const EndpointInfo& peer, std::string_view only);
 
 const Transport& local_transport();
 const Transport& shm_transport();

@@ -5,7 +5,7 @@
 
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
-#include "schedule/crowd.hpp"
+#include "schedule/oversubscription.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
@@ -104,7 +104,7 @@ std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
     return capable;
 }
 
-/// Hosts of unequal sizes as if all were like the smallest: what they have more is guests of as many rails.
+/// Hosts of unequal sizes as if all were like the smallest: what they have more are remainder ranks, on as many rails.
 ClosedForm Tuner::form_of(const Algorithm& a, Collective c) const {
     if (platform_.nodes.empty() || !a.form_on_hosts) return a.closed_form(c, platform_.ranks);
     return a.form_on_hosts(c, static_cast<int>(platform_.nodes.size()), std::ranges::min(platform_.nodes));
@@ -177,7 +177,7 @@ void Tuner::refuse_lavish(std::vector<Subject>& all) {
 
 void Tuner::play(Subject& s) const {
     s.rehearsal = Rehearsal::of(std::move(s.rehearsal.programs));
-    if (!platform_.crowded()) return;
+    if (!platform_.oversubscribed()) return;
     const auto line = [&](Rank from, Rank to) { return platform_.line_between(from, to); };
     s.rehearsal.lost = lost_by_sharing(s.rehearsal, platform_.rates, line, platform_.core_of, &s.rehearsal.played);
 }
@@ -212,12 +212,12 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Pieces& pieces, 
     add(platform_.host_of.empty() ? platform_.line : platform_.near, f.near_rounds, f.near_chunks);
     c.price.work = c.price.busiest * platform_.ranks;
     c.price.waits = static_cast<long long>(f.rounds) * platform_.ranks;
-    if (platform_.crowded()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
-    add_tiles(c.price, c.tiles, pieces.lanes, platform_.ranks, r);
+    if (platform_.oversubscribed()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
+    add_tiles(c.price, c.tiles, pieces.channels, platform_.ranks, r);
 }
 
 /// The price of `bytes` cut in one way.
-Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool mappable) const {
+Candidate Tuner::cut(const Subject& s, std::size_t bytes, Chunking chunking, bool mappable) const {
     const Program& p = s.shape();
     const auto packed = static_cast<std::size_t>(p.message_chunks), columns = static_cast<std::size_t>(p.columns);
     const std::size_t row = (bytes + static_cast<std::size_t>(s.rows()) - 1) / static_cast<std::size_t>(s.rows());
@@ -228,17 +228,18 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
     rates.references = rates.references || mappable;
     Candidate c;
     c.algorithm = s.algorithm;
-    c.flight = flight;
-    c.chunk_bytes = std::min({block, flight.tile, room});
+    c.chunking = chunking;
+    c.chunk_bytes = std::min({block, chunking.tile, room});
     c.tiles = block == 0 ? 1 : static_cast<std::uint32_t>((block + c.chunk_bytes - 1) / c.chunk_bytes);
-    Pieces pieces{c.chunk_bytes, c.tiles, std::min(flight.lanes, static_cast<int>(c.tiles))};
-    c.flight.lanes = pieces.lanes;
+    Pieces pieces{c.chunk_bytes, c.tiles, std::min(chunking.channels, static_cast<int>(c.tiles))};
+    c.chunking.channels = pieces.channels;
     pieces.buffers_cached = 2 * ranks * bytes <= platform_.cache_bytes;
     if (!s.whole) {
         price_by_form(c, s, pieces, rates);
     } else {
         const std::size_t under_way =  // one message to each peer
-            s.rehearsal.matching.connections.size() * c.chunk_bytes * packed * static_cast<std::size_t>(pieces.lanes);
+            s.rehearsal.matching.connections.size() * c.chunk_bytes * packed *
+            static_cast<std::size_t>(pieces.channels);
         pieces.messages_cached = under_way < platform_.near_bytes;
         c.price = price(s.rehearsal, pieces, rates, [&](Rank a, Rank b) { return platform_.line_between(a, b); });
     }
@@ -249,19 +250,19 @@ Candidate Tuner::cut(const Subject& s, std::size_t bytes, Flight flight, bool ma
 /// The best way to cut `bytes`, by computation alone.
 Candidate Tuner::weigh(const Subject& s, std::size_t bytes, bool mappable) const {
     Candidate best;
-    const int forced = platform_.lanes, fewest = forced > 0 ? forced : 1;
+    const int forced = platform_.channels, fewest = forced > 0 ? forced : 1;
     const std::size_t most =  // bytes under way to a peer
         s.rehearsal.most_peers <= frugal_peers
             ? SIZE_MAX
             : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.most_peers);
     for (std::size_t tile = smallest_tile; tile <= platform_.most_tile; tile *= 2) {
-        for (int lanes = fewest; lanes <= (forced > 0 ? forced : platform_.most_lanes); lanes *= 2) {
-            if (best.algorithm != nullptr && tile * static_cast<std::size_t>(lanes) > most) break;
-            Candidate c = cut(s, bytes, {tile, lanes}, mappable);
+        for (int channels = fewest; channels <= (forced > 0 ? forced : platform_.most_channels); channels *= 2) {
+            if (best.algorithm != nullptr && tile * static_cast<std::size_t>(channels) > most) break;
+            Candidate c = cut(s, bytes, {tile, channels}, mappable);
             if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
-            if (best.tiles <= static_cast<std::uint32_t>(lanes)) break;  // more lanes would be idle
+            if (best.tiles <= static_cast<std::uint32_t>(channels)) break;  // more channels would be idle
         }
-        if (best.tiles == 1 && best.flight.tile < tile) break;
+        if (best.tiles == 1 && best.chunking.tile < tile) break;
     }
     return best;
 }
@@ -312,10 +313,11 @@ std::vector<Candidate> Tuner::judge_all(const Question& q) {
 /// as all that is touched stays in the cores' own caches: there bytes cost less than the model says.
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
     const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, what comes, what goes
-    const bool near = platform_.rates.lanes_share_core && platform_.host_of.empty() && touched <= platform_.near_bytes;
-    if (sorted.empty() || !(platform_.crowded() || near)) return;
-    const double equal = platform_.crowded() ? about_equal : about_equal_near;
-    const bool bytes_matter = platform_.crowded() && bytes > smallest_tile;
+    const bool near =
+        platform_.rates.channels_share_core && platform_.host_of.empty() && touched <= platform_.near_bytes;
+    if (sorted.empty() || !(platform_.oversubscribed() || near)) return;
+    const double equal = platform_.oversubscribed() ? about_equal : about_equal_near;
+    const bool bytes_matter = platform_.oversubscribed() && bytes > smallest_tile;
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
         return c.refusal.empty() && c.correction == 1 && c.time <= equal * sorted.front().time;
     });

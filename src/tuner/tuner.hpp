@@ -1,4 +1,4 @@
-// Which algorithm a call gets, and in tiles of which size on how many lanes its data goes: the cheapest by the cost
+// Which algorithm a call gets, and in tiles of which size on how many channels its data goes: the cheapest by the cost
 // model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, where it has. A decision is a
 // function of what all ranks know, so all of them decide alike, without a word.
 #pragma once
@@ -31,12 +31,12 @@ struct Platform {
     bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
     std::size_t cache_bytes = 32 << 20;  // of the largest cache
     std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
-    int lanes = 0;                       // 0: as the model says
-    int most_lanes = 1;
+    int channels = 0;                    // 0: as the model says
+    int most_channels = 1;
     std::size_t most_tile = 0;  // bytes
 
     friend bool operator==(const Platform&, const Platform&) = default;
-    bool crowded() const { return ranks > rates.cores; }
+    bool oversubscribed() const { return ranks > rates.cores; }
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;
         return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)] ? near : line;
@@ -44,15 +44,15 @@ struct Platform {
 };
 
 /// How large data is cut.
-struct Flight {
+struct Chunking {
     std::size_t tile = 0;  // bytes
-    int lanes = 1;
+    int channels = 1;
 };
 
 struct Candidate {
     const Algorithm* algorithm = nullptr;
     std::string refusal;  // why it is out of the question; what follows is valid if it is empty
-    Flight flight;
+    Chunking chunking;
     std::size_t chunk_bytes = 0;
     std::uint32_t tiles = 1;
     Price price;
@@ -115,7 +115,7 @@ class Tuner {
     Candidate judge(const Subject& subject, const Question& question) const;
     Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
     void price_by_form(Candidate& candidate, const Subject& subject, const Pieces& pieces, const Rates& rates) const;
-    Candidate cut(const Subject& subject, std::size_t bytes, Flight flight, bool mappable) const;
+    Candidate cut(const Subject& subject, std::size_t bytes, Chunking chunking, bool mappable) const;
     const char* objection(const Algorithm& algorithm, const Question& question) const;
 
     const Platform platform_;

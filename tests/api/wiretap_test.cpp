@@ -68,13 +68,13 @@ std::set<std::string> open_sockets() {
 }
 
 bool opens_one(const std::set<std::string>& sockets, const void* key) {
-    bootstrap::Meeting meeting;
-    meeting.secret = bootstrap::Secret(bootstrap::View(static_cast<const std::byte*>(key), bootstrap::Secret::size));
-    const std::string text = meeting.local().text();
+    bootstrap::Rendezvous rendezvous;
+    rendezvous.secret = bootstrap::Secret(bootstrap::View(static_cast<const std::byte*>(key), bootstrap::Secret::size));
+    const std::string text = rendezvous.local().text();
     return sockets.contains(text.substr(text.find('@')));
 }
 
-/// Whether a meeting place's key is in there, as it is or in hexadecimal digits.
+/// Whether a rendezvous's key is in there, as it is or in hexadecimal digits.
 bool has_key(const std::string& bytes) {
     const std::set<std::string> sockets = open_sockets();
     for (std::size_t at = 0; at + bootstrap::Secret::size <= bytes.size(); ++at) {

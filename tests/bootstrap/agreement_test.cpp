@@ -1,4 +1,4 @@
-// The logic of agreements, over an imagined network that delivers in any order between pairs, where members die and
+// The logic of agreements, over a mock network that delivers in any order between pairs, where members die and
 // leave at any moment.
 #include "bootstrap/agreement.hpp"
 

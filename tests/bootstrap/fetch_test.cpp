@@ -12,7 +12,7 @@
 namespace tutti::test {
 
 TEST_CASE("descriptors pass between all pairs") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     const int ranks = GENERATE(2, 7);
     harness::run(1, [&](int) {
         const auto sessions = join_all(bootstrap::create_identity(flags), ranks);

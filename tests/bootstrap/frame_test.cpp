@@ -74,7 +74,7 @@ TEST_CASE("every message is read as it was written") {
     const Record& r = std::get<Record>(*parsed);
     CHECK(r.member.text() == "rank 5 (pid 4711 on host node7.example.org)");
     CHECK(r.member.remote == some_member(5).remote);
-    CHECK(r.card == Bytes(3, std::byte{9}));
+    CHECK(r.info == Bytes(3, std::byte{9}));
     CHECK_FALSE(r.share);
     CHECK(read_frames(framed(Record{some_member(1), {}})) == 1);
 }
@@ -158,9 +158,9 @@ TEST_CASE("both sides of a handshake come to the same keys, and nobody else") {
     CHECK(receiving.opens(frame, seal));
     CHECK(!receiving.opens(frame, seal));  // repeated
     CHECK(!other.opens(frame, sending.next(frame)));
-    Handshake stranger(Secret::random(), 1, true), elsewhere(secret, 2, true), twin(secret, 1, true);
+    Handshake outsider(Secret::random(), 1, true), elsewhere(secret, 2, true), twin(secret, 1, true);
     Handshake r2(secret, 1, false), r3(secret, 1, false), mirror(secret, 1, true);
-    CHECK(!meet(stranger, r2));
+    CHECK(!meet(outsider, r2));
     CHECK(!meet(elsewhere, r3));
     CHECK(!meet(twin, mirror));  // two of the same role: a proof can't be reflected
 }

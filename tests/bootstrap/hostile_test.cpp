@@ -1,4 +1,4 @@
-// Strangers at the door: whatever they do, the job comes together.
+// Unauthenticated peers at the port: whatever they do, the job comes together.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace bootstrap;
 
-/// A plain socket to the meeting place, or an empty one if it is closed already.
+/// A plain socket to the rendezvous, or an empty one if it is closed already.
 Fd knock(const Address& address) {
     Fd fd = connect_to(address);
     if (!fd) return fd;
@@ -57,20 +57,20 @@ bool hangs_up(const Fd& fd) {
     });
 }
 
-/// Joins 6 ranks, the last one late, while `attack` runs again and again against the meeting place.
-void join_under(const std::function<void(const Address&)>& attack, std::uint16_t flags = Meeting::tcp_only) {
+/// Joins 6 ranks, the last one late, while `attack` runs again and again against the rendezvous.
+void join_under(const std::function<void(const Address&)>& attack, std::uint16_t flags = Rendezvous::tcp_only) {
     const Identity identity = create_identity(flags);
-    const Meeting m = Meeting::of(identity);
-    const Address door = flags & Meeting::tcp_only ? m.tcp : m.local();
+    const Rendezvous m = Rendezvous::of(identity);
+    const Address port = flags & Rendezvous::tcp_only ? m.tcp : m.local();
     std::atomic<bool> over{false};
     std::thread attacker([&] {
-        while (!over) attack(door);
+        while (!over) attack(port);
     });
     try {
         harness::run(6, [&](int rank) {
             if (rank == 5) std::this_thread::sleep_for(300ms);
             const auto s = join(identity, rank, 6);
-            check_cards(*s);
+            check_endpoint_infos(*s);
             harness::check(!s->fault(), "a fault");
             s->leave();
         });
@@ -86,13 +86,13 @@ void join_under(const std::function<void(const Address&)>& attack, std::uint16_t
 }  // namespace
 
 TEST_CASE("a port scanner costs nothing") {
-    const std::uint16_t flags = GENERATE(Meeting::tcp_only, Meeting::one_host);
-    CHECK_NOTHROW(join_under([](const Address& door) { knock(door); }, flags));
+    const std::uint16_t flags = GENERATE(Rendezvous::tcp_only, Rendezvous::one_host);
+    CHECK_NOTHROW(join_under([](const Address& port) { knock(port); }, flags));
 }
 
 TEST_CASE("abrupt resets cost nothing") {
-    CHECK_NOTHROW(join_under([](const Address& door) {
-        const Fd fd = knock(door);
+    CHECK_NOTHROW(join_under([](const Address& port) {
+        const Fd fd = knock(port);
         if (!fd) return;
         put(fd, Bytes(10));
         const linger now{1, 0};
@@ -102,8 +102,8 @@ TEST_CASE("abrupt resets cost nothing") {
 
 TEST_CASE("garbage costs nothing") {
     std::mt19937 random(harness::seed());
-    CHECK_NOTHROW(join_under([&](const Address& door) {
-        const Fd fd = knock(door);
+    CHECK_NOTHROW(join_under([&](const Address& port) {
+        const Fd fd = knock(port);
         if (!fd) return;
         Bytes noise(1 + random() % 100'000);
         for (auto& b : noise) b = static_cast<std::byte>(random());
@@ -117,20 +117,20 @@ TEST_CASE("garbage costs nothing") {
 
 TEST_CASE("connections that are held half open cost nothing, and end") {
     std::vector<Fd> held;
-    CHECK_NOTHROW(join_under([&](const Address& door) {
+    CHECK_NOTHROW(join_under([&](const Address& port) {
         if (held.size() < 400)
-            held.push_back(knock(door));
+            held.push_back(knock(port));
         else
             usleep(1000);
     }));
-    const Identity identity = create_identity(Meeting::tcp_only);
-    const Fd idle = knock(Meeting::of(identity).tcp);
+    const Identity identity = create_identity(Rendezvous::tcp_only);
+    const Fd idle = knock(Rendezvous::of(identity).tcp);
     const Deadline start = Clock::now();
     CHECK(hangs_up(idle));
     CHECK(Clock::now() - start > 1500ms);
 }
 
-TEST_CASE("strangers have one share of the process' descriptors, however many doors they knock at") {
+TEST_CASE("unauthenticated peers have one share of the process' descriptors, however many ports they knock at") {
     const auto sockets = [] {
         std::size_t all = 0;
         for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -140,7 +140,7 @@ TEST_CASE("strangers have one share of the process' descriptors, however many do
         return all;
     };
     std::vector<Identity> identities;
-    for (int i = 0; i < 4; ++i) identities.push_back(create_identity(Meeting::tcp_only));
+    for (int i = 0; i < 4; ++i) identities.push_back(create_identity(Rendezvous::tcp_only));
     rlimit before;
     getrlimit(RLIMIT_NOFILE, &before);
     const rlim_t lower = GENERATE(true, false) ? std::min<rlim_t>(800, before.rlim_cur) : before.rlim_cur;
@@ -150,7 +150,7 @@ TEST_CASE("strangers have one share of the process' descriptors, however many do
     std::vector<Fd> held;
     std::size_t most = 0;
     for (std::size_t i = 0; i < 2 * share; ++i) {
-        held.push_back(knock(Meeting::of(identities[i % 4]).tcp));
+        held.push_back(knock(Rendezvous::of(identities[i % 4]).tcp));
         most = std::max(most, sockets() - at_first - held.size());
     }
     setrlimit(RLIMIT_NOFILE, &before);
@@ -159,21 +159,21 @@ TEST_CASE("strangers have one share of the process' descriptors, however many do
     for (const Identity& identity : identities) leave_all(join_all(identity, 2));
 }
 
-TEST_CASE("who floods one door does not have those sent away who wait at another") {
-    const Identity flooded = create_identity(Meeting::tcp_only), quiet = create_identity(Meeting::tcp_only);
-    const Fd waiting = knock(Meeting::of(quiet).tcp);
+TEST_CASE("who floods one port does not have those sent away who wait at another") {
+    const Identity flooded = create_identity(Rendezvous::tcp_only), quiet = create_identity(Rendezvous::tcp_only);
+    const Fd waiting = knock(Rendezvous::of(quiet).tcp);
     std::vector<Fd> held;
-    for (int i = 0; i < 300; ++i) held.push_back(knock(Meeting::of(flooded).tcp));
-    REQUIRE(hangs_up(held.front()));  // the oldest stranger there has gone
-    const Meeting m = Meeting::of(quiet);
+    for (int i = 0; i < 300; ++i) held.push_back(knock(Rendezvous::of(flooded).tcp));
+    REQUIRE(hangs_up(held.front()));  // the oldest unauthenticated peer there has gone
+    const Rendezvous m = Rendezvous::of(quiet);
     put(waiting, Handshake(m.secret, directory_tag, true).hello());
     CHECK(take(waiting, hello_size + proof_size).size() == hello_size + proof_size);
 }
 
 TEST_CASE("a rank's port closes when all have joined, where no rank of another host may come to it") {
     const std::size_t before = harness::open_ports().size();
-    auto s = join_all(create_identity(Meeting::tcp_only), 4);  // where all others are taken for distant
-    // Orphans seek lower ranks, so the last one's is closed, and so is the meeting place.
+    auto s = join_all(create_identity(Rendezvous::tcp_only), 4);  // where all others are taken for distant
+    // Orphans seek lower ranks, so the last one's is closed, and so is the rendezvous.
     CHECK(eventually([&] { return harness::open_ports().size() == before + 3; }));
     leave_all(s);
     s.clear();
@@ -184,8 +184,8 @@ TEST_CASE("a slow loris costs nothing") {
     std::vector<Fd> held;
     std::size_t next = 0;
     const Bytes hello = Handshake(Secret(), directory_tag, true).hello();
-    CHECK_NOTHROW(join_under([&](const Address& door) {
-        if (held.size() < 50) held.push_back(knock(door));
+    CHECK_NOTHROW(join_under([&](const Address& port) {
+        if (held.size() < 50) held.push_back(knock(port));
         for (const Fd& fd : held)
             if (fd) put(fd, View(hello).subspan(next % 40, 1));
         ++next;
@@ -194,8 +194,8 @@ TEST_CASE("a slow loris costs nothing") {
 }
 
 TEST_CASE("who has the secret but sends wrong frames is dropped") {
-    const Identity identity = create_identity(Meeting::tcp_only);
-    const Meeting m = Meeting::of(identity);
+    const Identity identity = create_identity(Rendezvous::tcp_only);
+    const Rendezvous m = Rendezvous::of(identity);
     std::thread others([&] {
         usleep(300'000);
         leave_all(join_all(identity, 3));
@@ -228,13 +228,13 @@ TEST_CASE("who has the secret but sends wrong frames is dropped") {
 }
 
 TEST_CASE("a recorded handshake is of no use") {
-    const Identity identity = create_identity(Meeting::tcp_only);
-    const Meeting m = Meeting::of(identity);
+    const Identity identity = create_identity(Rendezvous::tcp_only);
+    const Rendezvous m = Rendezvous::of(identity);
     // Record rank 2, which meets the others through this relay.
     Address relay_at = m.tcp;
     relay_at.port = 0;
     const Fd listener = listen_at(relay_at);
-    Meeting through = m;
+    Rendezvous through = m;
     through.tcp = bound_address(listener);
     std::mutex guard;
     Bytes recording;
@@ -242,9 +242,9 @@ TEST_CASE("a recorded handshake is of no use") {
         pollfd ready{listener.get(), POLLIN, 0};
         poll(&ready, 1, 5000);
         const Fd rank(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        const Fd door = knock(m.tcp);
+        const Fd port = knock(m.tcp);
         for (bool open = true; open;) {
-            pollfd both[2] = {{rank.get(), POLLIN, 0}, {door.get(), POLLIN, 0}};
+            pollfd both[2] = {{rank.get(), POLLIN, 0}, {port.get(), POLLIN, 0}};
             poll(both, 2, 5000);
             for (int side = 0; side < 2; ++side) {
                 std::byte buffer[4096];
@@ -253,7 +253,7 @@ TEST_CASE("a recorded handshake is of no use") {
                 if (got <= 0) open = false;
                 const std::lock_guard lock(guard);
                 if (got > 0 && side == 0) append(recording, View(buffer, static_cast<std::size_t>(got)));
-                if (got > 0) put(side == 0 ? door : rank, View(buffer, static_cast<std::size_t>(got)));
+                if (got > 0) put(side == 0 ? port : rank, View(buffer, static_cast<std::size_t>(got)));
             }
         }
     });
@@ -277,13 +277,13 @@ TEST_CASE("a recorded handshake is of no use") {
     relay.join();
     for (const auto& session : s) {
         CHECK(!session->fault());
-        CHECK_NOTHROW(check_cards(*session));
+        CHECK_NOTHROW(check_endpoint_infos(*session));
     }
     leave_all(s);
 }
 
-TEST_CASE("strangers do not disturb a job that runs") {
-    const auto s = join_all(create_identity(Meeting::tcp_only), 4);
+TEST_CASE("unauthenticated peers do not disturb a job that runs") {
+    const auto s = join_all(create_identity(Rendezvous::tcp_only), 4);
     // Every listening socket of this process, as a scanner would find it.
     for (int fd = 3; fd < 200; ++fd) {
         int listens = 0;

@@ -47,7 +47,7 @@ TEST_CASE("damaged, cut, foreign and other versions' ids are refused with the re
 }
 
 TEST_CASE("an invitation leads members to one place, and is of no use to anybody else") {
-    const auto members = Session::in_process({{}, {}}), strangers = Session::in_process({{}});
+    const auto members = Session::in_process({{}, {}}), outsider = Session::in_process({{}});
     const Invitation invitation = members[0]->invite();
     const Identity one = members[0]->accept(invitation), other = members[1]->accept(invitation);
     CHECK(one.bytes == other.bytes);
@@ -55,7 +55,7 @@ TEST_CASE("an invitation leads members to one place, and is of no use to anybody
     const auto key = std::span(one.bytes).subspan(16, 32);
     const auto& told = invitation.bytes;
     CHECK(std::search(told.begin(), told.end(), key.begin(), key.end()) == told.end());
-    const Identity theirs = strangers[0]->accept(invitation);
+    const Identity theirs = outsider[0]->accept(invitation);
     CHECK_FALSE(std::ranges::equal(key, std::span(theirs.bytes).subspan(16, 32)));
     const auto sessions = join_all(other, 2);
     CHECK(sessions[1]->ranks() == 2);

@@ -8,16 +8,16 @@ namespace tutti::test {
 namespace {
 
 std::vector<std::shared_ptr<Session>> make(int ranks) {
-    std::vector<std::vector<std::byte>> cards;
-    for (Rank r = 0; r < ranks; ++r) cards.push_back(card_of(r));
-    return Session::in_process(cards);
+    std::vector<std::vector<std::byte>> infos;
+    for (Rank r = 0; r < ranks; ++r) infos.push_back(info_of(r));
+    return Session::in_process(infos);
 }
 
 }  // namespace
 
-TEST_CASE("members of one process have everybody's card and descriptors") {
+TEST_CASE("members of one process have everybody's info and descriptors") {
     const auto s = make(5);
-    for (const auto& session : s) CHECK_NOTHROW(check_cards(*session));
+    for (const auto& session : s) CHECK_NOTHROW(check_endpoint_infos(*session));
     harness::run(5, [&](int rank) {
         Session& mine = *s[static_cast<std::size_t>(rank)];
         mine.offer(1, make_note(static_cast<std::uint64_t>(rank)));

@@ -7,13 +7,13 @@
 
 namespace tutti::test {
 
-TEST_CASE("ranks join and have everybody's card") {
+TEST_CASE("ranks join and have everybody's info") {
     const int ranks = GENERATE(1, 2, 5, 16, 33);
-    const std::uint16_t flags = GENERATE(0, Meeting::one_host, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::one_host, Rendezvous::tcp_only);
     CAPTURE(ranks, flags);
     const auto sessions = join_all(bootstrap::create_identity(flags), ranks);
     for (const auto& s : sessions) {
-        CHECK_NOTHROW(check_cards(*s));
+        CHECK_NOTHROW(check_endpoint_infos(*s));
         CHECK(s->ranks() == ranks);
         CHECK(!s->fault());
     }
@@ -21,7 +21,7 @@ TEST_CASE("ranks join and have everybody's card") {
 }
 
 TEST_CASE("processes join") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 8);
     for (auto& p : all) CHECK(p.ask("leave") == "ok");
     for (auto& p : all) p.say("quit");
@@ -29,17 +29,17 @@ TEST_CASE("processes join") {
 }
 
 TEST_CASE("a rank may be late") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only, Meeting::one_host | Meeting::rank0_opens);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only, Rendezvous::one_host | Rendezvous::rank0_opens);
     const Rank late = GENERATE(0, 1, 11);
     CAPTURE(flags, late);
-    Meeting m;
+    Rendezvous m;
     m.flags = flags;
     m.secret = bootstrap::Secret::random();
-    const Identity identity = (flags & Meeting::rank0_opens) ? m.identity() : bootstrap::create_identity(flags);
+    const Identity identity = (flags & Rendezvous::rank0_opens) ? m.identity() : bootstrap::create_identity(flags);
     harness::run(12, [&](int rank) {
         if (rank == late) std::this_thread::sleep_for(200ms);
         const auto s = join(identity, rank, 12);
-        check_cards(*s);
+        check_endpoint_infos(*s);
         s->leave();
     });
 }
@@ -48,7 +48,7 @@ TEST_CASE("one process joins many jobs, at once and one after the other") {
     harness::run(6, [&](int) {
         for (int i = 0; i < 3; ++i) {
             const auto sessions = join_all(Identity::create(), 3);
-            for (const auto& s : sessions) check_cards(*s);
+            for (const auto& s : sessions) check_endpoint_infos(*s);
             leave_all(sessions);
         }
     });
@@ -62,26 +62,26 @@ TEST_CASE("wrong arguments are refused before anything is opened") {
     CHECK_THROWS_AS(Session::join(identity, 0, 1, std::vector<std::byte>(1025), 1s), Error);
 }
 
-TEST_CASE("who waits at a meeting place that is given up is told, and so is who comes late") {
+TEST_CASE("who waits at a rendezvous that is given up is told, and so is who comes late") {
     const Identity identity = Identity::create();
     std::string early;
     std::thread waiting([&] { early = join_error(identity, 0, 2, 20s); });
     const std::string why = "there is something else to do";
-    Session::close_meeting(identity, why);
+    Session::close_rendezvous(identity, why);
     waiting.join();
     CHECK(early == "6: " + why);
     CHECK(join_error(identity, 1, 2, 20s) == "6: " + why);
     const auto met = join_all(Identity::create(), 2);
     leave_all(met);
-    Session::close_meeting(Identity::create(), why);  // nobody has come
+    Session::close_rendezvous(Identity::create(), why);  // nobody has come
 }
 
-TEST_CASE("a process that gives up one meeting place after the other keeps a few to tell late-comers") {
+TEST_CASE("a process that gives up one rendezvous after the other keeps a few to tell late-comers") {
     std::vector<Identity> places;
     const auto give_up = [&](int times) {
         for (int i = 0; i < times; ++i) {
             places.push_back(Identity::create());
-            Session::close_meeting(places.back(), "it is over");
+            Session::close_rendezvous(places.back(), "it is over");
         }
     };
     give_up(20);

@@ -70,7 +70,7 @@ TEST_CASE("without a launcher there is one rank") {
     CHECK(l.ranks == 1);
     CHECK(l.launcher == "none");
     const auto s = join(l.identity, 0, 1);
-    CHECK(s->card(0).size() == card_of(0).size());
+    CHECK(s->info(0).size() == info_of(0).size());
     s->leave();
 }
 
@@ -127,11 +127,11 @@ TEST_CASE("ranks on several hosts need a secret and a place to meet") {
     CHECK(has(refusal(far), "openssl rand -hex 32"));
     far.push_back(secret);
     CHECK(refusal(far) == "");
-    const Meeting m = Meeting::of(launch(far).identity);
+    const Rendezvous m = Rendezvous::of(launch(far).identity);
     CHECK(m.tcp.text() == "192.0.2.1:29511");
-    CHECK(!m.has(Meeting::one_host));
+    CHECK(!m.has(Rendezvous::one_host));
     far.push_back("TORCHELASTIC_USE_AGENT_STORE=True");
-    CHECK(Meeting::of(launch(far).identity).tcp.text() == "192.0.2.1:29512");
+    CHECK(Rendezvous::of(launch(far).identity).tcp.text() == "192.0.2.1:29512");
     far[4] = "MASTER_ADDR=no-such-host.invalid";
     CHECK(has(refusal(far), "MASTER_ADDR is 'no-such-host.invalid'"));
     far[4] = "MASTER_ADDR=";
@@ -150,7 +150,7 @@ TEST_CASE("a secret that is none is refused and not repeated") {
 
 TEST_CASE("jobs, users' secrets and repeated calls meet in different places") {
     const auto place = [](std::vector<std::string> v) {
-        return Meeting::of(launch(std::move(v)).identity).local().text();
+        return Rendezvous::of(launch(std::move(v)).identity).local().text();
     };
     // Calls count, so that a second communicator of a process meets elsewhere.
     CHECK(place(torchrun(0, 2)) != place(torchrun(0, 2)));
@@ -174,7 +174,7 @@ TEST_CASE("the ranks of one host meet without a secret or a port") {
 
 TEST_CASE("with a secret, ranks meet by TCP at the master's address") {
     // Said to be on several hosts, so they use TCP, although they are on one.
-    const std::string here = bootstrap::Meeting::of(Identity::create()).tcp.text();
+    const std::string here = bootstrap::Rendezvous::of(Identity::create()).tcp.text();
     std::vector<std::vector<std::string>> all;
     for (int r = 0; r < 3; ++r) {
         auto v = torchrun(r, 3, here.substr(0, here.rfind(':')));

@@ -17,7 +17,7 @@
 namespace tutti::test {
 
 TEST_CASE("a killed process is noticed and named by all") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     const Rank victim = GENERATE(0, 1, 9);
     CAPTURE(flags, victim);
     std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 10);
@@ -34,7 +34,7 @@ TEST_CASE("a killed process is noticed and named by all") {
 }
 
 TEST_CASE("all deaths are kept, in the order in which they were heard of") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     const Identity identity = bootstrap::create_identity(flags);
     std::vector<RankProcess> others;
     for (Rank r = 1; r < 5; ++r) others.emplace_back(identity, r, 5);
@@ -59,7 +59,7 @@ TEST_CASE("a death that one session has heard of ends the wait for that process 
     std::optional<Error> told;
     std::thread waiting([&] {
         try {
-            Session::join(Identity::create(), 0, 3, card_of(0), 20s, processes);
+            Session::join(Identity::create(), 0, 3, info_of(0), 20s, processes);
         } catch (const Error& e) {
             told = e;
         }
@@ -70,7 +70,7 @@ TEST_CASE("a death that one session has heard of ends the wait for that process 
     CHECK(told->code() == tuttiRemoteError);
     CHECK(std::string(told->what()) == "rank 2 died before all ranks had joined");
     try {  // and who comes later need not wait at all
-        Session::join(Identity::create(), 0, 3, card_of(0), 20s, processes);
+        Session::join(Identity::create(), 0, 3, info_of(0), 20s, processes);
         CHECK(false);
     } catch (const Error& e) {
         CHECK(e.code() == tuttiRemoteError);
@@ -82,7 +82,7 @@ TEST_CASE("what goes wrong in a session ends the wait of its members who join an
     const auto parent = join_all(Identity::create(), 3);
     const auto told = [&](std::size_t news, std::chrono::milliseconds timeout) {
         try {  // rank 1 does not come
-            Session::join(Identity::create(), 0, 2, card_of(0), timeout, {}, {parent[0].get(), news});
+            Session::join(Identity::create(), 0, 2, info_of(0), timeout, {}, {parent[0].get(), news});
         } catch (const Error& e) {
             return text("%d: %s", e.code(), e.what());
         }
@@ -120,7 +120,7 @@ TEST_CASE("an error that is ahead of the news waits for them, unless the peer ha
 }
 
 TEST_CASE("those that are left agree on who that is, though none of them has heard of all deaths") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 6);
     for (const std::size_t victim : {0, 4}) all[victim].signal(SIGKILL);  // without 0 nobody is connected to 4
     for (const std::size_t r : {1, 2, 3}) all[r].say("agree 0 1");
@@ -176,7 +176,7 @@ TEST_CASE("a fetch from a process that dies ends at once") {
 }
 
 TEST_CASE("leaving is no fault, whoever leaves and ends first") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 12);
     for (std::size_t r : {0, 1}) {
         CHECK(all[r].ask("leave") == "ok");
@@ -202,7 +202,7 @@ TEST_CASE("a member that has left still passes on news") {
 }
 
 TEST_CASE("raise reaches all, once, and the first wins") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     const auto s = join_all(bootstrap::create_identity(flags), 11);
     std::atomic<int> told{0}, wrong{0};
     for (const auto& session : s)

@@ -100,7 +100,7 @@ TEST_CASE(hidden_name, "[.rank]") {
     try {
         Launch launch;
         if (hex == "environment") {
-            // The first communicator of the job; its meeting place is not that of the second, which is the one to test.
+            // The first communicator of the job; its rendezvous is not that of the second, which is the one to test.
             Launch::from_environment();
             launch = Launch::from_environment();
         } else {

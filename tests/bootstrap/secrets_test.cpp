@@ -35,15 +35,15 @@ bool all_zero(View bytes) {
     return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-/// A meeting place that sends everybody to the parent that it is told, and this parent, which hangs up.
+/// A rendezvous that sends everybody to the parent that it is told, and this parent, which hangs up.
 class Liar : public ConnectionUser {
   public:
-    Liar(const Meeting& meeting, Rank parent) : parent_(parent), service_(Service::get()) {
+    Liar(const Rendezvous& rendezvous, Rank parent) : parent_(parent), service_(Service::get()) {
         std::array<std::byte, 16> name;
         random_bytes(name.data(), name.size());
         service_->run([&] {
-            place_ = Listener::open(*service_, *this, meeting.local(), meeting.secret, directory_tag);
-            member_ = Listener::open(*service_, *this, Address::local(name), meeting.secret.derive("tutti members"),
+            place_ = Listener::open(*service_, *this, rendezvous.local(), rendezvous.secret, directory_tag);
+            member_ = Listener::open(*service_, *this, Address::local(name), rendezvous.secret.derive("tutti members"),
                                      static_cast<std::uint64_t>(parent));
         });
     }
@@ -103,14 +103,14 @@ TEST_CASE("secrets and identities are wiped when they go") {
     CHECK(all_zero(room));
 }
 
-TEST_CASE("a parent that can't be is refused by name, whatever the meeting place says") {
+TEST_CASE("a parent that can't be is refused by name, whatever the rendezvous says") {
     const Rank parent = GENERATE(1'000'000, 4, 3, 1);
-    Meeting meeting;
-    meeting.flags = Meeting::one_host | Meeting::rank0_opens;
-    meeting.secret = Secret::random();
-    const Liar liar(meeting, parent);
-    const std::string error = join_error(meeting.identity(), 1, 4, 20s);
-    CHECK(error.find("the meeting place told rank 1") != std::string::npos);
+    Rendezvous rendezvous;
+    rendezvous.flags = Rendezvous::one_host | Rendezvous::rank0_opens;
+    rendezvous.secret = Secret::random();
+    const Liar liar(rendezvous, parent);
+    const std::string error = join_error(rendezvous.identity(), 1, 4, 20s);
+    CHECK(error.find("the rendezvous told rank 1") != std::string::npos);
     CHECK(error.find("can't be meant") != std::string::npos);
 }
 

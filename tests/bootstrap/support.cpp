@@ -8,22 +8,22 @@
 
 namespace tutti::test {
 
-std::vector<std::byte> card_of(Rank rank) {
+std::vector<std::byte> info_of(Rank rank) {
     if (rank < 0) return {};
     return std::vector<std::byte>(static_cast<std::size_t>(rank * 37 % 1025), static_cast<std::byte>(rank + 1));
 }
 
-void check_cards(const Session& session) {
+void check_endpoint_infos(const Session& session) {
     for (Rank r = 0; r < session.ranks(); ++r) {
-        const auto card = session.card(r);
-        const auto expected = card_of(r);
-        harness::check(std::equal(card.begin(), card.end(), expected.begin(), expected.end()),
-                       text("rank %d has a wrong card of rank %d", session.rank(), r));
+        const auto info = session.info(r);
+        const auto expected = info_of(r);
+        harness::check(std::equal(info.begin(), info.end(), expected.begin(), expected.end()),
+                       text("rank %d has a wrong info of rank %d", session.rank(), r));
     }
 }
 
 std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout) {
-    return Session::join(identity, rank, ranks, card_of(rank), timeout);
+    return Session::join(identity, rank, ranks, info_of(rank), timeout);
 }
 
 std::vector<std::shared_ptr<Session>> join_all(const Identity& identity, int ranks) {

@@ -15,7 +15,7 @@
 namespace tutti::test {
 
 using namespace std::chrono_literals;
-using bootstrap::Meeting;
+using bootstrap::Rendezvous;
 
 inline Deadline within(std::chrono::milliseconds time) {
     return Clock::now() + time;
@@ -32,10 +32,10 @@ bool eventually(const Condition& holds, std::chrono::milliseconds time = 5s) {
     return holds();
 }
 
-/// A card that says whose it is; of another length for each rank.
-std::vector<std::byte> card_of(Rank rank);
-/// Throws unless the session has everybody's card.
-void check_cards(const Session& session);
+/// A info that says whose it is; of another length for each rank.
+std::vector<std::byte> info_of(Rank rank);
+/// Throws unless the session has everybody's info.
+void check_endpoint_infos(const Session& session);
 
 std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout = 20s);
 

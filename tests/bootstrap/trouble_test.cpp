@@ -31,8 +31,8 @@ std::vector<std::string> errors_of(const Identity& identity, const std::vector<s
 }
 
 Identity identity_of(std::uint16_t flags) {
-    if (!(flags & Meeting::rank0_opens)) return bootstrap::create_identity(flags);
-    Meeting m;
+    if (!(flags & Rendezvous::rank0_opens)) return bootstrap::create_identity(flags);
+    Rendezvous m;
     m.flags = flags;
     m.secret = bootstrap::Secret::random();
     return m.identity();
@@ -41,7 +41,7 @@ Identity identity_of(std::uint16_t flags) {
 }  // namespace
 
 TEST_CASE("missing ranks are named, to all") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only);
     for (const auto& e : errors_of(bootstrap::create_identity(flags), {{0, 8}, {1, 8}, {2, 8}, {4, 8}}, 400ms)) {
         INFO(e);
         CHECK(has(e, "8: ranks 3, 5-7 of 8 did not arrive within 0.4 s"));
@@ -56,15 +56,15 @@ TEST_CASE("missing inner nodes of the tree are named too") {
     }
 }
 
-TEST_CASE("a missing meeting place is named") {
-    const std::string e = join_error(identity_of(Meeting::one_host | Meeting::rank0_opens), 1, 2, 200ms);
+TEST_CASE("a missing rendezvous is named") {
+    const std::string e = join_error(identity_of(Rendezvous::one_host | Rendezvous::rank0_opens), 1, 2, 200ms);
     INFO(e);
     CHECK(has(e, "8: rank 1 could not reach the place where the ranks meet within 0.2 s"));
     CHECK(has(e, "has rank 0 started?"));
 }
 
 TEST_CASE("a rank number that is taken twice ends the job for all") {
-    const std::uint16_t flags = GENERATE(0, Meeting::tcp_only, Meeting::one_host | Meeting::rank0_opens);
+    const std::uint16_t flags = GENERATE(0, Rendezvous::tcp_only, Rendezvous::one_host | Rendezvous::rank0_opens);
     const Rank twice = GENERATE(0, 2);
     CAPTURE(flags, twice);
     for (const auto& e : errors_of(identity_of(flags), {{0, 4}, {1, 4}, {2, 4}, {twice, 4}}, 10s)) {
@@ -94,8 +94,8 @@ TEST_CASE("ranks that disagree on how many they are hear both numbers") {
 }
 
 TEST_CASE("somebody with another secret is refused, and told so, and does no harm") {
-    const Identity real = bootstrap::create_identity(Meeting::tcp_only);
-    Meeting m = Meeting::of(real);
+    const Identity real = bootstrap::create_identity(Rendezvous::tcp_only);
+    Rendezvous m = Rendezvous::of(real);
     m.secret = bootstrap::Secret::random();
     const Identity forged = m.identity();
     harness::run(4, [&](int rank) {
@@ -106,23 +106,23 @@ TEST_CASE("somebody with another secret is refused, and told so, and does no har
         }
         if (rank == 2) std::this_thread::sleep_for(2300ms);
         const auto s = join(real, rank, 3);
-        check_cards(*s);
+        check_endpoint_infos(*s);
         s->leave();
     });
 }
 
 TEST_CASE("a rank of another version is told so, and costs the others nothing") {
     using namespace bootstrap;
-    const Identity identity = create_identity(Meeting::tcp_only);
-    const Meeting m = Meeting::of(identity);
+    const Identity identity = create_identity(Rendezvous::tcp_only);
+    const Rendezvous m = Rendezvous::of(identity);
     Bytes hello = Handshake(m.secret, directory_tag, true).hello();
     hello[6] = std::byte{'3'};
-    const Fd stranger = connect_to(m.tcp);
-    REQUIRE(eventually([&] { return send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_size; }));
+    const Fd outsider = connect_to(m.tcp);
+    REQUIRE(eventually([&] { return send(outsider.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_size; }));
     Bytes answer(2 * hello_size);
     std::size_t got = 0;
     const auto hung_up = [&] {
-        const ssize_t more = recv(stranger.get(), answer.data() + got, answer.size() - got, MSG_DONTWAIT);
+        const ssize_t more = recv(outsider.get(), answer.data() + got, answer.size() - got, MSG_DONTWAIT);
         got += more > 0 ? static_cast<std::size_t>(more) : 0;
         return more == 0;
     };
@@ -131,11 +131,11 @@ TEST_CASE("a rank of another version is told so, and costs the others nothing") 
     CHECK(std::memcmp(answer.data(), "TUTTI-2\n", 8) == 0);
     leave_all(join_all(identity, 2));
 
-    // What the stranger's Tutti makes of that: the same place, answered for by another version.
-    Address door = m.tcp;
-    door.port = 0;
-    const Fd listener = listen_at(door);
-    Meeting elsewhere = m;
+    // What the outsider's Tutti makes of that: the same place, answered for by another version.
+    Address address = m.tcp;
+    address.port = 0;
+    const Fd listener = listen_at(address);
+    Rendezvous elsewhere = m;
     elsewhere.tcp = bound_address(listener);
     std::thread other([&] {
         pollfd ready{listener.get(), POLLIN, 0};
@@ -152,11 +152,11 @@ TEST_CASE("a rank of another version is told so, and costs the others nothing") 
 }
 
 TEST_CASE("a port that is taken is named") {
-    const Identity blocker = bootstrap::create_identity(Meeting::tcp_only);
-    Meeting m;
-    m.flags = Meeting::rank0_opens;
+    const Identity blocker = bootstrap::create_identity(Rendezvous::tcp_only);
+    Rendezvous m;
+    m.flags = Rendezvous::rank0_opens;
     m.secret = bootstrap::Secret::random();
-    m.tcp = Meeting::of(blocker).tcp;
+    m.tcp = Rendezvous::of(blocker).tcp;
     const std::string e = join_error(m.identity(), 0, 2, 1s);
     INFO(e);
     CHECK(has(e, "2: rank 0 can't open the place where the ranks meet: " + m.tcp.text()));
@@ -164,8 +164,8 @@ TEST_CASE("a port that is taken is named") {
 }
 
 TEST_CASE("an address of another host is named") {
-    Meeting m;
-    m.flags = Meeting::rank0_opens;
+    Rendezvous m;
+    m.flags = Rendezvous::rank0_opens;
     m.secret = bootstrap::Secret::random();
     m.tcp.family = bootstrap::Address::Family::ipv4;
     m.tcp.port = 1337;

@@ -37,9 +37,9 @@ void by_tcp(int ranks, const Body& body) {
     });
 }
 
-/// Sends so many bytes from rank 0 to rank 1, and looks at them; gives the lanes that this took of each of both.
-std::array<std::size_t, 2> lanes_for(std::size_t bytes, const Options& options) {
-    constexpr std::size_t lane = sizeof(Fifo) + slot_depth * slot_stride;
+/// Sends so many bytes from rank 0 to rank 1, and looks at them; gives the channels that this took of each of both.
+std::array<std::size_t, 2> channels_for(std::size_t bytes, const Options& options) {
+    constexpr std::size_t channel = sizeof(Fifo) + slot_depth * slot_stride;
     const auto comms = Communicator::in_process(2, options);
     std::vector<std::uint8_t> sent(bytes), got(bytes);
     for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::uint8_t>(i * 7 + i / 65'536);
@@ -55,16 +55,16 @@ std::array<std::size_t, 2> lanes_for(std::size_t bytes, const Options& options) 
         run_one(*comms[static_cast<std::size_t>(rank)], mine);
     });
     REQUIRE(got == sent);
-    return {(comms[0]->memory() - page_bytes) / lane, (comms[1]->memory() - page_bytes) / lane};
+    return {(comms[0]->memory() - page_bytes) / channel, (comms[1]->memory() - page_bytes) / channel};
 }
 
 }  // namespace
 
-TEST_CASE("a message between hosts goes by as many lanes as it fills") {
+TEST_CASE("a message between hosts goes by as many channels as it fills") {
     Options options = Options::from(nullptr);
     options.transport = "tcp";
     const auto takes = [&](std::size_t bytes) {
-        const auto [of_writer, of_reader] = lanes_for(bytes, options);
+        const auto [of_writer, of_reader] = channels_for(bytes, options);
         CHECK(of_writer == of_reader);
         return of_writer;
     };
@@ -74,17 +74,17 @@ TEST_CASE("a message between hosts goes by as many lanes as it fills") {
     CHECK(takes(full + 1) == 2);
     CHECK(takes(3 * full) == 3);
     CHECK(takes(6 * full + 5) == 4);
-    options.lanes = 7;  // of collectives: what they may use is not for pairs
+    options.channels = 7;  // of collectives: what they may use is not for pairs
     CHECK(takes(6 * full) == 2);
-    options.lanes = collective_lanes;
+    options.channels = collective_channels;
     CHECK(takes(6 * full) == 1);
-    options.lanes = 1;
+    options.channels = 1;
     CHECK(takes(6 * full) == 4);
     options = Options::from(nullptr);
     CHECK(takes(6 * full) == 1);  // on one host
 }
 
-TEST_CASE("ranks whose settings give a message other lanes are told so") {
+TEST_CASE("ranks whose settings give a message other channels are told so") {
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     std::atomic<int> told{0};

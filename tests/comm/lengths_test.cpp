@@ -1,5 +1,5 @@
 // Ranks that call a collective with different counts: they are told so, and nobody writes beyond another one's buffer
-// before that. What a single message may do is tests/transport/landing_test.cpp.
+// before that. What a single message may do is tests/transport/posted_receive_test.cpp.
 #include <cstring>
 #include <vector>
 

@@ -130,7 +130,7 @@ TEST_CASE("a pair of ranks has less room the more ranks there are, but enough fo
         CHECK(slot_bytes_for(ranks) / 64 >= static_cast<std::size_t>(ranks) / 2);
         CHECK(slot_bytes_for(ranks) <= slot_bytes);
         const ArenaLayout layout{ranks};
-        CHECK(layout.slots_offset(ranks - 1, lanes_per_link - 1) + slot_depth * slot_stride_for(ranks) <=
+        CHECK(layout.slots_offset(ranks - 1, channels_per_link - 1) + slot_depth * slot_stride_for(ranks) <=
               layout.size());
         CHECK(layout.slots_offset(0, 1) >= layout.slots_offset(0, 0) + slot_depth * slot_stride_for(ranks));
     }

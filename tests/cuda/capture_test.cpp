@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "harness/catch.hpp"
-#include "imagined_kernels.hpp"
+#include "mock_kernels.hpp"
 
 using namespace tutti::on_hosts;
 
@@ -165,7 +165,7 @@ TEST_CASE("the stream itself and the legacy stream while one is captured", "[cap
 
 TEST_CASE("forks of captures", "[capture]") {
     std::atomic<int> calls{0};
-    ImaginedKernel kernel("kernel", [&](void*, unsigned) { ++calls; });
+    MockKernel kernel("kernel", [&](void*, unsigned) { ++calls; });
     restart({});
     const cudaStream_t stream = made(), branch = made(), third = made();
     const cudaEvent_t fork = made_event(), join = made_event(), outside = made_event();
@@ -211,8 +211,8 @@ TEST_CASE("branches of a graph run at the same time", "[graph]") {
         if (++arrived % 2 == 0) both.open();
         both.pass();  // neither alone
     };
-    ImaginedKernel left("left", meet), right("right", meet);
-    ImaginedKernel last("last", [&](void*, unsigned) { ++after; });
+    MockKernel left("left", meet), right("right", meet);
+    MockKernel last("last", [&](void*, unsigned) { ++after; });
     restart({});
     const cudaStream_t stream = made(), branch = made(), other = made();
     const cudaEvent_t fork = made_event(), join = made_event();
@@ -241,7 +241,7 @@ TEST_CASE("branches of a graph run at the same time", "[graph]") {
 TEST_CASE("launches of a graph in two streams", "[graph]") {
     Gate gate;
     std::atomic<int> entered{0};
-    ImaginedKernel hold("hold", [&](void*, unsigned) { ++entered, gate.pass(); });
+    MockKernel hold("hold", [&](void*, unsigned) { ++entered, gate.pass(); });
     restart({});
     const cudaStream_t stream = made(), other = made();
     begin(stream);
@@ -260,8 +260,8 @@ TEST_CASE("a graph's launch is in its stream's order", "[graph]") {
     Gate gate;
     std::atomic<int> step{0};
     std::vector<int> seen;
-    ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(), step = 1; });
-    ImaginedKernel node("node", [&](void*, unsigned) { seen.push_back(step++); });
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(), step = 1; });
+    MockKernel node("node", [&](void*, unsigned) { seen.push_back(step++); });
     restart({});
     const cudaStream_t stream = made();
     cudaFuncAttributes attributes;

@@ -10,7 +10,7 @@
 #include "base/result.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
-#include "imagined_kernels.hpp"
+#include "mock_kernels.hpp"
 
 using namespace tutti::on_hosts;
 
@@ -132,7 +132,7 @@ TEST_CASE("copies go the way that they say, and not beyond allocations", "[memor
 
 TEST_CASE("freeing memory waits for what the device does", "[memory]") {
     Gate gate;
-    ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
     restart({});
     cudaFuncAttributes attributes;
     REQUIRE(cudaFuncGetAttributes(&attributes, hold.stub()) == cudaSuccess);
@@ -158,7 +158,7 @@ TEST_CASE("freeing memory waits for what the device does", "[memory]") {
 }
 
 TEST_CASE("what kernels can use", "[memory]") {
-    ImaginedKernel kernel("kernel", [](void*, unsigned) {});  // looks whether it can use its argument
+    MockKernel kernel("kernel", [](void*, unsigned) {});  // looks whether it can use its argument
     static int local;
     const auto runs_on = [&](int device, void* argument) {
         REQUIRE(cudaSetDevice(device) == cudaSuccess);

@@ -7,7 +7,7 @@
 #include "fatbin.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
-#include "imagined_kernels.hpp"
+#include "mock_kernels.hpp"
 #include "registration.hpp"
 
 using namespace tutti::on_hosts;
@@ -34,10 +34,9 @@ cudaStream_t made(unsigned flags = cudaStreamNonBlocking, int priority = 0) {
 }
 
 /// Loaded before anything waits.
-void load(std::initializer_list<const ImaginedKernel*> kernels) {
+void load(std::initializer_list<const MockKernel*> kernels) {
     cudaFuncAttributes attributes;
-    for (const ImaginedKernel* kernel : kernels)
-        REQUIRE(cudaFuncGetAttributes(&attributes, kernel->stub()) == cudaSuccess);
+    for (const MockKernel* kernel : kernels) REQUIRE(cudaFuncGetAttributes(&attributes, kernel->stub()) == cudaSuccess);
 }
 
 void finish_all() {
@@ -143,7 +142,7 @@ TEST_CASE("host functions may call nothing of CUDA, and run in the stream's orde
 
 TEST_CASE("the legacy stream and blocking streams wait for each other", "[streams]") {
     Gate gate;
-    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }), b("b", [](void*, unsigned) {}),
+    MockKernel a("a", [&](void*, unsigned) { gate.pass(); }), b("b", [](void*, unsigned) {}),
         c("c", [](void*, unsigned) {}), apart("apart", [](void*, unsigned) {});
     restart({});
     load({&a, &b, &c, &apart});
@@ -166,7 +165,7 @@ TEST_CASE("the legacy stream and blocking streams wait for each other", "[stream
 
 TEST_CASE("work at the head of a hardware queue holds up other streams", "[queues]") {
     Gate gate;
-    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }), behind("behind", [](void*, unsigned) {}),
+    MockKernel a("a", [&](void*, unsigned) { gate.pass(); }), behind("behind", [](void*, unsigned) {}),
         other("other", [](void*, unsigned) {});
     const int queues = GENERATE(1, 2);
     restart({.connections = queues});
@@ -192,7 +191,7 @@ TEST_CASE("work at the head of a hardware queue holds up other streams", "[queue
 TEST_CASE("blocks begin in order as there is room", "[room]") {
     Gate gate, gate_b;
     std::atomic<int> a_blocks{0};
-    ImaginedKernel a("a", [&](void*, unsigned) { ++a_blocks, gate.pass(); }),
+    MockKernel a("a", [&](void*, unsigned) { ++a_blocks, gate.pass(); }),
         b("b", [&](void*, unsigned) { gate_b.pass(); });
     restart({.multiprocessors = 2});
     load({&a, &b});
@@ -211,7 +210,7 @@ TEST_CASE("blocks begin in order as there is room", "[room]") {
 TEST_CASE("blocks of urgent streams begin first", "[room]") {
     Gate gate;
     std::atomic<bool> urgent_done{false}, in_order{false};
-    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }),
+    MockKernel a("a", [&](void*, unsigned) { gate.pass(); }),
         b("b", [&](void*, unsigned) { in_order = urgent_done.load(); }),
         urgent("urgent", [&](void*, unsigned) { urgent_done = true; });
     restart({.multiprocessors = 1});
@@ -227,7 +226,7 @@ TEST_CASE("blocks of urgent streams begin first", "[room]") {
 
 TEST_CASE("launch bounds say how many blocks a multiprocessor takes", "[room]") {
     Gate gate;
-    ImaginedKernel small(
+    MockKernel small(
         "small", [&](void*, unsigned) { gate.pass(); }, ".maxntid 64\n.minnctapersm 3\n");
     restart({.multiprocessors = 2});
     int blocks = 0;
@@ -241,7 +240,7 @@ TEST_CASE("launch bounds say how many blocks a multiprocessor takes", "[room]") 
 
 TEST_CASE("kernels are loaded when nothing runs", "[loading]") {
     Gate gate;
-    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }), late("late", [](void*, unsigned) {}),
+    MockKernel a("a", [&](void*, unsigned) { gate.pass(); }), late("late", [](void*, unsigned) {}),
         early("early", [](void*, unsigned) {});
     restart({});
     load({&a, &early});
@@ -263,7 +262,7 @@ TEST_CASE("kernels are loaded when nothing runs", "[loading]") {
 }
 
 TEST_CASE("what can't be launched", "[launch]") {
-    ImaginedKernel kernel("kernel", [](void*, unsigned) {});
+    MockKernel kernel("kernel", [](void*, unsigned) {});
     restart({.devices = 2});
     void* pointer = nullptr;
     void* arguments[] = {&pointer};
@@ -298,8 +297,8 @@ TEST_CASE("a launch copies its parameters, and all blocks run", "[launch]") {
     restart({.multiprocessors = 3});
     void* value = nullptr;
     REQUIRE(cudaMalloc(&value, 8) == cudaSuccess);
-    ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
-    ImaginedKernel kernel("kernel", [&](void* argument, unsigned number) {
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
+    MockKernel kernel("kernel", [&](void* argument, unsigned number) {
         blocks |= 1u << number;
         if (argument != value) ++wrong;
     });
@@ -317,7 +316,7 @@ TEST_CASE("a launch copies its parameters, and all blocks run", "[launch]") {
 }
 
 TEST_CASE("a kernel that fails ends its device", "[launch]") {
-    ImaginedKernel kernel("kernel", [](void*, unsigned) { throw std::runtime_error("a fault on purpose"); });
+    MockKernel kernel("kernel", [](void*, unsigned) { throw std::runtime_error("a fault on purpose"); });
     restart({.devices = 2});
     REQUIRE(kernel.launch(nullptr) == cudaSuccess);
     CHECK(cudaStreamSynchronize(nullptr) == cudaErrorLaunchFailure);
@@ -331,7 +330,7 @@ TEST_CASE("a kernel that fails ends its device", "[launch]") {
 
 TEST_CASE("events", "[events]") {
     Gate gate;
-    ImaginedKernel a("a", [&](void*, unsigned) { gate.pass(); }), b("b", [](void*, unsigned) {});
+    MockKernel a("a", [&](void*, unsigned) { gate.pass(); }), b("b", [](void*, unsigned) {});
     restart({.devices = 2});
     load({&a, &b});
     const cudaStream_t s = made(), t = made();
@@ -368,7 +367,7 @@ TEST_CASE("events", "[events]") {
 
 TEST_CASE("launches by <<<>>>, as nvcc's host code makes them", "[launch]") {
     std::atomic<int> calls{0};
-    ImaginedKernel kernel("kernel", [&](void*, unsigned) { ++calls; });
+    MockKernel kernel("kernel", [&](void*, unsigned) { ++calls; });
     restart({});
     cudaKernel_t handle = nullptr;
     REQUIRE(__cudaGetKernel(&handle, kernel.stub()) == cudaSuccess);
@@ -388,7 +387,7 @@ TEST_CASE("launches by <<<>>>, as nvcc's host code makes them", "[launch]") {
 
 TEST_CASE("waits for ever", "[.other-process]") {
     Gate gate;
-    ImaginedKernel hold("hold", [&](void*, unsigned) { gate.pass(); }), behind("behind", [](void*, unsigned) {});
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(); }), behind("behind", [](void*, unsigned) {});
     load({&hold, &behind});
     const cudaStream_t stream = made();
     REQUIRE(hold.launch(stream) == cudaSuccess);

@@ -11,9 +11,9 @@
 using namespace tutti;
 using harness::check;
 using harness::gradient;
-using harness::Meeting;
 using harness::must_succeed;
 using harness::on_ranks;
+using harness::Rendezvous;
 using harness::says;
 using harness::three;
 
@@ -186,7 +186,7 @@ TEST_CASE("a parameter that was not ready ends the iteration, not the training")
 TEST_CASE("a step that some ranks have made and others have not: all have it after the iteration was given up") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpServer}) {
         CAPTURE(mode);
-        Meeting stepped(2);
+        Rendezvous stepped(2);
         on_ranks(2, three(), plain(mode), [&](int r, tuttiDp_t dp, tuttiComm_t) {
             iterate(dp, 1);
             must_succeed(tuttiDpBegin(dp), "begin");

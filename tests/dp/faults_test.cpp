@@ -8,9 +8,9 @@
 using namespace tutti;
 using harness::check;
 using harness::gradient;
-using harness::Meeting;
 using harness::must_succeed;
 using harness::on_ranks;
+using harness::Rendezvous;
 using harness::says;
 using harness::three;
 
@@ -44,7 +44,7 @@ TEST_CASE("survivors of a rank that went away go on, with the parameters and sta
         const auto parameters = three();
         const tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpMomentum);
         std::vector<float> w(3);
-        Meeting stepped(3);
+        Rendezvous stepped(3);
         harness::run(3, [&](int r) {
             tuttiComm_t comm = harness::join(first, r, 3, true);
             tuttiDp_t dp = nullptr;

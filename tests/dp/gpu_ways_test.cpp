@@ -15,8 +15,8 @@
 using namespace tutti;
 using harness::check;
 using harness::Gpus;
-using harness::Meeting;
 using harness::must_succeed;
+using harness::Rendezvous;
 using harness::says;
 using harness::Trained;
 
@@ -193,7 +193,7 @@ TEST_CASE("GPUs: survivors go on with the parameters and states of the one that 
         must_succeed(tuttiGetUniqueId(&second), "id");
         const auto parameters = harness::three();
         std::vector<float> w(3);
-        Meeting stepped(3);
+        Rendezvous stepped(3);
         std::atomic<bool> dies{false};  // rank 2, in its next reduction
         world.each([&](int r, void* stream) {
             tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpMomentum);

@@ -19,9 +19,9 @@ inline bool says(const char* word) {
 
 /// Where threads wait for each other: a rank that fails, and by that ends the communicator, must not do so while others
 /// are still in the call before.
-class Meeting {
+class Rendezvous {
   public:
-    explicit Meeting(int threads) : threads_(threads) {}
+    explicit Rendezvous(int threads) : threads_(threads) {}
     void wait() {
         ++arrived_;
         for (int ms = 0; ms < 20000 && arrived_ < threads_; ++ms)
@@ -38,7 +38,7 @@ template <class Body>
 void on_ranks(int ranks, const std::vector<tuttiDpParameter_t>& parameters, const tuttiDpConfig_t& config, Body body) {
     tuttiUniqueId id;
     must_succeed(tuttiGetUniqueId(&id), "id");
-    Meeting created(ranks);
+    Rendezvous created(ranks);
     run(ranks, [&](int r) {
         tuttiComm_t comm = join(id, r, ranks, true);
         tuttiDp_t dp = nullptr;

@@ -43,7 +43,7 @@ FUZZ_TARGET(launchers) {
         const Launch launch = Launch::from_environment();
         TUTTI_ASSERT(launch.ranks >= 1 && launch.rank >= 0 && launch.rank < launch.ranks);
         TUTTI_ASSERT(launch.local_ranks >= 0 && launch.local_ranks <= launch.ranks && launch.local_rank >= 0);
-        bootstrap::Meeting::of(launch.identity);
+        bootstrap::Rendezvous::of(launch.identity);
     });
-    fuzz::accepts([&] { bootstrap::Meeting::of(Identity::at(place)); });
+    fuzz::accepts([&] { bootstrap::Rendezvous::of(Identity::at(place)); });
 }

@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "fuzz.hpp"
-#include "transport/plugin/carrier.hpp"
+#include "transport/plugin/endpoint.hpp"
 
 using namespace tutti;
 using namespace tutti::plugin;
@@ -18,7 +18,7 @@ struct Memory {
 net::Header header_of(fuzz::Input& in) {
     net::Header h{};
     h.what = static_cast<net::What>(in.below(9));
-    h.lane = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(3));
+    h.channel = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(3));
     h.in_slot = static_cast<std::uint8_t>(in.below(4) == 1 ? in.below(3) : 0);
     constexpr std::uint32_t lengths[] = {0,
                                          8,
@@ -119,7 +119,7 @@ class Taker : public net::Recipient {
         TUTTI_ASSERT(h.fits());
         why = "refused";
         if (h.what == net::What::landed) return nullptr;
-        if (h.in_slot == 1) return inbox_.wire(0, h.lane, nullptr).slots;
+        if (h.in_slot == 1) return inbox_.wire(0, h.channel, nullptr).slots;
         place_.resize(h.bytes);
         return h.bytes == 0 ? reinterpret_cast<std::byte*>(this) : place_.data();
     }
@@ -130,8 +130,8 @@ class Taker : public net::Recipient {
     std::vector<std::byte> place_;
 };
 
-std::vector<std::byte> offer_of(fuzz::Input& in, Carrier& carrier) {
-    std::vector<std::byte> offer = carrier.offer();  // as the other end's would be
+std::vector<std::byte> offer_of(fuzz::Input& in, Endpoint& endpoint) {
+    std::vector<std::byte> offer = endpoint.offer();  // as the other end's would be
     for (unsigned changes = in.below(3); changes > 0; --changes) {
         const std::size_t at = in.number<std::uint16_t>() % offer.size();
         in.fill(offer.data() + at, std::min<std::size_t>(offer.size() - at, in.below(80)));
@@ -147,22 +147,22 @@ FUZZ_TARGET(plugin) {
     const auto plugin = std::make_shared<FuzzedPlugin>();
     plugin->in = &in;
     Taker taker(*inbox);
-    Carrier carrier({plugin, nullptr, 0}, plugin->device(0), nullptr, 1, {*mine, *inbox});
-    carrier.meet(offer_of(in, carrier));
-    for (const unsigned char c : carrier.describe()) TUTTI_ASSERT(c >= ' ' && c != 127);
-    for (int actions = 0; actions < 64 && !in.empty() && carrier.trouble().empty(); ++actions) {
+    Endpoint endpoint({plugin, nullptr, 0}, plugin->device(0), nullptr, 1, {*mine, *inbox});
+    endpoint.meet(offer_of(in, endpoint));
+    for (const unsigned char c : endpoint.describe()) TUTTI_ASSERT(c >= ' ' && c != 127);
+    for (int actions = 0; actions < 64 && !in.empty() && endpoint.trouble().empty(); ++actions) {
         net::Header h{};
         h.in_slot = 1;
         h.bytes = 1000;
         switch (in.below(4)) {
             case 0:
-                if (carrier.has_room()) carrier.queue(h, mine->wire(1, 0, nullptr).slots, false);
+                if (endpoint.has_room()) endpoint.queue(h, mine->wire(1, 0, nullptr).slots, false);
                 break;
             case 1:
-                carrier.send();
+                endpoint.send();
                 break;
             default:
-                carrier.receive(taker);
+                endpoint.receive(taker);
         }
     }
     plugin->ends = true;

@@ -1,5 +1,5 @@
-// Shared memory of a peer that has crashed or gone mad: cells, landings, credits and pages with any content, at any
-// time, in both ranks' arenas. The rank that works on them ends with an error, or with wrong results in its own
+// Shared memory of a peer that has crashed or gone mad: cells, posted receives, credits and pages with any content, at
+// any time, in both ranks' arenas. The rank that works on them ends with an error, or with wrong results in its own
 // buffers; it touches nothing else, and every call returns.
 #include <array>
 #include <map>
@@ -118,10 +118,10 @@ class Peer {
         in_.fifo->released.store(in.below(4) == 1 ? in.number<std::uint32_t>() : ++credit_);
     }
     void post(fuzz::Input& in, std::uint32_t message) {
-        Landing& landing = in_.fifo->landings[message % fifo_depth];
-        landing.bytes = length(in);
-        landing.where = place(in);
-        landing.turn.store(message + 1);
+        PostedReceive& posted_receive = in_.fifo->posted_receives[message % fifo_depth];
+        posted_receive.bytes = length(in);
+        posted_receive.where = place(in);
+        posted_receive.turn.store(message + 1);
     }
     /// Anything, anywhere but in the slots, where any content is right.
     void scribble(fuzz::Input& in) {

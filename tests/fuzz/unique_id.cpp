@@ -32,7 +32,7 @@ FUZZ_TARGET(unique_id) {
         Invitation invitation;
         in.fill(invitation.bytes.data(), invitation.bytes.size());
         fuzz::accepts([&] {
-            const Meeting m = Meeting::of(session.accept(invitation));
+            const Rendezvous m = Rendezvous::of(session.accept(invitation));
             TUTTI_ASSERT(!m.tcp.is_local() && (!m.tcp || m.tcp.port != 0));
             m.tcp.text();
         });
@@ -43,9 +43,9 @@ FUZZ_TARGET(unique_id) {
     if (how >= 2) std::memcpy(id.internal, "TUTTI-ID\1\0", 10);
     if (how == 3) put_right(id);
     const bool accepted = fuzz::accepts([&] {
-        const Meeting m = Meeting::of(Identity::from(id));
+        const Rendezvous m = Rendezvous::of(Identity::from(id));
         m.tcp.text();
-        const Meeting again = Meeting::of(m.identity());
+        const Rendezvous again = Rendezvous::of(m.identity());
         TUTTI_ASSERT(again.flags == m.flags && again.host == m.host && again.tcp == m.tcp);
         TUTTI_ASSERT(std::ranges::equal(again.secret.view(), m.secret.view()));
     });

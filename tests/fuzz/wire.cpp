@@ -1,4 +1,4 @@
-// What comes over a network from a rank that lies: bytes of a data socket, and frames of a better network's carrier,
+// What comes over a network from a rank that lies: bytes of a data socket, and frames of a better network's endpoint,
 // while this rank sends and receives as always.
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@ Header header_of(fuzz::Input& in) {
         return h;
     }
     h.what = static_cast<What>(in.below(8));
-    h.lane = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(2));
+    h.channel = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(2));
     h.in_slot = in.below(4) == 1;
     h.awaited = in.below(4) == 1;
     constexpr std::uint32_t lengths[] = {0,
@@ -44,19 +44,21 @@ Header header_of(fuzz::Input& in) {
     return h;
 }
 
-/// A carrier of what the input says.
-class FuzzedCarrier : public NetCarrier {
+/// An endpoint of what the input says.
+class FuzzedEndpoint : public NetEndpoint {
   public:
-    explicit FuzzedCarrier(fuzz::Input& in) : in_(in) {}
+    explicit FuzzedEndpoint(fuzz::Input& in) : in_(in) {}
     std::vector<std::byte> offer() override { return std::vector<std::byte>(8); }
     void meet(std::span<const std::byte>) override {}
     bool has_room() const override { return true; }
     void queue(const Header& h, const std::byte* body, bool) override { look_at(h, body); }
-    void put(const Header& h, const std::byte* body, const std::byte*, const net::Place*) override { look_at(h, body); }
+    void put(const Header& h, const std::byte* body, const std::byte*, const net::RemoteMemory*) override {
+        look_at(h, body);
+    }
     bool is_empty() const override { return true; }
     bool send() override { return false; }
     bool knows(const std::byte*, std::size_t) override { return true; }
-    net::Place expose(int, std::byte* memory, std::size_t bytes) override {
+    net::RemoteMemory expose(int, std::byte* memory, std::size_t bytes) override {
         return {reinterpret_cast<std::uint64_t>(memory), static_cast<std::uint32_t>(bytes), 5};
     }
     bool receive(Recipient& to) override {
@@ -87,15 +89,15 @@ class FuzzedNet : public Net {
     std::uint64_t fabric() override { return 1; }
     std::string absence() override { return ""; }
     Line cost() const override { return {1, 0}; }
-    std::unique_ptr<NetCarrier> open(Rank, Rank, const LinkMemory&, std::chrono::milliseconds) override {
-        return std::make_unique<FuzzedCarrier>(in_);
+    std::unique_ptr<NetEndpoint> open(Rank, Rank, const LinkMemory&, std::chrono::milliseconds) override {
+        return std::make_unique<FuzzedEndpoint>(in_);
     }
 
   private:
     fuzz::Input& in_;
 };
 
-/// One lane of this rank, and the peer's end of the socket.
+/// One channel of this rank, and the peer's end of the socket.
 class Rank0 {
   public:
     Rank0(fuzz::Input& in, const Session& session, const std::shared_ptr<Arena>& arena, Net* net)
@@ -103,13 +105,13 @@ class Rank0 {
         int ends[2];
         TUTTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
         peer_ = Fd(ends[1]);
-        const std::chrono::milliseconds patience{5000};
+        const std::chrono::milliseconds silence_limit{5000};
         ends_.use(net);
-        ends_.attach(
-            0, 1,
-            std::make_unique<tcp::Stream>(bootstrap::Detached{Fd(ends[0]), {}, {}, {}}, tcp::Cipher::none, patience));
+        ends_.attach(0, 1,
+                     std::make_unique<tcp::Stream>(bootstrap::Detached{Fd(ends[0]), {}, {}, {}}, tcp::Cipher::none,
+                                                   silence_limit));
         if (net == nullptr || in.below(8) == 1) return;
-        ends_.introduce(patience);
+        ends_.introduce(silence_limit);
         net::Offer offer{};
         net->name().copy(offer.net, sizeof offer.net - 1);
         Header h{};

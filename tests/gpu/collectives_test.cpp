@@ -60,11 +60,11 @@ TEST_CASE("GPUs: every type and op") {
     GpuWorld(3).run(cases);
 }
 
-TEST_CASE("GPUs: config.lanes bounds the lanes of collectives") {
+TEST_CASE("GPUs: config.lanes bounds the channels of collectives") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    const auto widest = [&](int lanes) {
-        config.lanes = lanes;
-        GpuWorld world(2, 2, lanes == 0 ? nullptr : &config);
+    const auto widest = [&](int channels) {
+        config.lanes = channels;
+        GpuWorld world(2, 2, channels == 0 ? nullptr : &config);
         world.run({{Case::What::all_reduce, 400'007, tuttiFloat32, tuttiSum, 0},
                    {Case::What::all_gather, 400'007, tuttiFloat32, tuttiSum, 0}});
         return world.gpus().widest();
@@ -83,7 +83,7 @@ TEST_CASE("GPUs: every algorithm") {
         config.algorithm = name.c_str();
         std::vector<Case> cases;
         for (Case::What what : all_collectives)
-            for (size_t count : {1, 1000, 150001})  // the last one has more tiles than slots on each of 2 lanes
+            for (size_t count : {1, 1000, 150001})  // the last one has more tiles than slots on each of 2 channels
                 if (!harness::sanitized || count < 10'000)
                     for (tuttiRedOp_t op : {tuttiSum, tuttiAvg})
                         if (op == tuttiSum || (count > 1000 && what == Case::What::all_reduce))

@@ -1,5 +1,5 @@
 // Slots in the memory of GPUs that network adapters read and write themselves: emulated GPUs, whose driver gives their
-// memory away, and imagined adapters, which take it.
+// memory away, and mock adapters, which take it.
 #include <optional>
 
 #include "base/result.hpp"
@@ -89,7 +89,7 @@ TEST_CASE("GPUDirect: adapters read and write GPU memory, and no message lies in
         CHECK(bodies.sent_to_gpu > 20);
         CHECK(world->gpus().flushes() > 0);
         CHECK(world->gpus().flushes() <= bodies.sent_to_gpu);
-        CHECK(world->gpus().pinned() < lane_slots_bytes);  // the FIFOs
+        CHECK(world->gpus().pinned() < channel_slots_bytes);  // the FIFOs
     }
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("GPUDirect: where something is missing, slots are in host memory, and 
         CHECK((bodies.sent_from_gpu > 0) == lack.sends);
         CHECK((bodies.sent_from_host > 0) != lack.sends);
         CHECK(world->gpus().flushes() == 0);
-        CHECK(world->gpus().pinned() > lane_slots_bytes);
+        CHECK(world->gpus().pinned() > channel_slots_bytes);
     }
 }
 
@@ -194,8 +194,8 @@ TEST_CASE("GPUDirect: why not is said") {
     const auto whole = make({});
     REQUIRE((whole && whole->out && whole->in));
     CHECK(why.empty());
-    CHECK(whole->out.lane(lanes_per_link) == whole->in.base);
-    CHECK(whole->in.lane(lanes_per_link) == whole->memory.data() + whole->memory.size());
+    CHECK(whole->out.channel(channels_per_link) == whole->in.base);
+    CHECK(whole->in.channel(channels_per_link) == whole->memory.data() + whole->memory.size());
     CHECK(make({.any = false}) == nullptr);
     CHECK(why.find("TUTTI_NET_GDR") != std::string::npos);
     const auto written = make({.reads = false});

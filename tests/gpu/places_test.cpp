@@ -1,4 +1,4 @@
-// Who reaches whom by p2p: a pure function of the cards, the same seen from both ends.
+// Who reaches whom by p2p: a pure function of the infos, the same seen from both ends.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -28,21 +28,21 @@ gpu::Uuid uuid_of(std::uint64_t host, int device) {
 }
 
 Places places_of(const std::vector<Somebody>& ranks, std::string_view only = "") {
-    std::vector<Card> cards;
-    std::vector<gpu::Card> gpus;
+    std::vector<EndpointInfo> infos;
+    std::vector<gpu::EndpointInfo> gpus;
     for (const Somebody& r : ranks) {
-        cards.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .version = 0});
-        gpu::Card& card = gpus.emplace_back();
+        infos.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .version = 0});
+        gpu::EndpointInfo& info = gpus.emplace_back();
         if (r.device < 0) continue;
-        card.device = 0;  // in its process
-        card.blocks = 16;
-        card.shareable = r.shareable;
-        card.uuid = uuid_of(r.host, r.device);
-        card.reach[0] = gpu::short_of(card.uuid);
+        info.device = 0;  // in its process
+        info.blocks = 16;
+        info.shareable = r.shareable;
+        info.uuid = uuid_of(r.host, r.device);
+        info.reach[0] = gpu::short_of(info.uuid);
         for (std::size_t i = 0; i < r.reached.size(); ++i)
-            card.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
+            info.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
     }
-    return Places(cards, gpus, only);
+    return Places(infos, gpus, only);
 }
 
 std::string why_not(const Places& places, Rank a, Rank b) {
@@ -78,9 +78,9 @@ TEST_CASE("GPUs, their places: one pair that p2p does not join changes how all a
     const GpuBudget budget = budget_of(mixed);
     CHECK(budget.through_host);
     CHECK_FALSE(budget.by_reference);
-    CHECK(budget.lanes == 4);  // of the 8 blocks that each of two has
+    CHECK(budget.channels == 4);  // of the 8 blocks that each of two has
     const Cut c = cut_through_host(10'000'000, 4, 3, 1, {1 << 20, 100}, budget);
-    CHECK(c.lanes == 4);
+    CHECK(c.channels == 4);
     CHECK(c.tile * 4 <= gpu::slot_bytes);
     CHECK_FALSE(c.in_lines);
     CHECK(cut_through_host(100, 4, 1, 1, {1 << 20, 100}, budget).in_lines);

@@ -97,7 +97,7 @@ TEST_CASE("GPUDirect by plugins: they read and write GPU memory, which they flus
         CHECK((bodies.flushes == bodies.received_on_gpu) == by_plugin);
         CHECK((bodies.flushes == 0) != by_plugin);
         CHECK((world->gpus().flushes() == 0) == by_plugin);
-        CHECK(world->gpus().pinned() < lane_slots_bytes);  // the FIFOs
+        CHECK(world->gpus().pinned() < channel_slots_bytes);  // the FIFOs
     }
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("GPUDirect by plugins: where something is missing, slots are in host m
         CHECK(bodies.sent_from_host > 0);
         CHECK(bodies.sent_from_gpu == 0);
         CHECK(bodies.received_on_gpu == 0);
-        CHECK(world->gpus().pinned() > lane_slots_bytes);
+        CHECK(world->gpus().pinned() > channel_slots_bytes);
     }
 }
 

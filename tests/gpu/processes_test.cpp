@@ -44,7 +44,7 @@ class Processes {
                                                "WHERE=" + where};
             if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
             if (where == "hosts") {
-                bootstrap::Address here = bootstrap::meeting_interface();
+                bootstrap::Address here = bootstrap::rendezvous_interface();
                 here.port = 0;
                 const std::string name = here.text();  // with its port, after a colon
                 variables[2] = "LOCAL_RANK=0", variables[3] = "LOCAL_WORLD_SIZE=1";
@@ -125,8 +125,8 @@ bool got_references(Self& self) {
     const gpu::Layout layout{gpu::Places::seats(self.ranks)};
     const std::byte* const arena = self.gpus.find_allocation(layout.size());
     for (int sender = 0; sender < self.ranks; ++sender)
-        for (int lane = 0; lane < gpu::collective_lanes; ++lane)
-            for (const Cell& cell : reinterpret_cast<const Fifo*>(arena + layout.fifo(sender, lane))->cells)
+        for (int channel = 0; channel < gpu::collective_channels; ++channel)
+            for (const Cell& cell : reinterpret_cast<const Fifo*>(arena + layout.fifo(sender, channel))->cells)
                 if (cell.kind == Kind::reference || cell.kind == Kind::landed) return true;
     return false;
 }
@@ -312,7 +312,7 @@ int sum_of_ranks(Self& self, tuttiComm_t comm, int rank) {
 }
 
 /// Communicators from one whose ranks are on several hosts.
-void have_offspring(Self& self) {
+void split_and_grow(Self& self) {
     tuttiComm_t part = nullptr, grown = nullptr;
     if (sum_of_ranks(self, self.comm, self.rank) != 3) _exit(50);
     harness::require_success(tuttiCommSplit(self.comm, self.rank == 0 ? 1 : 0, -self.rank, &part, nullptr), "split");
@@ -370,7 +370,7 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "lend") lend(self);
     if (self.task == "put") put_around(self);
     if (self.task == "contained") be_contained(self);
-    if (self.task == "offspring") have_offspring(self);
+    if (self.task == "split and grow") split_and_grow(self);
     if (self.task == "outlive a window") outlive_rank_1_of_a_window(self);
 }
 
@@ -410,11 +410,11 @@ TEST_CASE("GPUs: processes that can't open each other's memory are told of the w
 }
 
 TEST_CASE("GPUs on several hosts: communicators are split, suspended and grown") {
-    if (!bootstrap::meeting_interface()) {
+    if (!bootstrap::rendezvous_interface()) {
         printf("skipped: no network interface but the loopback\n");
         return;
     }
-    Processes ranks(3, "offspring", "hosts");
+    Processes ranks(3, "split and grow", "hosts");
     for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
 }
 

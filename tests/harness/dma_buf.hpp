@@ -1,4 +1,4 @@
-// What an emulated GPU gives to imagined adapters in the place of a dma-buf: a file that names a part of a memfd. Both
+// What an emulated GPU gives to mock adapters in the place of a dma-buf: a file that names a part of a memfd. Both
 // sides then see the same pages, at addresses of their own.
 #pragma once
 

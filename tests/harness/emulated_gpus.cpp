@@ -46,7 +46,7 @@ class Multiprocessors {
 
 /// As hardware does it, block by block in their order: one begins when another one, of whichever launch, has ended.
 template <class F>
-void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned size, Multiprocessors& device) {
+void run_blocks(const Launch& launch, unsigned channels, unsigned jobs, unsigned size, Multiprocessors& device) {
     struct Running {
         explicit Running(unsigned size) : block(size), threads(size) {}
         Block block;
@@ -56,45 +56,45 @@ void run_blocks(const Launch& launch, unsigned lanes, unsigned jobs, unsigned si
     std::vector<std::unique_ptr<Running>> blocks;
     std::vector<std::thread> threads;
     for (unsigned j = 0; j < jobs; ++j)
-        for (unsigned lane = 0; lane < lanes && lane < launch.jobs[j].lanes; ++lane) {
+        for (unsigned channel = 0; channel < channels && channel < launch.jobs[j].channels; ++channel) {
             device.take();
             Running* const own = blocks.emplace_back(std::make_unique<Running>(size)).get();
             for (unsigned t = 0; t < size; ++t)
-                threads.emplace_back([&launch, &device, j, lane, t, own] {
+                threads.emplace_back([&launch, &device, j, channel, t, own] {
                     block = &own->block;
                     thread_number = t;
-                    Machine<F>(launch.jobs[j], lane, own->shared).run();
+                    Machine<F>(launch.jobs[j], channel, own->shared).run();
                     if (own->threads.fetch_sub(1) == 1) device.give_back();
                 });
         }
     for (std::thread& t : threads) t.join();
 }
 
-void run_blocks(DataType type, const Launch& launch, unsigned lanes, unsigned jobs, unsigned size,
+void run_blocks(DataType type, const Launch& launch, unsigned channels, unsigned jobs, unsigned size,
                 Multiprocessors& device) {
     switch (type) {
         case DataType::int8:
         case DataType::uint8:
-            return run_blocks<Bytes>(launch, lanes, jobs, size, device);
+            return run_blocks<Bytes>(launch, channels, jobs, size, device);
         case DataType::int32:
         case DataType::uint32:
-            return run_blocks<Integer<std::uint32_t>>(launch, lanes, jobs, size, device);
+            return run_blocks<Integer<std::uint32_t>>(launch, channels, jobs, size, device);
         case DataType::float32:
-            return run_blocks<Native<float>>(launch, lanes, jobs, size, device);
+            return run_blocks<Native<float>>(launch, channels, jobs, size, device);
         case DataType::bfloat16:
-            return run_blocks<Bfloat16>(launch, lanes, jobs, size, device);
+            return run_blocks<Bfloat16>(launch, channels, jobs, size, device);
 #ifndef TUTTI_FEW_TYPES
         case DataType::int64:
         case DataType::uint64:
-            return run_blocks<Integer<std::uint64_t>>(launch, lanes, jobs, size, device);
+            return run_blocks<Integer<std::uint64_t>>(launch, channels, jobs, size, device);
         case DataType::float16:
-            return run_blocks<Float16>(launch, lanes, jobs, size, device);
+            return run_blocks<Float16>(launch, channels, jobs, size, device);
         case DataType::float64:
-            return run_blocks<Native<double>>(launch, lanes, jobs, size, device);
+            return run_blocks<Native<double>>(launch, channels, jobs, size, device);
         case DataType::float8e4m3:
-            return run_blocks<Float8<false>>(launch, lanes, jobs, size, device);
+            return run_blocks<Float8<false>>(launch, channels, jobs, size, device);
         case DataType::float8e5m2:
-            return run_blocks<Float8<true>>(launch, lanes, jobs, size, device);
+            return run_blocks<Float8<true>>(launch, channels, jobs, size, device);
 #else
         default:
             std::abort();  // emulates() has said so
@@ -411,18 +411,18 @@ void EmulatedGpus::watch(const Launch& launch, unsigned jobs) {
             }
 }
 
-void EmulatedGpus::launch(int device, DataType type, unsigned lanes, unsigned jobs, const Launch& launch,
+void EmulatedGpus::launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                           void* stream) {
     {
         const std::lock_guard lock(mutex_);
         ++launches_;
-        widest_ = std::max(widest_, static_cast<int>(lanes));
+        widest_ = std::max(widest_, static_cast<int>(channels));
     }
     watch(launch, jobs);
     auto copy = std::make_shared<Launch>(launch);
     auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
-    enqueue(stream, [this, type, lanes, jobs, copy, room]() -> std::optional<Error> {
-        run_blocks(type, *copy, lanes, jobs, threads_, *room);
+    enqueue(stream, [this, type, channels, jobs, copy, room]() -> std::optional<Error> {
+        run_blocks(type, *copy, channels, jobs, threads_, *room);
         return std::nullopt;
     });
 }

@@ -56,7 +56,7 @@ class EmulatedGpus : public gpu::Gpus {
     gpu::Handle share(int device, const std::byte* allocation) override;
     std::byte* open(int device, const gpu::Handle& handle) override;
     void close(int device, std::byte* opened) noexcept override;
-    void launch(int device, DataType type, unsigned lanes, unsigned jobs, const gpu::Launch& launch,
+    void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override;
     void run(int device, const gpu::Flat& task, void* stream) override;
     void run(int device, const gpu::OneSidedTask& task, void* stream) override;
@@ -87,7 +87,7 @@ class EmulatedGpus : public gpu::Gpus {
     int offers_of_pools() const;
 
     int launches() const;                                       // so far
-    int widest() const;                                         // the most lanes of one of them
+    int widest() const;                                         // the most channels of one of them
     int refused_shares() const;                                 // so far
     int flushes() const;                                        // so far
     const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none

@@ -1,14 +1,14 @@
 /*
- * One lane of a link: messages from one writer to one reader, without end. Models, by their names:
- *   Writer   class Sender in src/transport/fifo.hpp: ready(), landing(), commit(), settled(); what HostLane::store(),
- *            slot_or_elsewhere() and commit() of src/kernels/host/lane.cpp do with it
- *   Reader   class Receiver: ready(), post(), give_back(); HostLane::begin_tile(), load(), source_elsewhere()
+ * One channel of a link: messages from one writer to one reader, without end. Models, by their names:
+ *   Writer   class Sender in src/transport/fifo.hpp: ready(), posted receive(), commit(), settled(); what HostChannel::store(),
+ *            slot_or_elsewhere() and commit() of src/kernels/host/channel.cpp do with it
+ *   Reader   class Receiver: ready(), post(), give_back(); HostChannel::begin_tile(), load(), source_elsewhere()
  * A message is inlined, in a slot, by reference, or has landed, as chance will have it; a large one has length 1 or 2.
  * What the reader waits for is cut into tiles of TILE messages, what the writer sends into calls of at most CALL, after
  * which it gives the memory that it has passed by reference back to its user. Numbers of messages wrap at WRAP.
  * `count` is what the model knows besides: the number of a message, which wraps at twice that.
  * Holds: every message comes once, in order, and its payload is whole from the moment that the reader sees it until it
- * has given the credit. A landing is only taken for the message that it was posted for, and only with its length. The
+ * has given the credit. A posted receive is only taken for the message that it was posted for, and only with its length. The
  * writer's user gets his memory back when it is no longer read. Nobody waits for ever.
  *
  * Broken: CREDIT_EARLY      the credit is given before the payload was read
@@ -17,9 +17,9 @@
  *         TURN_EARLY        the turn is stored before the payload
  *         TURN_ANY          the reader takes any turn for a new message
  *         SETTLED_UNASKED   a call ends while its references are being read
- *         LENGTH_UNCHECKED  a landing is taken for a message of another length
- *         LANDING_ANY       a landing is taken whatever message it was posted for
- *         LANDING_KEPT      a landing is not taken back when its message has come: it is taken again WRAP messages later
+ *         LENGTH_UNCHECKED  a posted receive is taken for a message of another length
+ *         LANDING_ANY       a posted receive is taken whatever message it was posted for
+ *         LANDING_KEPT      a posted receive is not taken back when its message has come: it is taken again WRAP messages later
  *         RELAXED           (with -DWEAK) stores do not wait for those before them
  */
 #ifndef DEPTH
@@ -49,8 +49,8 @@
 #define CELL(n) (DEPTH + (n) % DEPTH)                    /* the rest of a cell: kind * LAPS + count */
 #define SLOT(n) (2 * DEPTH + (n) % SLOTS)                /* count */
 #define MINE(n) (2 * DEPTH + SLOTS + (n))                /* the writer's memory, by place in the call: count */
-#define POSTED(n) (2 * DEPTH + SLOTS + CALL + (n) % DEPTH) /* Landing::turn */
-#define LENGTH(n) (3 * DEPTH + SLOTS + CALL + (n) % DEPTH) /* Landing::bytes; Landing::where is HOME(n) */
+#define POSTED(n) (2 * DEPTH + SLOTS + CALL + (n) % DEPTH) /* PostedReceive::turn */
+#define LENGTH(n) (3 * DEPTH + SLOTS + CALL + (n) % DEPTH) /* PostedReceive::bytes; PostedReceive::where is HOME(n) */
 #define HOME(n) (4 * DEPTH + SLOTS + CALL + (n) % DEPTH) /* the reader's memory: length * LAPS + count */
 #define RELEASED (5 * DEPTH + SLOTS + CALL)
 #define PLACES (RELEASED + 1)
@@ -64,7 +64,7 @@
 /* Of a large message: what the reader expects is as long as its number says. */
 #define expected(n) (1 + (n) % 2)
 
-/* What each landing is posted for, as long as it is: count + 1 */
+/* What each posted receive is posted for, as long as it is: count + 1 */
 byte wanted[DEPTH];
 #define is_home(p) ((p) >= HOME(0) && (p) < RELEASED)
 #define is_wanted(p, v) (wanted[p - HOME(0)] == (v) % LAPS + 1 && expected((v) % LAPS) == (v) / LAPS)
@@ -185,7 +185,7 @@ proctype Writer()
 }
 
 /* post(), for messages of this tile, as their steps would have it */
-inline post_landings()
+inline post_receives()
 {
 	do
 	:: ahead == TILE -> break
@@ -254,7 +254,7 @@ proctype Reader()
 	byte next, count, kind, step, ahead;
 	do
 	:: true ->
-		post_landings();
+		post_receives();
 		step = TILE;
 		do
 		:: step == 0 -> break

@@ -1,23 +1,23 @@
 /*
  * Ranks meet and join, and die at any point before, meanwhile and afterwards, in the midst of what they send. Models,
  * by their names:
- *   Meeting   class Directory in src/bootstrap/directory.cpp, which lives in the process of rank 0
+ *   Rendezvous   class Directory in src/bootstrap/directory.cpp, which lives in the process of rank 0
  *   Rank      class Membership: call_parent(), on_record(), joined(), time_up(), give_up() of src/bootstrap/join.cpp,
  *             received(), on_attach(), send_news(), closed() of membership.cpp, hear(), mark_left(), note_death() of
  *             liveness.cpp
  *   kill()    a process ends: what it had not sent is lost, what it had sent arrives, then each connection ends
  * Rank r's parent in the tree is (r - 1) / WIDTH. A time-out comes only when nothing else can happen. Sets of ranks are
  * masks.
- * Holds: who lives has joined or has an error. An error names a rank that has died, or the meeting place if that has.
- * Nobody waits for the time-out unless the meeting place has died, or a rank before it came there. Who has joined hears
+ * Holds: who lives has joined or has an error. An error names a rank that has died, or the rendezvous if that has.
+ * Nobody waits for the time-out unless the rendezvous has died, or a rank before it came there. Who has joined hears
  * of a death if there is one.
  *
  * Broken: NEWS_KEPT     a rank keeps to itself what it hears of
  *         LEFT_UNSAID   a rank that gives up does not say that it leaves
  *         END_IGNORED   the end of a connection is taken for nothing
  *         RECORD_LOST   a line of the table is not passed on
- *         ROOT_LEAVES   rank 0 leaves the meeting place before all have joined, as the others do
- *         PARENT_LOST   the meeting place does not tell a rank of a parent that comes later than it
+ *         ROOT_LEAVES   rank 0 leaves the rendezvous before all have joined, as the others do
+ *         PARENT_LOST   the rendezvous does not tell a rank of a parent that comes later than it
  */
 #ifndef RANKS
 #define RANKS 3
@@ -30,7 +30,7 @@
 #endif
 
 #define ROOM 8
-#define NOBODY 255 /* the meeting place */
+#define NOBODY 255 /* the rendezvous */
 #define everybody (bit_of(RANKS) - 1)
 #define bit_of(r) (1 << (r))
 #define has(set, r) (((set) >> (r)) & 1)
@@ -49,9 +49,9 @@ mtype = { starting, joining, joined, failed };
 mtype state[RANKS];
 byte dead;           /* as a god sees them */
 byte deaths;         /* that have happened, or are about to */
-byte registered;     /* who has come to the meeting place */
+byte registered;     /* who has come to the rendezvous */
 byte listening;      /* who takes connections */
-byte visits;         /* connections to the meeting place, as the visitor sees them, */
+byte visits;         /* connections to the rendezvous, as the visitor sees them, */
 byte climbs;         /* and those to the parent, */
 byte children;       /* and as the parent does, of those that have said who they are */
 byte blamed[RANKS];  /* first fault */
@@ -60,7 +60,7 @@ bit knows[RANKS];    /* of a fault */
 #define lives(r) (!has(dead, r))
 #define push(pipe, what, whom, died) atomic { assert(nfull(pipe)); pipe!what, whom, died }
 
-/* ------------------------------------------------------------------ the meeting place */
+/* ------------------------------------------------------------------ the rendezvous */
 
 inline on_register()
 {
@@ -139,7 +139,7 @@ inline on_ask()
 	fi
 }
 
-proctype Meeting()
+proctype Rendezvous()
 {
 	byte seats, visitors, settlers, r, whom, blames;
 	bit died, has_failed, is_complete, blames_died;
@@ -206,7 +206,7 @@ end_meeting:
 	:: else \
 	fi
 
-/* All but the connection to where it came from: NOBODY if from none, RANKS if from the meeting place. */
+/* All but the connection to where it came from: NOBODY if from none, RANKS if from the rendezvous. */
 inline tell(source, what, whom, died)
 {
 	if
@@ -531,7 +531,7 @@ end_rank:
 #if RANKS > 3
 		:: lives(me) && is_child(3, me) && nempty(up[3]) -> from_child(3)
 #endif
-		:: timeout && lives(me) && state[me] == starting -> /* it could not reach the meeting place */
+		:: timeout && lives(me) && state[me] == starting -> /* it could not reach the rendezvous */
 			state[me] = joining;
 			hear(NOBODY, NOBODY, 0)
 		:: timeout && lives(me) && state[me] == joining -> time_up()
@@ -570,7 +570,7 @@ init {
 		:: i < RANKS -> state[i] = starting; run Rank(i); i++
 		:: else -> break
 		od;
-		run Meeting();
+		run Rendezvous();
 		run Watch()
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * Ranks copy to and from each other's memory, and give up at any moment. Models, by their names:
- *   step()    HostLane::touch(), end_step() and the handler in progress() of src/kernels/host/lane.cpp; Touching and
+ *   step()    HostChannel::touch(), end_step() and the handler in progress() of src/kernels/host/channel.cpp; Touching and
  *             Communicator::copy_piece() of src/comm/one_sided.cpp
  *   give_up() Communicator::keep(), fail() and until_untouched() of src/comm/fault.cpp
  *   close()   Communicator::deregister_window(), close_parts() and open_part() of src/comm/one_sided.cpp
@@ -107,7 +107,7 @@ inline until_untouched()
 		:: other == me
 		:: other != me && memory[TOUCHING(other)] == 0
 		:: other != me && has_gone(other)
-		:: other != me && fate[other] == stopped && memory[TOUCHING(other)] != 0 -> doubt = 1 /* patience has ended */
+		:: other != me && fate[other] == stopped && memory[TOUCHING(other)] != 0 -> doubt = 1 /* longest_wait has passed */
 #endif
 		fi;
 		other++

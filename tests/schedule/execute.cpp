@@ -109,10 +109,11 @@ class Execution {
         const bool alone = !from.more && !receiving_[ends];
         receiving_[ends] = from.more;
         check(receivers_.emplace(ends, number).first->second == number, "two programs receive from one peer");
-        std::optional<Cell> landing;
+        std::optional<Cell> posted_receive;
         for (const Operand o : programs_[number].sinks(s))
-            if (s.sources == 1 && alone && !landing && o.place != Place::peer) landing = cell(programs_[number], o);
-        landings_[ends].push_back(landing);
+            if (s.sources == 1 && alone && !posted_receive && o.place != Place::peer)
+                posted_receive = cell(programs_[number], o);
+        posted_receives_[ends].push_back(posted_receive);
     }
 
     void look_at(const Program& p, const Step& s, Operand o, bool source) const {
@@ -230,7 +231,7 @@ class Execution {
         if (!wire.sending) ++wire.occupied;
         wire.sending = to.more;
         if (!to.more) ++wire.messages;
-        const std::vector<std::optional<Cell>>& landings = landings_[ends];
+        const std::vector<std::optional<Cell>>& posted_receives = posted_receives_[ends];
         const std::size_t k = sent_[ends]++;
         std::vector<Cell> addresses;  // that have the value now
         if (s.sources == 1 && !s.completes && p.sources(s)[0].place != Place::peer)
@@ -238,10 +239,10 @@ class Execution {
         for (const Operand o : p.sinks(s))
             if (o.place != Place::peer) addresses.push_back(cell(p, o));
         const bool can_pull = alone && how_.pull && !addresses.empty();
-        const bool can_push = alone && how_.push && k < landings.size() && landings[k];
+        const bool can_push = alone && how_.push && k < posted_receives.size() && posted_receives[k];
         if (can_push && !(can_pull && random_() % 2)) {
             packet.program = receivers_[ends];
-            packet.cell = *landings[k];
+            packet.cell = *posted_receives[k];
             cells_[packet.program][packet.cell] = result;
         } else if (can_pull) {
             packet.program = number;
@@ -296,7 +297,7 @@ class Execution {
     std::vector<std::uint64_t> heard_;  // [program]
     std::map<Ends, int> parts_;         // prepare: of the message under way
     std::map<Ends, bool> receiving_;    // prepare: in the middle of a message
-    std::map<Ends, std::vector<std::optional<Cell>>> landings_;
+    std::map<Ends, std::vector<std::optional<Cell>>> posted_receives_;
     std::map<Ends, std::size_t> sent_;
     std::map<Ends, int> senders_, receivers_;
 };

@@ -12,7 +12,7 @@ namespace sim {
 constexpr std::uint64_t s = 1000 * ms;
 constexpr std::uint64_t start = 1 * s;  // the world's time at its beginning
 
-inline constexpr int most_events = 40, most_calls_of_a_job = 32, most_meetings = 64;
+inline constexpr int most_events = 40, most_calls_of_a_job = 32, most_rendezvous = 64;
 inline constexpr int init_timeout_ms = 20'000;  // longer than ranks are stopped
 
 /// An error that a rank was given, or the end of its recovery from some.
@@ -36,15 +36,15 @@ struct Told {
 
 /// Of a rank, for the controller.
 struct Report {
-    enum Way { absent, present, joined, meeting, left, done } way;  // left: by a way of its own, before the end
-    std::uint64_t present_at, succeeded_at;                         // succeeded_at: with a call, the last time
-    std::uint64_t meets_since;                                      // when it last began to join others by an id
+    enum Way { absent, present, joined, rendezvous, left, done } way;  // left: by a way of its own, before the end
+    std::uint64_t present_at, succeeded_at;                            // succeeded_at: with a call, the last time
+    std::uint64_t meets_since;                                         // when it last began to join others by an id
     bool has_joined;
     std::uint64_t busy_from[most_calls_of_a_job], busy_until[most_calls_of_a_job];  // it can't hear of anything
     int busy;
     Told events[most_events];
     int event_count;
-    int seen;         // meeting: for which one it has come
+    int seen;         // rendezvous: for which one it has come
     char wrong[600];  // what can't be
 };
 
@@ -56,9 +56,9 @@ struct Cause {
 };
 
 /// A place where ranks meet by an id.
-struct Meeting {
+struct Rendezvous {
     bool open;
-    int meeting;  // grown: where its members have met
+    int rendezvous;  // grown: where its members have met
     int members[most_ranks], count;
     char id[128];
 };
@@ -67,11 +67,11 @@ struct Board {
     Report reports[most_ranks];
     Cause causes[64];
     int cause_count;
-    bool all_struck;                  // no blow is to come
-    Meeting meetings[most_meetings];  // the first is where the job begins; then one for each time that ranks have lost
-                                      // each other
-    Meeting grown[most_calls_of_a_job];  // by number of the call
-    int furthest;                        // the first call that nobody has begun
+    bool all_struck;                         // no blow is to come
+    Rendezvous rendezvous[most_rendezvous];  // the first is where the job begins; then one for each time that ranks
+                                             // have lost each other
+    Rendezvous grown[most_calls_of_a_job];  // by number of the call
+    int furthest;                           // the first call that nobody has begun
 
     void add_cause(Cause::What what, int rank);
     /// When, or `never`.

@@ -126,7 +126,7 @@ class Focus {
         }
     }
 
-    /// Ranks are stopped while they prove to each other who they are, for longer than a stranger is borne.
+    /// Ranks are stopped while they prove to each other who they are, for longer than an unauthenticated peer is borne.
     void handshakes() {
         job_.focus = "stops while connections are made";
         ranks(3, 5);

@@ -113,7 +113,7 @@ void* map(void* at, size_t size, int access, int flags, int fd, off_t offset) {
     return reinterpret_cast<void*>(result);
 }
 
-constexpr std::uint64_t bell_ms = 20;  // how long a rank sleeps on its bell
+constexpr std::uint64_t wake_up_ms = 20;  // how long a rank sleeps
 
 long futex(std::uint32_t* word, int what, std::uint32_t value, const timespec* limit) {
     switch (what & FUTEX_CMD_MASK) {
@@ -124,7 +124,7 @@ long futex(std::uint32_t* word, int what, std::uint32_t value, const timespec* l
             std::uint64_t deadline = never;
             bool stretched = false;
             if (limit != nullptr && (what & FUTEX_CMD_MASK) == FUTEX_WAIT) {
-                stretched = world->stretch > 1 && in_ns(*limit) == bell_ms * ms;
+                stretched = world->stretch > 1 && in_ns(*limit) == wake_up_ms * ms;
                 deadline = after(in_ns(*limit) * (stretched ? world->stretch : 1));
             } else if (limit != nullptr) {
                 deadline = in_ns(*limit);
@@ -334,7 +334,7 @@ int connect_tcp(int fd, const sockaddr* to, socklen_t size) {
     const Name own(Network::caller(*inet.its, network));
     if (syscall(SYS_bind, fd, &own.address, own.size) != 0) return -1;
     const int result =
-        connect_local(fd, Name(network.process != 0 ? Network::gate() : Network::door(port_of(inet.there))));
+        connect_local(fd, Name(network.process != 0 ? Network::gate() : Network::listener(port_of(inet.there))));
     if (result != 0 || !cut) return result;
     // Nobody answers yet: to the caller the connection is not there until the network takes this off.
     static const std::array<char, 65536> nothing{};
@@ -570,7 +570,7 @@ int bind(int fd, const sockaddr* at, socklen_t size) noexcept {
     }
     std::memcpy(&inet.here, at, std::min<std::size_t>(size, sizeof inet.here));
     if (port_of(inet.here) == 0) set_port(inet.here, world->network.new_port());
-    const Name name(Network::door(port_of(inet.here)));
+    const Name name(Network::listener(port_of(inet.here)));
     return static_cast<int>(syscall(SYS_bind, fd, &name.address, name.size));
 }
 int listen(int fd, int backlog) noexcept {

@@ -54,7 +54,7 @@ struct Job {
     std::string focus;  // what it is after (focus.cpp); empty: anything
     int late = -1;      // a rank that comes later to where all meet first, by `late_by`; -1: none
     std::uint64_t late_by;
-    bool wakes;  // who sleeps on its bell is woken by a ring only (World::stretch)
+    bool wakes;  // who sleeps is woken by a ring only (World::stretch)
     std::uint32_t first_message;
     unsigned socket_buffer;  // World::socket_buffer
     std::string text() const;

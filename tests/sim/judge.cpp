@@ -61,9 +61,9 @@ bool is_passed_on(const Told& told) {
 /// once. It had if it had time for that, and the rank that had opened the place was there.
 bool had_come(const Cause& cause) {
     const Report& its = board->reports[cause.rank];
-    const Meeting& place = board->meetings[0];
+    const Rendezvous& place = board->rendezvous[0];
     const auto stops = [](const Blow& b) { return b.what == Blow::stop; };
-    return cause.what == Cause::killed && its.way == Report::meeting && its.seen == 0 && place.open &&
+    return cause.what == Cause::killed && its.way == Report::rendezvous && its.seen == 0 && place.open &&
            board->gone_at(place.members[0]) == never && its.meets_since != 0 &&
            cause.at >= its.meets_since + 100 * ms && std::ranges::none_of(job->blows, stops);
 }
@@ -161,7 +161,7 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     const auto is_said = [&](const char* reason) { return said.find(reason) != std::string::npos; };
     const bool in_a_part =
         said.starts_with("tuttiCommSplit") || said.starts_with("tuttiDp");  // which has other numbers
-    if (known && rank != w.shortage.rank && !names(w.shortage.rank) && !in_a_part && !is_said("meeting place") &&
+    if (known && rank != w.shortage.rank && !names(w.shortage.rank) && !in_a_part && !is_said("rendezvous") &&
         !is_said("were to meet"))
         return "does not say where something was lacking: " + said;
     return rank != w.shortage.rank || std::ranges::any_of(reasons, is_said) ? ""

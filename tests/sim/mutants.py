@@ -23,18 +23,18 @@ SIM = "tests/sim/sim"
 
 # name: (what is wrong, file below src, text, what stands there instead)
 MUTANTS = {
-    "bell not rung": (
-        "who commits or releases does not ring the peer's bell", "kernels/host/lane.cpp",
-        "for (Bell* const bell : to_wake_) ring_bell(*bell);", ""),
+    "wake-up not sent": (
+        "who commits or releases does not wake the peer", "kernels/host/channel.cpp",
+        "for (WakeUp* const wake_up : to_wake_) wake(*wake_up);", ""),
     "no last look": (
         "a rank sleeps without a last look", "comm/driver.cpp",
         "if (!look() && !rest())", "if (!rest())"),
     "sleeping not said": (
         "a rank does not say that it sleeps before its last look", "comm/driver.cpp",
-        "bell.sleeping.store(1, std::memory_order_seq_cst);", ""),
-    "death not rung": (
+        "wake_up.sleeping.store(1, std::memory_order_seq_cst);", ""),
+    "no wake-up at a death": (
         "a rank that sleeps is not woken when its session hears of a death", "comm/fault.cpp",
-        "    if (gpu_) gpu_->abort();\n    ring_bell(bell());\n}\n\nstd::optional",
+        "    if (gpu_) gpu_->abort();\n    wake(wake_up());\n}\n\nstd::optional",
         "    if (gpu_) gpu_->abort();\n}\n\nstd::optional"),
     "credit early": (
         "a writer takes one slot more than there are", "transport/fifo.hpp",
@@ -50,24 +50,24 @@ MUTANTS = {
     "settled at once": (
         "a call ends while a peer still reads the caller's memory", "transport/fifo.hpp",
         "        if (!refers_) return true;\n", "        return true;\n"),
-    "landing of another message": (
-        "a writer takes a place that was offered for another message", "transport/fifo.hpp",
+    "posted receive of another message": (
+        "a writer takes a receive that was posted for another message", "transport/fifo.hpp",
         "return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;",
         "return l.turn.load(std::memory_order_acquire) != 0 ? &l : nullptr;"),
     "closed not looked at": (
-        "a rank uses the buffers of one that has given up", "kernels/host/lane.cpp",
+        "a rank uses the buffers of one that has given up", "kernels/host/channel.cpp",
         "if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0)", "if (page == nullptr)"),
     "fence away": (
         "nothing orders a rank's `sleeping` and its last look on other cores", "comm/driver.cpp",
-        "const bool rings_reach_us = all_fence && fence_all_cores();", "const bool rings_reach_us = all_fence;"),
+        "const bool wake_ups_reach_us = all_fence && fence_all_cores();", "const bool wake_ups_reach_us = all_fence;"),
     "frame lost": (
         "of what can't be sent at once, the rest is dropped", "transport/tcp/stream.cpp",
         "        if (sent_ < f.head_bytes + f.body_bytes) return;\n        sent_ -= f.head_bytes + f.body_bytes;",
         "        sent_ = 0;"),
     "credit lost": (
         "credits that are due are not sent over TCP", "transport/net/link.cpp",
-        "    carrier->queue(h, nullptr);\n    lane.told = h.credit;\n    lane.settle = false;\n    return true;",
-        "    lane.told = h.credit;\n    lane.settle = false;\n    return true;"),
+        "    endpoint->queue(h, nullptr);\n    channel.told = h.credit;\n    channel.settle = false;\n    return true;",
+        "    channel.told = h.credit;\n    channel.settle = false;\n    return true;"),
     "farewell lost": (
         "a rank that leaves does not say so over TCP", "transport/net/link.cpp",
         "    for (const auto& stream : streams_) say(stream.get());", ""),
@@ -109,7 +109,7 @@ MUTANTS = {
         "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)",
         "if (by_peer == nullptr && peer < 0)"),
     "death while joining not told": (
-        "the meeting place does not tell that a rank has died", "bootstrap/directory.cpp",
+        "the rendezvous does not tell that a rank has died", "bootstrap/directory.cpp",
         "        fail_all({tuttiRemoteError, rank, seat->second.member.text() + \" died before all ranks had joined\", "
         "-1, true});\n", ""),
     "early commit": (
@@ -125,11 +125,11 @@ MUTANTS = {
 }
 
 # Of what includes a header, only these use what the mutants change there.
-USERS = {"transport/fifo.hpp": ("kernels_host_lane", "transport_net_link", "comm_communicator", "comm_fault")}
+USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_communicator", "comm_fault")}
 
 # What can't be shown here in principle, and what shows it.
 INVISIBLE = {
-    "fence away": "model bell (NO_FENCE)",
+    "fence away": "model wake_up (NO_FENCE)",
     # A coordinator tells the next one first, and what it has sent arrives.
     "held value ignored": "model shrink (NO_HOLD)",
 }

@@ -33,11 +33,11 @@ void Network::forget_process(int its) {
     for (std::size_t i = listener_count; i-- > 0;)
         if (listeners[i].process == its) listeners[i] = listeners[--listener_count];
 }
-Network::Connection& Network::add(std::uint16_t from_port, std::uint16_t to_door, int from, int to) {
+Network::Connection& Network::add(std::uint16_t from_port, std::uint16_t to_listener, int from, int to) {
     Connection& c = connections[connection_count++ % connections.size()];
     c = {};
     c.port = from_port;
-    c.door = to_door;
+    c.listener = to_listener;
     c.from = from;
     c.to = to;
     return c;
@@ -58,7 +58,7 @@ sockaddr_un named(char kind, std::size_t number) {
 sockaddr_un Network::gate() {
     return named('g', 0);
 }
-sockaddr_un Network::door(std::uint16_t at) {
+sockaddr_un Network::listener(std::uint16_t at) {
     return named('d', at);
 }
 sockaddr_un Network::caller(const Connection& c, const Network& network) {
@@ -180,7 +180,7 @@ void Pipe::dial(int epoll, std::size_t number) {
     }
     transferred_to(process(0));
     sides[1].fd = made_socket(named('s', static_cast<std::size_t>(its - world->network.connections.data())));
-    const sockaddr_un to = Network::door(its->door);
+    const sockaddr_un to = Network::listener(its->listener);
     if (connect(sides[1].fd, reinterpret_cast<const sockaddr*>(&to), name_size) != 0) return give_up();
     watch(epoll, sides[1].fd, number * 2 + 1);
 }
@@ -297,9 +297,9 @@ std::uint64_t Pipe::next() const {
     return next;
 }
 
-class Carrier {
+class Endpoint {
   public:
-    Carrier() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    Endpoint() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
         listener_ = made_socket(Network::gate());
         if (listen(listener_, 4096) != 0) std::perror("sim: listen"), std::abort();
         watch(epoll_, listener_, ~std::uint64_t{0});
@@ -387,7 +387,7 @@ class Carrier {
 }  // namespace
 
 int carry(int) {
-    Carrier().run();
+    Endpoint().run();
 }
 
 }  // namespace sim

@@ -99,20 +99,20 @@ class Rank {
         }
         if (!job->rejoins && !groups_.empty()) return shrink_to_the_living();
         while (!groups_.empty()) give_up_first();
-        ++meeting_;
+        ++rendezvous_;
         meet();
     }
 
     /// All that are left, at a place of their own.
     void meet() {
         const auto is_open_without_me = [this] {
-            const Meeting& m = board->meetings[meeting_];
+            const Rendezvous& m = board->rendezvous[rendezvous_];
             return m.open && std::ranges::count(m.members, m.members + m.count, me_) == 0;
         };
-        while (is_open_without_me()) ++meeting_;
-        Meeting& place = board->meetings[meeting_];
-        report_.seen = meeting_;
-        report_.way = Report::meeting;
+        while (is_open_without_me()) ++rendezvous_;
+        Rendezvous& place = board->rendezvous[rendezvous_];
+        report_.seen = rendezvous_;
+        report_.way = Report::rendezvous;
         while (!place.open) {
             if (may_open()) {
                 tuttiUniqueId id;
@@ -120,7 +120,7 @@ class Rank {
                 std::memcpy(place.id, &id, sizeof id);
                 place.open = true;
             } else {
-                if (!job->rejoins && meeting_ > 0 && somebody_has_joined()) throw Gone{};
+                if (!job->rejoins && rendezvous_ > 0 && somebody_has_joined()) throw Gone{};
                 pass_time(ms);
             }
         }
@@ -128,7 +128,7 @@ class Rank {
         const auto mine = std::ranges::find(members, me_) - members.begin();
         tuttiUniqueId id;
         std::memcpy(&id, place.id, sizeof id);
-        if (meeting_ == 0 && me_ == job->late) be_busy(job->late_by);
+        if (rendezvous_ == 0 && me_ == job->late) be_busy(job->late_by);
         report_.meets_since = world->now;
         const tuttiConfig_t config = options();
         tuttiComm_t made = nullptr;
@@ -147,16 +147,16 @@ class Rank {
     /// Whether this rank is the one to open the place, and all have come. Then it says who they are.
     bool may_open() {
         std::vector<int> members;
-        for (int r = 0; r < (meeting_ == 0 ? job->ranks : most_ranks); ++r) {
+        for (int r = 0; r < (rendezvous_ == 0 ? job->ranks : most_ranks); ++r) {
             const Report& other = board->reports[r];
             const bool here = board->gone_at(r) == never && other.way != Report::left && other.way != Report::done &&
                               (r < job->ranks || other.way != Report::absent);
             if (here && r < me_) return false;
-            if (meeting_ > 0 && !here) continue;
-            if (meeting_ > 0 && (other.way != Report::meeting || other.seen != meeting_)) return false;
+            if (rendezvous_ > 0 && !here) continue;
+            if (rendezvous_ > 0 && (other.way != Report::rendezvous || other.seen != rendezvous_)) return false;
             members.push_back(r);
         }
-        Meeting& place = board->meetings[meeting_];
+        Rendezvous& place = board->rendezvous[rendezvous_];
         std::ranges::copy(members, place.members);
         place.count = static_cast<int>(members.size());
         return true;
@@ -167,7 +167,7 @@ class Rank {
             return c.what == Call::grow && newcomers_of(c).front() <= me_ && me_ <= newcomers_of(c).back();
         });
         const auto number = static_cast<int>(call - job->calls.begin());
-        Meeting& place = board->grown[number];
+        Rendezvous& place = board->grown[number];
         while (!place.open) {
             const auto may_come = [](const Report& r) { return r.way != Report::left && r.way != Report::done; };
             bool any = board->furthest <= number;
@@ -179,7 +179,7 @@ class Rank {
         report_.present_at = world->now;
         report_.way = Report::present;
         next_ = number;
-        meeting_ = place.meeting;
+        rendezvous_ = place.rendezvous;
         const std::vector<int> members(place.members, place.members + place.count);
         tuttiUniqueId id;
         std::memcpy(&id, place.id, sizeof id);
@@ -390,7 +390,7 @@ class Rank {
     }
 
     void grow(const Call& call) {
-        Meeting& place = board->grown[next_];
+        Rendezvous& place = board->grown[next_];
         const std::vector<int> newcomers = newcomers_of(call);
         if (now().members.front() == me_) {
             tuttiUniqueId id;
@@ -399,7 +399,7 @@ class Rank {
             place.count = 0;
             for (const int r : now().members) place.members[place.count++] = r;
             for (const int r : newcomers) place.members[place.count++] = r;
-            place.meeting = meeting_;
+            place.rendezvous = rendezvous_;
             place.open = true;
         }
         tuttiComm_t larger = nullptr;
@@ -439,7 +439,7 @@ class Rank {
             for (const int r : steps->members_there()) event.there |= 1u << in_world(r);
         if (!job->weather.is_calm()) return;  // and that is all
         if (groups_.empty()) {
-            if (report_.way == Report::meeting || report_.way == Report::present)
+            if (report_.way == Report::rendezvous || report_.way == Report::present)
                 board->add_cause(Cause::could_not_join, me_);
             return;
         }
@@ -464,7 +464,7 @@ class Rank {
     Report& report_;
     std::vector<Group> groups_;  // the last one is in use
     bool connected_ = false, lost_ = false;
-    int meeting_ = 0, next_ = -1, groups_made_ = 0;
+    int rendezvous_ = 0, next_ = -1, groups_made_ = 0;
     std::thread helper_;
     bool helped_ = false, aborted_ = false, revoked_ = false;
     tuttiComm_t aborted_comm_ = nullptr;

@@ -55,9 +55,9 @@ struct Network {
         int process;
     };
     struct Connection {
-        std::uint16_t port, door;  // the caller's, the listener's
-        int from, to;              // processes
-        std::uint64_t asked[2];    // since when what that end (0: the caller) has sent is not acknowledged; 0: all is
+        std::uint16_t port, listener;  // the caller's, the listener's
+        int from, to;                  // processes
+        std::uint64_t asked[2];  // since when what that end (0: the caller) has sent is not acknowledged; 0: all is
         std::uint64_t idle[2], interval[2];  // of keep-alive probes: before the first one, and between them; 0: none
         std::uint64_t patience(int end) const { return idle[end] + 3 * interval[end]; }
         int error[2];                     // what that end finds where it would find the connection ended; 0: just that
@@ -73,11 +73,11 @@ struct Network {
     void add_listener(std::uint16_t port, int process);
     void forget_listener(std::uint16_t port);
     void forget_process(int process);
-    Connection& add(std::uint16_t port, std::uint16_t door, int from, int to);
+    Connection& add(std::uint16_t port, std::uint16_t listener, int from, int to);
     Connection* number(const sockaddr_un& caller);  // which one the caller's name says
 
     static sockaddr_un gate();  // where network.cpp listens
-    static sockaddr_un door(std::uint16_t port);
+    static sockaddr_un listener(std::uint16_t port);
     static sockaddr_un caller(const Connection& connection, const Network& network);
 };
 

@@ -100,7 +100,7 @@ void run_next(bool come_back) {
         next.timed_out = next.deadline <= world->now;
         next.state = Thread::ready;
         if (next.timed_out && next.stretched)
-            world->verdict = "a wake-up was lost: a rank that sleeps on its bell would only be woken by the time-out";
+            world->verdict = "a wake-up was lost: a rank that sleeps would only be woken by the time-out";
     }
     if (&next == mine) return;
     give_baton(next);
@@ -115,7 +115,7 @@ Process& process(int number) {
 }
 
 /// The controller: of a process that has ended, or is to.
-void bury(int number) {
+void forget(int number) {
     Process& p = process(number);
     int status = 0;
     waitpid(p.pid, &status, 0);
@@ -249,14 +249,14 @@ void resume(int number) {
 void kill(int number) {
     if (process(number).ended) return;
     ::kill(process(number).pid, SIGKILL);
-    bury(number);
+    forget(number);
 }
 
 bool wait_until(std::uint64_t deadline) {
     for (;;) {
         bool all_ended = true;
         for (int p = 1; p < most_processes && process(p).pid != 0; ++p) {
-            if (process(p).leaving) bury(p);
+            if (process(p).leaving) forget(p);
             all_ended &= process(p).ended;
         }
         if (all_ended) return true;

@@ -57,11 +57,11 @@ struct Event {
 
 struct World {
     std::uint64_t seed, random, noise, now, switches, trace;
-    unsigned preempt_one_in;  // looks at the clock, locks, fences; 0: none
-    unsigned stretch;         // how much longer bells are slept on: only a ring then ends the sleep; 1: no longer
-    unsigned socket_buffer;   // bytes that a socket of TCP takes; 0: what the kernel gives
-    bool crammed;             // somebody could not send all: whoever makes room tells everybody
-    std::uint32_t tag;        // of this world's addresses
+    unsigned preempt_one_in;           // looks at the clock, locks, fences; 0: none
+    unsigned stretch;                  // how much longer ranks sleep: only a wake-up then ends that; 1: no longer
+    unsigned socket_buffer;            // bytes that a socket of TCP takes; 0: what the kernel gives
+    bool crammed;                      // somebody could not send all: whoever makes room tells everybody
+    std::uint32_t tag;                 // of this world's addresses
     std::uint64_t most_switches, end;  // beyond which it is taken for hung
     const char* verdict;               // why it can't go on; nullptr: it can
     std::array<Thread, most_threads> threads;

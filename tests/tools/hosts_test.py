@@ -88,7 +88,7 @@ class Together(OnHosts):
             self.assertRegex(done.both, "rank 0 reaches rank 2 by tcp")  # ranks 2, 3, 4 are the other host's
             self.assertRegex(done.both, "rank 3 reaches rank 4 by shm")
             self.assertRegex(done.both, r"all_reduce.*: direct\+")
-            self.assertNotRegex(done.both, "rank [01] reaches rank 4")  # a guest of the two rails
+            self.assertNotRegex(done.both, "rank [01] reaches rank 4")  # a remainder rank of the two rails
 
     def test_hierarchy_of_unequal_hosts_however_ranks_are_dealt(self):
         done = run("--ranks", "3,1,2", "--cyclic", TUTTI_DEBUG="INFO", TUTTI_VERIFY="1",

@@ -1,5 +1,6 @@
 """reproducible_test.py TUTTI_RUN TUTTI_PLAN ALL_REDUCE_PERF: with --reproducible, every algorithm, threads and
-processes, private and mapped buffers, 1 to 8 lanes give one checksum; without it they do not, so the check can fail."""
+processes, private and mapped buffers, 1 to 8 channels give one checksum; without it they do not, so the check can
+fail."""
 import os
 import re
 import subprocess
@@ -11,10 +12,10 @@ RANKS = 3
 SIZES = ["-b", "12", "-e", "800K", "-f", "40", "-n", "1", "-w", "0", "-c", "0", "-d", "float", "--checksum"]
 
 
-def checksum(*arguments, processes=False, lanes=0):
+def checksum(*arguments, processes=False, channels=0):
     head = [TUTTI_RUN, "-n", str(RANKS), PERF] if processes else [PERF, "-t", str(RANKS)]
     done = subprocess.run(head + SIZES + list(arguments), capture_output=True, text=True, timeout=60, check=True,
-                          env=os.environ | {"TUTTI_LANES": str(lanes)})
+                          env=os.environ | {"TUTTI_LANES": str(channels)})
     return re.search(r"Checksum of rank 0's results: ([0-9a-f]{16})", done.stdout).group(1)
 
 
@@ -27,10 +28,10 @@ class Reproducible(unittest.TestCase):
                 for memory in ("private", "mapped"):
                     setting = [*algorithm, "--memory", memory]
                     found.setdefault(checksum("--reproducible", *setting, processes=processes), []).append(setting)
-        for lanes in range(1, 9):
+        for channels in range(1, 9):
             for processes in (False, True):
-                value = checksum("--reproducible", processes=processes, lanes=lanes)
-                found.setdefault(value, []).append(f"{lanes} lanes")
+                value = checksum("--reproducible", processes=processes, channels=channels)
+                found.setdefault(value, []).append(f"{channels} channels")
         self.assertGreater(sum(len(settings) for settings in found.values()), 20)
         self.assertEqual(len(found), 1, found)
 

@@ -33,7 +33,7 @@ bool refers(const Transport& transport) {
 }
 
 /// Those that this machine has, letter boxes, network plugins of two versions of their interface, and verbs
-/// over imagined adapters.
+/// over mock adapters.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
     static plugin::PluginNet v8(NET_PLUGIN_8, true), v11(NET_PLUGIN_11, true);
@@ -43,8 +43,8 @@ std::vector<const Transport*> transports_here() {
     std::vector<const Transport*> here;
     for (const harness::NetUnderTest& net : nets) here.push_back(&net);
 #ifdef TUTTI_VERBS
-    static verbs::Net imagined(harness::fake_library, {});
-    static const harness::NetUnderTest over_them(imagined);
+    static verbs::Net mock(harness::fake_library, {});
+    static const harness::NetUnderTest over_them(mock);
     here.push_back(&over_them);
 #endif
     for (const Transport* t : transports()) {
@@ -83,25 +83,25 @@ void wait_until(Ready&& ready) {
     }
 }
 
-std::byte pattern(std::uint32_t message, std::size_t i, int lane) {
-    return static_cast<std::byte>(message * 31 + i * 7 + static_cast<std::size_t>(lane) * 3 + 1);
+std::byte pattern(std::uint32_t message, std::size_t i, int channel) {
+    return static_cast<std::byte>(message * 31 + i * 7 + static_cast<std::size_t>(channel) * 3 + 1);
 }
 
 const std::size_t sizes[] = {0, 1, inline_bytes, inline_bytes + 1, 4096, 100000, slot_bytes};
 
-void write_all(Sender& sender, std::uint32_t messages, int lane) {
+void write_all(Sender& sender, std::uint32_t messages, int channel) {
     for (std::uint32_t m = 0; m < messages; ++m) {
         wait_until([&] { return sender.ready(true); });
         const std::size_t bytes = sizes[m % std::size(sizes)];
         const Kind kind = bytes <= inline_bytes ? Kind::inlined : Kind::slot;
         std::byte* to = kind == Kind::inlined ? sender.cell().payload : sender.slot();
-        for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(m, i, lane);
+        for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(m, i, channel);
         sender.commit(kind, static_cast<std::uint32_t>(bytes), 1000 + m);
         sender.ring();
     }
 }
 
-void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
+void read_all(Receiver& receiver, std::uint32_t messages, int channel) {
     for (std::uint32_t m = 0; m < messages; ++m) {
         wait_until([&] { return receiver.ready(); });
         const Cell& cell = receiver.cell();
@@ -109,7 +109,7 @@ void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
                        "a message out of order");
         const std::byte* from = cell.kind == Kind::inlined ? cell.payload : receiver.slot();
         bool right = true;
-        for (std::size_t i = 0; i < cell.bytes; ++i) right &= from[i] == pattern(m, i, lane);
+        for (std::size_t i = 0; i < cell.bytes; ++i) right &= from[i] == pattern(m, i, channel);
         harness::check(right, "a message with wrong contents");
         receiver.release();
     }
@@ -117,21 +117,21 @@ void read_all(Receiver& receiver, std::uint32_t messages, int lane) {
 
 }  // namespace
 
-TEST_CASE("messages of all sizes arrive whole and in order, on all lanes, both ways at once") {
+TEST_CASE("messages of all sizes arrive whole and in order, on all channels, both ways at once") {
     for (const Subject& subject : subjects()) {
         CAPTURE(subject.transport->name(), subject.faults.seed);
         LinkedPair pair = join(*subject.transport, subject.faults);
         const std::uint32_t messages = subject.faults.any() ? 16 : harness::sanitized ? 20 : 50;
-        REQUIRE_NOTHROW(harness::run(4 * lanes_per_link, [&](int k) {
-            const int lane = k / 4, rank = k % 2;
+        REQUIRE_NOTHROW(harness::run(4 * channels_per_link, [&](int k) {
+            const int channel = k / 4, rank = k % 2;
             Link& link = *pair.link[rank];
             if (k % 4 < 2) {
-                Sender sender(link.outlet(lane));
-                write_all(sender, messages, lane);
+                Sender sender(link.outlet(channel));
+                write_all(sender, messages, channel);
                 wait_until([&] { return sender.drained(); });
             } else {
-                Receiver receiver(link.inlet(lane));
-                read_all(receiver, messages, lane);
+                Receiver receiver(link.inlet(channel));
+                read_all(receiver, messages, channel);
             }
         }));
     }
@@ -146,15 +146,15 @@ TEST_CASE("messages arrive whole and in order although connections break, as lon
     harness::fake_verbs().cut_every = 25;
     harness::fake_verbs().cuts = 5;
     REQUIRE_NOTHROW(harness::run(8, [&](int k) {
-        const int lane = k % 2;
+        const int channel = k % 2;
         Link& link = *pair.link[k / 2 % 2];
         if (k < 4) {
-            Sender sender(link.outlet(lane));
-            write_all(sender, 60, lane);
+            Sender sender(link.outlet(channel));
+            write_all(sender, 60, channel);
             wait_until([&] { return sender.drained(); });
         } else {
-            Receiver receiver(link.inlet(lane));
-            read_all(receiver, 60, lane);
+            Receiver receiver(link.inlet(channel));
+            read_all(receiver, 60, channel);
         }
     }));
     REQUIRE(harness::fake_verbs().cuts == 0);
@@ -398,7 +398,7 @@ TEST_CASE("memory passed by reference is seen by the peer, and free again once r
     }
 }
 
-TEST_CASE("a landing is for one message only, and lets the writer store into the reader's memory") {
+TEST_CASE("a posted receive is for one message only, and lets the writer store into the reader's memory") {
     for (const Transport* transport : transports_here()) {
         if (!refers(*transport)) continue;
         LinkedPair pair = join(*transport);
@@ -408,12 +408,12 @@ TEST_CASE("a landing is for one message only, and lets the writer store into the
         Reference where{};
         REQUIRE(pair.link[1]->refer(memory, 64, where));
         receiver.post(1, where, 64);
-        REQUIRE(sender.landing() == nullptr);
+        REQUIRE(sender.posted_receive() == nullptr);
         sender.commit(Kind::inlined, 0, 1);
-        REQUIRE(sender.landing() != nullptr);
-        pair.link[0]->see(sender.landing()->where, 64)[3] = std::byte{9};
+        REQUIRE(sender.posted_receive() != nullptr);
+        pair.link[0]->see(sender.posted_receive()->where, 64)[3] = std::byte{9};
         sender.commit(Kind::landed, 64, 1);
-        REQUIRE(sender.landing() == nullptr);
+        REQUIRE(sender.posted_receive() == nullptr);
         receiver.release();
         REQUIRE(receiver.ready());
         REQUIRE(memory[3] == std::byte{9});
@@ -442,7 +442,7 @@ TEST_CASE("private memory can be named within a process only, and freed memory n
     REQUIRE_THROWS_AS(free_region(again), Error);
 }
 
-TEST_CASE("a sleeping rank is woken by the bell") {
+TEST_CASE("a sleeping rank is woken by a wake-up") {
     for (const Transport* transport : transports_here()) {
         LinkedPair pair = join(*transport, {}, false);
         Engine* const engines[] = {pair.at[0].engine.get(), pair.at[1].engine.get()};
@@ -450,13 +450,13 @@ TEST_CASE("a sleeping rank is woken by the bell") {
         std::atomic<bool> woken{false};
         std::thread sleeper([&] {
             Receiver receiver(pair.link[1]->inlet(0));
-            Bell& bell = pair.arenas[1]->page().bell;
+            WakeUp& wake_up = pair.arenas[1]->page().wake_up;
             while (!receiver.ready()) {
-                const std::uint32_t word = bell.word.load();
-                bell.sleeping.store(1);
+                const std::uint32_t word = wake_up.word.load();
+                wake_up.sleeping.store(1);
                 fence_all_cores();
                 const bool moved = engines[1] != nullptr && engines[1]->rest(true);
-                if (!moved && !receiver.ready()) futex_wait(bell.word, word, std::chrono::seconds(10));
+                if (!moved && !receiver.ready()) futex_wait(wake_up.word, word, std::chrono::seconds(10));
             }
             woken = true;
         });
@@ -487,7 +487,7 @@ TEST_CASE("one end may go while the other still works") {
     }
 }
 
-TEST_CASE("what arrives for a rank that sleeps is brought in without it, and rings") {
+TEST_CASE("what arrives for a rank that sleeps is brought in without it, and wakes it") {
     for (const Transport* transport : transports_here()) {
         if (!transport->needs_engine()) continue;
         CAPTURE(transport->name());
@@ -495,15 +495,15 @@ TEST_CASE("what arrives for a rank that sleeps is brought in without it, and rin
         Receiver receiver(pair.link[0]->inlet(0));
         Sender sender(pair.link[1]->outlet(0));
         Engine& asleep = *pair.at[0].engine;
-        Bell& bell = pair.arenas[0]->page().bell;
+        WakeUp& wake_up = pair.arenas[0]->page().wake_up;
         for (std::uint32_t m = 0; m < 3; ++m) {
             while (asleep.rest(true)) {
             }
-            const std::uint32_t rings = bell.word.load();
-            bell.sleeping.store(1);
+            const std::uint32_t rings = wake_up.word.load();
+            wake_up.sleeping.store(1);
             std::this_thread::sleep_for(std::chrono::milliseconds(m));
             sender.commit(Kind::inlined, 0, 1);
-            wait_until([&] { return pair.at[1].engine->poll(), receiver.ready() && bell.word.load() != rings; });
+            wait_until([&] { return pair.at[1].engine->poll(), receiver.ready() && wake_up.word.load() != rings; });
             receiver.release();
             asleep.poll();
         }
@@ -532,17 +532,17 @@ TEST_CASE("fault plans are read, or refused with the reason") {
 }
 
 TEST_CASE("transports are chosen by reach, or refused by name") {
-    const Card self{1, 2, 0, 0, 0}, same{1, 2, 0, 0, 0}, neighbour{1, 3, 0, 0, 0}, stranger{9, 9, 0, 0, 0};
+    const EndpointInfo self{1, 2, 0, 0, 0}, same{1, 2, 0, 0, 0}, neighbour{1, 3, 0, 0, 0}, outsider{9, 9, 0, 0, 0};
     REQUIRE(choose_transport(self, same, "").name() == "local");
     REQUIRE(choose_transport(self, neighbour, "").name() == "shm");
     REQUIRE(choose_transport(self, same, "shm").name() == "shm");
-    Card near = self, far = stranger;
-    near.doors[0] = far.doors[0] = bootstrap::Address::loopback();
+    EndpointInfo near = self, far = outsider;
+    near.addresses[0] = far.addresses[0] = bootstrap::Address::loopback();
     REQUIRE(choose_transport(near, far, "").name() == "tcp");
     REQUIRE(choose_transport(near, near, "tcp").name() == "tcp");
-    REQUIRE_THROWS_AS(choose_transport(near, stranger, ""), Error);
+    REQUIRE_THROWS_AS(choose_transport(near, outsider, ""), Error);
     REQUIRE_THROWS_AS(choose_transport(self, same, "tcp"), Error);
     REQUIRE_THROWS_AS(choose_transport(self, neighbour, "local"), Error);
-    REQUIRE_THROWS_AS(choose_transport(self, stranger, ""), Error);
+    REQUIRE_THROWS_AS(choose_transport(self, outsider, ""), Error);
     REQUIRE_THROWS_AS(choose_transport(self, same, "pigeon"), Error);
 }

@@ -1,4 +1,4 @@
-// Adapters of this process' imagination: what libibverbs does with reliable connections, for writes with and without
+// Mock adapters: what libibverbs does with reliable connections, for writes with and without
 // immediate, with keys, ranges and states checked as hardware would; and its faults, on demand.
 #pragma once
 

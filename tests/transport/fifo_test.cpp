@@ -14,14 +14,14 @@ using harness::LinkedPair;
 TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
     constexpr std::size_t readers = 3;
     const std::shared_ptr<Arena> arena = Arena::make(readers + 1, false);
-    Bell bells[readers] = {};
+    WakeUp wake_ups[readers] = {};
     for (const std::uint32_t first : {0u, 0xfffffff8u}) {
         for (const bool slots : {false, true}) {
             CAPTURE(first, slots);
             std::vector<Wire> wires;
             std::vector<Receiver> receivers;
             for (std::size_t r = 0; r < readers; ++r) {
-                wires.push_back(arena->wire_to_all(0, static_cast<Rank>(r) + 1, slots, &bells[r]));
+                wires.push_back(arena->wire_to_all(0, static_cast<Rank>(r) + 1, slots, &wake_ups[r]));
                 wires.back().credits() = first;
                 receivers.emplace_back(wires.back(), first);
             }
@@ -47,9 +47,9 @@ TEST_CASE("a message to all is there for each of them, and the slowest holds the
                 REQUIRE(sender.drained(r));
                 REQUIRE(!receivers[r].ready());
             }
-            for (Bell& bell : bells) bell.sleeping = 1;
+            for (WakeUp& wake_up : wake_ups) wake_up.sleeping = 1;
             sender.ring();
-            for (const Bell& bell : bells) REQUIRE(bell.sleeping == 0);
+            for (const WakeUp& wake_up : wake_ups) REQUIRE(wake_up.sleeping == 0);
         }
     }
 }
@@ -64,7 +64,7 @@ TEST_CASE("message numbers wrap around, and nothing waits for a reference that n
             Receiver receiver(pair.link[1]->inlet(0), first);
             for (int m = 0; m < 40; ++m) {
                 receiver.post(0, {0, 0}, 100);
-                REQUIRE(sender.landing() != nullptr);
+                REQUIRE(sender.posted_receive() != nullptr);
                 REQUIRE(!receiver.ready());
                 REQUIRE(sender.ready(true));
                 sender.commit(refers ? Kind::reference : Kind::inlined, 0, 1);
@@ -92,13 +92,13 @@ TEST_CASE("an offered place is not taken again when the message numbers have gon
         Receiver receiver(pair.link[1]->inlet(0));
         receiver.post(1, {0, 0}, 100);
         for (int m = 0; m < 2; ++m) {
-            REQUIRE((sender.landing() != nullptr) == (m == 1));
+            REQUIRE((sender.posted_receive() != nullptr) == (m == 1));
             sender.commit(m == 1 && landed ? Kind::landed : Kind::inlined, 100, 1);
             REQUIRE(receiver.ready());
             receiver.release();
         }
         // As it is 2^32 messages later, if none of them was offered a place here.
         const Sender again(pair.link[0]->outlet(0), 1);
-        REQUIRE(again.landing() == nullptr);
+        REQUIRE(again.posted_receive() == nullptr);
     }
 }

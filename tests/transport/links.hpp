@@ -27,7 +27,7 @@ class MapSession : public Session {
     MapSession(Rank rank, std::shared_ptr<Offers> offers) : rank_(rank), offers_(std::move(offers)) {}
     Rank rank() const override { return rank_; }
     int ranks() const override { return 2; }
-    std::span<const std::byte> card(Rank) const override { return {}; }
+    std::span<const std::byte> info(Rank) const override { return {}; }
     bootstrap::Secret secret(std::string_view purpose) const override { return bootstrap::Secret().derive(purpose); }
     void offer(std::uint64_t key, const Fd& fd) override { (*offers_)[{rank_, key}] = fd.get(); }
     void withdraw(std::uint64_t key) override { offers_->erase({rank_, key}); }
@@ -100,8 +100,8 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
     }
     for (Neighbourhood& n : pair.at)
         for (Rank r = 0; r < 2; ++r)
-            n.cards.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
-                               has_engine ? pair.at[r].engine->doors() : decltype(Card::doors){},
+            n.infos.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
+                               has_engine ? pair.at[r].engine->addresses() : decltype(EndpointInfo::addresses){},
                                fabrics_here(transport.name())});
     if (has_engine) {
         for (Neighbourhood& n : pair.at) n.engine->start(n, timeout);

@@ -18,14 +18,14 @@ namespace tutti::harness {
 
 class MailboxNet : public net::Net {
   public:
-    /// tells: its carriers have a descriptor that tells when a letter comes.
+    /// tells: its endpoints have a descriptor that tells when a letter comes.
     explicit MailboxNet(bool tells) : tells_(tells) {}
     std::string_view name() const override { return "mailbox"; }
     std::uint64_t fabric() override { return 1; }
     std::string absence() override { return {}; }
     Line cost() const override { return {1, 0}; }
-    std::unique_ptr<net::NetCarrier> open(Rank, Rank, const net::LinkMemory&, std::chrono::milliseconds) override {
-        return std::make_unique<Carrier>(*this);
+    std::unique_ptr<net::NetEndpoint> open(Rank, Rank, const net::LinkMemory&, std::chrono::milliseconds) override {
+        return std::make_unique<Endpoint>(*this);
     }
 
   private:
@@ -35,19 +35,19 @@ class MailboxNet : public net::Net {
     };
     struct Box {
         std::deque<Letter> letters;
-        Fd bell;
+        Fd event;
     };
     static constexpr std::size_t room = 5;
 
-    class Carrier : public net::NetCarrier {
+    class Endpoint : public net::NetEndpoint {
       public:
-        explicit Carrier(MailboxNet& net) : net_(net) {
+        explicit Endpoint(MailboxNet& net) : net_(net) {
             const std::lock_guard lock(net_.mutex_);
             address_ = ++net_.last_;
             mine_ = net_.boxes_[address_] = std::make_shared<Box>();
-            if (net_.tells_) mine_->bell = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+            if (net_.tells_) mine_->event = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
         }
-        ~Carrier() override {
+        ~Endpoint() override {
             const std::lock_guard lock(net_.mutex_);
             net_.boxes_.erase(address_);
         }
@@ -67,7 +67,7 @@ class MailboxNet : public net::Net {
                 theirs_ = found->second;
         }
         std::vector<int> fds() const override {
-            return mine_->bell ? std::vector<int>{mine_->bell.get()} : std::vector<int>{};
+            return mine_->event ? std::vector<int>{mine_->event.get()} : std::vector<int>{};
         }
         bool arm() override {
             const std::lock_guard lock(net_.mutex_);
@@ -81,13 +81,13 @@ class MailboxNet : public net::Net {
             const std::lock_guard lock(net_.mutex_);
             theirs_->letters.push_back({header, std::vector<std::byte>(body, body + header.bytes)});
             const std::uint64_t one = 1;
-            if (theirs_->bell && write(theirs_->bell.get(), &one, sizeof one) < 0) lose("no bell");
+            if (theirs_->event && write(theirs_->event.get(), &one, sizeof one) < 0) lose("no event");
         }
         bool is_empty() const override { return true; }
         bool send() override { return false; }
         bool receive(net::Recipient& to) override {
             std::uint64_t rings;
-            if (mine_->bell && read(mine_->bell.get(), &rings, sizeof rings) < 0 && errno != EAGAIN) lose("no bell");
+            if (mine_->event && read(mine_->event.get(), &rings, sizeof rings) < 0 && errno != EAGAIN) lose("no event");
             bool moved = false;
             for (Letter letter; trouble().empty() && take(letter); moved = true) {
                 const char* why = "";
@@ -124,7 +124,7 @@ class NetUnderTest : public Transport {
   public:
     explicit NetUnderTest(net::Net& net) : net_(net) {}
     std::string_view name() const override { return net_.name(); }
-    bool reaches(const Card&, const Card&) const override { return true; }
+    bool reaches(const EndpointInfo&, const EndpointInfo&) const override { return true; }
     Line cost() const override { return net_.cost(); }
     Sees sees() const override { return Sees::nothing; }
     bool needs_engine() const override { return true; }

@@ -14,7 +14,7 @@
 #include "links.hpp"
 #include "mailbox.hpp"
 #include "transport/net_plugins.hpp"
-#include "transport/plugin/carrier.hpp"
+#include "transport/plugin/endpoint.hpp"
 #include "transport/plugin/plugin_net.hpp"
 
 using namespace tutti;
@@ -59,40 +59,40 @@ std::string complaint(Body&& body) {
 /// One end, without an engine: it keeps what arrives.
 struct End : net::Recipient {
     std::shared_ptr<Arena> mine = Arena::make(2, false), inbox = Arena::make(1, false);
-    std::unique_ptr<net::NetCarrier> carrier;
-    std::uint32_t begun[lanes_per_link] = {};
+    std::unique_ptr<net::NetEndpoint> endpoint;
+    std::uint32_t begun[channels_per_link] = {};
     std::byte cell[inline_bytes];
     std::vector<net::Header> seen;
     bool right = true;
 
     End(PluginNet& net, Rank self, const DeviceSlots* device = nullptr)
-        : carrier(net.open(self, 1 - self, {*mine, *inbox, device}, std::chrono::seconds(5))) {}
+        : endpoint(net.open(self, 1 - self, {*mine, *inbox, device}, std::chrono::seconds(5))) {}
 
-    static std::byte* slot(const Arena& arena, Rank reader, int lane, std::uint32_t number) {
-        return arena.wire(reader, lane, nullptr).slots + number % slot_depth * slot_stride;
+    static std::byte* slot(const Arena& arena, Rank reader, int channel, std::uint32_t number) {
+        return arena.wire(reader, channel, nullptr).slots + number % slot_depth * slot_stride;
     }
     std::byte* begin(const net::Header& h, const char*&) override {
-        return h.in_slot ? slot(*inbox, 0, h.lane, begun[h.lane]++) : cell;
+        return h.in_slot ? slot(*inbox, 0, h.channel, begun[h.channel]++) : cell;
     }
     void finish(const net::Header& h) override {
-        const std::byte* const body = h.in_slot ? slot(*inbox, 0, h.lane, begun[h.lane] - 1) : cell;
+        const std::byte* const body = h.in_slot ? slot(*inbox, 0, h.channel, begun[h.channel] - 1) : cell;
         for (std::size_t i = 0; i < h.bytes; i += 97) right &= body[i] == static_cast<std::byte>(h.signature + i);
         seen.push_back(h);
     }
-    /// Queues message `signature` of this size on this lane, in slot `number`.
-    void send(int lane, std::size_t bytes, std::uint32_t signature, std::uint32_t number, Rank to) {
+    /// Queues message `signature` of this size on this channel, in slot `number`.
+    void send(int channel, std::size_t bytes, std::uint32_t signature, std::uint32_t number, Rank to) {
         net::Header h{};
-        h.lane = static_cast<std::uint8_t>(lane);
+        h.channel = static_cast<std::uint8_t>(channel);
         h.in_slot = bytes > inline_bytes;
         h.bytes = static_cast<std::uint32_t>(bytes);
         h.signature = signature;
-        std::byte* const body = slot(*mine, to, lane, number);
+        std::byte* const body = slot(*mine, to, channel, number);
         for (std::size_t i = 0; i < bytes; ++i) body[i] = static_cast<std::byte>(signature + i);
-        carrier->queue(h, body);
+        endpoint->queue(h, body);
     }
     void look() {
-        carrier->receive(*this);
-        carrier->send();
+        endpoint->receive(*this);
+        endpoint->send();
     }
 };
 
@@ -100,8 +100,8 @@ struct Two {
     PluginNet net;
     End a, b;
     explicit Two(const std::string& file) : net(file, true), a((net.fabric(), net), 0), b(net, 1) {
-        a.carrier->meet(b.carrier->offer());
-        b.carrier->meet(a.carrier->offer());
+        a.endpoint->meet(b.endpoint->offer());
+        b.endpoint->meet(a.endpoint->offer());
     }
     template <class Ready>
     bool until(Ready&& ready) {
@@ -112,21 +112,21 @@ struct Two {
         }
         return false;
     }
-    std::string trouble() const { return a.carrier->trouble() + b.carrier->trouble(); }
+    std::string trouble() const { return a.endpoint->trouble() + b.endpoint->trouble(); }
 };
 
 const std::size_t sizes[] = {0, 8, inline_bytes, 1000, 4048, 4049, 100000, slot_bytes};
 
-/// All sizes on all lanes from a to b, two of a lane at a time.
+/// All sizes on all channels from a to b, two of a channel at a time.
 void carry_all(Two& two) {
     std::uint32_t sent = 0;
     for (const std::size_t size : sizes)
-        for (int lane = 0; lane < lanes_per_link && two.trouble().empty(); ++lane)
+        for (int channel = 0; channel < channels_per_link && two.trouble().empty(); ++channel)
             for (std::uint32_t twice = 0; twice < 2 && two.trouble().empty(); ++twice) {
-                two.until([&] { return !two.trouble().empty() || two.a.carrier->has_room(); });
+                two.until([&] { return !two.trouble().empty() || two.a.endpoint->has_room(); });
                 if (!two.trouble().empty()) return;
                 ++sent;
-                two.a.send(lane, size, sent, sent % slot_depth, 1);
+                two.a.send(channel, size, sent, sent % slot_depth, 1);
                 if (twice == 1)  // what is in its slots must not be overwritten
                     two.until([&] { return !two.trouble().empty() || two.b.seen.size() == sent; });
             }
@@ -208,11 +208,11 @@ TEST_CASE("messages of all sizes pass every version whole, and everything is clo
             Two two(file);
             carry_all(two);
             REQUIRE(two.trouble() == "");
-            REQUIRE(two.b.seen.size() == 2 * lanes_per_link * std::size(sizes));
+            REQUIRE(two.b.seen.size() == 2 * channels_per_link * std::size(sizes));
             REQUIRE(two.b.right);
-            REQUIRE(has(two.a.carrier->describe(), "loopback0 to loopback1"));
-            REQUIRE(two.until([&] { return two.a.carrier->is_empty(); }));
-            harness::run(2, [&](int rank) { (rank == 0 ? two.a : two.b).carrier.reset(); });
+            REQUIRE(has(two.a.endpoint->describe(), "loopback0 to loopback1"));
+            REQUIRE(two.until([&] { return two.a.endpoint->is_empty(); }));
+            harness::run(2, [&](int rank) { (rank == 0 ? two.a : two.b).endpoint.reset(); });
         }
         const Debts after(file);
         REQUIRE(after.of[0] == before.of[0]);
@@ -227,7 +227,7 @@ TEST_CASE("whoever goes first is helped by the other one, and what is sent to it
     {
         Two two(file);
         carry_all(two);
-        std::thread first([&] { two.a.carrier.reset(); });
+        std::thread first([&] { two.a.endpoint.reset(); });
         const Deadline limit = Clock::now() + std::chrono::minutes(2);
         for (bool gone = false; !gone && Clock::now() < limit;) {
             two.b.look();
@@ -236,10 +236,10 @@ TEST_CASE("whoever goes first is helped by the other one, and what is sent to it
         }
         first.join();
         for (std::uint32_t m = 0; m < 100; ++m) {
-            REQUIRE(two.b.carrier->has_room());
+            REQUIRE(two.b.endpoint->has_room());
             two.b.send(0, 8, m, 0, 0);
         }
-        REQUIRE(two.b.carrier->is_empty());
+        REQUIRE(two.b.endpoint->is_empty());
     }
     REQUIRE(Debts(file).of[0] == before.of[0]);
     REQUIRE(Debts(file).of[2] == before.of[2]);
@@ -249,13 +249,13 @@ TEST_CASE("an end that nobody helps is kept until somebody does, and closed then
     for (const std::string& file : {every_version[0], every_version[3]}) {
         const Debts before(file);
         Two two(file);
-        REQUIRE(two.until([&] { return two.a.carrier->has_room() && two.b.carrier->has_room(); }));
-        two.a.carrier.reset();                               // the other end does not look
+        REQUIRE(two.until([&] { return two.a.endpoint->has_room() && two.b.endpoint->has_room(); }));
+        two.a.endpoint.reset();                              // the other end does not look
         REQUIRE(Debts(file).of[0] == before.of[0] + 6 + 3);  // its bodies' connections are closed, its frames' are not
         REQUIRE(Debts(file).of[2] == before.of[2]);
         two.b.look();
         two.b.look();
-        two.b.carrier.reset();
+        two.b.endpoint.reset();
         REQUIRE(Debts(file).of[0] == before.of[0]);
         REQUIRE(Debts(file).of[1] == before.of[1]);
         REQUIRE(Debts(file).of[2] == before.of[2]);
@@ -269,12 +269,12 @@ TEST_CASE("a plugin may say 'not yet' and 'no room' as long as it likes") {
         Two two(file);
         carry_all(two);
         REQUIRE(two.trouble() == "");
-        REQUIRE(two.b.seen.size() == 2 * lanes_per_link * std::size(sizes));
+        REQUIRE(two.b.seen.size() == 2 * channels_per_link * std::size(sizes));
         REQUIRE(two.b.right);
     }
 }
 
-TEST_CASE("a call that fails ends the carrier with the file's and the call's name") {
+TEST_CASE("a call that fails ends the endpoint with the file's and the call's name") {
     for (const auto& [call, number] : {std::pair{"connect", 1},
                                        {"connect", 7},
                                        {"accept", 3},
@@ -289,7 +289,7 @@ TEST_CASE("a call that fails ends the carrier with the file's and the call's nam
         const std::string& file = every_version[number % std::size(every_version)];
         const Faults faults(text("%s:fail:%d", call, number));
         Two two(file);
-        two.until([&] { return two.a.carrier->has_room() || !two.trouble().empty(); });
+        two.until([&] { return two.a.endpoint->has_room() || !two.trouble().empty(); });
         carry_all(two);
         CAPTURE(two.trouble());
         REQUIRE(has(two.trouble(), file));
@@ -305,18 +305,18 @@ TEST_CASE("offers and frames that lie are trouble") {
     PluginNet net(every_version[3], true);
     REQUIRE(net.fabric() != 0);
     End end(net, 0);
-    end.carrier->meet(std::vector<std::byte>(17));
-    REQUIRE(has(end.carrier->trouble(), "offered"));
+    end.endpoint->meet(std::vector<std::byte>(17));
+    REQUIRE(has(end.endpoint->trouble(), "offered"));
 
     for (const int lie : {0, 1}) {
         Two two(every_version[3]);
-        REQUIRE(two.until([&] { return two.a.carrier->has_room() && two.b.carrier->has_room(); }));
+        REQUIRE(two.until([&] { return two.a.endpoint->has_room() && two.b.endpoint->has_room(); }));
         net::Header h{};
-        h.lane = lie == 0 ? lanes_per_link : 0;
+        h.channel = lie == 0 ? channels_per_link : 0;
         h.bytes = lie == 0 ? 0 : inline_bytes + 1;  // and not in a slot
-        two.a.carrier->queue(h, two.a.mine->wire(1, 0, nullptr).slots);
-        REQUIRE(two.until([&] { return !two.b.carrier->trouble().empty(); }));
-        REQUIRE(has(two.b.carrier->trouble(), "no version of the protocol"));
+        two.a.endpoint->queue(h, two.a.mine->wire(1, 0, nullptr).slots);
+        REQUIRE(two.until([&] { return !two.b.endpoint->trouble().empty(); }));
+        REQUIRE(has(two.b.endpoint->trouble(), "no version of the protocol"));
         REQUIRE(two.b.seen.empty());
     }
 }
@@ -328,22 +328,22 @@ TEST_CASE("a body for a GPU's memory that comes with its frame, which is the hos
     device.fd = make_memfd("gpu", 1 << 20);
     const Mapping memory = Mapping::of(device.fd);
     device.memory = {memory.base(), memory.size()};
-    device.in = {memory.base(), memory.size() / lanes_per_link, memory.size() / lanes_per_link / slot_depth};
+    device.in = {memory.base(), memory.size() / channels_per_link, memory.size() / channels_per_link / slot_depth};
     End host(net, 0), gpu(net, 1, &device);
-    std::vector<std::byte> offer = gpu.carrier->offer();
+    std::vector<std::byte> offer = gpu.endpoint->offer();
     const std::size_t apart = 8 + 56 + 2 * sizeof(plugin::Handle) + 64;  // behind a magic, two handles and a name
     REQUIRE(offer.at(apart) == std::byte{1});
     offer[apart] = std::byte{0};  // else the host would keep them apart
-    host.carrier->meet(offer);
-    gpu.carrier->meet(host.carrier->offer());
+    host.endpoint->meet(offer);
+    gpu.endpoint->meet(host.endpoint->offer());
     bool sent = false;
     for (const Deadline limit = Clock::now() + std::chrono::minutes(2); Clock::now() < limit;) {
-        if (!gpu.carrier->trouble().empty()) break;
-        if (!sent && (sent = host.carrier->has_room())) host.send(0, 100, 1, 0, 1);
+        if (!gpu.endpoint->trouble().empty()) break;
+        if (!sent && (sent = host.endpoint->has_room())) host.send(0, 100, 1, 0, 1);
         host.look();
         gpu.look();
     }
-    REQUIRE(has(gpu.carrier->trouble(), "for a GPU's memory"));
+    REQUIRE(has(gpu.endpoint->trouble(), "for a GPU's memory"));
     REQUIRE(gpu.seen.empty());
 }
 
@@ -352,8 +352,8 @@ TEST_CASE("connections are dealt to devices, and no device gets more than it tak
     REQUIRE(net.fabric() != 0);
     std::vector<std::unique_ptr<End>> ends;
     for (int i = 0; i < 2 * 64 / 4; ++i) ends.push_back(std::make_unique<End>(net, 0));
-    REQUIRE(has(ends[0]->carrier->describe(), "loopback0"));
-    REQUIRE(has(ends[1]->carrier->describe(), "loopback1"));
+    REQUIRE(has(ends[0]->endpoint->describe(), "loopback0"));
+    REQUIRE(has(ends[1]->endpoint->describe(), "loopback1"));
     REQUIRE(has(complaint([&] { End more(net, 0); }), "no more than 64 connections"));
     ends.pop_back();
     REQUIRE_NOTHROW(End(net, 0));

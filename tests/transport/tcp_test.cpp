@@ -1,4 +1,4 @@
-// What is the tcp transport's own: ciphers, frames that lie, connections that break, strangers at the door.
+// What is the tcp transport's own: ciphers, frames that lie, connections that break, unauthenticated peers at the port.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ Header message(std::size_t bytes, std::uint32_t signature) {
     return h;
 }
 
-const std::chrono::milliseconds patience{5000};
+const std::chrono::milliseconds silence_limit{5000};
 
 bool can(Cipher::Kind kind) {
     if (kind == Cipher::none || (Cipher::available() & kind) != 0) return true;
@@ -79,7 +79,7 @@ TEST_CASE("only headers that some rank could have sent fit") {
     Header h = message(inline_bytes + 1, 1);
     h.in_slot = 0;
     REQUIRE_FALSE(h.fits());
-    for (const auto& [at, value] : {std::pair{0, 4}, {0, 255}, {1, lanes_per_link}, {1, 255}, {2, 2}, {3, 2}}) {
+    for (const auto& [at, value] : {std::pair{0, 4}, {0, 255}, {1, channels_per_link}, {1, 255}, {2, 2}, {3, 2}}) {
         CAPTURE(at, value);
         h = message(8, 1);
         reinterpret_cast<unsigned char*>(&h)[at] = static_cast<unsigned char>(value);
@@ -88,9 +88,9 @@ TEST_CASE("only headers that some rank could have sent fit") {
     h = message(8, 1);
     h.what = What::credit;
     REQUIRE_FALSE(h.fits());
-    // Only messages lie in slots: a plugin's carrier would have its adapter write others where it knows no memory.
+    // Only messages lie in slots: a plugin's endpoint would have its adapter write others where it knows no memory.
     for (const auto& [what, bytes] : {std::pair{What::credit, 0ul},
-                                      {What::landing, sizeof(Spot)},
+                                      {What::posted_receive, sizeof(Spot)},
                                       {What::landed, 8ul},
                                       {What::board, sizeof(Board)},
                                       {What::offer, sizeof(Offer)},
@@ -154,8 +154,8 @@ TEST_CASE("frames cross a stream whole, plain and sealed, however the socket cut
         CAPTURE(static_cast<int>(kind));
         Pair sockets;
         const Secret key = Secret::random(), back = Secret::random();
-        Stream from({std::move(sockets.end[0]), {}, key, back}, kind, patience);
-        Stream to({std::move(sockets.end[1]), {}, back, key}, kind, patience);
+        Stream from({std::move(sockets.end[0]), {}, key, back}, kind, silence_limit);
+        Stream to({std::move(sockets.end[1]), {}, back, key}, kind, silence_limit);
         Notes notes;
         std::vector<std::byte> body(slot_bytes);
         for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<std::byte>(i * 31 + i / 251);
@@ -179,7 +179,7 @@ TEST_CASE("frames cross a stream whole, plain and sealed, however the socket cut
 TEST_CASE("noise instead of sealed frames, refused frames and an end of the line are trouble, and nothing else") {
     {
         Pair sockets;
-        Stream to({std::move(sockets.end[1]), {}, Secret::random(), Secret::random()}, Cipher::xchacha, patience);
+        Stream to({std::move(sockets.end[1]), {}, Secret::random(), Secret::random()}, Cipher::xchacha, silence_limit);
         Notes notes;
         const Bytes noise(4096, std::byte{7});
         REQUIRE(::write(sockets.end[0].get(), noise.data(), noise.size()) == 4096);
@@ -187,8 +187,8 @@ TEST_CASE("noise instead of sealed frames, refused frames and an end of the line
         REQUIRE(to.trouble().find("changed on its way") != std::string::npos);
     }
     Pair sockets;
-    Stream from({std::move(sockets.end[0]), {}, {}, {}}, Cipher::none, patience);
-    Stream to({std::move(sockets.end[1]), {}, {}, {}}, Cipher::none, patience);
+    Stream from({std::move(sockets.end[0]), {}, {}, {}}, Cipher::none, silence_limit);
+    Stream to({std::move(sockets.end[1]), {}, {}, {}}, Cipher::none, silence_limit);
     Notes notes;
     notes.refuses = true;
     from.queue(message(0, 1), nullptr);
@@ -251,24 +251,24 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, true, std::chrono::seconds(2));
     std::vector<Sender> senders;
     std::vector<Receiver> receivers;
-    const auto mark = [](int lane, unsigned m) { return static_cast<int>(m) * 16 + lane; };
-    for (int lane = 0; lane < lanes_per_link; ++lane) {  // more than the windows of all its sockets
-        senders.emplace_back(pair.link[0]->outlet(lane));
-        receivers.emplace_back(pair.link[1]->inlet(lane));
+    const auto mark = [](int channel, unsigned m) { return static_cast<int>(m) * 16 + channel; };
+    for (int channel = 0; channel < channels_per_link; ++channel) {  // more than the windows of all its sockets
+        senders.emplace_back(pair.link[0]->outlet(channel));
+        receivers.emplace_back(pair.link[1]->inlet(channel));
         for (unsigned m = 0; m < slot_depth; ++m) {
-            std::memset(senders.back().slot(), mark(lane, m), slot_bytes);
+            std::memset(senders.back().slot(), mark(channel, m), slot_bytes);
             senders.back().commit(Kind::slot, slot_bytes, m + 1);
         }
     }
     // Rank 1 does nothing.
     const Deadline limit = Clock::now() + std::chrono::minutes(2);
-    const auto arrived = [&](int lane) {
-        const Wire in = pair.link[1]->inlet(lane);
+    const auto arrived = [&](int channel) {
+        const Wire in = pair.link[1]->inlet(channel);
         return in.fifo->cells[slot_depth - 1].turn.load(std::memory_order_acquire) == slot_depth;
     };
     const auto all_have = [&] {
-        for (int lane = 0; lane < lanes_per_link; ++lane)
-            if (!arrived(lane)) return false;
+        for (int channel = 0; channel < channels_per_link; ++channel)
+            if (!arrived(channel)) return false;
         return true;
     };
     while (!all_have() && Clock::now() < limit) {
@@ -276,12 +276,12 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     REQUIRE(all_have());
-    for (int lane = 0; lane < lanes_per_link; ++lane) {
-        Receiver& from = receivers[static_cast<std::size_t>(lane)];
+    for (int channel = 0; channel < channels_per_link; ++channel) {
+        Receiver& from = receivers[static_cast<std::size_t>(channel)];
         for (unsigned m = 0; m < slot_depth; ++m) {
             REQUIRE(from.ready());
             REQUIRE(from.cell().signature == m + 1);
-            const auto wanted = static_cast<std::byte>(mark(lane, m));
+            const auto wanted = static_cast<std::byte>(mark(channel, m));
             REQUIRE(std::ranges::count(std::span(from.slot(), slot_bytes), wanted) == slot_bytes);
             from.release();
         }
@@ -294,8 +294,8 @@ TEST_CASE("a peer whose process is stopped before it lets the connection in is w
     n.arena = Arena::make(2, false);
     n.engine = open_engine({{bootstrap::Address::loopback()}});
     const Fd stopped = bootstrap::listen_at(bootstrap::Address::loopback());  // its kernel takes connections
-    for (const bootstrap::Address& door : {n.engine->doors().front(), bootstrap::bound_address(stopped)})
-        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {door}});
+    for (const bootstrap::Address& port : {n.engine->addresses().front(), bootstrap::bound_address(stopped)})
+        n.infos.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {port}});
     n.engine->start(n, std::chrono::seconds(2));
     const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::vector<Fd> calls;  // more than it would make to one that refuses
@@ -385,7 +385,7 @@ TEST_CASE("a message that is longer than the receiver's slots is refused, and no
     } net(false);
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, false);
     constexpr std::size_t stride = 4096;  // less than any header may say: slots on GPUs are shorter than others
-    std::vector<std::byte> slots(lanes_per_link * slot_depth * stride);
+    std::vector<std::byte> slots(channels_per_link * slot_depth * stride);
     pair.at[1].device_slots = [&](std::string&) {
         auto device = std::make_unique<DeviceSlots>();
         device->in = {slots.data(), slot_depth * stride, stride};
@@ -422,15 +422,15 @@ TEST_CASE("a message that is longer than the receiver's slots is refused, and no
     REQUIRE(std::ranges::count(slots, std::byte{7}) == stride);
 }
 
-TEST_CASE("a door that nobody opens is named, and the interface that was tried") {
+TEST_CASE("a port that nobody opens is named, and the interface that was tried") {
     Neighbourhood n;
     n.session = std::make_shared<harness::MapSession>(0, std::make_shared<harness::MapSession::Offers>());
     n.arena = Arena::make(2, false);
     n.engine = open_engine({{bootstrap::Address::loopback()}});
     bootstrap::Address closed = bootstrap::Address::loopback();
     closed.port = 1;
-    for (const bootstrap::Address& door : {n.engine->doors().front(), closed})
-        n.cards.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {door}});
+    for (const bootstrap::Address& port : {n.engine->addresses().front(), closed})
+        n.infos.push_back({host_id(), process_id(), 0, getpid(), TUTTI_VERSION_CODE, {port}});
     n.engine->start(n, std::chrono::seconds(5));
     const auto link = find_transport("tcp")->connect(n, 1, Clock::now() + std::chrono::seconds(5));
     std::string what;
@@ -454,10 +454,10 @@ namespace {
 class Porter : public bootstrap::ConnectionUser {
   public:
     std::atomic<bool> accepted = false, lost = false;
-    std::shared_ptr<bootstrap::Connection> guest;
+    std::shared_ptr<bootstrap::Connection> visitor;
 
   private:
-    void opened(bootstrap::Connection& connection) override { guest = connection.shared_from_this(); }
+    void opened(bootstrap::Connection& connection) override { visitor = connection.shared_from_this(); }
     void received(bootstrap::Connection& connection, bootstrap::Message&, Fd) override {
         connection.recognise();
         connection.send(bootstrap::Accepted{Cipher::none});
@@ -472,13 +472,13 @@ TEST_CASE("a connection that is accepted when its engine has gone does not stay"
     const auto service = bootstrap::Service::get();
     const Secret secret = Secret::random();
     Porter porter;
-    std::shared_ptr<bootstrap::Listener> door;
+    std::shared_ptr<bootstrap::Listener> port;
     const auto reception =
         std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, 2, secret, std::chrono::seconds(5));
     service->run([&] {
-        door = bootstrap::Listener::open(*service, porter, bootstrap::Address::loopback(), secret,
+        port = bootstrap::Listener::open(*service, porter, bootstrap::Address::loopback(), secret,
                                          std::uint64_t{1} << 33 | 1);  // rank 1's
-        reception->dial(1, {door->address()}, true);
+        reception->dial(1, {port->address()}, true);
     });
     const Deadline limit = Clock::now() + std::chrono::seconds(5);
     while (!porter.lost && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -486,7 +486,7 @@ TEST_CASE("a connection that is accepted when its engine has gone does not stay"
     CHECK(porter.lost);
     service->run([&] {
         reception->close();
-        door->close();
-        if (porter.guest) porter.guest->close();
+        port->close();
+        if (porter.visitor) porter.visitor->close();
     });
 }

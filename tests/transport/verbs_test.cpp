@@ -1,5 +1,5 @@
-// InfiniBand without any: what is decided on tables, and two ends of a connection over imagined adapters. The same
-// carrier runs the conformance suite, over these adapters everywhere and over real ones where there are some.
+// InfiniBand without any: what is decided on tables, and two ends of a connection over mock adapters. The same
+// endpoint runs the conformance suite, over these adapters everywhere and over real ones where there are some.
 #include <sys/resource.h>
 
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "fake_verbs.hpp"
 #include "harness/catch.hpp"
 #include "transport/regions.hpp"
-#include "transport/verbs/carrier.hpp"
+#include "transport/verbs/endpoint.hpp"
 #include "transport/verbs/net.hpp"
 #include "transport/verbs/trouble.hpp"
 
@@ -35,13 +35,13 @@ class Reader : public net::Recipient {
     explicit Reader(const Arena& inbox) : inbox_(inbox) {}
     std::byte* begin(const Header& h, const char*& why) override {
         if (refuses) return why = "refused", nullptr;
-        const Wire wire = inbox_.wire(0, h.lane, nullptr);
-        const std::uint32_t number = next_[h.lane];
+        const Wire wire = inbox_.wire(0, h.channel, nullptr);
+        const std::uint32_t number = next_[h.channel];
         return place = h.in_slot == 1 ? wire.slots + number % slot_depth * slot_stride
                                       : wire.fifo->cells[number % fifo_depth].payload;
     }
     void finish(const Header& h) override {
-        if (h.what == What::message) ++next_[h.lane];
+        if (h.what == What::message) ++next_[h.channel];
         seen.push_back(h);
     }
     std::vector<Header> seen;
@@ -50,13 +50,13 @@ class Reader : public net::Recipient {
 
   private:
     const Arena& inbox_;
-    std::array<std::uint32_t, lanes_per_link> next_{};
+    std::array<std::uint32_t, channels_per_link> next_{};
 };
 
 /// Both ends of a connection between adapters of this process.
 struct Ends {
     std::shared_ptr<Arena> mine[2], inbox[2];
-    std::unique_ptr<net::NetCarrier> end[2];
+    std::unique_ptr<net::NetEndpoint> end[2];
     std::unique_ptr<Reader> reader[2];
 
     explicit Ends(verbs::Net& net, bool meet = true) : Ends({&net, &net}, meet) {}
@@ -66,10 +66,10 @@ struct Ends {
             mine[r] = Arena::make(2, false);
             inbox[r] = Arena::make(1, false);
             reader[r] = std::make_unique<Reader>(*inbox[r]);
-            const std::chrono::milliseconds patience(1000);
+            const std::chrono::milliseconds silence_limit(1000);
             const net::LinkMemory memory{*mine[r], *inbox[r]};
-            end[r] = r == 0 && broken != 0 ? nets[0]->detour(0, 1, memory, patience, broken)
-                                           : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, memory, patience);
+            end[r] = r == 0 && broken != 0 ? nets[0]->detour(0, 1, memory, silence_limit, broken)
+                                           : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, memory, silence_limit);
         }
         if (!meet) return;
         end[0]->meet(end[1]->offer());
@@ -80,10 +80,10 @@ struct Ends {
     }
 };
 
-Header message(std::size_t bytes, std::uint32_t signature, int lane = 0) {
+Header message(std::size_t bytes, std::uint32_t signature, int channel = 0) {
     Header h{};
     h.what = What::message;
-    h.lane = static_cast<std::uint8_t>(lane);
+    h.channel = static_cast<std::uint8_t>(channel);
     h.bytes = static_cast<std::uint32_t>(bytes);
     h.in_slot = bytes > inline_bytes;
     h.signature = signature;
@@ -181,16 +181,16 @@ TEST_CASE("messages are written to their slots, with and without data in the req
     fake_verbs().infiniband = GENERATE(false, true);
     verbs::Net net(harness::fake_library, {});
     Ends ends(net);
-    std::uint32_t sent = 0, of_lane[3] = {};
+    std::uint32_t sent = 0, of_channel[3] = {};
     for (int round = 0; round < 300; ++round) {  // more than a ring has frames
-        const int lane = round % 3;
+        const int channel = round % 3;
         for (const std::size_t size : {std::size_t{8}, slot_bytes, std::size_t{0}, std::size_t{4097}}) {
             if (round >= 3 && size == slot_bytes) continue;
-            const Wire wire = ends.mine[0]->wire(1, lane, nullptr);
-            std::byte* const body = wire.slots + of_lane[lane]++ % slot_depth * slot_stride;
+            const Wire wire = ends.mine[0]->wire(1, channel, nullptr);
+            std::byte* const body = wire.slots + of_channel[channel]++ % slot_depth * slot_stride;
             std::memset(body, static_cast<int>(sent * 7 + 1), size);
             REQUIRE(ends.end[0]->has_room());
-            ends.end[0]->queue(message(size, ++sent, lane), body);
+            ends.end[0]->queue(message(size, ++sent, channel), body);
             ends.move();
             REQUIRE(ends.end[1]->trouble().empty());
             REQUIRE(ends.reader[1]->seen.size() == sent);
@@ -222,11 +222,11 @@ TEST_CASE("peers can write to rings of headers, slots, and places of messages; t
     ends.move();
     REQUIRE(ends.reader[1]->seen.size() == 2);
 
-    for (int lane = 0; lane < lanes_per_link; ++lane)
-        CHECK(harness::peers_can_write(ends.inbox[1]->wire(0, lane, nullptr).slots, slot_depth * slot_stride));
+    for (int channel = 0; channel < channels_per_link; ++channel)
+        CHECK(harness::peers_can_write(ends.inbox[1]->wire(0, channel, nullptr).slots, slot_depth * slot_stride));
     CHECK_FALSE(harness::peers_can_write(&ends.inbox[1]->page(), 1));
     CHECK_FALSE(harness::peers_can_write(&in.fifo->cells[0], 1));
-    CHECK_FALSE(harness::peers_can_write(&in.fifo->landings[fifo_depth - 1], 1));
+    CHECK_FALSE(harness::peers_can_write(&in.fifo->posted_receives[fifo_depth - 1], 1));
     REQUIRE(harness::key_to(out.slots) != 0);  // it was sent from
     CHECK_FALSE(harness::peers_can_write(out.slots, 1));
     CHECK_FALSE(harness::peers_can_write(&ends.mine[0]->page(), 1));
@@ -234,7 +234,7 @@ TEST_CASE("peers can write to rings of headers, slots, and places of messages; t
     CHECK_FALSE(harness::peers_can_write(sent, 1));
     REQUIRE(ends.end[1]->knows(wanted, bytes));
     CHECK_FALSE(harness::peers_can_write(wanted, 1));  // until a message is to be written there
-    const net::Place place = ends.end[1]->expose(0, wanted, bytes);
+    const net::RemoteMemory place = ends.end[1]->expose(0, wanted, bytes);
     CHECK(harness::peers_can_write(wanted, bytes));
 
     SECTION("a place that was given is written to") {
@@ -250,7 +250,7 @@ TEST_CASE("peers can write to rings of headers, slots, and places of messages; t
     SECTION("what only the peer's own adapter reads is not, whoever has its key") {
         std::byte* const theirs = ends.mine[1]->wire(0, 0, nullptr).slots;
         ends.end[1]->queue(message(1000, 1), theirs);
-        const net::Place stolen{reinterpret_cast<std::uintptr_t>(theirs), 1000, harness::key_to(theirs)};
+        const net::RemoteMemory stolen{reinterpret_cast<std::uintptr_t>(theirs), 1000, harness::key_to(theirs)};
         std::memset(out.slots + 2 * slot_stride, 9, 1000);
         ends.end[0]->put(message(1000, 3), out.slots + 2 * slot_stride, out.slots + 2 * slot_stride, &stolen);
         ends.end[0]->receive(*ends.reader[0]);
@@ -259,12 +259,12 @@ TEST_CASE("peers can write to rings of headers, slots, and places of messages; t
     }
     SECTION("nor is the page beside the slots by the key of these") {
         RankPage& page = ends.inbox[1]->page();
-        const net::Place beside{reinterpret_cast<std::uintptr_t>(&page), 1000, harness::key_to(in.slots)};
+        const net::RemoteMemory beside{reinterpret_cast<std::uintptr_t>(&page), 1000, harness::key_to(in.slots)};
         std::memset(out.slots + 2 * slot_stride, 9, 1000);
         ends.end[0]->put(message(1000, 3), out.slots + 2 * slot_stride, out.slots + 2 * slot_stride, &beside);
         ends.end[0]->receive(*ends.reader[0]);
         CHECK_FALSE(ends.end[0]->trouble().empty());
-        CHECK(page.bell.word == 0);
+        CHECK(page.wake_up.word == 0);
     }
     ends.end[0].reset();
     ends.end[1].reset();
@@ -272,7 +272,7 @@ TEST_CASE("peers can write to rings of headers, slots, and places of messages; t
     free_region(wanted);
 }
 
-TEST_CASE("lanes are dealt to the ports that both ends have, and a farewell is one by all of them") {
+TEST_CASE("channels are dealt to the ports that both ends have, and a farewell is one by all of them") {
     const harness::FakeVerbsReset reset;
     verbs::Net both(harness::fake_library, {}), first(harness::fake_library, {"fake0"});
     struct Row {
@@ -285,17 +285,17 @@ TEST_CASE("lanes are dealt to the ports that both ends have, and a farewell is o
         CAPTURE(row.broken, row.by_first);
         Ends ends({row.left, row.right}, true, row.broken);
         const harness::FakeVerbsTally before = harness::fake_verbs_tally();
-        for (int lane = 0; lane < lanes_per_link; ++lane)
-            ends.end[0]->queue(message(8, 1, lane), ends.mine[0]->wire(1, lane, nullptr).fifo->cells[0].payload);
+        for (int channel = 0; channel < channels_per_link; ++channel)
+            ends.end[0]->queue(message(8, 1, channel), ends.mine[0]->wire(1, channel, nullptr).fifo->cells[0].payload);
         const harness::FakeVerbsTally after = harness::fake_verbs_tally();
         REQUIRE(after.writes[0] - before.writes[0] == row.by_first);
         REQUIRE(after.writes[1] - before.writes[1] == row.by_second);
         Header bye{};
         bye.what = What::bye;
         ends.end[0]->queue(bye, nullptr);
-        while (ends.reader[1]->seen.size() < lanes_per_link + 1) ends.move();
+        while (ends.reader[1]->seen.size() < channels_per_link + 1) ends.move();
         ends.move();
-        REQUIRE(ends.reader[1]->seen.size() == lanes_per_link + 1);
+        REQUIRE(ends.reader[1]->seen.size() == channels_per_link + 1);
         REQUIRE(ends.end[1]->trouble().empty());
     }
 }
@@ -363,7 +363,7 @@ TEST_CASE("a port that stays down is given up, although its adapter says nothing
     harness::tell(IBV_EVENT_PORT_ERR);
     while (ends.end[0]->trouble().empty() && Clock::now() - began < std::chrono::seconds(10)) ends.move();
     REQUIRE(ends.end[0]->trouble() == "fake0 port 1 is down");
-    REQUIRE(Clock::now() - began >= std::chrono::milliseconds(1000));  // its patience: it might have come back
+    REQUIRE(Clock::now() - began >= std::chrono::milliseconds(1000));  // its limit of silence: it might have come back
 }
 
 TEST_CASE("what an adapter reports of itself is trouble at once, and another way goes around it") {

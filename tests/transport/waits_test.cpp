@@ -42,7 +42,7 @@ TEST_CASE("a rank knows whether only ranks on other cores keep it waiting") {
     Half mine(pair, 0);
     mine.execution.progress();
     REQUIRE(!mine.execution.finished());
-    std::atomic<std::int32_t>& its_core = pair.arenas[1]->page().bell.core;
+    std::atomic<std::int32_t>& its_core = pair.arenas[1]->page().wake_up.core;
     CHECK(!mine.execution.waits_for_other_cores(1));  // nobody knows where the peer is
     its_core = 2;
     CHECK(mine.execution.waits_for_other_cores(1));
@@ -56,17 +56,17 @@ TEST_CASE("a rank knows whether only ranks on other cores keep it waiting") {
 }
 
 TEST_CASE("who has lost too often looks on no more, but tries again") {
-    Wager wager;
+    AdaptiveSpin adaptive_spin;
     int lost = 0;
-    for (; wager.worth_it(); ++lost) wager.lost();
+    for (; adaptive_spin.worth_it(); ++lost) adaptive_spin.lost();
     CHECK(lost > 1);
     int passed = 1;
-    for (; !wager.worth_it(); ++passed) REQUIRE(passed < 1000);
+    for (; !adaptive_spin.worth_it(); ++passed) REQUIRE(passed < 1000);
     CHECK(passed > 10);
-    wager.lost();  // at once again
-    CHECK(!wager.worth_it());
+    adaptive_spin.lost();  // at once again
+    CHECK(!adaptive_spin.worth_it());
 
-    Wager good;
+    AdaptiveSpin good;
     for (int i = 0; i < 1000; ++i) {  // two gains for a loss are enough
         good.won(), good.won(), good.lost();
         REQUIRE(good.worth_it());

@@ -4,7 +4,7 @@
 
 #include "algorithms/prove.hpp"
 #include "harness/catch.hpp"
-#include "schedule/crowd.hpp"
+#include "schedule/oversubscription.hpp"
 
 using namespace tutti;
 
@@ -70,13 +70,13 @@ TEST_CASE("where only stored bytes take time, the work is the sinks'") {
     });
 }
 
-TEST_CASE("further tiles follow as fast as the busiest rank, the chain over the lanes, and the cores allow") {
+TEST_CASE("further tiles follow as fast as the busiest rank, the chain over the channels, and the cores allow") {
     Rates rates = nothing();
     const Price tile{.chain = 10, .busiest = 3, .work = 12};
-    const auto time = [&](std::uint32_t tiles, int lanes, double lost = 0) {
+    const auto time = [&](std::uint32_t tiles, int channels, double lost = 0) {
         Price p = tile;
         p.lost = lost;
-        add_tiles(p, tiles, lanes, 4, rates);
+        add_tiles(p, tiles, channels, 4, rates);
         return p.time;
     };
     CHECK(time(5, 1) == 10 + 4 * 10);
@@ -84,7 +84,7 @@ TEST_CASE("further tiles follow as fast as the busiest rank, the chain over the 
     CHECK(time(5, 8) == 10 + 4 * 3);
     rates.cores = 1;
     CHECK(time(5, 8) == 12 + 4 * 12);
-    CHECK(time(5, 8, 16) == (12 + 16) + 4 * (12 + 2));  // while one lane waits, another one goes on
+    CHECK(time(5, 8, 16) == (12 + 16) + 4 * (12 + 2));  // while one channel waits, another one goes on
 }
 
 TEST_CASE("ranks that share cores lose time by waiting and switching") {

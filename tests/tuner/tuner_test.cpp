@@ -13,7 +13,7 @@ Platform machine(int ranks, int cores) {
     p.ranks = ranks;
     p.rates.cores = cores;
     p.line = {0.15, 1 / 40e3};
-    p.most_lanes = 8;
+    p.most_channels = 8;
     p.most_tile = 256 * 1024;
     return p;
 }
@@ -63,7 +63,7 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
                 for (std::size_t i = 0; i < all.size(); ++i) {
                     if (!all[i].refusal.empty()) continue;
                     CHECK((all[i].time > 0 || n == 1));
-                    CHECK(all[i].flight.lanes >= 1);
+                    CHECK(all[i].chunking.channels >= 1);
                     if (i > 0) CHECK(all[i - 1].time <= 1.1 * all[i].time);
                 }
             }
@@ -212,12 +212,12 @@ TEST_CASE("what was measured corrects what is computed") {
     for (const Candidate& c : elsewhere.candidates({Collective::all_reduce, 1 << 16})) CHECK(c.correction == 1);
 }
 
-TEST_CASE("lanes can be forced") {
+TEST_CASE("channels can be forced") {
     Platform p = machine(4, 4);
-    for (int lanes = 1; lanes <= 8; ++lanes) {
-        p.lanes = lanes;
+    for (int channels = 1; channels <= 8; ++channels) {
+        p.channels = channels;
         Tuner tuner(p, {}, false, nullptr);
-        CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).flight.lanes == lanes);
+        CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).chunking.channels == channels);
     }
 }
 
@@ -255,9 +255,10 @@ TEST_CASE("all-to-all of large rows goes straight to every rank, however many th
         for (const std::size_t row : {std::size_t{64} << 10, std::size_t{4} << 20}) {
             const Candidate c = of(row);
             CHECK(c.algorithm->name == "direct");
-            CHECK(c.flight.tile <= tuner.platform().most_tile);
+            CHECK(c.chunking.tile <= tuner.platform().most_tile);
             if (n > 32)
-                CHECK(slot_depth * c.flight.tile * static_cast<std::size_t>(c.flight.lanes) * (rows - 1) <= 64 << 20);
+                CHECK(slot_depth * c.chunking.tile * static_cast<std::size_t>(c.chunking.channels) * (rows - 1) <=
+                      64 << 20);
         }
     }
 }

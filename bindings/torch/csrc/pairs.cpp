@@ -13,7 +13,7 @@ constexpr Milliseconds kGrace{10'000};
 
 // -------------------------------------------------------------------------------------------------------------- sender
 
-Sender::Sender(Meeting meeting) : meeting_(std::move(meeting)), queue_(std::make_shared<Queue>("tutti-send")) {}
+Sender::Sender(Rendezvous meeting) : meeting_(std::move(meeting)), queue_(std::make_shared<Queue>("tutti-send")) {}
 
 Sender::~Sender() {
     close(true);
@@ -59,7 +59,7 @@ void Sender::close(bool abandon) {
 
 // ------------------------------------------------------------------------------------------------------------ receiver
 
-Receiver::Receiver(Meeting meeting, int peer)
+Receiver::Receiver(Rendezvous meeting, int peer)
     : meeting_(std::move(meeting)), peer_(peer), thread_(start_thread("tutti-recv", [this] { loop(); })) {}
 
 Receiver::~Receiver() {
@@ -229,7 +229,7 @@ Pairs::~Pairs() {
     close(true);
 }
 
-Meeting Pairs::meeting(int from, int to) const {
+Rendezvous Pairs::meeting(int from, int to) const {
     return {store_, c10::str(key_, "/", from, ">", to), timeout_};
 }
 

@@ -24,7 +24,7 @@ struct Header {
 };
 
 /// Where the two ranks of a direction meet.
-struct Meeting {
+struct Rendezvous {
     c10::intrusive_ptr<c10d::Store> store;
     std::string key;  // of this direction
     Milliseconds timeout;
@@ -32,7 +32,7 @@ struct Meeting {
 
 class Sender {
   public:
-    explicit Sender(Meeting meeting);
+    explicit Sender(Rendezvous meeting);
     ~Sender();
 
     void send(const WorkPtr& work, const at::Tensor& tensor, int tag);
@@ -41,7 +41,7 @@ class Sender {
   private:
     void deliver(const at::Tensor& tensor, int tag);
 
-    Meeting meeting_;
+    Rendezvous meeting_;
     std::atomic<bool> stopping_{false};
     std::mutex making_;
     std::unique_ptr<Communicator> comm_;  // guarded by making_ while it is made; the queue's afterwards
@@ -63,7 +63,7 @@ using WantedPtr = std::shared_ptr<Wanted>;
 
 class Receiver {
   public:
-    Receiver(Meeting meeting, int peer);
+    Receiver(Rendezvous meeting, int peer);
     ~Receiver();
 
     /// Serves it from what has come, or looks out for it.
@@ -83,7 +83,7 @@ class Receiver {
         std::vector<char> data;
     };
 
-    Meeting meeting_;
+    Rendezvous meeting_;
     int peer_;
     std::atomic<bool> stopping_{false};
     std::unique_ptr<Communicator> comm_;  // guarded by mutex_ while it is made
@@ -108,7 +108,7 @@ class Pairs {
 
   private:
     WantedPtr want(const at::Tensor& tensor, int tag, c10d::OpType type, const std::string& from);
-    Meeting meeting(int from, int to) const;
+    Rendezvous meeting(int from, int to) const;
     void check_open() const;
     Sender& sender(int peer);
     Receiver& receiver(int peer);

@@ -1,4 +1,5 @@
-// The kernels: one per type, a block per rank and lane. The operation is chosen inside, outside of the loops over data.
+// The kernels: one per type, a block per rank and channel. The operation is chosen inside, outside of the loops over
+// data.
 #include "kernels/cuda/interpret.hpp"
 #include "kernels/cuda/machine.hpp"
 
@@ -9,7 +10,7 @@ template <class F>
 __global__ void __launch_bounds__(block_threads, 1) interpret(const __grid_constant__ Launch launch) {
     __shared__ Shared shared;
     const Job& job = launch.jobs[blockIdx.y];
-    if (blockIdx.x >= job.lanes) return;
+    if (blockIdx.x >= job.channels) return;
     Machine<F>(job, blockIdx.x, shared).run();
 }
 

@@ -5,7 +5,7 @@
 
 namespace tutti::gpu {
 
-/// The kernel for a type, for cudaLaunchKernel with a grid of {lanes, jobs} and a Launch as its argument.
+/// The kernel for a type, for cudaLaunchKernel with a grid of {channels, jobs} and a Launch as its argument.
 const void* interpreter_of(DataType type);
 
 /// The kernel of flat arrays: blocks of flat_threads, as many as one likes, and a Flat as its argument.

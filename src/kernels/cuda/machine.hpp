@@ -1,4 +1,4 @@
-// The GPU's Machine for the interpreter: one lane of one rank is one block. Every thread runs the step loop; what
+// The GPU's Machine for the interpreter: one channel of one rank is one block. Every thread runs the step loop; what
 // concerns an operand is done by the thread of that number, what concerns data by all of them.
 //
 // A message goes as on the host (transport/fifo.hpp), or, for small ones between GPUs, in lines: data and flag arrive
@@ -27,13 +27,13 @@ struct Shared {
 template <class F>
 class Machine {
   public:
-    TUTTI_DEVICE Machine(const Job& job, std::uint32_t lane, Shared& shared)
-        : job_(job), plan_(job.plan), lane_(lane), s_(shared), limits_{&job.plan.control->abort, job.timeout_ns} {
+    TUTTI_DEVICE Machine(const Job& job, std::uint32_t channel, Shared& shared)
+        : job_(job), plan_(job.plan), channel_(channel), s_(shared), limits_{&job.plan.control->abort, job.timeout_ns} {
         steps_ = gather(plan_.steps, plan_.step_count, s_.step, Shared::steps_here);
         operands_ = gather(plan_.operands, plan_.operand_count, s_.operand, Shared::operands_here);
-        gather_ends(plan_.to + lane * plan_.to_count, plan_.to_count, s_.to);
-        gather_ends(plan_.from + lane * plan_.from_count, plan_.from_count, s_.from);
-        tiles_ = lane < job.tiles ? (job.tiles - lane + job.lanes - 1) / job.lanes : 0;
+        gather_ends(plan_.to + channel * plan_.to_count, plan_.to_count, s_.to);
+        gather_ends(plan_.from + channel * plan_.from_count, plan_.from_count, s_.from);
+        tiles_ = channel < job.tiles ? (job.tiles - channel + job.channels - 1) / job.channels : 0;
         scalar_ = job.scaled != 0 ? repeated_scalar() : 0;
         sync();
     }
@@ -42,8 +42,8 @@ class Machine {
     TUTTI_DEVICE bool run() {
         Cursor at;
         if (!advance(*this, at) || !settled()) return false;
-        each(0, plan_.to_count, [&](std::uint32_t i) { *plan_.to[lane_ * plan_.to_count + i] = s_.to[i]; });
-        each(0, plan_.from_count, [&](std::uint32_t i) { *plan_.from[lane_ * plan_.from_count + i] = s_.from[i]; });
+        each(0, plan_.to_count, [&](std::uint32_t i) { *plan_.to[channel_ * plan_.to_count + i] = s_.to[i]; });
+        each(0, plan_.from_count, [&](std::uint32_t i) { *plan_.from[channel_ * plan_.from_count + i] = s_.from[i]; });
         return true;
     }
 
@@ -59,18 +59,18 @@ class Machine {
 
     TUTTI_DEVICE void begin_tile(std::uint32_t tile) {
         tile_ = tile;
-        tile_offset_ = (static_cast<std::uint64_t>(tile) * job_.lanes + lane_) * job_.tile;
+        tile_offset_ = (static_cast<std::uint64_t>(tile) * job_.channels + channel_) * job_.tile;
         if (job_.by_reference == 0 || plan_.push_safe == 0) return;
-        each(0, plan_.landable_count, [&](std::uint32_t i) {
-            const Landable& l = plan_.landables[i];
+        each(0, plan_.postable_count, [&](std::uint32_t i) {
+            const Landable& l = plan_.postables[i];
             const std::uint64_t bytes = length(l.column) * element;
             End& end = s_.from[l.from];
             Reference where;
             if (bytes <= inline_bytes || !refer(end, l.slice, where)) return;
-            Landing& landing = end.fifo->landings[(end.next + l.ahead) % fifo_depth];
-            landing.where = where;
-            landing.bytes = static_cast<std::uint32_t>(bytes);
-            store_release(word(landing.turn), end.next + l.ahead + 1);
+            PostedReceive& posted_receive = end.fifo->posted_receives[(end.next + l.ahead) % fifo_depth];
+            posted_receive.where = where;
+            posted_receive.bytes = static_cast<std::uint32_t>(bytes);
+            store_release(word(posted_receive.turn), end.next + l.ahead + 1);
         });
     }
 
@@ -175,8 +175,8 @@ class Machine {
         End& end = s_.from[o.index];
         const Cell& cell = end.fifo->cells[end.next % fifo_depth];
         if (goes_on(end, o.more, in_lines(end) || cell.kind == Kind::slot)) return;
-        if (job_.by_reference != 0 && plan_.landable_count != 0)  // as Receiver::withdraw
-            *word(end.fifo->landings[end.next % fifo_depth].turn) = end.next;
+        if (job_.by_reference != 0 && plan_.postable_count != 0)  // as Receiver::withdraw
+            *word(end.fifo->posted_receives[end.next % fifo_depth].turn) = end.next;
         store_release(word(end.fifo->released), ++end.next);
     }
 
@@ -221,7 +221,7 @@ class Machine {
     TUTTI_DEVICE std::byte* slice(const Operand& o) const {
         const auto chunk = static_cast<std::uint32_t>(o.index);
         if (o.place == Place::scratch)
-            return plan_.scratch + (lane_ * plan_.scratch_chunks + chunk) * plan_.scratch_stride;
+            return plan_.scratch + (channel_ * plan_.scratch_chunks + chunk) * plan_.scratch_stride;
         const std::uint64_t at = chunk / plan_.columns * job_.count + chunk % plan_.columns * job_.block + tile_offset_;
         return buffer(o.place).at + at * element;
     }
@@ -239,7 +239,7 @@ class Machine {
         return b.region != 0 && end.regions != nullptr;
     }
     TUTTI_DEVICE static bool sees_buffers(const End& end) { return end.in_process != 0 || end.regions != nullptr; }
-    /// Whether it names something: what is in a cell or a landing a peer has written.
+    /// Whether it names something: what is in a cell or a posted receive a peer has written.
     TUTTI_DEVICE static bool is_seen(const End& end, const Reference& reference) {
         if (reference.region == 0) return end.in_process != 0;
         return reference.region < max_regions && end.regions != nullptr && end.regions[reference.region] != nullptr;
@@ -358,11 +358,11 @@ class Machine {
             return Kind::inlined;
         }
         if (job_.by_reference != 0 && alone) {
-            const Landing& landing = end.fifo->landings[end.next % fifo_depth];
+            const PostedReceive& posted_receive = end.fifo->posted_receives[end.next % fifo_depth];
             if (current_->sources > 1 && plan_.push_safe != 0 && sees_buffers(end) &&
-                load_acquire(word(const_cast<Landing&>(landing).turn)) == end.next + 1 && landing.bytes == bytes_ &&
-                is_seen(end, landing.where)) {
-                term.at = see(end, landing.where);
+                load_acquire(word(const_cast<PostedReceive&>(posted_receive).turn)) == end.next + 1 &&
+                posted_receive.bytes == bytes_ && is_seen(end, posted_receive.where)) {
+                term.at = see(end, posted_receive.where);
                 return Kind::landed;
             }
             const Operand* const shared = plan_.pull_safe != 0 ? shareable_slice() : nullptr;
@@ -383,7 +383,7 @@ class Machine {
             v.peer = peer;
             v.source = source ? 1 : 0;
             v.call = job_.call;
-            v.lane = lane_;
+            v.channel = channel_;
             v.tile = tile_;
             v.step = static_cast<std::uint32_t>(current_ - steps_);
             v.expected = expected;
@@ -397,7 +397,7 @@ class Machine {
 
     const Job& job_;
     const Plan& plan_;
-    const std::uint32_t lane_;
+    const std::uint32_t channel_;
     Shared& s_;
     const Limits limits_;
     const Step* steps_;

@@ -106,7 +106,7 @@ TUTTI_DEVICE void give_up(Control& control, Verdict::Cause cause, std::int32_t p
     if (claim(&v.claimed)) {
         v.cause = cause;
         v.peer = peer;
-        v.lane = signal;
+        v.channel = signal;
         v.expected = expected;
         v.seen = seen;
         store_release(&v.done, 1);

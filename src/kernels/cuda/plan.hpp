@@ -22,7 +22,7 @@ inline constexpr int max_operands = 128;    // of a step
 inline constexpr int max_connections = 64;  // of a program, in each direction
 inline constexpr int max_jobs = 16;         // ranks that one launch serves
 
-/// One end of one lane of a connection as the kernel sees it. It stays in device memory between launches.
+/// One end of one channel of a connection as the kernel sees it. It stays in device memory between launches.
 struct End {
     Fifo* fifo = nullptr;
     std::byte* slots = nullptr;                 // slot_depth * slot_stride
@@ -55,13 +55,13 @@ struct Verdict {
         other_call,
         wrong_size,
         wrong_kind,
-        few_signals,   // lane: the signal; expected and seen: how many
+        few_signals,   // channel: the signal; expected and seen: how many
         closed_window  // expected: bytes of the put
     } cause;
     std::int32_t peer;     // -1: it can't be told
     std::uint32_t source;  // 1: it waited for, or got, a message; 0: it waited for space
     std::uint32_t call;    // Job::call
-    std::uint32_t lane, tile, step;
+    std::uint32_t channel, tile, step;
     std::uint64_t expected, seen;
     std::uint32_t done;
 };
@@ -76,13 +76,13 @@ struct Control {
 struct Plan {
     const Step* steps = nullptr;
     const Operand* operands = nullptr;
-    const Landable* landables = nullptr;
-    End* const* to = nullptr;  // lane after lane, by connection; programs share them
+    const Landable* postables = nullptr;
+    End* const* to = nullptr;  // channel after channel, by connection; programs share them
     End* const* from = nullptr;
     Control* control = nullptr;
-    std::byte* scratch = nullptr;  // scratch_chunks * scratch_stride per lane
+    std::byte* scratch = nullptr;  // scratch_chunks * scratch_stride per channel
     std::uint64_t scratch_stride = 0;
-    std::uint32_t step_count = 0, operand_count = 0, landable_count = 0, to_count = 0, from_count = 0;
+    std::uint32_t step_count = 0, operand_count = 0, postable_count = 0, to_count = 0, from_count = 0;
     std::uint32_t columns = 1, scratch_chunks = 0;
     std::uint32_t pull_safe = 0, push_safe = 0;
 };
@@ -104,7 +104,7 @@ struct Job {
     std::uint64_t immediate = 0;
     std::uint64_t timeout_ns = 0;
     std::uint32_t tiles = 0;
-    std::uint32_t lanes = 0;
+    std::uint32_t channels = 0;
     std::uint32_t signature = 0;
     std::uint32_t call = 0;  // its number among this rank's, for the verdict
     std::int32_t divide_by = 0;
@@ -122,7 +122,7 @@ struct Launch {
 
 static_assert(std::is_trivially_copyable_v<Job> && std::is_trivially_copyable_v<End>);
 static_assert(sizeof(Launch) <= 4096, "the arguments of a kernel");
-static_assert(std::is_standard_layout_v<Fifo> && offsetof(Fifo, landings) == fifo_depth * sizeof(Cell) &&
+static_assert(std::is_standard_layout_v<Fifo> && offsetof(Fifo, posted_receives) == fifo_depth * sizeof(Cell) &&
                   offsetof(Fifo, released) == 2 * fifo_depth * sizeof(Cell),
               "kernels and hosts use the same FIFOs, whichever compiler made them");
 

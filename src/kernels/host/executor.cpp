@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.hpp"
-#include "kernels/host/lane.hpp"
+#include "kernels/host/channel.hpp"
 
 namespace tutti {
 namespace {
@@ -55,7 +55,7 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
             if (step.sources != 1 || ahead >= slot_depth || !alone) continue;
             for (const Operand& sink : program.sinks(step))
                 if (sink.place != Place::peer) {
-                    bound.landables.push_back({operands[i].index, ahead, sink, step.column});
+                    bound.postables.push_back({operands[i].index, ahead, sink, step.column});
                     break;
                 }
         }
@@ -64,46 +64,47 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_lanes, Connect connect)
-    : bound_(std::move(bound)), page_(page), most_lanes_(most_lanes), connect_(std::move(connect)) {}
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_channels, Connect connect)
+    : bound_(std::move(bound)), page_(page), most_channels_(most_channels), connect_(std::move(connect)) {}
 
 HostExecution::~HostExecution() = default;
 
-void HostExecution::add_lane() {
-    const int lane = static_cast<int>(lanes_.size());
+void HostExecution::add_channel() {
+    const int channel = static_cast<int>(channels_.size());
     std::vector<Connection> to, from;
-    for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect_(peer, lane, true));
-    for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect_(peer, lane, false));
-    lanes_.push_back(std::make_unique<HostLane>(bound_, page_, lane, std::move(to), std::move(from)));
+    for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect_(peer, channel, true));
+    for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect_(peer, channel, false));
+    channels_.push_back(std::make_unique<HostChannel>(bound_, page_, channel, std::move(to), std::move(from)));
 }
 
 void HostExecution::start(const Job& job) {
-    TUTTI_ASSERT(job.lanes <= most_lanes_);
-    while (lanes_.size() < static_cast<std::size_t>(job.lanes)) add_lane();
+    TUTTI_ASSERT(job.channels <= most_channels_);
+    while (channels_.size() < static_cast<std::size_t>(job.channels)) add_channel();
     job_ = job;
     const Program& program = bound_.program;
     TUTTI_ASSERT(job.rows == nullptr || (job.rows->input.size() == static_cast<std::size_t>(program.input_rows) &&
                                          job.rows->output.size() == static_cast<std::size_t>(program.output_rows)));
     const std::size_t scratch = static_cast<std::size_t>(bound_.program.scratch_chunks) * job.tile * size_of(job.type);
-    if (scratch_.size() < scratch * lanes_.size()) scratch_.resize(scratch * lanes_.size());
+    if (scratch_.size() < scratch * channels_.size()) scratch_.resize(scratch * channels_.size());
     running_ = 0;
-    for (int lane = 0; lane < job.lanes; ++lane) {
-        HostLane& l = *lanes_[static_cast<std::size_t>(lane)];
-        l.start(job_, scratch_.data() + static_cast<std::size_t>(lane) * scratch);
+    for (int channel = 0; channel < job.channels; ++channel) {
+        HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
+        l.start(job_, scratch_.data() + static_cast<std::size_t>(channel) * scratch);
         if (!l.finished()) ++running_;
     }
 }
 
 bool HostExecution::mappable() const {
     bool all = job_.mappable;
-    for (int lane = 0; lane < job_.lanes; ++lane) all &= lanes_[static_cast<std::size_t>(lane)]->mappable();
+    for (int channel = 0; channel < job_.channels; ++channel)
+        all &= channels_[static_cast<std::size_t>(channel)]->mappable();
     return all;
 }
 
 bool HostExecution::progress() {
     bool moved = false;
-    for (int lane = 0; lane < job_.lanes; ++lane) {
-        HostLane& l = *lanes_[static_cast<std::size_t>(lane)];
+    for (int channel = 0; channel < job_.channels; ++channel) {
+        HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
         if (l.finished()) continue;
         moved |= l.progress();
         if (l.finished()) --running_;
@@ -112,16 +113,16 @@ bool HostExecution::progress() {
 }
 
 HostExecution::Blocked HostExecution::blocked_on() const {
-    for (int lane = 0; lane < job_.lanes; ++lane) {
-        const Blocked b = lanes_[static_cast<std::size_t>(lane)]->blocked_on();
+    for (int channel = 0; channel < job_.channels; ++channel) {
+        const Blocked b = channels_[static_cast<std::size_t>(channel)]->blocked_on();
         if (b.peer >= 0) return b;
     }
     return {};
 }
 
 bool HostExecution::waits_for_other_cores(std::int32_t core) const {
-    for (int lane = 0; lane < job_.lanes; ++lane)
-        if (!lanes_[static_cast<std::size_t>(lane)]->waits_for_other_cores(core)) return false;
+    for (int channel = 0; channel < job_.channels; ++channel)
+        if (!channels_[static_cast<std::size_t>(channel)]->waits_for_other_cores(core)) return false;
     return true;
 }
 

@@ -1,4 +1,4 @@
-// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of lanes, programs and
+// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of channels, programs and
 // ranks: progress() goes as far as it can and returns.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace tutti {
 
-/// This rank's ends of one lane of the connection with a peer; of messages to all, only one of the ends, and the
+/// This rank's ends of one channel of the connection with a peer; of messages to all, only one of the ends, and the
 /// writer's has no link.
 struct Connection {
     Rank peer;  // or everybody
@@ -45,7 +45,7 @@ struct BoundProgram {
         Operand slice;
         std::uint32_t column;
     };
-    std::vector<Landable> landables;
+    std::vector<Landable> postables;
     bool pull_safe = false, push_safe = false;
 
     /// Throws tuttiInternalError if a peer stands twice among a step's sources or sinks.
@@ -64,7 +64,7 @@ struct Job {
     std::size_t block = 0;
     std::size_t tile = 0;
     std::uint32_t tiles = 0;
-    int lanes = 1;
+    int channels = 1;
     const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
     int divide_by = 0;             // the result is divided by it; 0: it is not
     bool streaming = false;        // buffers are too large to stay in the cache
@@ -74,7 +74,7 @@ struct Job {
 };
 
 /// Whether it pays to look on for a moment instead of giving the core away: learned from how it went so far.
-class Wager {
+class AdaptiveSpin {
   public:
     bool worth_it() { return score_ >= 0 || ++score_ == 0; }
     void won() { score_ = score_ < most ? score_ + 1 : most; }
@@ -85,22 +85,22 @@ class Wager {
     int score_ = most;
 };
 
-class HostLane;
+class HostChannel;
 
-/// A bound program with the connections of its lanes; runs one job at a time, again and again. A lane is made, and its
-/// connections, when a job first needs it.
+/// A bound program with the connections of its channels; runs one job at a time, again and again. A channel is made,
+/// and its connections, when a job first needs it.
 class HostExecution {
   public:
-    /// connect(peer, lane, sends) gives the ends; it and they outlive the execution. May throw.
+    /// connect(peer, channel, sends) gives the ends; it and they outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
-    HostExecution(BoundProgram bound, RankPage& page, int most_lanes, Connect connect);
+    HostExecution(BoundProgram bound, RankPage& page, int most_channels, Connect connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 
     const Program& program() const { return bound_.program; }
-    int most_lanes() const { return most_lanes_; }
+    int most_channels() const { return most_channels_; }
 
-    /// On at most most_lanes(). Throws what connect throws.
+    /// On at most most_channels(). Throws what connect throws.
     void start(const Job& job);
 
     /// True if anything moved. Throws Error when a peer calls something else, or has given up.
@@ -115,27 +115,27 @@ class HostExecution {
     struct Blocked {
         Rank peer = -1;
         bool for_message = false;
-        int lane = 0;
+        int channel = 0;
         Cursor at;
     };
     Blocked blocked_on() const;
 
-    /// Whether all that it waits for comes from ranks which last ran on other cores than this one (as in Bell::core).
+    /// Whether all that it waits for comes from ranks which last ran on other cores than this one (as in WakeUp::core).
     bool waits_for_other_cores(std::int32_t core) const;
-    Wager& wager() { return wager_; }  // about such waits
+    AdaptiveSpin& adaptive_spin() { return adaptive_spin_; }  // about such waits
 
   private:
-    void add_lane();
+    void add_channel();
 
     BoundProgram bound_;
     RankPage& page_;
-    const int most_lanes_;
+    const int most_channels_;
     const Connect connect_;
     Job job_;
-    std::vector<std::unique_ptr<HostLane>> lanes_;
+    std::vector<std::unique_ptr<HostChannel>> channels_;
     std::vector<std::byte> scratch_;
-    int running_ = 0;  // lanes that have not finished
-    Wager wager_;
+    int running_ = 0;  // channels that have not finished
+    AdaptiveSpin adaptive_spin_;
 };
 
 /// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)". Whatever is in it.

@@ -24,17 +24,17 @@ using namespace bootstrap;
 // looking.
 constexpr unsigned patient_looks = 64;
 constexpr milliseconds settle_delay{5};
-// Where messages go by carriers, sockets are looked at so rarely, since each time costs a system call. Over imagined
+// Where messages go by endpoints, sockets are looked at so rarely, since each time costs a system call. Over mock
 // adapters a look took 192 ns with one each time, 55 with one in 16, 46 with one in 64, and 41 without.
 constexpr unsigned looks_per_socket = 64;
-constexpr milliseconds look_delay{1};                   // between looks at carriers that can't tell
+constexpr milliseconds look_delay{1};                   // between looks at endpoints that can't tell
 constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
 constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
-constexpr std::uint64_t carrier_number = 255;           // in epoll's data, where sockets have theirs
+constexpr std::uint64_t endpoint_number = 255;          // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
 constexpr milliseconds grace{300};
 // A silent host is to be named before operations end by their time-out: half of that is enough, if not less than this.
-constexpr milliseconds least_patience{1000};
+constexpr milliseconds least_silence{1000};
 constexpr int rounds_in_background = 64;
 constexpr milliseconds longest_call{1000};  // of a network plugin, before nobody waits for it
 
@@ -69,7 +69,7 @@ class Watch : public Watcher {
 Engine::Engine(std::span<const Address> addresses) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     for (const Address& a : addresses) {
         listening_.push_back(listen_at(a));
-        doors_[listening_.size() - 1] = bound_address(listening_.back());
+        addresses_[listening_.size() - 1] = bound_address(listening_.back());
     }
     if (!epoll_) fail_errno("epoll_create failed%s", errno == EMFILE ? " (see `ulimit -n`)" : "");
 }
@@ -89,18 +89,18 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     session_ = from.session;
     arena_ = from.arena;
     page_ = &arena_->page();
-    for (const Card& card : from.cards) doors_of_.push_back(card.doors);
-    patience_ = std::min(std::max(timeout / 2, least_patience), milliseconds(config().silence_ms));
+    for (const EndpointInfo& info : from.infos) addresses_of_.push_back(info.addresses);
+    silence_limit_ = std::min(std::max(timeout / 2, least_silence), milliseconds(config().silence_ms));
     service_ = Service::get();
     const Secret secret = session_->secret("tutti data");
     reception_ = std::make_shared<Reception>(weak_from_this(), *service_, session_->rank(), session_->ranks(), secret,
-                                             patience_);
+                                             silence_limit_);
     service_->run([&] {
         if (!service_->watch(epoll_.get(), EPOLLIN, std::make_shared<Watch>(weak_from_this())))
             fail_errno("watching sockets failed");
         watched_ = true;
         listen_for_silence();
-        for (std::size_t i = 0; i < listening_.size(); ++i) reception_->listen(std::move(listening_[i]), doors_[i]);
+        for (std::size_t i = 0; i < listening_.size(); ++i) reception_->listen(std::move(listening_[i]), addresses_[i]);
         reception_->expect(from.callers);
     });
 }
@@ -116,8 +116,8 @@ Ends& Engine::ends_with(Rank peer) {
 
 Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
     if (session_->rank() < peer)
-        service_->post([r = reception_, peer, doors = doors_of_[static_cast<std::size_t>(peer)],
-                        alone = net != nullptr] { r->dial(peer, doors, alone); });
+        service_->post([r = reception_, peer, addresses = addresses_of_[static_cast<std::size_t>(peer)],
+                        alone = net != nullptr] { r->dial(peer, addresses, alone); });
     if (net != nullptr && net->may_hang() && !foreign_) {
         aside_ = Service::aside();
         foreign_ = true;
@@ -129,18 +129,18 @@ Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
     return ends;
 }
 
-/// To each other: the two ends of the carrier beside the sockets.
+/// To each other: the two ends of the endpoint beside the sockets.
 void Engine::introduce(Ends& ends) {
-    const NetCarrier* carrier = ends.introduce(patience_);
-    if (carrier == nullptr) return;
-    const std::vector<int> descriptors = carrier->fds();
+    const NetEndpoint* endpoint = ends.introduce(silence_limit_);
+    if (endpoint == nullptr) return;
+    const std::vector<int> descriptors = endpoint->fds();
     if (descriptors.empty()) {
         blind_ = true;
         return look_later(look_delay);  // the rank may be asleep
     }
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = static_cast<std::uint64_t>(ends.peer()) << 8 | carrier_number;
+    event.data.u64 = static_cast<std::uint64_t>(ends.peer()) << 8 | endpoint_number;
     for (const int fd : descriptors)
         if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
             return ends.lose("the kernel does not watch another descriptor");
@@ -222,7 +222,7 @@ std::unique_lock<std::timed_mutex> Engine::lock_in_background() {
 void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
     if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
     auto stream = std::make_shared<std::unique_ptr<tcp::Stream>>(
-        std::make_unique<tcp::Stream>(std::move(socket), cipher, patience_));
+        std::make_unique<tcp::Stream>(std::move(socket), cipher, silence_limit_));
     in_background([peer, stripe, stream](Engine& e) {
         {
             const auto lock = e.lock_in_background();
@@ -235,7 +235,7 @@ void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Ciph
             }
         }
         e.serve_sockets();
-        ring_bell(e.page_->bell);
+        wake(e.page_->wake_up);
     });
 }
 
@@ -245,9 +245,9 @@ void Engine::unreachable(Rank peer, const std::string& why) {
             const auto lock = e.lock_in_background();
             const auto link = e.links_.find(peer);
             if (link == e.links_.end()) return;
-            link->second->lose(why + " (from " + interfaces_of(e.doors_) + "; TUTTI_SOCKET_IFNAME chooses others)");
+            link->second->lose(why + " (from " + interfaces_of(e.addresses_) + "; TUTTI_SOCKET_IFNAME chooses others)");
         }
-        ring_bell(e.page_->bell);
+        wake(e.page_->wake_up);
     });
 }
 
@@ -258,7 +258,7 @@ void Engine::lacking(Rank peer, const std::string& why) {
             e.trouble_.emplace(tuttiSystemError,
                                text("rank %d has %s, which goes to rank %d", e.session_->rank(), why.c_str(), peer));
         }
-        ring_bell(e.page_->bell);
+        wake(e.page_->wake_up);
     });
 }
 
@@ -273,7 +273,7 @@ bool Engine::move(bool sockets) {
     bool moved = false;
     for (Ends* const ends : ends_) {
         moved |= ends->move();
-        if (ends->wants_carrier()) introduce(*ends);
+        if (ends->wants_endpoint()) introduce(*ends);
     }
     return moved;
 }
@@ -297,8 +297,8 @@ void Engine::settle() {
     for (Ends* const ends : ends_) ends->settle();
 }
 
-bool Engine::by_carriers() const {
-    return std::ranges::all_of(ends_, [](const Ends* ends) { return ends->by_carrier(); });
+bool Engine::by_endpoints() const {
+    return std::ranges::all_of(ends_, [](const Ends* ends) { return ends->by_endpoint(); });
 }
 
 bool Engine::poll() {
@@ -306,7 +306,7 @@ bool Engine::poll() {
     if (wanted_.load(std::memory_order_relaxed)) return false;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    const bool moved = move(++looks_ % looks_per_socket == 0 || !by_carriers());
+    const bool moved = move(++looks_ % looks_per_socket == 0 || !by_endpoints());
     fruitless_ = moved ? 0 : fruitless_ + 1;
     if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
     check_lost();
@@ -327,7 +327,7 @@ bool Engine::rest(bool asleep) {
             for (Ends* const ends : ends_) ends->tell_board(*page_);
         }
         if (!lock) {
-        } else if (asleep || !by_carriers()) {
+        } else if (asleep || !by_endpoints()) {
             moved = move();
         } else {
             for (Ends* const ends : ends_) moved |= ends->push();
@@ -422,7 +422,7 @@ void Engine::settle_now() {
 }
 
 void Engine::listen_for_silence() {
-    service_->after(patience_ / 8, [weak = weak_from_this()] {
+    service_->after(silence_limit_ / 8, [weak = weak_from_this()] {
         const auto self = weak.lock();
         if (!self) return;
         self->in_background([](Engine& e) { e.check_silence(); });
@@ -436,11 +436,11 @@ void Engine::check_silence() {
         for (Ends* const ends : ends_) ends->listen_for_silence();
         move();
     }
-    ring_bell(page_->bell);
+    wake(page_->wake_up);
     report_loss();
 }
 
-/// At carriers that can't tell when they have something to do, again and again while the rank sleeps; at all links,
+/// At endpoints that can't tell when they have something to do, again and again while the rank sleeps; at all links,
 /// while kernels use them.
 void Engine::look_now() {
     const bool kernels = kernels_.load() > 0;
@@ -449,7 +449,7 @@ void Engine::look_now() {
         sched_yield();
         seen = look();
     }
-    if (seen.moved) ring_bell(page_->bell);
+    if (seen.moved) wake(page_->wake_up);
     report_loss();
     if (kernels)
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
@@ -495,7 +495,7 @@ void Engine::serve_sockets() {
         const auto lock = lock_in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) again = move() || !arm();
     }
-    ring_bell(page_->bell);
+    wake(page_->wake_up);
     if (!again) return;
     (foreign_ ? aside_ : service_)->post([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->ready();

@@ -1,7 +1,7 @@
 // A rank's end of all its links over networks: where data connections come in, and what moves their messages. The
 // rank's own thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or
-// computes, the service thread does what is left, and rings. So sockets are always read: the inbox has room for all
-// that peers may send, and no window stays closed because a rank is late.
+// computes, the service thread does what is left, and wakes them. So sockets are always read: the inbox has room for
+// all that peers may send, and no window stays closed because a rank is late.
 //
 // Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread; what
 // comes before its rank has made the link is kept, and the peer can learn by it what this rank calls.
@@ -26,7 +26,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     explicit Engine(std::span<const bootstrap::Address> addresses);
     ~Engine() override;
 
-    std::array<bootstrap::Address, most_rails> doors() const override { return doors_; }
+    std::array<bootstrap::Address, most_rails> addresses() const override { return addresses_; }
     void start(const Neighbourhood& from, std::chrono::milliseconds timeout) override;
     bool poll() override;
     bool pending() override;
@@ -58,7 +58,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     };
     Seen look();
     bool move(bool sockets = true);
-    bool by_carriers() const;
+    bool by_endpoints() const;
     bool arm();
     void introduce(Ends& ends);
     void check_lost();
@@ -77,7 +77,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void serve_sockets();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 
-    std::array<bootstrap::Address, most_rails> doors_{};
+    std::array<bootstrap::Address, most_rails> addresses_{};
     std::vector<Fd> listening_;
     std::shared_ptr<bootstrap::Service> service_, aside_;  // aside_: where foreign_
     std::shared_ptr<Reception> reception_;
@@ -87,13 +87,13 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::shared_ptr<Session> session_;
     RankPage* page_ = nullptr;
     std::shared_ptr<Arena> arena_;
-    std::vector<std::array<bootstrap::Address, most_rails>> doors_of_;  // of all ranks
-    std::chrono::milliseconds patience_{};
+    std::vector<std::array<bootstrap::Address, most_rails>> addresses_of_;  // of all ranks
+    std::chrono::milliseconds silence_limit_{};
 
     std::timed_mutex mutex_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
     std::vector<Ends*> ends_;           // of links_: what every look goes through
-    std::atomic<bool> blind_{false};    // some carriers can't tell when something arrives
+    std::atomic<bool> blind_{false};    // some endpoints can't tell when something arrives
     std::atomic<bool> foreign_{false};  // of a network that may hang: the service thread keeps off the lock
     std::atomic<bool> stuck_{false};    // it does
     std::optional<Error> trouble_;      // of this rank, with a connection

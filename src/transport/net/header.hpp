@@ -11,24 +11,24 @@
 namespace tutti::net {
 
 enum class What : std::uint8_t {
-    message,  // body: its payload, for the next cell of the lane
-    credit,   // no body
-    landing,  // body: Spot
-    landed,   // the next message of the lane; its body is where the reader has said
-    board,    // body: Board
-    offer,    // body: Offer, as long as it is
-    met,      // no body: what the other end has offered is understood, and may be used
-    bye,      // no body: the rank has let go of this link, and sends nothing any more
+    message,         // body: its payload, for the next cell of the channel
+    credit,          // no body
+    posted_receive,  // body: Spot
+    landed,          // the next message of the channel; its body is where the reader has said
+    board,           // body: Board
+    offer,           // body: Offer, as long as it is
+    met,             // no body: what the other end has offered is understood, and may be used
+    bye,             // no body: the rank has let go of this link, and sends nothing any more
 };
 
 struct Header {
     What what;
-    std::uint8_t lane;
+    std::uint8_t channel;
     std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell. 0 in all others
     std::uint8_t awaited;  // message: 1: its writer waits for the credit, since it is sent from where it lies
     std::uint32_t bytes;   // of the body
     std::uint32_t signature;
-    std::uint32_t credit;  // how many messages of the lane the sender of this has finished with, in all
+    std::uint32_t credit;  // how many messages of the channel the sender of this has finished with, in all
     std::uint64_t row;     // Cell::row()
     Call call;
 
@@ -37,15 +37,15 @@ struct Header {
 };
 
 /// Memory of one rank as the network writes to it for the other one.
-struct Place {
+struct RemoteMemory {
     std::uint64_t address;
     std::uint32_t bytes;
     std::uint32_t key;  // what the network asks for
 };
 
-/// Where the reader wants message number turn - 1 of the lane, if it has so many bytes.
+/// Where the reader wants message number turn - 1 of the channel, if it has so many bytes.
 struct Spot {
-    Place place;
+    RemoteMemory place;
     std::uint32_t turn, zero;
 };
 
@@ -55,12 +55,12 @@ struct Board {
     Call calls[board_entries];
 };
 
-/// How an end of a carrier beside the sockets is reached.
+/// How an end of an endpoint beside the sockets is reached.
 inline constexpr std::size_t offer_bytes = 1024;
 struct Offer {
-    char net[16];                            // Net::name(), filled up with zeros
-    std::uint32_t attempt;                   // how many carriers have failed before
-    std::uint32_t received[lanes_per_link];  // messages of each lane, by all of them
+    char net[16];                               // Net::name(), filled up with zeros
+    std::uint32_t attempt;                      // how many endpoints have failed before
+    std::uint32_t received[channels_per_link];  // messages of each channel, by all of them
     std::byte bytes[offer_bytes];
 };
 
@@ -68,14 +68,14 @@ static_assert(sizeof(Spot) == 24 && sizeof(Spot) <= inline_bytes);
 static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 + 24 * board_entries);
 
 inline bool Header::fits() const {
-    if (lane >= lanes_per_link || in_slot > 1 || awaited > 1) return false;
-    if (in_slot == 1 && what != What::message) return false;  // carriers take its body for one of a slot
+    if (channel >= channels_per_link || in_slot > 1 || awaited > 1) return false;
+    if (in_slot == 1 && what != What::message) return false;  // endpoints take its body for one of a slot
     switch (what) {
         case What::message:
             return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
         case What::landed:
             return bytes <= slot_bytes;
-        case What::landing:
+        case What::posted_receive:
             return bytes == sizeof(Spot);
         case What::board:
             return bytes == sizeof(Board);

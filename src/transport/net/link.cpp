@@ -16,7 +16,7 @@ constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth
 static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
 constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before another way is tried
-// A carrier that fails takes the sockets with it. What it says is to be told before the peer tells that they were
+// An endpoint that fails takes the sockets with it. What it says is to be told before the peer tells that they were
 // closed.
 constexpr std::chrono::milliseconds head_start{150};
 
@@ -27,41 +27,41 @@ constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must
 Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
     : mine_(std::move(mine)),
       inbox_(Arena::make(1, false)),
-      bell_(mine_->page().bell),
+      wake_up_(mine_->page().wake_up),
       self_(session.rank()),
       peer_(peer),
       peer_name_(session.name(peer)) {}
 
-Ends::Lane& Ends::open(int number) {
-    Lane& lane = lanes_[static_cast<std::size_t>(number)];
-    if (lane.arrivals) return lane;
-    lane.number = number;
-    lane.out = mine_->wire(peer_, number, &bell_);
-    lane.in = inbox_->wire(0, number, &bell_);
-    lane.arrivals.emplace(lane.in, first_message);
-    lane.told = lane.received = lane.awaited = lane.spotted = first_message;
-    lane.go_to(first_message);
-    open_.push_back(&lane);
-    place(lane);
-    return lane;
+Ends::Channel& Ends::open(int number) {
+    Channel& channel = channels_[static_cast<std::size_t>(number)];
+    if (channel.arrivals) return channel;
+    channel.number = number;
+    channel.out = mine_->wire(peer_, number, &wake_up_);
+    channel.in = inbox_->wire(0, number, &wake_up_);
+    channel.arrivals.emplace(channel.in, first_message);
+    channel.told = channel.received = channel.awaited = channel.spotted = first_message;
+    channel.go_to(first_message);
+    open_.push_back(&channel);
+    place(channel);
+    return channel;
 }
 
 /// Its slots, where those are on a GPU.
-void Ends::place(Lane& lane) const {
+void Ends::place(Channel& channel) const {
     const auto put = [&](Wire& wire, const SlotTable& table) {
-        if (table) wire.slots = table.lane(lane.number), wire.stride = table.stride, wire.on_device = true;
+        if (table) wire.slots = table.channel(channel.number), wire.stride = table.stride, wire.on_device = true;
     };
     if (slots_ == nullptr) return;
-    put(lane.out, slots_->out);
-    put(lane.in, slots_->in);
+    put(channel.out, slots_->out);
+    put(channel.in, slots_->in);
 }
 
-Wire Ends::outlet(int lane) {
-    return open(lane).out;
+Wire Ends::outlet(int channel) {
+    return open(channel).out;
 }
 
-Wire Ends::inlet(int lane) {
-    return open(lane).in;
+Wire Ends::inlet(int channel) {
+    return open(channel).in;
 }
 
 bool Ends::wants(int number, int count) const {
@@ -81,30 +81,32 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
     slots_ = slots;
-    for (Lane* const lane : open_) place(*lane);  // no message has come: those of a net wait for introduce()
+    for (Channel* const channel : open_) place(*channel);  // no message has come: those of a net wait for introduce()
     if (net == nullptr && offered_ > 0) lose(text("it goes by %s, this rank by tcp; %s", offer_in_.net, choose_alike));
 }
 
-NetCarrier* Ends::introduce(std::chrono::milliseconds patience) {
-    patience_ = patience;
-    if (net_ == nullptr || carrier_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
+NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit) {
+    silence_limit_ = silence_limit;
+    if (net_ == nullptr || endpoint_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
     try {
         const LinkMemory memory{*mine_, *inbox_, slots_};
-        carrier_ = attempt_ == 0 ? net_->open(self_, peer_, memory, patience)
-                                 : net_->detour(self_, peer_, memory, patience, broken_);
-        if (!carrier_ && Clock::now() - failing_since_ > patience_) fail(tuttiRemoteError, "no other port is active");
-        if (!carrier_) return next_try_ = Clock::now() + first_pause, nullptr;
-        const std::vector<std::byte> bytes = carrier_->offer();
+        endpoint_ = attempt_ == 0 ? net_->open(self_, peer_, memory, silence_limit)
+                                  : net_->detour(self_, peer_, memory, silence_limit, broken_);
+        if (!endpoint_ && Clock::now() - failing_since_ > silence_limit_)
+            fail(tuttiRemoteError, "no other port is active");
+        if (!endpoint_) return next_try_ = Clock::now() + first_pause, nullptr;
+        const std::vector<std::byte> bytes = endpoint_->offer();
         TUTTI_ASSERT(bytes.size() <= offer_bytes);
         net_->name().copy(offer_.net, sizeof offer_.net - 1);
         std::ranges::copy(bytes, offer_.bytes);
         offer_.attempt = attempt_;
-        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) offer_.received[lane] = lanes_[lane].received;
+        for (std::size_t channel = 0; channel < channels_.size(); ++channel)
+            offer_.received[channel] = channels_[channel].received;
         offer_due_ = offsetof(Offer, bytes) + bytes.size();
     } catch (...) {
         lose(caught().what());
     }
-    return carrier_.get();
+    return endpoint_.get();
 }
 
 /// The other end's offer is there.
@@ -116,48 +118,48 @@ void Ends::meet() {
     if (offer_in_.attempt != attempt_ || !resume())
         return lose("what it says of its connections can't be: it does not keep to the protocol");
     met_ = met_due_ = true;
-    carrier_->meet(std::span(offer_in_.bytes, std::exchange(offered_, 0) - offsetof(Offer, bytes)));
+    endpoint_->meet(std::span(offer_in_.bytes, std::exchange(offered_, 0) - offsetof(Offer, bytes)));
     log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
 }
 
 /// What the peer has not got is sent again, and all credits. False if it can't have got what it says.
 bool Ends::resume() {
-    for (std::size_t number = 0; number < lanes_.size(); ++number) {
-        Lane& lane = lanes_[number];
+    for (std::size_t number = 0; number < channels_.size(); ++number) {
+        Channel& channel = channels_[number];
         const std::uint32_t got = offer_in_.received[number];
-        if (!lane.arrivals || attempt_ == 0) {
+        if (!channel.arrivals || attempt_ == 0) {
             if (got != 0 && got != first_message) return false;
             continue;
         }
-        const std::uint32_t before = lane.out.fifo->released.load(std::memory_order_relaxed);
-        if (got - before > lane.taken - before) return false;
-        lane.go_to(got);
-        lane.told = lane.in.fifo->released.load(std::memory_order_acquire) - 1;
-        lane.settle = true;
-        lane.spots = {};  // the adapters are others
-        lane.posted = lane.in.fifo->posted.load(std::memory_order_relaxed) - 1;
-        lane.spotted = lane.received;
+        const std::uint32_t before = channel.out.fifo->released.load(std::memory_order_relaxed);
+        if (got - before > channel.taken - before) return false;
+        channel.go_to(got);
+        channel.told = channel.in.fifo->released.load(std::memory_order_acquire) - 1;
+        channel.settle = true;
+        channel.spots = {};  // the adapters are others
+        channel.posted = channel.in.fifo->posted.load(std::memory_order_relaxed) - 1;
+        channel.spotted = channel.received;
     }
     return true;
 }
 
-/// The carrier is of no use any more; both ends try another one. False if they have tried for as long as a host may be
+/// The endpoint is of no use any more; both ends try another one. False if they have tried for as long as a host may be
 /// silent, and nothing came through.
-bool Ends::leave_carrier(unsigned attempt, const std::string& why) {
+bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     const Deadline now = Clock::now();
-    if (!failing_ || now - failed_at_ > patience_) failing_since_ = now, pause_ = {};
+    if (!failing_ || now - failed_at_ > silence_limit_) failing_since_ = now, pause_ = {};
     failing_ = true;
     failed_at_ = now;
-    if (now - failing_since_ > patience_ || first_socket() == nullptr) return false;
+    if (now - failing_since_ > silence_limit_ || first_socket() == nullptr) return false;
     next_try_ = now + pause_;
     pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
     log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
     addresses_ = where();
     why_again_ = why;
     attempt_ = attempt;
-    broken_ |= carrier_->broken();
-    carrier_->abandon();
-    carrier_.reset();
+    broken_ |= endpoint_->broken();
+    endpoint_->abandon();
+    endpoint_.reset();
     met_ = known_ = met_due_ = false;
     offer_due_ = 0;
     return true;
@@ -167,108 +169,109 @@ tcp::Stream* Ends::first_socket() const {
     return streams_.empty() || lost_ ? nullptr : streams_[0].get();
 }
 
-Carrier* Ends::carrier_of(const Lane& lane) const {
+Endpoint* Ends::endpoint_of(const Channel& channel) const {
     if (lost_) return nullptr;
-    if (net_ != nullptr) return met_ && known_ ? carrier_.get() : nullptr;
-    return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(lane.number) % streams_.size()].get();
+    if (net_ != nullptr) return met_ && known_ ? endpoint_.get() : nullptr;
+    return streams_.empty() ? nullptr : streams_[static_cast<std::size_t>(channel.number) % streams_.size()].get();
 }
 
 /// Which ends, for error texts.
 std::string Ends::where() const {
-    return carrier_ ? std::string(net_->name()) + ", " + carrier_->describe() : addresses_;
+    return endpoint_ ? std::string(net_->name()) + ", " + endpoint_->describe() : addresses_;
 }
 
 std::string Ends::describe() const {
     return peer_name_ + ", by " +
            (streams_.empty() ? "TCP, not connected yet"
-            : carrier_       ? where()
+            : endpoint_      ? where()
                              : "TCP, " + where());
 }
 
-Header Ends::header(What what, const Lane& lane) const {
+Header Ends::header(What what, const Channel& channel) const {
     Header h{};
     h.what = what;
-    h.lane = static_cast<std::uint8_t>(lane.number);
-    if (lane.arrivals) h.credit = lane.in.fifo->released.load(std::memory_order_acquire);
+    h.channel = static_cast<std::uint8_t>(channel.number);
+    if (channel.arrivals) h.credit = channel.in.fifo->released.load(std::memory_order_acquire);
     return h;
 }
 
 /// The next message of `out`, which is there.
-void Ends::send_message(Carrier& carrier, Lane& lane) {
-    const std::uint32_t index = lane.taken % fifo_depth;
-    const Cell& cell = lane.out.fifo->cells[index];
-    Header h = header(What::message, lane);
+void Ends::send_message(Endpoint& endpoint, Channel& channel) {
+    const std::uint32_t index = channel.taken % fifo_depth;
+    const Cell& cell = channel.out.fifo->cells[index];
+    Header h = header(What::message, channel);
     h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
     h.bytes = cell.bytes;
     h.signature = cell.signature;
-    h.call = lane.out.fifo->call.get();
-    lane.go_to(lane.taken + 1);
-    lane.told = h.credit;
-    lane.settle = false;
-    if (h.in_slot == 0) return carrier.queue(h, cell.payload);
+    h.call = channel.out.fifo->call.get();
+    channel.go_to(channel.taken + 1);
+    channel.told = h.credit;
+    channel.settle = false;
+    if (h.in_slot == 0) return endpoint.queue(h, cell.payload);
     h.row = cell.row();
-    std::byte* const slot = lane.out.slots + (lane.taken - 1) % slot_depth * lane.out.stride;
+    std::byte* const slot = channel.out.slots + (channel.taken - 1) % slot_depth * channel.out.stride;
     const std::byte* body = slot;
     if (cell.kind == Kind::reference) {
         h.awaited = 1;
         body = reinterpret_cast<const std::byte*>(cell.reference.offset);
-        if (!carrier_->knows(body, h.bytes)) {  // any more: on a detour
+        if (!endpoint_->knows(body, h.bytes)) {  // any more: on a detour
             std::memcpy(slot, body, h.bytes);
             body = slot;
         }
     }
-    Spot& spot = lane.spots[index];
-    const bool wanted = std::exchange(spot.turn, lane.taken - 1) == lane.taken;  // for this message, and no later one
-    const bool lands = carrier_ && wanted && spot.place.bytes == h.bytes;
-    if (body == slot && !lands) return carrier.queue(h, body);
+    Spot& spot = channel.spots[index];
+    const bool wanted =
+        std::exchange(spot.turn, channel.taken - 1) == channel.taken;  // for this message, and no later one
+    const bool lands = endpoint_ && wanted && spot.place.bytes == h.bytes;
+    if (body == slot && !lands) return endpoint.queue(h, body);
     if (lands) h.what = What::landed, h.in_slot = 0;
-    carrier_->put(h, body, slot, lands ? &spot.place : nullptr);
+    endpoint_->put(h, body, slot, lands ? &spot.place : nullptr);
 }
 
 /// Tells the peer where this rank wants its next messages.
-bool Ends::send_landings(Lane& lane) {
-    const std::uint32_t posted = lane.in.fifo->posted.load(std::memory_order_acquire);
-    std::uint32_t turn = lane.spotted;
+bool Ends::send_posted_receives(Channel& channel) {
+    const std::uint32_t posted = channel.in.fifo->posted.load(std::memory_order_acquire);
+    std::uint32_t turn = channel.spotted;
     bool queued = false;
-    for (const std::uint32_t last = lane.received + fifo_depth; turn++ != last;) {
-        const Landing& landing = lane.in.fifo->landings[(turn - 1) % fifo_depth];
-        if (landing.turn.load(std::memory_order_acquire) != turn) continue;
-        if (!carrier_->has_room()) return queued;
-        lane.spotted = turn;
-        auto* const memory = reinterpret_cast<std::byte*>(landing.where.offset);
-        if (!carrier_->knows(memory, landing.bytes)) continue;
-        const Spot spot{carrier_->expose(lane.number, memory, landing.bytes), turn, 0};
-        Header h = header(What::landing, lane);
+    for (const std::uint32_t last = channel.received + fifo_depth; turn++ != last;) {
+        const PostedReceive& posted_receive = channel.in.fifo->posted_receives[(turn - 1) % fifo_depth];
+        if (posted_receive.turn.load(std::memory_order_acquire) != turn) continue;
+        if (!endpoint_->has_room()) return queued;
+        channel.spotted = turn;
+        auto* const memory = reinterpret_cast<std::byte*>(posted_receive.where.offset);
+        if (!endpoint_->knows(memory, posted_receive.bytes)) continue;
+        const Spot spot{endpoint_->expose(channel.number, memory, posted_receive.bytes), turn, 0};
+        Header h = header(What::posted_receive, channel);
         h.bytes = sizeof spot;
-        lane.told = h.credit;
-        carrier_->queue(h, reinterpret_cast<const std::byte*>(&spot), true);
+        channel.told = h.credit;
+        endpoint_->queue(h, reinterpret_cast<const std::byte*>(&spot), true);
         queued = true;
     }
-    lane.posted = posted;
+    channel.posted = posted;
     return queued;
 }
 
-bool Ends::send_lane(Lane& lane) {
-    Carrier* const carrier = carrier_of(lane);
-    if (carrier == nullptr) return false;
+bool Ends::send_channel(Channel& channel) {
+    Endpoint* const endpoint = endpoint_of(channel);
+    if (endpoint == nullptr) return false;
     bool queued = false;
-    if (lane.in.fifo->posted.load(std::memory_order_relaxed) != lane.posted && carrier == carrier_.get())
-        queued = send_landings(lane);
-    while (carrier->has_room()) {
-        if (lane.next_turn->load(std::memory_order_acquire) != lane.taken + 1) break;
-        send_message(*carrier, lane);
+    if (channel.in.fifo->posted.load(std::memory_order_relaxed) != channel.posted && endpoint == endpoint_.get())
+        queued = send_posted_receives(channel);
+    while (endpoint->has_room()) {
+        if (channel.next_turn->load(std::memory_order_acquire) != channel.taken + 1) break;
+        send_message(*endpoint, channel);
         queued = true;
     }
-    const std::uint32_t released = lane.in.fifo->released.load(std::memory_order_acquire);
-    const bool in_cells = lane.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::inlined;
-    if (later(lane.told, lane.awaited)) lane.awaited = lane.told;
-    const bool at_once = lane.settle || lane.awaited != lane.told;
+    const std::uint32_t released = channel.in.fifo->released.load(std::memory_order_acquire);
+    const bool in_cells = channel.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::inlined;
+    if (later(channel.told, channel.awaited)) channel.awaited = channel.told;
+    const bool at_once = channel.settle || channel.awaited != channel.told;
     const std::uint32_t due = at_once ? 1 : in_cells ? due_in_cells : due_in_slots;
-    if (released - lane.told < due || !carrier->has_room()) return queued;
-    const Header h = header(What::credit, lane);
-    carrier->queue(h, nullptr);
-    lane.told = h.credit;
-    lane.settle = false;
+    if (released - channel.told < due || !endpoint->has_room()) return queued;
+    const Header h = header(What::credit, channel);
+    endpoint->queue(h, nullptr);
+    channel.told = h.credit;
+    channel.settle = false;
     return true;
 }
 
@@ -276,13 +279,13 @@ bool Ends::send_lane(Lane& lane) {
 void Ends::send_rare() {
     tcp::Stream* const socket = first_socket();
     const auto send = [&](What what, const void* body, std::size_t bytes) {
-        Header h = header(what, lanes_[0]);
+        Header h = header(what, channels_[0]);
         h.bytes = static_cast<std::uint32_t>(bytes);
         socket->queue(h, static_cast<const std::byte*>(body), true);
     };
     if (offer_due_ > 0 && socket != nullptr && socket->has_room())
         send(What::offer, &offer_, std::exchange(offer_due_, 0));
-    if (met_due_ && carrier_ && carrier_->trouble().empty() && socket != nullptr && socket->has_room()) {
+    if (met_due_ && endpoint_ && endpoint_->trouble().empty() && socket != nullptr && socket->has_room()) {
         send(What::met, nullptr, 0);
         met_due_ = false;
     }
@@ -292,41 +295,41 @@ void Ends::send_rare() {
     }
 }
 
-bool Ends::send_lanes() {
+bool Ends::send_channels() {
     bool moved = false;
-    for (Lane* const lane : open_)
-        if (lane->stirs()) moved |= send_lane(*lane);
+    for (Channel* const channel : open_)
+        if (channel->stirs()) moved |= send_channel(*channel);
     return moved;
 }
 
 bool Ends::push() {
-    const bool queued = send_lanes();
-    if (!carrier_ || !met_ || lost_) return queued;
-    const bool sent = carrier_->send();
-    return carrier_->trouble().empty() ? queued || sent : move();
+    const bool queued = send_channels();
+    if (!endpoint_ || !met_ || lost_) return queued;
+    const bool sent = endpoint_->send();
+    return endpoint_->trouble().empty() ? queued || sent : move();
 }
 
 bool Ends::move() {
-    bool moved = send_lanes();  // before looking at what has come: for this somebody waits
+    bool moved = send_channels();  // before looking at what has come: for this somebody waits
     for (const auto& stream : streams_)
         if (stream && !stream->idle()) moved |= stream->receive(*this);
-    if (carrier_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
-        !leave_carrier(offer_in_.attempt, "the peer can't go on with it"))
+    if (endpoint_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
+        !leave_endpoint(offer_in_.attempt, "the peer can't go on with it"))
         lose("its connections fail again and again");
-    if (carrier_ && offered_ > 0 && !met_ && !lost_) meet();
-    if (carrier_ && met_ && !lost_) {
-        at_carrier_ = true;
-        moved |= carrier_->receive(*this);
-        at_carrier_ = false;
+    if (endpoint_ && offered_ > 0 && !met_ && !lost_) meet();
+    if (endpoint_ && met_ && !lost_) {
+        at_endpoint_ = true;
+        moved |= endpoint_->receive(*this);
+        at_endpoint_ = false;
     }
     if (offer_due_ > 0 || met_due_ || board_due_) send_rare();
-    if (carrier_ && met_ && !lost_) {
-        moved |= carrier_->send();
-        if (!carrier_->trouble().empty()) {
+    if (endpoint_ && met_ && !lost_) {
+        moved |= endpoint_->send();
+        if (!endpoint_->trouble().empty()) {
             if (bye_)
                 part();
-            else if (!known_ || !leave_carrier(attempt_ + 1, carrier_->trouble()))
-                lose(carrier_->trouble(), head_start);
+            else if (!known_ || !leave_endpoint(attempt_ + 1, endpoint_->trouble()))
+                lose(endpoint_->trouble(), head_start);
         }
     }
     for (auto& stream : streams_) {
@@ -346,11 +349,11 @@ bool Ends::move() {
 
 /// The peer has gone in peace, and nothing of it is on its way but what the sockets that are left may bring.
 void Ends::part() {
-    at_carrier_ = true;
-    while (met_ && carrier_->receive(*this)) {
+    at_endpoint_ = true;
+    while (met_ && endpoint_->receive(*this)) {
     }
-    at_carrier_ = false;
-    carrier_.reset();
+    at_endpoint_ = false;
+    endpoint_.reset();
     met_ = false;
     const auto is_open = [](const auto& stream) { return stream != nullptr; };
     if (std::ranges::none_of(streams_, is_open)) page().leaving.store(1, std::memory_order_release);
@@ -372,8 +375,8 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     why_ = why;
     if (failing_ && why != why_again_) why_ += "; before that: " + why_again_;
     addresses_ = where();
-    if (carrier_) carrier_->abandon();
-    carrier_.reset();
+    if (endpoint_) endpoint_->abandon();
+    endpoint_.reset();
     for (auto& stream : streams_) stream.reset();
 }
 
@@ -385,7 +388,8 @@ std::string Ends::what_is_lost() const {
 }
 
 void Ends::settle() {
-    for (Lane* const lane : open_) lane->settle = lane->in.fifo->released.load(std::memory_order_acquire) != lane->told;
+    for (Channel* const channel : open_)
+        channel->settle = channel->in.fifo->released.load(std::memory_order_acquire) != channel->told;
 }
 
 void Ends::tell_board(const RankPage& mine) {
@@ -397,21 +401,21 @@ void Ends::tell_board(const RankPage& mine) {
 }
 
 bool Ends::knows(const std::byte* memory, std::size_t bytes) {
-    return carrier_ && met_ && known_ && !lost_ && carrier_->knows(memory, bytes);
+    return endpoint_ && met_ && known_ && !lost_ && endpoint_->knows(memory, bytes);
 }
 
 void Ends::withdraw() {
-    for (const Lane* const lane : open_)
-        if (later(lane->spotted, lane->received)) return lose("this rank has given up");
+    for (const Channel* const channel : open_)
+        if (later(channel->spotted, channel->received)) return lose("this rank has given up");
 }
 
 void Ends::say_bye() {
-    const auto say = [&](Carrier* carrier) {
-        if (carrier == nullptr) return;
-        if (carrier->has_room()) carrier->queue(header(What::bye, lanes_[0]), nullptr);
-        carrier->send();
+    const auto say = [&](Endpoint* endpoint) {
+        if (endpoint == nullptr) return;
+        if (endpoint->has_room()) endpoint->queue(header(What::bye, channels_[0]), nullptr);
+        endpoint->send();
     };
-    if (met_ && known_) say(carrier_.get());
+    if (met_ && known_) say(endpoint_.get());
     for (const auto& stream : streams_) say(stream.get());
 }
 
@@ -420,9 +424,10 @@ bool Ends::pending() const {
     for (const auto& stream : streams_)
         if (stream && !stream->is_empty()) return true;
     if (attempt_ > 0 && !met_ && !bye_) return true;  // on a detour
-    if (carrier_ && met_ && !carrier_->is_empty()) return true;
-    return std::ranges::any_of(
-        open_, [](const Lane* lane) { return lane->next_turn->load(std::memory_order_acquire) == lane->taken + 1; });
+    if (endpoint_ && met_ && !endpoint_->is_empty()) return true;
+    return std::ranges::any_of(open_, [](const Channel* channel) {
+        return channel->next_turn->load(std::memory_order_acquire) == channel->taken + 1;
+    });
 }
 
 bool Ends::arriving() {
@@ -430,22 +435,22 @@ bool Ends::arriving() {
 }
 
 bool Ends::owes() const {
-    return !lost_ && std::ranges::any_of(open_, [](const Lane* lane) {
-        return lane->in.fifo->released.load(std::memory_order_acquire) != lane->told;
+    return !lost_ && std::ranges::any_of(open_, [](const Channel* channel) {
+        return channel->in.fifo->released.load(std::memory_order_acquire) != channel->told;
     });
 }
 
 std::byte* Ends::begin(const Header& h, const char*& why) {
-    Lane& lane = open(h.lane);
-    std::atomic<std::uint32_t>& released = lane.out.fifo->released;
+    Channel& channel = open(h.channel);
+    std::atomic<std::uint32_t>& released = channel.out.fifo->released;
     const std::uint32_t before = released.load(std::memory_order_relaxed);
     const bool is_message = h.what == What::message || h.what == What::landed;
-    if (is_message || h.what == What::credit || h.what == What::landing) {
-        if (net_ != nullptr && !at_carrier_) {
+    if (is_message || h.what == What::credit || h.what == What::posted_receive) {
+        if (net_ != nullptr && !at_endpoint_) {
             why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
             return nullptr;
         }
-        if (h.credit - before > lane.taken - before) {
+        if (h.credit - before > channel.taken - before) {
             why = "it has finished with more messages than it was sent";
             return nullptr;
         }
@@ -460,47 +465,48 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
                                        : "it has offered another connection twice";
         return nullptr;
     }
-    if (!at_carrier_ && (h.what == What::landing || h.what == What::landed)) {
+    if (!at_endpoint_ && (h.what == What::posted_receive || h.what == What::landed)) {
         why = "it speaks of memory that sockets do not reach";
         return nullptr;
     }
-    if (h.what == What::landing) return reinterpret_cast<std::byte*>(&spot_in_);
+    if (h.what == What::posted_receive) return reinterpret_cast<std::byte*>(&spot_in_);
     if (!is_message) return nothing_;
-    if (!lane.arrivals->ready(h.in_slot == 1)) {
+    if (!channel.arrivals->ready(h.in_slot == 1)) {
         why = "it has sent more messages than there is room for";
         return nullptr;
     }
     if (h.what == What::landed) {
-        const Landing& landing = lane.in.fifo->landings[lane.received % fifo_depth];
-        if (landing.turn.load(std::memory_order_acquire) == lane.received + 1 && landing.bytes == h.bytes)
-            return reinterpret_cast<std::byte*>(landing.where.offset);
+        const PostedReceive& posted_receive = channel.in.fifo->posted_receives[channel.received % fifo_depth];
+        if (posted_receive.turn.load(std::memory_order_acquire) == channel.received + 1 &&
+            posted_receive.bytes == h.bytes)
+            return reinterpret_cast<std::byte*>(posted_receive.where.offset);
         why = "it has written a message to memory that it was not given";
         return nullptr;
     }
-    if (h.in_slot == 1 && h.bytes > lane.in.stride) {
+    if (h.in_slot == 1 && h.bytes > channel.in.stride) {
         why = "it has sent a message that is longer than a slot";
         return nullptr;
     }
-    return h.in_slot == 1 ? lane.in_slot() : lane.arrivals->cell().payload;
+    return h.in_slot == 1 ? channel.in_slot() : channel.arrivals->cell().payload;
 }
 
 void Ends::finish(const Header& h) {
-    Lane& lane = lanes_[h.lane];
+    Channel& channel = channels_[h.channel];
     switch (h.what) {
         case What::message:
         case What::landed: {
             const Kind kind = h.what == What::landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
-            if (kind != Kind::inlined) lane.arrivals->cell().set_row(h.row);
-            lane.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
-            ++lane.received;
-            if (later(lane.received, lane.spotted)) lane.spotted = lane.received;
-            if (h.awaited == 1) lane.awaited = lane.received;
-            lane.arrivals->commit(kind, h.bytes, h.signature);
+            if (kind != Kind::inlined) channel.arrivals->cell().set_row(h.row);
+            channel.arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
+            ++channel.received;
+            if (later(channel.received, channel.spotted)) channel.spotted = channel.received;
+            if (h.awaited == 1) channel.awaited = channel.received;
+            channel.arrivals->commit(kind, h.bytes, h.signature);
             if (h.call.collective != Collective::send) note_call(h.call);
             return;
         }
-        case What::landing:
-            if (later(spot_in_.turn, lane.taken)) lane.spots[(spot_in_.turn - 1) % fifo_depth] = spot_in_;
+        case What::posted_receive:
+            if (later(spot_in_.turn, channel.taken)) channel.spots[(spot_in_.turn - 1) % fifo_depth] = spot_in_;
             return;
         case What::board:
             return read_board();
@@ -512,7 +518,7 @@ void Ends::finish(const Header& h) {
             return;
         case What::bye:
             bye_ = true;
-            if (at_carrier_) page().leaving.store(1, std::memory_order_release);
+            if (at_endpoint_) page().leaving.store(1, std::memory_order_release);
             return;
         case What::credit:
             return;

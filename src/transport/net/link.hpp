@@ -6,16 +6,16 @@
 //        released     <--- credit ----     released
 //
 // A cell of the writer is free again when the reader's is, so there is always room for what arrives. Credits travel
-// with messages of the same lane; alone only when many are due, or when nothing else happens.
+// with messages of the same channel; alone only when many are due, or when nothing else happens.
 //
 // Memory that both adapters of a better network know needs no slots: a body is sent from where it lies
 // (Kind::reference; the credit is the acknowledgement), and written to where the reader has posted it (Kind::landed),
 // of which the engine tells the writer.
 //
-// Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their carrier's adapter does.
+// Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their endpoint's adapter does.
 //
-// A link has one or more sockets. Where a better network joins the ranks, messages and credits go by a carrier of that,
-// and the sockets introduce its two ends to each other.
+// A link has one or more sockets. Where a better network joins the ranks, messages and credits go by an endpoint of
+// that, and the sockets introduce its two ends to each other.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/tcp/stream.hpp"
 #include "transport/transport.hpp"
 
@@ -36,8 +36,8 @@ class Ends : public Recipient {
   public:
     Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer);
 
-    Wire outlet(int lane);
-    Wire inlet(int lane);
+    Wire outlet(int channel);
+    Wire inlet(int channel);
     RankPage& page() { return inbox_->page(); }
     Rank peer() const { return peer_; }
 
@@ -48,17 +48,17 @@ class Ends : public Recipient {
     /// The rank has made the link: messages go by net; nullptr: by the sockets. slots: on a GPU, where net is without
     /// obstacle to it; they outlive this.
     void use(Net* net, const DeviceSlots* slots = nullptr);
-    /// Opens the carrier of net as soon as there is a socket to introduce it; nullptr unless it did so now.
-    NetCarrier* introduce(std::chrono::milliseconds patience);
-    /// A carrier has failed, and introduce() is to try another way.
-    bool wants_carrier() const {
-        return net_ != nullptr && !carrier_ && !lost_ && !bye_ && first_socket() != nullptr &&
+    /// Opens the endpoint of net as soon as there is a socket to introduce it; nullptr unless it did so now.
+    NetEndpoint* introduce(std::chrono::milliseconds silence_limit);
+    /// An endpoint has failed, and introduce() is to try another way.
+    bool wants_endpoint() const {
+        return net_ != nullptr && !endpoint_ && !lost_ && !bye_ && first_socket() != nullptr &&
                Clock::now() >= next_try_;
     }
-    bool on_detour() const { return attempt_ > 0 && !carrier_ && !lost_ && !bye_ && Clock::now() >= next_try_; }
-    bool by_carrier() const { return met_ && known_; }
-    /// As NetCarrier::arm().
-    bool arm() { return !carrier_ || carrier_->arm(); }
+    bool on_detour() const { return attempt_ > 0 && !endpoint_ && !lost_ && !bye_ && Clock::now() >= next_try_; }
+    bool by_endpoint() const { return met_ && known_; }
+    /// As NetEndpoint::arm().
+    bool arm() { return !endpoint_ || endpoint_->arm(); }
 
     /// Whether messages can be sent from there, and received there.
     bool knows(const std::byte* memory, std::size_t bytes);
@@ -68,7 +68,7 @@ class Ends : public Recipient {
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
-    /// Only what this rank has to send, where that goes by a carrier.
+    /// Only what this rank has to send, where that goes by an endpoint.
     bool push();
     void heard(int number, std::uint32_t events);
     void listen_for_silence();
@@ -89,7 +89,7 @@ class Ends : public Recipient {
     std::string describe() const;  // for error texts
 
   private:
-    struct Lane {
+    struct Channel {
         int number = 0;
         const std::atomic<std::uint32_t>* next_turn = nullptr;  // of the cell of `out` that is to be sent next
         Wire out{}, in{};
@@ -99,7 +99,7 @@ class Ends : public Recipient {
         std::uint32_t received = 0;      // messages
         std::uint32_t awaited = 0;       // the credit that the peer waits for
         std::uint32_t posted = 0;        // Fifo::posted of `in` that was looked at
-        std::uint32_t spotted = 0;       // the turn of the last landing that the peer was told of
+        std::uint32_t spotted = 0;       // the turn of the last posted receive that the peer was told of
         bool settle = false;
         std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
 
@@ -119,47 +119,47 @@ class Ends : public Recipient {
     };
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
-    Lane& open(int lane);
-    void place(Lane& lane) const;
-    Carrier* carrier_of(const Lane& lane) const;
+    Channel& open(int channel);
+    void place(Channel& channel) const;
+    Endpoint* endpoint_of(const Channel& channel) const;
     tcp::Stream* first_socket() const;
     void send_rare();
     void meet();
     bool resume();
-    bool leave_carrier(unsigned attempt, const std::string& why);
+    bool leave_endpoint(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
-    bool send_lanes();
-    bool send_lane(Lane& lane);
-    void send_message(Carrier& carrier, Lane& lane);
-    bool send_landings(Lane& lane);
-    Header header(What what, const Lane& lane) const;
+    bool send_channels();
+    bool send_channel(Channel& channel);
+    void send_message(Endpoint& endpoint, Channel& channel);
+    bool send_posted_receives(Channel& channel);
+    Header header(What what, const Channel& channel) const;
     void note_call(const Call& call);
     void read_board();
 
     const std::shared_ptr<Arena> mine_, inbox_;
-    Bell& bell_;  // of this rank
+    WakeUp& wake_up_;  // of this rank
     const Rank self_, peer_;
     const std::string peer_name_;
-    std::array<Lane, lanes_per_link> lanes_;
-    std::vector<Lane*> open_;  // those in use
+    std::array<Channel, channels_per_link> channels_;
+    std::vector<Channel*> open_;  // those in use
     std::vector<std::unique_ptr<tcp::Stream>> streams_;
     bool used_ = false;
     Net* net_ = nullptr;
     const DeviceSlots* slots_ = nullptr;
-    std::unique_ptr<NetCarrier> carrier_;  // of net_
-    bool met_ = false;                     // carrier_ knows of its other end
-    bool known_ = false;                   // and its other end of it: now it may send
-    bool at_carrier_ = false;              // what arrives now comes by carrier_
+    std::unique_ptr<NetEndpoint> endpoint_;  // of net_
+    bool met_ = false;                       // endpoint_ knows of its other end
+    bool known_ = false;                     // and its other end of it: now it may send
+    bool at_endpoint_ = false;               // what arrives now comes by endpoint_
     Offer offer_{}, offer_in_{};
     std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
     bool met_due_ = false;
-    unsigned attempt_ = 0;  // carriers that have failed
+    unsigned attempt_ = 0;  // endpoints that have failed
     std::uint64_t broken_ = 0;
     std::string why_again_;  // the last of them
     bool failing_ = false;   // nothing has come through since the first of these failures, one soon after the other
     Deadline failing_since_{}, failed_at_{}, next_try_{};
-    std::chrono::milliseconds patience_{}, pause_{};
+    std::chrono::milliseconds silence_limit_{}, pause_{};
     std::string addresses_;  // of the last one that was there
     std::optional<Deadline> lost_;
     std::string why_;

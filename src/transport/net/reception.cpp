@@ -29,8 +29,13 @@ int connections_over(int rails, int sockets) {
 }
 
 Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret,
-                     std::chrono::milliseconds patience)
-    : engine_(std::move(engine)), service_(service), self_(self), ranks_(ranks), secret_(secret), patience_(patience) {}
+                     std::chrono::milliseconds silence_limit)
+    : engine_(std::move(engine)),
+      service_(service),
+      self_(self),
+      ranks_(ranks),
+      secret_(secret),
+      silence_limit_(silence_limit) {}
 
 void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
@@ -49,22 +54,22 @@ void Reception::close_if_complete() {
 
 /// As many connections to each of the peer's interfaces; the network says which of this host's they leave by. Where
 /// messages go by a better network, one is enough.
-void Reception::dial(Rank peer, const std::array<Address, most_rails>& doors, bool alone) {
+void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses, bool alone) {
     if (closed_) return;
     wanted_.insert(peer);
-    const auto rails = static_cast<int>(std::ranges::count_if(doors, [](const Address& a) { return bool(a); }));
+    const auto rails = static_cast<int>(std::ranges::count_if(addresses, [](const Address& a) { return bool(a); }));
     const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, config().sockets));
     for (std::uint8_t number = 0; number < count; ++number)
         dial({nullptr,
               peer,
-              doors[static_cast<std::size_t>(number % rails)],
+              addresses[static_cast<std::size_t>(number % rails)],
               {self_, number, count, Cipher::available(), config().encrypt},
               1});
 }
 
 void Reception::dial(Call call) {
     if (closed_ || !wanted_.contains(call.peer)) return;
-    call.connection = Connection::dial(service_, *this, call.door, secret_, tag_of(call.peer), patience_);
+    call.connection = Connection::dial(service_, *this, call.address, secret_, tag_of(call.peer), silence_limit_);
     if (!call.connection) return lost(std::move(call), {errno, false, std::strerror(errno)});
     Connection* const key = call.connection.get();
     calls_.emplace(key, std::move(call));
@@ -73,7 +78,7 @@ void Reception::dial(Call call) {
 void Reception::opened(Connection& connection) {
     const auto call = calls_.find(&connection);
     if (call == calls_.end()) {
-        guests_.emplace(&connection, connection.shared_from_this());  // it has to say who it is
+        unidentified_.emplace(&connection, connection.shared_from_this());  // it has to say who it is
         return;
     }
     connection.recognise();
@@ -82,7 +87,7 @@ void Reception::opened(Connection& connection) {
 
 void Reception::received(Connection& connection, Message& message, Fd) {
     const auto keep = connection.shared_from_this();
-    if (const auto* stripe = std::get_if<Stripe>(&message); stripe != nullptr && guests_.erase(&connection) > 0)
+    if (const auto* stripe = std::get_if<Stripe>(&message); stripe != nullptr && unidentified_.erase(&connection) > 0)
         return on_stripe(connection, *stripe);
     if (const auto* accepted = std::get_if<Accepted>(&message); accepted != nullptr && calls_.contains(&connection))
         return on_accepted(connection, *accepted);
@@ -119,7 +124,7 @@ void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
 }
 
 void Reception::closed(Connection& connection, const Loss& loss) {
-    guests_.erase(&connection);
+    unidentified_.erase(&connection);
     const auto found = calls_.find(&connection);
     if (found == calls_.end()) return;
     const auto keep = connection.shared_from_this();
@@ -132,7 +137,7 @@ void Reception::lost(Call call, const Loss& loss) {
     // A peer whose process is stopped answers when it goes on; how long that may take, the operation says. A network
     // may come back.
     const bool silent = loss.error == ETIMEDOUT || loss.error == EHOSTUNREACH || loss.error == EHOSTDOWN;
-    const bool again = silent ? Clock::now() - call.begin < patience_ : call.attempt < attempts;
+    const bool again = silent ? Clock::now() - call.begin < silence_limit_ : call.attempt < attempts;
     if (loss.late || (again && !loss.wrong_secret)) {
         if (!silent && !loss.late) ++call.attempt;
         service_.after(pause, [weak = weak_from_this(), call] {
@@ -142,7 +147,7 @@ void Reception::lost(Call call, const Loss& loss) {
     }
     const auto engine = engine_.lock();
     if (!engine) return;
-    const std::string why = "no connection to " + call.door.text() + ": " + loss.text;
+    const std::string why = "no connection to " + call.address.text() + ": " + loss.text;
     const bool lacking = loss.error == EMFILE || loss.error == ENFILE || loss.error == ENOMEM || loss.error == ENOBUFS;
     lacking ? engine->lacking(call.peer, why) : engine->unreachable(call.peer, why);
 }
@@ -161,9 +166,9 @@ void Reception::close() {
     for (const auto& listener : listeners_) listener->close();
     listeners_.clear();
     for (auto& [key, call] : calls_) call.connection->close();
-    for (auto& [key, guest] : guests_) guest->close();
+    for (auto& [key, connection] : unidentified_) connection->close();
     calls_.clear();
-    guests_.clear();
+    unidentified_.clear();
 }
 
 }  // namespace tutti::net

@@ -22,15 +22,15 @@ int connections_over(int rails, int sockets);
 
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
-    /// patience: how long the hosts of peers may be silent.
+    /// silence limit: how long the hosts of peers may be silent.
     Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, int ranks,
-              const bootstrap::Secret& secret, std::chrono::milliseconds patience);
+              const bootstrap::Secret& secret, std::chrono::milliseconds silence_limit);
 
     void listen(Fd fd, const bootstrap::Address& address);
     /// After listen(): nobody else will connect. Once they all have, all of their connections, the ports close.
     void expect(std::optional<std::set<Rank>> callers);
     /// Makes all connections with peer, or one alone; the engine hears of each one, or that it can't be reached.
-    void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& doors, bool alone);
+    void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, bool alone);
     /// The link is gone before its connections stood.
     void forget(Rank peer);
     void close();
@@ -39,7 +39,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     struct Call {
         std::shared_ptr<bootstrap::Connection> connection;
         Rank peer;
-        bootstrap::Address door;
+        bootstrap::Address address;
         bootstrap::Stripe stripe;
         int attempt;
         Deadline begin = Clock::now();
@@ -58,10 +58,10 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     const Rank self_;
     const int ranks_;
     const bootstrap::Secret secret_;
-    const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds silence_limit_;
     std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;
-    std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> guests_;
+    std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> unidentified_;
     std::set<Rank> wanted_;                                            // peers that are being dialled
     std::optional<std::set<Rank>> callers_;                            // who is still to connect; nullopt: anybody may
     std::map<Rank, std::bitset<bootstrap::stripes_limit>> connected_;  // which of their connections stand

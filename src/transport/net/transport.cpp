@@ -24,13 +24,13 @@ class NetLink : public Link {
         if (!engine_->disconnect(ends_)) slots_.release();  // the call that hangs may still use them
     }
 
-    Wire outlet(int lane) override {
+    Wire outlet(int channel) override {
         const std::lock_guard lock(engine_->mutex());
-        return ends_.outlet(lane);
+        return ends_.outlet(channel);
     }
-    Wire inlet(int lane) override {
+    Wire inlet(int channel) override {
         const std::lock_guard lock(engine_->mutex());
-        return ends_.inlet(lane);
+        return ends_.inlet(channel);
     }
     /// Not for the peer, which sees nothing, but for the engine, whose adapter reads and writes there.
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
@@ -88,13 +88,13 @@ class NetTransport : public Transport {
     explicit NetTransport(Net* net, std::size_t number = 0) : net_(net), number_(number) {}
 
     std::string_view name() const override { return net_ == nullptr ? "tcp" : net_->name(); }
-    bool reaches(const Card& self, const Card& peer) const override {
-        if (!self.has_door() || !peer.has_door()) return false;
+    bool reaches(const EndpointInfo& self, const EndpointInfo& peer) const override {
+        if (!self.has_address() || !peer.has_address()) return false;
         if (net_ == nullptr) return true;
         return self.fabrics[number_] != 0 && self.fabrics[number_] == peer.fabrics[number_];
     }
-    std::string why_not(const Card& self, const Card& peer) const override {
-        if (!self.has_door() || !peer.has_door()) return "there is no network interface that is up";
+    std::string why_not(const EndpointInfo& self, const EndpointInfo& peer) const override {
+        if (!self.has_address() || !peer.has_address()) return "there is no network interface that is up";
         if (config().encrypt) return "it can't encrypt what it carries, and TUTTI_ENCRYPT asks for it";
         if (self.fabrics[number_] == 0) return net_->absence();
         return peer.fabrics[number_] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";

@@ -1,4 +1,4 @@
-// The one door: a plugin of any version comes in, and leaves as a Plugin. What is told apart by version is told apart
+// The one way in: a plugin of any version comes in, and leaves as a Plugin. What is told apart by version is told apart
 // here.
 #include <dlfcn.h>
 

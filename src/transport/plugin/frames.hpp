@@ -3,7 +3,7 @@
 //
 // A plugin may give up all that shares something with a connection which is closed while requests are under way on it.
 // So whoever goes sends `most` empty frames, for the places at the other end, and is sent as many; until then the
-// connections are kept, also when their carrier is gone.
+// connections are kept, also when their endpoint is gone.
 #pragma once
 
 #include <memory>

@@ -8,12 +8,12 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
-#include "transport/plugin/carrier.hpp"
+#include "transport/plugin/endpoint.hpp"
 
 namespace tutti::plugin {
 namespace {
 
-constexpr int connections_of_carrier = 4;
+constexpr int connections_of_endpoint = 4;
 constexpr std::chrono::seconds try_at_most{5};
 constexpr std::chrono::microseconds try_again{50};
 
@@ -82,7 +82,7 @@ std::size_t PluginNet::choose(Rank self) {
     for (std::size_t i = 0; i < devices_.size(); ++i) {
         const std::size_t d = (static_cast<std::size_t>(self) + i) % devices_.size();
         const int most = devices_[d].most_connections;
-        if (most > 0 && (*open_)[d] + connections_of_carrier > most) continue;
+        if (most > 0 && (*open_)[d] + connections_of_endpoint > most) continue;
         if (best == devices_.size() || (*open_)[d] < (*open_)[best]) best = d;
     }
     return best;
@@ -138,18 +138,18 @@ void PluginNet::use(const std::string& value, bool demanded) {
     gpu_obstacle_.reset();
 }
 
-std::unique_ptr<net::NetCarrier> PluginNet::open(Rank self, Rank peer, const net::LinkMemory& memory,
-                                                 std::chrono::milliseconds) {
+std::unique_ptr<net::NetEndpoint> PluginNet::open(Rank self, Rank peer, const net::LinkMemory& memory,
+                                                  std::chrono::milliseconds) {
     Frames::tend_kept();
     const std::lock_guard lock(mutex_);
     const std::size_t d = choose(self);
     if (d == devices_.size())
         fail(tuttiSystemError, "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
              plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
-    (*open_)[d] += connections_of_carrier;
-    std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_carrier; });
+    (*open_)[d] += connections_of_endpoint;
+    std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_endpoint; });
     const Connector connector{plugin_, context_of(memory.mine), devices_[d].number};
-    return std::make_unique<Carrier>(connector, devices_[d], std::move(lease), peer, memory);
+    return std::make_unique<Endpoint>(connector, devices_[d], std::move(lease), peer, memory);
 }
 
 PluginNet& plugin_net() {

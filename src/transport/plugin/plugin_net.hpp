@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/plugin/plugin.hpp"
 
 namespace tutti::plugin {
@@ -27,8 +27,8 @@ class PluginNet : public net::Net {
     Line cost() const override;
     bool may_hang() const override { return true; }
     std::string obstacle(DeviceSlots* slots) override;
-    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
-                                          std::chrono::milliseconds patience) override;
+    std::unique_ptr<net::NetEndpoint> open(Rank self, Rank peer, const net::LinkMemory& memory,
+                                           std::chrono::milliseconds silence_limit) override;
 
     /// Another one from now on, while no communicator uses this: for tests.
     void use(const std::string& value, bool demanded);

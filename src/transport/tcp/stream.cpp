@@ -30,8 +30,8 @@ std::string words_for(int error) {
 
 }  // namespace
 
-Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds patience)
-    : fd_(std::move(socket.fd)), addresses_(ends_of(fd_)), silence_(patience), frames_(plain_frames) {
+Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds silence_limit)
+    : fd_(std::move(socket.fd)), addresses_(ends_of(fd_)), silence_(silence_limit), frames_(plain_frames) {
     silence_.prepare(fd_.get());
     in_.resize(cipher == Cipher::none ? plain_buffer : sealed_buffer);
     if (cipher != Cipher::none) {

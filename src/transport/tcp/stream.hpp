@@ -9,17 +9,17 @@
 
 #include "bootstrap/connection.hpp"
 #include "bootstrap/silence.hpp"
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/tcp/cipher.hpp"
 
 namespace tutti::tcp {
 
 using net::Header, net::Recipient;
 
-class Stream : public net::Carrier {
+class Stream : public net::Endpoint {
   public:
-    /// patience: how long the peer's host may be silent.
-    Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds patience);
+    /// silence limit: how long the peer's host may be silent.
+    Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds silence_limit);
 
     int fd() const { return fd_.get(); }
 

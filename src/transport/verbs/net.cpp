@@ -68,16 +68,16 @@ std::vector<Port> Net::usable() {
     return found;
 }
 
-std::unique_ptr<net::NetCarrier> Net::open(Rank self, Rank peer, const net::LinkMemory& memory,
-                                           std::chrono::milliseconds patience) {
+std::unique_ptr<net::NetEndpoint> Net::open(Rank self, Rank peer, const net::LinkMemory& memory,
+                                            std::chrono::milliseconds silence_limit) {
     const std::vector<Port> all = usable();
     if (all.empty()) fail(tuttiSystemError, "no port can be used any more: adapters have failed, or lost addresses");
-    return std::make_unique<Rails>(all, self, peer, memory, patience);
+    return std::make_unique<Rails>(all, self, peer, memory, silence_limit);
 }
 
 /// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
-std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const net::LinkMemory& memory,
-                                             std::chrono::milliseconds patience, std::uint64_t& broken) {
+std::unique_ptr<net::NetEndpoint> Net::detour(Rank self, Rank peer, const net::LinkMemory& memory,
+                                              std::chrono::milliseconds silence_limit, std::uint64_t& broken) {
     std::vector<Port> active, good;
     for (const Port& p : usable()) {
         if (p.device->query(p.number).state != IBV_PORT_ACTIVE) continue;
@@ -86,7 +86,7 @@ std::unique_ptr<net::NetCarrier> Net::detour(Rank self, Rank peer, const net::Li
     }
     if (active.empty()) return nullptr;
     if (good.empty()) broken = 0;
-    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, memory, patience);
+    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, memory, silence_limit);
 }
 
 void Net::use(const Library& (*load)()) {

@@ -1,10 +1,10 @@
-// InfiniBand and RoCE as a network of the engine (net/carrier.hpp).
+// InfiniBand and RoCE as a network of the engine (net/endpoint.hpp).
 #pragma once
 
 #include <mutex>
 #include <optional>
 
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/verbs/device.hpp"
 
 namespace tutti::verbs {
@@ -19,10 +19,10 @@ class Net : public net::Net {
     std::string absence() override;
     Line cost() const override { return {4.0, 1.0 / 1e4}; }
     std::string obstacle(DeviceSlots* slots) override;
-    std::unique_ptr<net::NetCarrier> open(Rank self, Rank peer, const net::LinkMemory& memory,
-                                          std::chrono::milliseconds patience) override;
-    std::unique_ptr<net::NetCarrier> detour(Rank self, Rank peer, const net::LinkMemory& memory,
-                                            std::chrono::milliseconds patience, std::uint64_t& broken) override;
+    std::unique_ptr<net::NetEndpoint> open(Rank self, Rank peer, const net::LinkMemory& memory,
+                                           std::chrono::milliseconds silence_limit) override;
+    std::unique_ptr<net::NetEndpoint> detour(Rank self, Rank peer, const net::LinkMemory& memory,
+                                             std::chrono::milliseconds silence_limit, std::uint64_t& broken) override;
 
     /// For tests: the adapters of this library from now on.
     void use(const Library& (*load)());

@@ -23,11 +23,11 @@ class Rails::Gate : public net::Recipient {
 };
 
 Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
-             std::chrono::milliseconds patience)
+             std::chrono::milliseconds silence_limit)
     : shift_(self + peer) {
     for (std::size_t i = 0; i < std::min(ports.size(), most_rails); ++i) {
         const Port& port = ports[(static_cast<std::size_t>(shift_) + i) % ports.size()];
-        rails_.push_back(std::make_unique<Rail>(port, peer, memory, patience));
+        rails_.push_back(std::make_unique<Rail>(port, peer, memory, silence_limit));
     }
 }
 
@@ -53,15 +53,15 @@ void Rails::meet(std::span<const std::byte> offer) {
         return check(*rails_[0]);
     }
     std::erase_if(rails_, [&](const auto& rail) { return equal(rail) == theirs.end(); });
-    std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // both ends deal lanes alike
+    std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // both ends deal channels alike
     for (const auto& rail : rails_) {
         rail->meet(*equal(rail));
         check(*rail);
     }
 }
 
-Rail& Rails::of(int lane) const {
-    return *rails_[static_cast<std::size_t>(shift_ + lane) % rails_.size()];
+Rail& Rails::of(int channel) const {
+    return *rails_[static_cast<std::size_t>(shift_ + channel) % rails_.size()];
 }
 
 void Rails::check(const Rail& rail) {
@@ -78,7 +78,7 @@ void Rails::queue(const net::Header& header, const std::byte* body, bool copied)
         for (const auto& rail : rails_) rail->queue(header, body, copied);
         return;
     }
-    Rail& rail = of(header.lane);
+    Rail& rail = of(header.channel);
     rail.queue(header, body, copied);
     check(rail);
 }
@@ -87,12 +87,12 @@ bool Rails::knows(const std::byte* memory, std::size_t bytes) {
     return std::ranges::all_of(rails_, [&](const auto& rail) { return rail->knows(memory, bytes); });
 }
 
-net::Place Rails::expose(int lane, std::byte* memory, std::size_t bytes) {
-    return of(lane).expose(lane, memory, bytes);
+net::RemoteMemory Rails::expose(int channel, std::byte* memory, std::size_t bytes) {
+    return of(channel).expose(channel, memory, bytes);
 }
 
-void Rails::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) {
-    Rail& rail = of(header.lane);
+void Rails::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::RemoteMemory* to) {
+    Rail& rail = of(header.channel);
     rail.put(header, body, slot, to);
     check(rail);
 }

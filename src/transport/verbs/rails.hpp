@@ -1,5 +1,5 @@
-// A link's connections by several ports that both ends have: lanes are dealt to them. Ends that count their ports alike
-// use those with equal numbers together, as rails that may have nothing to do with each other.
+// A link's connections by several ports that both ends have: channels are dealt to them. Ends that count their ports
+// alike use those with equal numbers together, as rails that may have nothing to do with each other.
 //
 // What a rail can't do any more is the trouble of all: the link leaves them, and makes new ones without that port.
 #pragma once
@@ -8,28 +8,29 @@
 #include <string>
 #include <vector>
 
-#include "transport/verbs/carrier.hpp"
+#include "transport/verbs/endpoint.hpp"
 
 namespace tutti::verbs {
 
 inline constexpr std::size_t most_rails = 4;  // of a link: each has its ring, and knows the whole inbox
 static_assert(most_rails * sizeof(Offer) <= net::offer_bytes);
 
-using Rail = verbs::Carrier;
+using Rail = verbs::Endpoint;
 
-class Rails : public net::NetCarrier {
+class Rails : public net::NetEndpoint {
   public:
     /// By at most most_rails of ports, different ones for different pairs. Throws tuttiSystemError.
     Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
-          std::chrono::milliseconds patience);
+          std::chrono::milliseconds silence_limit);
 
     std::vector<std::byte> offer() override;
     void meet(std::span<const std::byte> offer) override;
     bool has_room() const override;
     void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
     bool knows(const std::byte* memory, std::size_t bytes) override;
-    net::Place expose(int lane, std::byte* memory, std::size_t bytes) override;
-    void put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) override;
+    net::RemoteMemory expose(int channel, std::byte* memory, std::size_t bytes) override;
+    void put(const net::Header& header, const std::byte* body, const std::byte* slot,
+             const net::RemoteMemory* to) override;
     bool is_empty() const override;
     bool send() override { return false; }
     bool receive(net::Recipient& to) override;
@@ -41,10 +42,10 @@ class Rails : public net::NetCarrier {
 
   private:
     class Gate;
-    Rail& of(int lane) const;
+    Rail& of(int channel) const;
     void check(const Rail& rail);
 
-    const int shift_;  // so that the first lanes of different pairs go by different rails
+    const int shift_;  // so that the first channels of different pairs go by different rails
     std::vector<std::unique_ptr<Rail>> rails_;
 };
 

@@ -1,6 +1,6 @@
 // Memory of users that an adapter knows. What tuttiMemAlloc and tuttiCommRegister have made lives long, so it is
 // registered as a whole when a message first comes from or goes to it, and forgotten when it is freed. Peers can write
-// to what was registered for that alone: memory to which a message is first to be written in place (a landing).
+// to what was registered for that alone: memory to which a message is first to be written in place (a posted receive).
 #pragma once
 
 #include <cstddef>

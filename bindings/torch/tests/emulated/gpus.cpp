@@ -1,4 +1,4 @@
-// Built into a libtutti.so.0 whose GPUs are emulated ones (tests/harness/emulated_gpus.hpp): the door through which
+// Built into a libtutti.so.0 whose GPUs are emulated ones (tests/harness/emulated_gpus.hpp): the function through which
 // device.cpp makes them a kind of device for torch.
 #include "gpus.h"
 

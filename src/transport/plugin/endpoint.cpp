@@ -1,4 +1,4 @@
-#include "transport/plugin/carrier.hpp"
+#include "transport/plugin/endpoint.hpp"
 
 #include <cstring>
 #include <thread>
@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds farewell{50};
 // Whoever looks at its own connections looks at those that were left behind as well, now and then.
 constexpr unsigned looks_for_kept = 64;
 
-/// What Carrier::offer() gives.
+/// What Endpoint::offer() gives.
 struct Invitation {
     char magic[8];
     Handle frames, bodies;
@@ -26,21 +26,21 @@ struct Invitation {
 constexpr char magic[8] = {'t', 'u', 't', 't', 'i', ' ', 'n', '2'};
 static_assert(sizeof(Invitation) <= net::offer_bytes);
 
-/// The slots of one lane.
+/// The slots of one channel.
 struct Slots {
     std::byte* base;
     std::size_t size;
 };
 
-Slots slots_of(const Arena& arena, Rank reader, int lane) {
-    const Wire wire = arena.wire(reader, lane, nullptr);
+Slots slots_of(const Arena& arena, Rank reader, int channel) {
+    const Wire wire = arena.wire(reader, channel, nullptr);
     return {wire.slots, slot_depth * wire.stride};
 }
 
 }  // namespace
 
-Carrier::Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
-                 const net::LinkMemory& memory)
+Endpoint::Endpoint(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
+                   const net::LinkMemory& memory)
     : plugin_(*connector.plugin),
       device_(device),
       peer_(peer),
@@ -51,13 +51,13 @@ Carrier::Carrier(const Connector& connector, const Device& device, std::shared_p
       bodies_out_(connector, Requests::Way::out),
       bodies_in_(connector, Requests::Way::in) {}
 
-Carrier::~Carrier() {
+Endpoint::~Endpoint() {
     if (state_ == State::open) shielded("leaving a network plugin", [&] { part(); });
 }
 
 /// Runs body, which says whether anything moved; what the plugin complains of is trouble.
 template <class Body>
-bool Carrier::attempt(Body&& body) {
+bool Endpoint::attempt(Body&& body) {
     if (!trouble().empty()) return false;
     try {
         return body();
@@ -66,7 +66,7 @@ bool Carrier::attempt(Body&& body) {
     }
 }
 
-std::vector<std::byte> Carrier::offer() {
+std::vector<std::byte> Endpoint::offer() {
     Invitation own{};
     std::memcpy(own.magic, magic, sizeof magic);
     own.frames = frames_->in().handle();
@@ -78,7 +78,7 @@ std::vector<std::byte> Carrier::offer() {
     return bytes;
 }
 
-void Carrier::meet(std::span<const std::byte> offer) {
+void Endpoint::meet(std::span<const std::byte> offer) {
     Invitation theirs{};
     if (offer.size() == sizeof theirs) std::memcpy(&theirs, offer.data(), sizeof theirs);
     if (std::memcmp(theirs.magic, magic, sizeof magic) != 0) {
@@ -93,7 +93,7 @@ void Carrier::meet(std::span<const std::byte> offer) {
     state_ = State::connecting;
 }
 
-std::string Carrier::describe() const {
+std::string Endpoint::describe() const {
     const char* const how = state_ == State::open    ? ""
                             : state_ == State::alone ? ", not met yet"
                                                      : ", not connected yet";
@@ -102,7 +102,7 @@ std::string Carrier::describe() const {
 }
 
 /// A step further. True once all connections stand.
-bool Carrier::connect() {
+bool Endpoint::connect() {
     if (state_ != State::connecting) return false;
     const bool frames = frames_->open(), out = bodies_out_.open(), in = bodies_in_.open();
     if (!frames || !out || !in) return false;
@@ -111,48 +111,48 @@ bool Carrier::connect() {
     return true;
 }
 
-bool Carrier::has_room() const {
+bool Endpoint::has_room() const {
     if (frames_->is_ended()) return true;
     return state_ == State::open && trouble().empty() && frames_->has_room() && bodies_out_.count() < Requests::most;
 }
 
-void Carrier::queue(const net::Header& header, const std::byte* body, bool copied) {
+void Endpoint::queue(const net::Header& header, const std::byte* body, bool copied) {
     TUTTI_ASSERT(has_room() && !(copied && header.bytes > Frames::small));
     if (frames_->is_ended()) return;  // nobody would read it
     attempt([&] {
         const bool stays = apart_ && header.in_slot == 1 && header.bytes > 0;
         const bool along = !stays && header.bytes <= Frames::small;
-        if (!along) bodies_out_.add(const_cast<std::byte*>(body), header.bytes, outbox(header.lane));
+        if (!along) bodies_out_.add(const_cast<std::byte*>(body), header.bytes, outbox(header.channel));
         frames_->queue(header, body, along);
         return true;
     });
 }
 
-/// The memory of a lane's slots, as the plugin knows it. Of those on a GPU all are one.
-void* Carrier::outbox(int lane) {
+/// The memory of a channel's slots, as the plugin knows it. Of those on a GPU all are one.
+void* Endpoint::outbox(int channel) {
     if (sends_from_gpu()) return bodies_out_.gpu_memory(device_slots_->memory, device_slots_->fd);
-    const Slots slots = slots_of(mine_, peer_, lane);
+    const Slots slots = slots_of(mine_, peer_, channel);
     return bodies_out_.memory(slots.base, slots.size);
 }
 
-void* Carrier::inbox(int lane) {
+void* Endpoint::inbox(int channel) {
     if (receives_on_gpu()) return bodies_in_.gpu_memory(device_slots_->memory, device_slots_->fd);
-    const Slots slots = slots_of(inbox_, 0, lane);
+    const Slots slots = slots_of(inbox_, 0, channel);
     return bodies_in_.memory(slots.base, slots.size);
 }
 
-bool Carrier::is_empty() const {
+bool Endpoint::is_empty() const {
     return frames_->is_ended() || (frames_->is_empty() && bodies_out_.count() == 0);
 }
 
-bool Carrier::send_bodies() {
+bool Endpoint::send_bodies() {
     bool moved = bodies_out_.move();
     for (std::size_t size; bodies_out_.take(size); moved = true) {
     }
     return moved;
 }
 
-bool Carrier::send() {
+bool Endpoint::send() {
     return attempt([&] {
         if (state_ != State::open) return connect();
         const bool moved = frames_->send();
@@ -160,7 +160,7 @@ bool Carrier::send() {
     });
 }
 
-bool Carrier::receive(net::Recipient& to) {
+bool Endpoint::receive(net::Recipient& to) {
     return attempt([&] {
         if (state_ != State::open) return connect();
         if (looks_++ % looks_for_kept == 0) Frames::tend_kept();
@@ -173,7 +173,7 @@ bool Carrier::receive(net::Recipient& to) {
     });
 }
 
-bool Carrier::take_bodies(net::Recipient& to) {
+bool Endpoint::take_bodies(net::Recipient& to) {
     bool moved = false;
     for (std::size_t size; !arriving_.empty(); moved = true) {
         const net::Header header = arriving_.front().head;
@@ -185,14 +185,14 @@ bool Carrier::take_bodies(net::Recipient& to) {
         if (flush_ != nullptr && !plugin_.is_done(flush_, size)) break;
         flush_ = nullptr;
         arriving_.pop_front();
-        busy_[header.lane] = false;
+        busy_[header.channel] = false;
         to.finish(header);
     }
     return moved;
 }
 
 /// Of the first body that was under way, which has arrived: a request of the plugin's; nullptr: it is there.
-void* Carrier::begin_flush() {
+void* Endpoint::begin_flush() {
     if (!receives_on_gpu() || !(device_slots_->whole->needs_flush() || device_.needs_flush)) return nullptr;
     const Arriving& body = arriving_.front();
     if (plugin_.can_flush()) return bodies_in_.flush(body.place, body.head.bytes, body.memory);
@@ -200,7 +200,7 @@ void* Carrier::begin_flush() {
     return nullptr;
 }
 
-bool Carrier::take_frames(net::Recipient& to) {
+bool Endpoint::take_frames(net::Recipient& to) {
     bool moved = false;
     std::size_t size = 0;
     for (const Frames::Frame* frame; (frame = frames_->next(size)) != nullptr; moved = true) {
@@ -208,15 +208,15 @@ bool Carrier::take_frames(net::Recipient& to) {
         const bool along = fits && size == sizeof frame->head + frame->head.bytes;
         const bool apart = fits && size == sizeof frame->head && frame->head.in_slot == 1;
         if (!along && !apart) return lose("it has sent a frame that no version of the protocol has");
-        if (busy_[frame->head.lane]) break;
+        if (busy_[frame->head.channel]) break;
         if (!digest(*frame, along, to)) return false;
         frames_->done();
     }
     return moved;
 }
 
-/// A frame of a lane on which no body is under way.
-bool Carrier::digest(const Frames::Frame& frame, bool along, net::Recipient& to) {
+/// A frame of a channel on which no body is under way.
+bool Endpoint::digest(const Frames::Frame& frame, bool along, net::Recipient& to) {
     if (along && frame.head.in_slot == 1 && frame.head.bytes > 0 && receives_on_gpu())
         return lose("it has sent what is for a GPU's memory together with what is for the host");
     const char* why = "";
@@ -227,15 +227,15 @@ bool Carrier::digest(const Frames::Frame& frame, bool along, net::Recipient& to)
         to.finish(frame.head);
         return true;
     }
-    void* const memory = inbox(frame.head.lane);
+    void* const memory = inbox(frame.head.channel);
     bodies_in_.add(place, frame.head.bytes, memory);
-    busy_[frame.head.lane] = true;
+    busy_[frame.head.channel] = true;
     arriving_.push_back({frame.head, place, memory});
     return true;
 }
 
 /// Sends what is left, and waits for a moment until nothing is under way. Bodies can't go on without the arenas.
-void Carrier::part() {
+void Endpoint::part() {
     bool all = false;
     attempt([&] {
         for (const Deadline limit = Clock::now() + farewell; !all && Clock::now() < limit;) {

@@ -27,19 +27,20 @@ std::vector<std::uint64_t> processes_of(const Session& session, std::span<const 
 
 /// Where all ranks of a communicator tell each other something: the communicator itself or, where it has failed and was
 /// revoked, or is busy with kernels, its session.
-class Council {
+class SetupExchange {
   public:
     /// Called in the order of the API's calls, which all ranks agree on.
-    explicit Council(CommunicatorPtr parent, bool revoked) : comm_(std::move(parent)), news_(comm_->session().news()) {
+    explicit SetupExchange(CommunicatorPtr parent, bool revoked)
+        : comm_(std::move(parent)), news_(comm_->session().news()) {
         if (comm_->on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
     /// What every rank has to say, by rank. At most twice.
     template <class T>
-    std::vector<T> hear(const T& mine) {
+    std::vector<T> all_gather(const T& mine) {
         std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
         if (!numbers_.empty()) {
-            const auto bytes = comm_->session().exchange(numbers_.at(heard_++), std::as_bytes(std::span(&mine, 1)),
+            const auto bytes = comm_->session().exchange(numbers_.at(gathered_++), std::as_bytes(std::span(&mine, 1)),
                                                          Clock::now() + comm_->options().timeout);
             for (std::size_t r = 0; r < all.size(); ++r) {
                 if (bytes[r].size() != sizeof(T))
@@ -54,7 +55,7 @@ class Council {
         o.count = sizeof mine;
         o.input = &mine;
         o.output = all.data();
-        InTurn turn(*comm_->turnstile());
+        InTurn turn(*comm_->ticket_lock());
         run_one(*comm_, o);
         return all;
     }
@@ -66,7 +67,7 @@ class Council {
     CommunicatorPtr comm_;
     std::size_t news_;
     std::vector<std::uint64_t> numbers_;  // of exchanges; none: over the communicator
-    std::size_t heard_ = 0;
+    std::size_t gathered_ = 0;
 };
 
 struct Wish {
@@ -109,29 +110,29 @@ void refuse_failed(const Parent& parent) {
 }
 
 /// What this rank says of the place that it has opened for others to meet; no sense without one.
-Invitation to(const std::unique_ptr<MeetingPlace>& opened) {
+Invitation to(const std::unique_ptr<RendezvousPoint>& opened) {
     return opened ? opened->invitation() : Invitation{};
 }
 
 /// The part of this rank's color; null without one.
-CommunicatorPtr split(Council& council, const CommunicatorPtr& parent, Wish mine, const Options& options) {
+CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wish mine, const Options& options) {
     const Session& session = parent->session();
-    const std::vector<Wish> wishes = council.hear(mine);
+    const std::vector<Wish> wishes = exchange.all_gather(mine);
     std::vector<Rank> members;
     for (Rank r = 0; r < parent->ranks(); ++r)
         if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
-    std::unique_ptr<MeetingPlace> opened;
+    std::unique_ptr<RendezvousPoint> opened;
     if (mine.color >= 0 && members.size() > 1 && members.front() == parent->rank())
-        opened = std::make_unique<MeetingPlace>(session);
-    const auto invitations = council.hear(to(opened));
+        opened = std::make_unique<RendezvousPoint>(session);
+    const auto invitations = exchange.all_gather(to(opened));
     if (mine.color < 0) return nullptr;
     if (members.size() == 1) return Communicator::join({}, 0, 1, options);
     const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
     const auto place = std::ranges::find(members, parent->rank()) - members.begin();
     CommunicatorPtr comm =
         Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()), options,
-                           processes_of(session, members), council.origin());
+                           processes_of(session, members), exchange.origin());
     if (opened) opened->all_have_met();
     return comm;
 }
@@ -154,9 +155,9 @@ CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& e
         CommunicatorPtr comm;
         std::optional<Error> trouble;
         try {
-            comm =
-                Communicator::join(session.meeting(members, agreed.number), static_cast<Rank>(place - members.begin()),
-                                   static_cast<int>(members.size()), options, processes_of(session, members));
+            comm = Communicator::join(session.rendezvous(members, agreed.number),
+                                      static_cast<Rank>(place - members.begin()), static_cast<int>(members.size()),
+                                      options, processes_of(session, members));
         } catch (...) {
             trouble = caught();
         }
@@ -186,19 +187,19 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 }
 
 /// Where one of the members has asked the newcomers to come.
-Identity place_to_grow(Council& council, const Communicator& parent, const MeetingPlace* mine) {
-    const std::vector<Call> all = council.hear(mine != nullptr ? Call{1, mine->invitation()} : Call{});
+Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
+    const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
-void suspend(tuttiComm& handle, CommunicatorPtr comm, Council& council) {
+void suspend(tuttiComm& handle, CommunicatorPtr comm, SetupExchange& exchange) {
     const Session& session = comm->session();
-    std::unique_ptr<MeetingPlace> opened;
-    if (comm->rank() == 0 && comm->ranks() > 1) opened = std::make_unique<MeetingPlace>(session);
-    const Invitation invitation = council.hear(to(opened)).front();
-    InTurn turn(*handle.turnstile);
+    std::unique_ptr<RendezvousPoint> opened;
+    if (comm->rank() == 0 && comm->ranks() > 1) opened = std::make_unique<RendezvousPoint>(session);
+    const Invitation invitation = exchange.all_gather(to(opened)).front();
+    InTurn turn(*handle.ticket_lock);
     const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
     tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), std::move(opened), nullptr};
     suspended.session = comm->suspend();
@@ -212,9 +213,9 @@ void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
     CommunicatorPtr comm =
         Communicator::join(from.identity, from.rank, from.ranks, from.options,
                            processes_of(*from.session, all_but({}, from.ranks)), {from.session.get(), 0});
-    comm->go_on_with(handle.turnstile);
+    comm->go_on_with(handle.ticket_lock);
     {
-        InTurn turn(*handle.turnstile);
+        InTurn turn(*handle.ticket_lock);
         std::lock_guard lock(handle.mutex);
         if (handle.magic.load() == tuttiComm::living) {
             handle.comm = std::move(comm);
@@ -236,8 +237,8 @@ tuttiResult_t tuttiCommSuspend(tuttiComm_t comm) {
         const Parent parent = parent_of("tuttiCommSuspend", comm);
         if (parent.revoked) fail(tuttiInvalidUsage, "tuttiCommSuspend: the communicator was revoked");
         refuse_failed(parent);
-        const auto council = std::make_shared<Council>(parent.comm, false);
-        now_or_then(comm, [=, inner = parent.comm] { suspend(*comm, inner, *council); });
+        const auto exchange = std::make_shared<SetupExchange>(parent.comm, false);
+        now_or_then(comm, [=, inner = parent.comm] { suspend(*comm, inner, *exchange); });
     });
 }
 
@@ -264,9 +265,9 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
         const Parent parent = parent_of("tuttiCommSplit", comm);
         refuse_failed(parent);
         const Options options = options_for(parent, config);
-        const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
-        const auto join = [council, comm = parent.comm, mine = Wish{color, key}, options] {
-            return split(*council, comm, mine, options);
+        const auto exchange = std::make_shared<SetupExchange>(parent.comm, parent.revoked);
+        const auto join = [exchange, comm = parent.comm, mine = Wish{color, key}, options] {
+            return split(*exchange, comm, mine, options);
         };
         if (color < 0 && !options.blocking) {
             in_background(parent.handle, join);
@@ -308,7 +309,7 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         const Parent parent = parent_of("tuttiCommGetUniqueId", comm);
         refuse_failed(parent);
         const Session& session = parent.comm->session();
-        auto place = std::make_shared<MeetingPlace>(session);
+        auto place = std::make_shared<RendezvousPoint>(session);
         *id = session.accept(place->invitation()).to_unique_id();
         const std::lock_guard lock(parent.handle.mutex);
         parent.handle.for_newcomers = std::move(place);  // newcomers to the one before are told
@@ -342,8 +343,8 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         if (rank != -1 && rank != self)
             fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; -1 was expected: members keep theirs", rank);
         const Options options = options_for(parent, config);
-        const auto council = std::make_shared<Council>(parent.comm, parent.revoked);
-        std::shared_ptr<MeetingPlace> mine;
+        const auto exchange = std::make_shared<SetupExchange>(parent.comm, parent.revoked);
+        std::shared_ptr<RendezvousPoint> mine;
         {
             const std::lock_guard lock(parent.handle.mutex);
             mine = std::move(parent.handle.for_newcomers);
@@ -351,10 +352,10 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                const Identity place = place_to_grow(*council, *parent, mine.get());
+                const Identity place = place_to_grow(*exchange, *parent, mine.get());
                 const std::vector<Rank> members = all_but({}, parent->ranks());
                 CommunicatorPtr larger = Communicator::join(
-                    place, self, nranks, options, processes_of(parent->session(), members), council->origin());
+                    place, self, nranks, options, processes_of(parent->session(), members), exchange->origin());
                 if (mine) mine->all_have_met();
                 return larger;
             },
@@ -370,7 +371,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
         const CommunicatorPtr c = communicator(comm);
         comm->closed = tuttiComm::Closed::revoked;
         c->fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
-        c->turnstile()->call_off();
-        InTurn turn(*c->turnstile());  // what was under way has ended
+        c->ticket_lock()->call_off();
+        InTurn turn(*c->ticket_lock());  // what was under way has ended
     });
 }

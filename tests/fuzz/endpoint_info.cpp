@@ -1,4 +1,4 @@
-// Cards: what another rank tells of itself when it joins, and what is concluded from that.
+// Endpoint infos: what another rank tells of itself when it joins, and what is concluded from that.
 #include "comm/choice.hpp"
 #include "comm/hello.hpp"
 #include "fuzz.hpp"
@@ -7,43 +7,43 @@
 
 using namespace tutti;
 
-FUZZ_TARGET(cards) {
+FUZZ_TARGET(endpoint_info) {
     constexpr int ranks = 3;
     std::vector<Hello> hellos;
-    std::vector<Card> cards;
-    std::vector<gpu::Card> gpus;
+    std::vector<EndpointInfo> infos;
+    std::vector<gpu::EndpointInfo> gpus;
     std::vector<Seat> seats;
     std::vector<std::uint64_t> hosts;
     const bool read = fuzz::accepts([&] {
         for (Rank r = 0; r < ranks; ++r) {
-            std::vector<std::byte> card(sizeof(Hello));
+            std::vector<std::byte> info(sizeof(Hello));
             Hello plain{};
-            plain.card.version = TUTTI_VERSION_CODE;
+            plain.info.version = TUTTI_VERSION_CODE;
             plain.gpu.device = -1;
-            std::memcpy(card.data(), &plain, sizeof plain);
+            std::memcpy(info.data(), &plain, sizeof plain);
             // Some fields, or all.
             for (unsigned changes = in.below(8); changes > 0; --changes) {
-                const std::size_t at = in.number<std::uint16_t>() % card.size();
-                in.fill(card.data() + at, std::min<std::size_t>(card.size() - at, 1 + in.below(16)));
+                const std::size_t at = in.number<std::uint16_t>() % info.size();
+                in.fill(info.data() + at, std::min<std::size_t>(info.size() - at, 1 + in.below(16)));
             }
-            if (in.below(32) == 1) in.fill(card.data(), card.size());
-            if (in.below(32) == 1) card.resize(in.number<std::uint16_t>());
-            hellos.push_back(hello_from(card, r, 0));
-            cards.push_back(hellos.back().card);
+            if (in.below(32) == 1) in.fill(info.data(), info.size());
+            if (in.below(32) == 1) info.resize(in.number<std::uint16_t>());
+            hellos.push_back(hello_from(info, r, 0));
+            infos.push_back(hellos.back().info);
             gpus.push_back(hellos.back().gpu);
-            hosts.push_back(cards.back().host);
-            seats.push_back({cards.back().host, static_cast<std::int32_t>(hellos.back().place)});
+            hosts.push_back(infos.back().host);
+            seats.push_back({infos.back().host, static_cast<std::int32_t>(hellos.back().place)});
         }
     });
     if (!read) return;
     const std::vector<Rank> order = ring_order(seats);
     TUTTI_ASSERT(order.empty() || order.size() == ranks);
-    for (const Card& card : cards) {
-        for (const bootstrap::Address& door : card.doors) door.text();
-        for (const Card& other : cards) fuzz::accepts([&] { choose_transport(card, other, ""); });
+    for (const EndpointInfo& info : infos) {
+        for (const bootstrap::Address& address : info.addresses) address.text();
+        for (const EndpointInfo& other : infos) fuzz::accepts([&] { choose_transport(info, other, ""); });
     }
     fuzz::accepts([&] {
-        const gpu::Places places(cards, gpus, in.flag() ? "p2p" : "");
+        const gpu::Places places(infos, gpus, in.flag() ? "p2p" : "");
         for (Rank a = 0; a < ranks && places.any_on_gpu(); ++a)
             for (Rank b = 0; b < ranks; ++b)
                 TUTTI_ASSERT((places.obstacle(a, b) == nullptr) == (places.obstacle(b, a) == nullptr));

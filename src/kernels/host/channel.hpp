@@ -1,4 +1,4 @@
-// The host's Machine for the interpreter: one lane of a HostExecution.
+// The host's Machine for the interpreter: one channel of a HostExecution.
 #pragma once
 
 #include <algorithm>
@@ -29,10 +29,10 @@ class Gathered {
     std::ptrdiff_t count_ = 0;
 };
 
-class HostLane {
+class HostChannel {
   public:
-    HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
-             std::vector<Connection> from);
+    HostChannel(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
+                std::vector<Connection> from);
 
     void start(const Job& job, std::byte* scratch);  // job lives until it is finished
     bool progress();                                 // true if anything moved
@@ -97,10 +97,10 @@ class HostLane {
     void describe_elsewhere(const Connection& connection, Kind kind, const Reference& reference);
 
     Rank peer_of(const Connection& connection) const;
-    void wake_later(Bell& bell) {
-        std::atomic_signal_fence(std::memory_order_seq_cst);  // as in ring_bell()
-        if (bell.sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]]
-            to_wake_.push_back(&bell);
+    void wake_later(WakeUp& wake_up) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // as in wake()
+        if (wake_up.sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            to_wake_.push_back(&wake_up);
     }
     [[noreturn]] void mismatch(const Connection& connection) const;
 
@@ -144,7 +144,7 @@ class HostLane {
     };
     std::vector<Outgoing> outgoing_;     // by connection
     std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins; 0 unless packs_
-    std::vector<Bell*> to_wake_;
+    std::vector<WakeUp*> to_wake_;
 };
 
 }  // namespace tutti

@@ -1,9 +1,9 @@
 // What moves frames between two ranks that see nothing of each other's memory: the sockets of every link (tcp/stream),
 // and, where a better network joins the hosts, one connection of that. Bodies go from and to the memory of FIFOs.
 //
-// To add a network, write a Net and its NetCarrier and list it in nets() (transport.cpp): the engine introduces the two
-// ends to each other over the link's first socket, which is authenticated. That socket stays: it carries what is rare,
-// and it tells at once when the peer's process ends.
+// To add a network, write a Net and its NetEndpoint and list it in nets() (transport.cpp): the engine introduces the
+// two ends to each other over the link's first socket, which is authenticated. That socket stays: it carries what is
+// rare, and it tells at once when the peer's process ends.
 #pragma once
 
 #include <chrono>
@@ -34,9 +34,9 @@ class Recipient {
 };
 
 /// One connection. Used under the engine's lock; no call waits.
-class Carrier {
+class Endpoint {
   public:
-    virtual ~Carrier() = default;
+    virtual ~Endpoint() = default;
 
     /// Whether another frame can be queued.
     virtual bool has_room() const = 0;
@@ -66,15 +66,15 @@ class Carrier {
     std::string trouble_;
 };
 
-/// What a carrier works on. It stays where it is, and outlives the carrier.
+/// What an endpoint works on. It stays where it is, and outlives the endpoint.
 struct LinkMemory {
     const Arena& mine;                    // what bodies are sent from
     const Arena& inbox;                   // what they are received into (Recipient::begin points there)
     const DeviceSlots* device = nullptr;  // slots that lie on a GPU instead; only of a Net without obstacle()
 };
 
-/// A carrier of a network beside TCP.
-class NetCarrier : public Carrier {
+/// An endpoint of a network beside TCP.
+class NetEndpoint : public Endpoint {
   public:
     /// How the other end reaches this one; at most offer_bytes.
     virtual std::vector<std::byte> offer() = 0;
@@ -84,15 +84,15 @@ class NetCarrier : public Carrier {
     /// Whether bodies can be sent from [memory, memory + bytes), which is no slot. The first time that may take a
     /// while.
     virtual bool knows([[maybe_unused]] const std::byte* memory, [[maybe_unused]] std::size_t bytes) { return false; }
-    /// Names what it knows for the other end's put(), for messages of that lane.
-    virtual Place expose([[maybe_unused]] int lane, [[maybe_unused]] std::byte* memory,
-                         [[maybe_unused]] std::size_t bytes) {
+    /// Names what it knows for the other end's put(), for messages of that channel.
+    virtual RemoteMemory expose([[maybe_unused]] int channel, [[maybe_unused]] std::byte* memory,
+                                [[maybe_unused]] std::size_t bytes) {
         return {};
     }
     /// Queues a message whose body lies in `slot` or where it knows the memory. It goes to the equal slot of the other
     /// end's inbox, or to what that has exposed. Only for what knows memory.
     virtual void put(const Header&, [[maybe_unused]] const std::byte* body, [[maybe_unused]] const std::byte* slot,
-                     [[maybe_unused]] const Place* to) {}
+                     [[maybe_unused]] const RemoteMemory* to) {}
 
     /// Before it is destroyed: what it has sent need not arrive any more.
     virtual void abandon() {}
@@ -121,17 +121,17 @@ class Net {
     /// Why its adapters can't use slots in a GPU's memory; empty: they can. slots: these become known to them, for as
     /// long as they last; nullptr: it is not about any.
     virtual std::string obstacle(DeviceSlots*) { return "network plugins get messages from host memory"; }
-    /// Whether its calls and its carriers' run what is not Tutti's, and may not return. Then no other thread than the
+    /// Whether its calls and its endpoints' run what is not Tutti's, and may not return. Then no other thread than the
     /// rank's and one for this alone makes them.
     virtual bool may_hang() const { return false; }
-    /// patience: how long a peer that has something to acknowledge may stay silent. Throws tuttiSystemError.
-    virtual std::unique_ptr<NetCarrier> open(Rank self, Rank peer, const LinkMemory& memory,
-                                             std::chrono::milliseconds patience) = 0;
+    /// silence limit: how long a peer that has something to acknowledge may stay silent. Throws tuttiSystemError.
+    virtual std::unique_ptr<NetEndpoint> open(Rank self, Rank peer, const LinkMemory& memory,
+                                              std::chrono::milliseconds silence_limit) = 0;
     /// Another one after some have failed, by other ports if there are any. Both ends begin anew, and what the peer has
     /// not got is queued again. broken: what those have called so; forgotten where nothing else is left. nullptr: no
     /// port is active now. Throws if there is no other way.
-    virtual std::unique_ptr<NetCarrier> detour(Rank, Rank, const LinkMemory&, std::chrono::milliseconds,
-                                               [[maybe_unused]] std::uint64_t& broken) {
+    virtual std::unique_ptr<NetEndpoint> detour(Rank, Rank, const LinkMemory&, std::chrono::milliseconds,
+                                                [[maybe_unused]] std::uint64_t& broken) {
         fail(tuttiRemoteError, "there is no other way");
     }
 };

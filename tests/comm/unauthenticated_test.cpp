@@ -57,7 +57,7 @@ TEST_CASE("no port has a key that follows from what everybody can know") {
     harness::run(ranks, [&](int rank) {
         comms[static_cast<std::size_t>(rank)] = Communicator::join(identity, rank, ranks, options);
     });
-    const Secret guess = Meeting::of(identity).secret, members = guess.derive("tutti members");
+    const Secret guess = Rendezvous::of(identity).secret, members = guess.derive("tutti members");
     const Secret right = comms[0]->session().secret("tutti data");
     CHECK(std::ranges::equal(right.view(), comms[1]->session().secret("tutti data").view()));
     bool opened = false;
@@ -68,7 +68,7 @@ TEST_CASE("no port has a key that follows from what everybody can know") {
             for (const std::uint64_t t : {tag, rank})
                 for (const Secret& g : {guess, members, members.derive("tutti data")}) CHECK_FALSE(has_key(port, g, t));
         }
-    CHECK(opened);  // there was a door, and its key is another one
+    CHECK(opened);  // there was a port, and its key is another one
 }
 
 TEST_CASE("a rank's port for data closes when nobody can need it any more") {

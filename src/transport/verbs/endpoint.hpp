@@ -9,15 +9,16 @@
 // before the first message of a batch that came to a GPU's slot is passed on, what the adapter has written there is
 // flushed.
 //
-// Rings are never full: of each lane there are at most fifo_depth messages that the peer has not released, and at most
-// as many credits, each of which tells of a message that the peer has not written anew. So there is no flow control.
+// Rings are never full: of each channel there are at most fifo_depth messages that the peer has not released, and at
+// most as many credits, each of which tells of a message that the peer has not written anew. So there is no flow
+// control.
 #pragma once
 
 #include <array>
 #include <string>
 #include <vector>
 
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/verbs/device.hpp"
 
 namespace tutti::verbs {
@@ -33,7 +34,7 @@ static_assert(sizeof(Frame) == 104);
 
 inline constexpr unsigned ring_frames = 512;
 inline constexpr std::size_t ring_stride = 128;
-static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * lanes_per_link * fifo_depth + 2 * 64);
+static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * channels_per_link * fifo_depth + 2 * 64);
 
 /// What one end tells the other.
 struct Offer {
@@ -44,17 +45,17 @@ struct Offer {
     Gid::Bytes gid;
     std::uint64_t ring, slots;  // addresses
     std::uint32_t ring_key, slots_key;
-    std::uint32_t lane_stride, slot_stride;  // as in SlotTable
-    std::uint32_t rail;                      // the number of its port
-    char port[60];                           // for error texts
+    std::uint32_t channel_stride, slot_stride;  // as in SlotTable
+    std::uint32_t rail;                         // the number of its port
+    char port[60];                              // for error texts
 };
 static_assert(sizeof(Offer) == 128 && sizeof(Offer) <= net::offer_bytes);
 
-class Carrier : public net::NetCarrier {
+class Endpoint : public net::NetEndpoint {
   public:
     /// Throws tuttiSystemError.
-    Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, std::chrono::milliseconds patience);
-    ~Carrier() override;
+    Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, std::chrono::milliseconds silence_limit);
+    ~Endpoint() override;
 
     std::vector<std::byte> offer() override;
     void meet(std::span<const std::byte> offer) override;
@@ -64,8 +65,9 @@ class Carrier : public net::NetCarrier {
     bool has_room() const override { return met_ && requests_ + requests_per_frame <= most_requests_; }
     void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
     bool knows(const std::byte* memory, std::size_t bytes) override;
-    net::Place expose(int lane, std::byte* memory, std::size_t bytes) override;
-    void put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) override;
+    net::RemoteMemory expose(int channel, std::byte* memory, std::size_t bytes) override;
+    void put(const net::Header& header, const std::byte* body, const std::byte* slot,
+             const net::RemoteMemory* to) override;
     bool is_empty() const override { return true; }  // the adapter has it
     bool send() override { return false; }           // nothing waits here
     bool receive(net::Recipient& to) override;
@@ -95,8 +97,8 @@ class Carrier : public net::NetCarrier {
     };
     Frame& next_frame(const net::Header& header);
     void post(Frame& frame, std::size_t bytes, const Body& body);
-    SlotTable outbox(int lane) const;
-    const ibv_mr* region_of(int lane);
+    SlotTable outbox(int channel) const;
+    const ibv_mr* region_of(int channel);
     void linger();
     std::byte* ring(std::uint32_t number) const { return memory_.base() + number % ring_frames * ring_stride; }
     Frame& staging(std::uint32_t number) const;
@@ -107,15 +109,15 @@ class Carrier : public net::NetCarrier {
     const Arena& mine_;
     const DeviceSlots* const device_;  // nullptr: it has no part in this
     const SlotTable inbox_;
-    const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds silence_limit_;
 
     // In this order: what is below uses what is above.
-    Mapping memory_;                     // the ring, and as many frames to be sent
-    const ibv_mr* const device_region_;  // device_'s memory
-    Owned<ibv_mr> ring_region_;          // the peer writes here,
-    Owned<ibv_mr> inbox_region_;         // to these slots (none where inbox_ is a part of device_'s memory),
-    Owned<ibv_mr> staging_region_;       // and not to what is sent from here: headers;
-    std::vector<Owned<ibv_mr>> lanes_;   // slots of `mine`, by lane, as soon as one is sent
+    Mapping memory_;                       // the ring, and as many frames to be sent
+    const ibv_mr* const device_region_;    // device_'s memory
+    Owned<ibv_mr> ring_region_;            // the peer writes here,
+    Owned<ibv_mr> inbox_region_;           // to these slots (none where inbox_ is a part of device_'s memory),
+    Owned<ibv_mr> staging_region_;         // and not to what is sent from here: headers;
+    std::vector<Owned<ibv_mr>> channels_;  // slots of `mine`, by channel, as soon as one is sent
     Owned<ibv_comp_channel> channel_;
     Owned<ibv_cq> completions_;
     Owned<ibv_qp> pair_;

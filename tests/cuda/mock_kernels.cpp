@@ -1,4 +1,4 @@
-#include "imagined_kernels.hpp"
+#include "mock_kernels.hpp"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 namespace tutti::ptx {
 
 struct Function {
-    on_hosts::ImaginedKernel::Work work;
+    on_hosts::MockKernel::Work work;
     std::vector<Parameter> parameters{{0, sizeof(void*)}};
     unsigned most_threads = 64;
 };
@@ -43,7 +43,7 @@ unsigned Kernel::most_threads() const {
 }
 
 Module::Module(std::string text) : parts_(std::make_unique<Parts>(Parts{std::move(text)})) {
-    if (!parts_->text.starts_with("imagined")) throw std::runtime_error("this is not imagined");
+    if (!parts_->text.starts_with("mock")) throw std::runtime_error("this is not mock");
 }
 Module::~Module() = default;
 Kernel Module::kernel(const std::string& name) {
@@ -117,8 +117,8 @@ void* Fatbin::wrapper() {
     return &wrapper_;
 }
 
-ImaginedKernel::ImaginedKernel(std::string name, Work work, const std::string& bounds)
-    : name_(std::move(name)), fatbin_("imagined .entry " + name_ + "(one)" + bounds + "{}", 90) {
+MockKernel::MockKernel(std::string name, Work work, const std::string& bounds)
+    : name_(std::move(name)), fatbin_("mock .entry " + name_ + "(one)" + bounds + "{}", 90) {
     auto function = std::make_shared<ptx::Function>();
     function->work = std::move(work);
     ptx::functions()[name_] = std::move(function);
@@ -128,7 +128,7 @@ ImaginedKernel::ImaginedKernel(std::string name, Work work, const std::string& b
     __cudaRegisterFatBinaryEnd(handle);
 }
 
-cudaError_t ImaginedKernel::launch(cudaStream_t stream, unsigned blocks, unsigned threads, void* argument) const {
+cudaError_t MockKernel::launch(cudaStream_t stream, unsigned blocks, unsigned threads, void* argument) const {
     void* arguments[] = {&argument};
     return cudaLaunchKernel(stub(), dim3(blocks), dim3(threads), arguments, 0, stream);
 }
@@ -164,7 +164,7 @@ std::string snapshot() {
 }
 
 namespace {
-const Op* find(const ImaginedKernel& kernel) {
+const Op* find(const MockKernel& kernel) {
     for (const auto& device : machine().devices)
         for (const OpRef& op : device->live)
             if (op->task.what == "kernel " + kernel.name()) return op.get();
@@ -172,13 +172,13 @@ const Op* find(const ImaginedKernel& kernel) {
 }
 }  // namespace
 
-bool begun(const ImaginedKernel& kernel) {
+bool begun(const MockKernel& kernel) {
     const Lock lock = locked();
     const Op* const op = find(kernel);
     return op != nullptr && op->blocks_begun > 0;
 }
 
-bool waiting(const ImaginedKernel& kernel) {
+bool waiting(const MockKernel& kernel) {
     const Lock lock = locked();
     return find(kernel) != nullptr;
 }

@@ -5,9 +5,9 @@
 //                         across   0-3   1-4   2-5         three rails
 //                         inside   0 1 2   3 4 5 (6 7)     the other two thirds
 //
-// There are as many rails as the smallest node has ranks. What a node has more are guests: they hand their part of each
-// share to the rank that adds it up, which takes them with the last of the others', and get the results from there. So
-// what leaves a node is each byte once, however many ranks it has.
+// There are as many rails as the smallest node has ranks. What a node has more are remainder ranks: they hand their
+// part of each share to the rank that adds it up, which takes them with the last of the others', and get the results
+// from there. So what leaves a node is each byte once, however many ranks it has.
 //
 // Broadcast: the root deals its data out, a share to each rail of its node; each rail broadcasts its share; each node
 // gathers. What comes along a rail goes on from where it arrives, in one step. Reduce is that backwards.
@@ -109,14 +109,14 @@ class Hierarchy {
         }
     }
 
-    /// A node's reduce-scatter among its rails, who take in its guests' parts; ranks are the node's.
+    /// A node's reduce-scatter among its rails, who take in the parts of its remainder ranks; ranks are the node's.
     Program gathered_in() const {
         Program p = inside_({Collective::reduce_scatter, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
-        if (!guest_) return with_guests(p, [](const Step& s, const Program&) { return s.completes != 0; });
+        if (!guest_) return with_remainder(p, [](const Step& s, const Program&) { return s.completes != 0; });
         p.steps.clear();
         p.operands.clear();
-        for (int i = 0; i < rails_; ++i) {  // not all guests begin with the same one
+        for (int i = 0; i < rails_; ++i) {  // not all remainder ranks begin with the same one
             const int rail = (local_ + i) % rails_;
             p.step({input(rail)}, {send(rail)});
         }
@@ -128,16 +128,16 @@ class Hierarchy {
         Program p = inside_({Collective::all_gather, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
         if (!guest_)
-            return with_guests(p, [](const Step& s, const Program& all) { return all.sources(s)[0] == input(0); });
+            return with_remainder(p, [](const Step& s, const Program& all) { return all.sources(s)[0] == input(0); });
         p.steps.clear();
         p.operands.clear();
         for (int i = 0; i < rails_; ++i) p.step({recv((local_ + i) % rails_)}, {output((local_ + i) % rails_)});
         return p;
     }
 
-    /// The same, but that the one step which is `shared` takes from the guests, too, or gives to them.
+    /// The same, but that the one step which is `shared` takes from the remainder ranks, too, or gives to them.
     template <class Shared>
-    Program with_guests(const Program& p, Shared shared) const {
+    Program with_remainder(const Program& p, Shared shared) const {
         Program result = p;
         result.steps.clear();
         result.operands.clear();
@@ -146,10 +146,10 @@ class Hierarchy {
             std::vector<Operand> sources(p.sources(s).begin(), p.sources(s).end());
             std::vector<Operand> sinks(p.sinks(s).begin(), p.sinks(s).end());
             if (shared(s, p) && found++ == 0)
-                for (int guest = rails_; guest < size_; ++guest) {
-                    if (q_.collective == Collective::broadcast && first_ + guest == q_.root) continue;
-                    p.collective == Collective::reduce_scatter ? sources.push_back(recv(guest))
-                                                               : sinks.push_back(send(guest));
+                for (int remainder = rails_; remainder < size_; ++remainder) {
+                    if (q_.collective == Collective::broadcast && first_ + remainder == q_.root) continue;
+                    p.collective == Collective::reduce_scatter ? sources.push_back(recv(remainder))
+                                                               : sinks.push_back(send(remainder));
                 }
             result.step(sources, sinks, s.completes, static_cast<int>(s.column));
         }
@@ -180,7 +180,7 @@ class Hierarchy {
     const Make &inside_, &across_;
     const Request& q_;
     int nodes_ = 1, node_ = 0, first_ = 0, size_ = 0;  // how many; of this rank's one
-    int rails_, rail_;                                 // how many; this rank's, or a guest's nearest
+    int rails_, rail_;                                 // how many; this rank's, or a remainder rank's nearest
     int local_;                                        // place in the node
     bool guest_;
 };

@@ -1,4 +1,4 @@
-#include "schedule/crowd.hpp"
+#include "schedule/oversubscription.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -27,14 +27,14 @@ struct Side {
         operands[0] = sends ? input(0) : peer;
         operands[1] = sends ? input(1) : output(0);
         operands[2] = peer;
-        landable = {0, 0, operands[1], 0};
+        postable = {0, 0, operands[1], 0};
         Plan& plan = job.plan;
         plan.steps = &step;
         plan.step_count = 1;
         plan.operands = operands;
         plan.operand_count = step.sources + step.sinks;
-        plan.landables = &landable;
-        plan.landable_count = sends ? 0 : 1;
+        plan.postables = &postable;
+        plan.postable_count = sends ? 0 : 1;
         (sends ? plan.to : plan.from) = &connection;
         (sends ? plan.to_count : plan.from_count) = 1;
         plan.control = &control;
@@ -44,7 +44,7 @@ struct Side {
         job.input.shareable = job.output.shareable = 1;
         job.count = 2 * count;
         job.block = job.tile = count;
-        job.tiles = job.lanes = 1;
+        job.tiles = job.channels = 1;
         job.op = static_cast<std::uint8_t>(ReduceOp::sum);
         job.by_reference = 1;
         job.timeout_ns = 1'000'000;
@@ -63,7 +63,7 @@ struct Side {
     End* const connection = &end;
     Step step{};
     Operand operands[3]{};
-    Landable landable{};
+    Landable postable{};
     gpu::Job job;
 };
 
@@ -84,7 +84,7 @@ TEST_CASE("GPUs: a sum lands where it is wanted if it has the length that is, an
         if (wanted != most) continue;
         to.control = {};
         CHECK(to.run());
-        CHECK(fifo->landings[0].turn != 1);  // else a message 2^32 later would land here
+        CHECK(fifo->posted_receives[0].turn != 1);  // else a message 2^32 later would land here
     }
 }
 

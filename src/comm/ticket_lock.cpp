@@ -1,10 +1,10 @@
-#include "comm/turnstile.hpp"
+#include "comm/ticket_lock.hpp"
 
 #include <algorithm>
 
 namespace tutti {
 
-void Turnstile::wait(std::uint32_t ticket) {
+void TicketLock::wait(std::uint32_t ticket) {
     {
         const std::lock_guard lock(mutex_);
         pass_given_back();
@@ -16,12 +16,12 @@ void Turnstile::wait(std::uint32_t ticket) {
     waiting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::vector<Turnstile::Reserved>::iterator Turnstile::find(std::uint32_t ticket) {
+std::vector<TicketLock::Reserved>::iterator TicketLock::find(std::uint32_t ticket) {
     return std::ranges::find(reserved_, ticket, &Reserved::ticket);
 }
 
 /// Under the mutex. Of the tickets whose turn it is nobody else speaks: they were given back.
-void Turnstile::pass_given_back() {
+void TicketLock::pass_given_back() {
     for (;;) {
         const std::uint32_t now = serving_.load(std::memory_order_acquire);
         const auto found = find(now);
@@ -31,14 +31,14 @@ void Turnstile::pass_given_back() {
     }
 }
 
-std::uint32_t Turnstile::reserve() {
+std::uint32_t TicketLock::reserve() {
     const std::lock_guard lock(mutex_);
     if (reserved_.size() == reserved_.capacity()) reserved_.reserve(2 * reserved_.size() + 8);
     reserved_.push_back({ticket(), called_off_});  // can't throw: the ticket would be lost
     return reserved_.back().ticket;
 }
 
-Turnstile::Turn Turnstile::await(std::uint32_t ticket) {
+TicketLock::Turn TicketLock::await(std::uint32_t ticket) {
     for (int tries = 0; tries < 2; ++tries) {
         if (tries > 0) wait(ticket);
         const std::lock_guard lock(mutex_);
@@ -51,13 +51,13 @@ Turnstile::Turn Turnstile::await(std::uint32_t ticket) {
     return Turn::waits;
 }
 
-void Turnstile::give_back(std::uint32_t ticket) noexcept {
+void TicketLock::give_back(std::uint32_t ticket) noexcept {
     const std::lock_guard lock(mutex_);
     if (const auto found = find(ticket); found != reserved_.end()) found->given_back = true;
     pass_given_back();
 }
 
-void Turnstile::call_off() noexcept {
+void TicketLock::call_off() noexcept {
     const std::lock_guard lock(mutex_);
     called_off_ = true;
     for (Reserved& r : reserved_) r.given_back = true;

@@ -1,4 +1,4 @@
-#include "kernels/host/lane.hpp"
+#include "kernels/host/channel.hpp"
 
 #include <algorithm>
 
@@ -16,8 +16,8 @@ std::size_t longest(const Program& program, std::uint32_t Step::*side) {
 
 }  // namespace
 
-HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
-                   std::vector<Connection> from)
+HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
+                         std::vector<Connection> from)
     : bound_(bound),
       page_(page),
       number_(number),
@@ -33,7 +33,7 @@ HostLane::HostLane(const BoundProgram& bound, RankPage& page, int number, std::v
       outgoing_(to_.size()),
       incoming_(from_.size()) {}
 
-void HostLane::start(const Job& job, std::byte* scratch) {
+void HostChannel::start(const Job& job, std::byte* scratch) {
     job_ = &job;
     rows_ = job.rows;
     signature_ = job.call.signature;
@@ -42,16 +42,16 @@ void HostLane::start(const Job& job, std::byte* scratch) {
     const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
     needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
     scratch_ = scratch;
-    // Tiles are dealt to the lanes in turn, so that all of them work in the same neighbourhood.
-    const auto lane = static_cast<std::uint32_t>(number_), lanes = static_cast<std::uint32_t>(job.lanes);
-    tiles_ = lane < job.tiles ? (job.tiles - lane + lanes - 1) / lanes : 0;
+    // Tiles are dealt to the channels in turn, so that all of them work in the same neighbourhood.
+    const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
+    tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
     cursor_ = {};
     finished_ = tiles_ == 0;
     if (finished_) return;
     for (const Connection& c : to_) c.sender->begin(job.call);
 }
 
-bool HostLane::progress() try {
+bool HostChannel::progress() try {
     const Cursor before = cursor_;
     if (cursor_.tile < tiles_ && !advance(*this, cursor_))
         return cursor_.tile != before.tile || cursor_.step != before.step;
@@ -63,13 +63,13 @@ bool HostLane::progress() try {
     throw;
 }
 
-bool HostLane::settled() {
+bool HostChannel::settled() {
     for (const Connection& c : to_)
         if (!c.sender->settled()) return false;
     return true;
 }
 
-HostExecution::Blocked HostLane::blocked_on() const {
+HostExecution::Blocked HostChannel::blocked_on() const {
     if (finished_) return {};
     if (cursor_.tile == tiles_) {
         for (const Connection& c : to_)
@@ -85,20 +85,20 @@ HostExecution::Blocked HostLane::blocked_on() const {
 }
 
 /// The peer itself, or of all the one that has fallen behind most.
-Rank HostLane::peer_of(const Connection& c) const {
+Rank HostChannel::peer_of(const Connection& c) const {
     if (c.peer != everybody) return c.peer;
     const auto others = static_cast<Rank>(c.sender->slowest());
     return others < bound_.program.rank ? others : others + 1;
 }
 
-bool HostLane::waits_for_other_cores(std::int32_t core) const {
-    const auto at = [core](const Bell& bell) {
-        const std::int32_t its = bell.core.load(std::memory_order_relaxed);
+bool HostChannel::waits_for_other_cores(std::int32_t core) const {
+    const auto at = [core](const WakeUp& wake_up) {
+        const std::int32_t its = wake_up.core.load(std::memory_order_relaxed);
         return its == 0 || its == core;
     };
     const auto elsewhere = [&](const Connection& c) {
-        if (c.receiver != nullptr) return !at(c.receiver->bell());
-        return std::ranges::none_of(c.sender->readers(), [&](const Sender::Reader& r) { return at(*r.bell); });
+        if (c.receiver != nullptr) return !at(c.receiver->wake_up());
+        return std::ranges::none_of(c.sender->readers(), [&](const Sender::Reader& r) { return at(*r.wake_up); });
     };
     if (finished_) return true;
     if (cursor_.tile == tiles_)
@@ -115,20 +115,20 @@ bool HostLane::waits_for_other_cores(std::int32_t core) const {
     return true;
 }
 
-std::size_t HostLane::length(std::uint32_t column) const {
+std::size_t HostChannel::length(std::uint32_t column) const {
     const std::size_t begin = column * job_->block + tile_offset_;
     const std::size_t end =
         std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
     return begin < end ? end - begin : 0;
 }
 
-void HostLane::begin_tile(std::uint32_t tile) {
-    tile_offset_ =
-        (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->lanes) + static_cast<std::size_t>(number_)) *
-        job_->tile;
+void HostChannel::begin_tile(std::uint32_t tile) {
+    tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->channels) +
+                    static_cast<std::size_t>(number_)) *
+                   job_->tile;
     // Where steps may be passed over, nobody can tell how many messages are ahead of one.
     if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
-    for (const BoundProgram::Landable& l : bound_.landables) {
+    for (const BoundProgram::Landable& l : bound_.postables) {
         const std::size_t bytes = length(l.column) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;
@@ -137,7 +137,7 @@ void HostLane::begin_tile(std::uint32_t tile) {
     }
 }
 
-inline bool HostLane::ready(const Step& step, std::uint32_t& seen) {
+inline bool HostChannel::ready(const Step& step, std::uint32_t& seen) {
     const Operand* const operands = operand_list_ + step.first;
     for (; seen < step.sources; ++seen)
         if (operands[seen].place == Place::peer && !from_[number(operands[seen])].receiver->ready()) return false;
@@ -147,7 +147,7 @@ inline bool HostLane::ready(const Step& step, std::uint32_t& seen) {
     return true;
 }
 
-inline void HostLane::begin_step(const Step& step) {
+inline void HostChannel::begin_step(const Step& step) {
     current_ = &step;
     if (rows_ != nullptr) [[unlikely]]
         begin_uneven(step);
@@ -163,7 +163,7 @@ inline void HostLane::begin_step(const Step& step) {
 /// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
 /// buffers back to its user, and not begin if it has. The peer closes first and looks at `touching` then
 /// (communicator.cpp).
-void HostLane::touch(const Connection& connection) {
+void HostChannel::touch(const Connection& connection) {
     RankPage* page = connection.link->page();
     if (!touching_) {
         page_.touching.store(1, std::memory_order_relaxed);
@@ -175,7 +175,7 @@ void HostLane::touch(const Connection& connection) {
                 connection.peer, call_text(job_->call).c_str());
 }
 
-inline void HostLane::load(std::uint32_t i) {
+inline void HostChannel::load(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
         if (operand.place == Place::input && job_->scalar != nullptr)
@@ -199,7 +199,7 @@ inline void HostLane::load(std::uint32_t i) {
         sources_.push(source_elsewhere(c, cell));
 }
 
-const std::byte* HostLane::source_elsewhere(const Connection& c, const Cell& cell) {
+const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& cell) {
     if (cell.kind == Kind::reference) {
         touch(c);
         return c.link->see(cell.reference, bytes_);
@@ -211,14 +211,14 @@ const std::byte* HostLane::source_elsewhere(const Connection& c, const Cell& cel
             bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
-const Operand* HostLane::first_slice_sink(const Step& step) const {
+const Operand* HostChannel::first_slice_sink(const Step& step) const {
     for (const Operand& o : bound_.program.sinks(step))
         if (o.place != Place::peer) return &o;
     return nullptr;
 }
 
 /// A local slice that holds, after the step, what the step sends.
-const std::byte* HostLane::shareable_slice(const Step& step) const {
+const std::byte* HostChannel::shareable_slice(const Step& step) const {
     const Operand& source = operand_list_[step.first];
     const bool plain_copy = step.sources == 1 && source.place != Place::peer && scaled_source_ < 0;
     if (plain_copy && (job_->divide_by == 0 || !step.completes)) return slice(source);
@@ -226,7 +226,7 @@ const std::byte* HostLane::shareable_slice(const Step& step) const {
     return sink != nullptr ? slice(*sink) : nullptr;
 }
 
-inline void HostLane::store(std::uint32_t i) {
+inline void HostChannel::store(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) {
         sinks_.push(slice(operand));
@@ -244,18 +244,19 @@ inline void HostLane::store(std::uint32_t i) {
 }
 
 /// nullptr: nowhere, since the receiver fetches it.
-std::byte* HostLane::slot_or_elsewhere(const Operand& operand, bool alone) {
+std::byte* HostChannel::slot_or_elsewhere(const Operand& operand, bool alone) {
     const Connection& c = to_[number(operand)];
     Outgoing& out = outgoing_[number(operand)];
     if (job_->by_reference && alone && c.link != nullptr && (rows_ == nullptr || bytes_ >= reference_bytes)) {
         // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
         // itself.
-        const Landing* landing = current_->sources > 1 && bound_.push_safe ? c.sender->landing() : nullptr;
+        const PostedReceive* posted_receive =
+            current_->sources > 1 && bound_.push_safe ? c.sender->posted_receive() : nullptr;
         // One of another length is that of a receiver that calls something else, and will say so.
-        if (landing != nullptr && landing->bytes == bytes_) {
+        if (posted_receive != nullptr && posted_receive->bytes == bytes_) {
             touch(c);
             out.kind = Kind::landed;
-            return c.link->see(landing->where, bytes_);
+            return c.link->see(posted_receive->where, bytes_);
         }
         const std::byte* shared = bound_.pull_safe ? shareable_slice(*current_) : nullptr;
         if (shared != nullptr && c.link->refer(shared, bytes_, out.reference)) {
@@ -268,7 +269,7 @@ std::byte* HostLane::slot_or_elsewhere(const Operand& operand, bool alone) {
     return c.sender->slot() + out.at;
 }
 
-inline void HostLane::reduce(const Step& step) {
+inline void HostChannel::reduce(const Step& step) {
     const bool scaled = scaled_source_ >= 0, divided = job_->divide_by != 0 && step.completes;
     if (sources_.count() == 1 && !scaled && !divided) sinks_.remove(sources_.front());  // in place, or landed there
     if (sinks_.count() == 0 || elements_ == 0) return;
@@ -287,7 +288,7 @@ inline void HostLane::reduce(const Step& step) {
     tutti::reduce(r);
 }
 
-inline void HostLane::commit(std::uint32_t i) {
+inline void HostChannel::commit(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
     std::size_t bytes = bytes_;
@@ -297,11 +298,11 @@ inline void HostLane::commit(std::uint32_t i) {
     if (out.kind != Kind::inlined) [[unlikely]]
         describe_elsewhere(c, out.kind, out.reference);
     c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-    for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.bell);
+    for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.wake_up);
 }
 
 /// Whether the message under way has more parts; bytes: of all that there are so far.
-bool HostLane::goes_on(const Operand& operand, std::size_t& bytes) {
+bool HostChannel::goes_on(const Operand& operand, std::size_t& bytes) {
     Outgoing& out = outgoing_[number(operand)];
     bytes += out.at;
     out.under_way = operand.more;
@@ -309,12 +310,12 @@ bool HostLane::goes_on(const Operand& operand, std::size_t& bytes) {
     return operand.more;
 }
 
-void HostLane::describe_elsewhere(const Connection& c, Kind kind, const Reference& reference) {
+void HostChannel::describe_elsewhere(const Connection& c, Kind kind, const Reference& reference) {
     if (kind == Kind::reference) c.sender->cell().reference = reference;
     if (rows_ != nullptr) c.sender->cell().set_row(row_);
 }
 
-inline void HostLane::release(std::uint32_t i) {
+inline void HostChannel::release(std::uint32_t i) {
     const Operand& operand = operand_list_[i];
     if (operand.place != Place::peer) return;
     const Connection& c = from_[number(operand)];
@@ -324,45 +325,45 @@ inline void HostLane::release(std::uint32_t i) {
         if (operand.more) return;
     }
     c.receiver->release();
-    wake_later(c.receiver->bell());
+    wake_later(c.receiver->wake_up());
 }
 
-inline void HostLane::end_step(const Step&) {
+inline void HostChannel::end_step(const Step&) {
     if (touching_) page_.touching.store(0, std::memory_order_release);
     touching_ = false;
     if (to_wake_.empty()) return;
-    for (Bell* const bell : to_wake_) ring_bell(*bell);
+    for (WakeUp* const wake_up : to_wake_) wake(*wake_up);
     to_wake_.clear();
 }
 
-const Row& HostLane::row_at(const Operand& slice) const {
+const Row& HostChannel::row_at(const Operand& slice) const {
     return (slice.place == Place::input ? rows_->input : rows_->output)[static_cast<std::size_t>(slice.index)];
 }
 
 /// Every slice of a step says the same, and there is one: see uneven.hpp.
-const Row& HostLane::row_of(const Step& step) const {
+const Row& HostChannel::row_of(const Step& step) const {
     const Operand* o = operand_list_ + step.first;
     while (o->place != Place::input && o->place != Place::output) ++o;
     return row_at(*o);
 }
 
-std::byte* HostLane::uneven_slice(const Operand& operand) const {
+std::byte* HostChannel::uneven_slice(const Operand& operand) const {
     const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
     if (elements_ == 0) return const_cast<std::byte*>(base);  // an empty row may lie anywhere, and its buffer nowhere
     return const_cast<std::byte*>(base) + (row_at(operand).at + tile_offset_) * element_;
 }
 
-bool HostLane::has_no_data(const Step& step) const {
+bool HostChannel::has_no_data(const Step& step) const {
     return tile_offset_ != 0 && !packs_ && row_of(step).count <= tile_offset_;
 }
 
-void HostLane::begin_uneven(const Step& step) {
+void HostChannel::begin_uneven(const Step& step) {
     row_ = row_of(step).count;
     elements_ = row_ > tile_offset_ ? std::min(row_ - tile_offset_, job_->tile) : 0;
     if (!counts_known_to_all(bound_.program.collective)) signature_ = row_signature(job_->call.signature, row_);
 }
 
-void HostLane::mismatch(const Connection& c) const {
+void HostChannel::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
     if (rows_ != nullptr && cell.signature != signature_) {

@@ -4,7 +4,7 @@
 //     frames   a header, and the body if it is small (frames.hpp)
 //     bodies   larger ones, straight from slot to slot: the frame before has said where the next one goes
 //
-// Bodies of different lanes are under way at the same time; those of one lane, one after the other.
+// Bodies of different channels are under way at the same time; those of one channel, one after the other.
 //
 // Slots may lie on GPUs (transport/slots.hpp), which the plugin is then told of. No host looks there, so at such an end
 // no body that is for a slot travels with its frame; and what has arrived there is flushed before it is told of.
@@ -15,17 +15,17 @@
 #include <memory>
 #include <string>
 
-#include "transport/net/carrier.hpp"
+#include "transport/net/endpoint.hpp"
 #include "transport/plugin/frames.hpp"
 
 namespace tutti::plugin {
 
-class Carrier : public net::NetCarrier {
+class Endpoint : public net::NetEndpoint {
   public:
     /// lease: kept until the connections are closed. Throws what the plugin does.
-    Carrier(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
-            const net::LinkMemory& memory);
-    ~Carrier() override;
+    Endpoint(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
+             const net::LinkMemory& memory);
+    ~Endpoint() override;
 
     std::vector<std::byte> offer() override;
     void meet(std::span<const std::byte> offer) override;
@@ -48,8 +48,8 @@ class Carrier : public net::NetCarrier {
     bool take_bodies(net::Recipient& to);
     bool digest(const Frames::Frame& frame, bool along, net::Recipient& to);
     void* begin_flush();
-    void* outbox(int lane);
-    void* inbox(int lane);
+    void* outbox(int channel);
+    void* inbox(int channel);
     bool sends_from_gpu() const { return device_slots_ != nullptr && device_slots_->out; }
     bool receives_on_gpu() const { return device_slots_ != nullptr && device_slots_->in; }
     void part();
@@ -71,9 +71,9 @@ class Carrier : public net::NetCarrier {
     std::string peer_device_;
     bool apart_ = false;  // bodies for slots never travel with their frames: to an end on a GPU, or from one
     unsigned looks_ = 0;
-    std::deque<Arriving> arriving_;            // whose bodies are under way
-    void* flush_ = nullptr;                    // of the first one's
-    std::array<bool, lanes_per_link> busy_{};  // with one of them
+    std::deque<Arriving> arriving_;               // whose bodies are under way
+    void* flush_ = nullptr;                       // of the first one's
+    std::array<bool, channels_per_link> busy_{};  // with one of them
 };
 
 }  // namespace tutti::plugin

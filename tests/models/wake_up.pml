@@ -1,29 +1,29 @@
 /*
- * A rank sleeps, its peers ring. Models, by their names:
+ * A rank sleeps, its peers wake it. Models, by their names:
  *   Sleeper   sleep_on() in src/comm/driver.cpp, with fence_all_cores() and futex_wait() of src/base/os.cpp
- *   Ringer    ring_bell() in src/transport/fifo.hpp, after the store that the sleeper waits for
+ *   Waker    wake() in src/transport/fifo.hpp, after the store that the sleeper waits for
  * Holds: no wake-up is lost. Without a time-out nobody sleeps for ever (no invalid end state).
  *
  * Broken: NO_FENCE       the sleeper fences only its own core
  *         FENCE_EARLY    the fence comes before `sleeping`
  *         NO_LOOK        the sleeper does not look once more
  *         WORD_LATE      the sleeper reads the word after its last look
- *         NOT_RUNG       a message is stored and the bell not rung
+ *         NOT_SENT       a message is stored and no wake-up sent
  *         NO_WORD        the word is not counted up before the wake
  *         CLEAR_LATE     `sleeping` is cleared after the wake
  */
-#ifndef RINGERS
-#define RINGERS 2
+#ifndef WAKERS
+#define WAKERS 2
 #endif
 #ifndef MESSAGES
-#define MESSAGES 2 /* of each ringer */
+#define MESSAGES 2 /* of each waker */
 #endif
 
-#define THREADS (RINGERS + 1)
+#define THREADS (WAKERS + 1)
 #define WAITING 3
-#define SLEEPING RINGERS /* places: a counter of messages for each ringer, then Bell::sleeping, then Bell::word */
-#define WORD (RINGERS + 1)
-#define PLACES (RINGERS + 2)
+#define SLEEPING WAKERS /* places: a counter of messages for each waker, then WakeUp::sleeping, then WakeUp::word */
+#define WORD (WAKERS + 1)
+#define PLACES (WAKERS + 2)
 #define on_visible(place, value) skip
 #include "memory.pml"
 
@@ -32,14 +32,14 @@ bit asleep; /* in futex_wait */
 /* futex_wake() */
 inline wake() { asleep = 0 }
 
-proctype Ringer(byte me)
+proctype Waker(byte me)
 {
 	byte sent;
 	do
 	:: sent < MESSAGES ->
 		sent++;
 		store_release(me, me, sent);
-#ifdef NOT_RUNG
+#ifdef NOT_SENT
 		if
 		:: skip
 		:: goto next
@@ -73,7 +73,7 @@ inline look()
 		news = 0;
 		r = 0;
 		do
-		:: r < RINGERS ->
+		:: r < WAKERS ->
 			if
 			:: memory[r] != got[r] -> taken = taken + memory[r] - got[r]; got[r] = memory[r]; news = 1
 			:: else
@@ -88,19 +88,19 @@ inline look()
 /* Each thread passes a fence, one after the other. */
 inline fence_all_cores()
 {
-	full_fence(RINGERS);
+	full_fence(WAKERS);
 	do
-	:: r < RINGERS -> full_fence(r); r++
+	:: r < WAKERS -> full_fence(r); r++
 	:: else -> break
 	od;
 	r = 0
 }
 
-#define has_all (taken == RINGERS * MESSAGES)
+#define has_all (taken == WAKERS * MESSAGES)
 
 proctype Sleeper()
 {
-	byte got[RINGERS], taken, r, word;
+	byte got[WAKERS], taken, r, word;
 	bit news;
 	do
 	:: has_all -> break
@@ -113,9 +113,9 @@ proctype Sleeper()
 #ifdef FENCE_EARLY
 			fence_all_cores();
 #endif
-			store_release(RINGERS, SLEEPING, 1);
+			store_release(WAKERS, SLEEPING, 1);
 #ifdef NO_FENCE
-			full_fence(RINGERS);
+			full_fence(WAKERS);
 #else
 #ifndef FENCE_EARLY
 			fence_all_cores();
@@ -131,7 +131,7 @@ proctype Sleeper()
 			:: news
 			:: else ->
 				/* futex_wait(): compared and gone to sleep in one step */
-				full_fence(RINGERS);
+				full_fence(WAKERS);
 				atomic {
 					if
 					:: memory[WORD] == word -> asleep = 1
@@ -140,7 +140,7 @@ proctype Sleeper()
 				};
 				asleep == 0
 			fi;
-			store(RINGERS, SLEEPING, 0)
+			store(WAKERS, SLEEPING, 0)
 		fi
 	od
 }
@@ -154,7 +154,7 @@ init {
 		od;
 		i = 0;
 		do
-		:: i < RINGERS -> run Ringer(i); i++
+		:: i < WAKERS -> run Waker(i); i++
 		:: else -> break
 		od;
 		run Sleeper()

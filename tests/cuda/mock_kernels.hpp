@@ -32,11 +32,11 @@ class Fatbin {
 };
 
 /// A kernel that takes one pointer. Its blocks call work(pointer, number of the block).
-class ImaginedKernel {
+class MockKernel {
   public:
     using Work = std::function<void(void*, unsigned)>;
     /// Bounds: what its head says, such as ".minnctapersm 2".
-    ImaginedKernel(std::string name, Work work, const std::string& bounds = "");
+    MockKernel(std::string name, Work work, const std::string& bounds = "");
     /// What cudaLaunchKernel and others take.
     const void* stub() const { return this; }
     cudaError_t launch(cudaStream_t stream, unsigned blocks = 1, unsigned threads = 32, void* argument = nullptr) const;
@@ -65,9 +65,9 @@ class Gate {
 /// What is enqueued now.
 std::string snapshot();
 /// Whether any block of the kernel has begun and the kernel has not ended.
-bool begun(const ImaginedKernel& kernel);
+bool begun(const MockKernel& kernel);
 /// Whether it is enqueued.
-bool waiting(const ImaginedKernel& kernel);
+bool waiting(const MockKernel& kernel);
 
 struct Outcome {
     int status;  // as of waitpid

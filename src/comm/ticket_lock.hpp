@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-class Turnstile {
+class TicketLock {
   public:
     std::uint32_t ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -68,50 +68,50 @@ class Turnstile {
 /// Keeps a turn for as long as it lives.
 class InTurn {
   public:
-    explicit InTurn(Turnstile& turnstile) : InTurn(turnstile, turnstile.ticket()) {}
-    InTurn(Turnstile& turnstile, std::uint32_t ticket) : turnstile_(turnstile) { turnstile_.enter(ticket); }
-    ~InTurn() { turnstile_.leave(); }
+    explicit InTurn(TicketLock& ticket_lock) : InTurn(ticket_lock, ticket_lock.ticket()) {}
+    InTurn(TicketLock& ticket_lock, std::uint32_t ticket) : ticket_lock_(ticket_lock) { ticket_lock_.enter(ticket); }
+    ~InTurn() { ticket_lock_.leave(); }
     InTurn(const InTurn&) = delete;
 
   private:
-    Turnstile& turnstile_;
+    TicketLock& ticket_lock_;
 };
 
 /// A reserved ticket: given back, or its turn left, when it goes. Without one, the turn is the caller's to keep.
 class Reservation {
   public:
     Reservation() = default;
-    explicit Reservation(std::shared_ptr<Turnstile> turnstile)
-        : turnstile_(std::move(turnstile)), ticket_(turnstile_->reserve()) {}
+    explicit Reservation(std::shared_ptr<TicketLock> ticket_lock)
+        : ticket_lock_(std::move(ticket_lock)), ticket_(ticket_lock_->reserve()) {}
     Reservation(Reservation&& other) noexcept
-        : turnstile_(std::move(other.turnstile_)), ticket_(other.ticket_), inside_(other.inside_) {}
+        : ticket_lock_(std::move(other.ticket_lock_)), ticket_(other.ticket_), inside_(other.inside_) {}
     Reservation& operator=(Reservation&& other) noexcept {
         end();
-        turnstile_ = std::move(other.turnstile_);
+        ticket_lock_ = std::move(other.ticket_lock_);
         ticket_ = other.ticket_;
         inside_ = other.inside_;
         return *this;
     }
     ~Reservation() { end(); }
 
-    /// As Turnstile::await.
-    Turnstile::Turn await() {
-        if (inside_ || turnstile_ == nullptr) return Turnstile::Turn::inside;
-        const Turnstile::Turn turn = turnstile_->await(ticket_);
-        inside_ = turn == Turnstile::Turn::inside;
+    /// As TicketLock::await.
+    TicketLock::Turn await() {
+        if (inside_ || ticket_lock_ == nullptr) return TicketLock::Turn::inside;
+        const TicketLock::Turn turn = ticket_lock_->await(ticket_);
+        inside_ = turn == TicketLock::Turn::inside;
         return turn;
     }
     void end() noexcept {
-        if (turnstile_ == nullptr) return;
+        if (ticket_lock_ == nullptr) return;
         if (inside_)
-            turnstile_->leave();
+            ticket_lock_->leave();
         else
-            turnstile_->give_back(ticket_);
-        turnstile_ = nullptr;
+            ticket_lock_->give_back(ticket_);
+        ticket_lock_ = nullptr;
     }
 
   private:
-    std::shared_ptr<Turnstile> turnstile_;
+    std::shared_ptr<TicketLock> ticket_lock_;
     std::uint32_t ticket_ = 0;
     bool inside_ = false;
 };

@@ -1,4 +1,4 @@
-#include "transport/verbs/carrier.hpp"
+#include "transport/verbs/endpoint.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -22,14 +22,14 @@ constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
 constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
 // 0.5 s, so 4 s in all: what is lost in a network is soon made up for. A port, a cable or a switch that is away for
-// longer costs a new connection each time (Ends::leave_carrier), until a host may be silent no longer.
+// longer costs a new connection each time (Ends::leave_endpoint), until a host may be silent no longer.
 constexpr std::uint8_t longest_timeout = 17;
 constexpr milliseconds longest_down{4000};
 constexpr milliseconds linger_at_most{200};
 
-/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for patience.
-std::uint8_t timeout_for(milliseconds patience) {
-    const double each_us = static_cast<double>(patience.count()) * 1000 / (retries + 1);
+/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for a limit.
+std::uint8_t timeout_for(milliseconds silence_limit) {
+    const double each_us = static_cast<double>(silence_limit.count()) * 1000 / (retries + 1);
     std::uint8_t n = 10;
     while (n < longest_timeout && 4.096 * (1 << (n + 1)) <= each_us) ++n;
     return n;
@@ -51,14 +51,14 @@ const ibv_mr* find_region(const DeviceSlots* slots, const Port& port) {
 
 }  // namespace
 
-Carrier::Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, milliseconds patience)
+Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, milliseconds silence_limit)
     : port_(port),
       library_(port.device->library()),
       peer_(peer),
       mine_(memory.mine),
       device_(memory.device),
       inbox_(device_ != nullptr && device_->in ? device_->in : slots_of(memory.inbox)),
-      patience_(patience),
+      silence_limit_(silence_limit),
       memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
       device_region_(find_region(device_, port)),
       ring_region_(port.device->enlist(memory_.base(), ring_frames * ring_stride, Access::remote_writes)),
@@ -74,7 +74,7 @@ Carrier::Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, mil
         const auto slots = static_cast<std::size_t>(inbox.data() + inbox.size() - inbox_.base);
         inbox_region_ = port_.device->enlist(inbox_.base, slots, Access::remote_writes);
     }
-    for (int lane = 0; lane < lanes_per_link; ++lane) lanes_.emplace_back(nullptr, library_.dereg_mr);
+    for (int channel = 0; channel < channels_per_link; ++channel) channels_.emplace_back(nullptr, library_.dereg_mr);
     if (!channel_ || fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
         fail_errno("%s makes no channel for completions", port_.text().c_str());
     make_queue_pair(port_.device->limits());
@@ -92,13 +92,13 @@ Carrier::Carrier(const Port& port, Rank peer, const net::LinkMemory& memory, mil
     mine_offer_.slots = address_of(inbox_.base);
     mine_offer_.ring_key = ring_region_->rkey;
     mine_offer_.slots_key = on_device ? device_region_->rkey : inbox_region_->rkey;
-    mine_offer_.lane_stride = static_cast<std::uint32_t>(inbox_.lane_stride);
+    mine_offer_.channel_stride = static_cast<std::uint32_t>(inbox_.channel_stride);
     mine_offer_.slot_stride = static_cast<std::uint32_t>(inbox_.stride);
     mine_offer_.rail = port_.rail;
     (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
 }
 
-void Carrier::make_queue_pair(const ibv_device_attr& limits) {
+void Endpoint::make_queue_pair(const ibv_device_attr& limits) {
     most_requests_ = std::min(wanted_requests, static_cast<unsigned>(limits.max_qp_wr));
     const int entries = static_cast<int>(most_requests_ + ring_frames);
     completions_.reset(library_.create_cq(port_.device->context(), entries, nullptr, channel_.get(), 0));
@@ -130,13 +130,13 @@ void Carrier::make_queue_pair(const ibv_device_attr& limits) {
     if (!post_receives(ring_frames)) fail(tuttiSystemError, "%s", trouble().c_str());
 }
 
-Carrier::~Carrier() {
+Endpoint::~Endpoint() {
     if (met_ && !bye_ && trouble().empty()) shielded("leaving an adapter", [&] { linger(); });
     if (events_ > 0) library_.ack_cq_events(completions_.get(), events_);
 }
 
 /// What was sent is gone with the queue pair: waits a moment until the farewell has arrived, and so has all before it.
-void Carrier::linger() {
+void Endpoint::linger() {
     class Nobody : public net::Recipient {
         std::byte* begin(const net::Header& h, const char*&) override {
             return h.in_slot == 1 || h.what == net::What::landed ? nullptr : nothing_;
@@ -148,25 +148,25 @@ void Carrier::linger() {
     while (requests_ > unsignalled_ && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
 }
 
-void Carrier::modify(ibv_qp_attr& attributes, int mask, const char* to) {
+void Endpoint::modify(ibv_qp_attr& attributes, int mask, const char* to) {
     const int error = library_.modify_qp(pair_.get(), &attributes, mask);
     if (error != 0)
         fail(tuttiSystemError, "the queue pair on %s can't be %s: %s", port_.text().c_str(), to, std::strerror(error));
 }
 
-std::vector<std::byte> Carrier::offer() {
+std::vector<std::byte> Endpoint::offer() {
     const auto bytes = std::as_bytes(std::span(&mine_offer_, 1));
     return {bytes.begin(), bytes.end()};
 }
 
-void Carrier::meet(std::span<const std::byte> offer) {
+void Endpoint::meet(std::span<const std::byte> offer) {
     Offer one;
     if (offer.size() != sizeof one) return void(lose("it has offered something that no version offers"));
     std::memcpy(&one, offer.data(), sizeof one);
     meet(one);
 }
 
-void Carrier::meet(const Offer& offer) {
+void Endpoint::meet(const Offer& offer) {
     peer_offer_ = offer;
     peer_offer_.port[sizeof peer_offer_.port - 1] = 0;
     for (char& c : peer_offer_.port)  // it ends up in texts on somebody's terminal
@@ -182,7 +182,7 @@ void Carrier::meet(const Offer& offer) {
     }
 }
 
-void Carrier::connect(const Offer& peer) {
+void Endpoint::connect(const Offer& peer) {
     const auto mtu = std::clamp<int>(std::min(peer.mtu, mine_offer_.mtu), IBV_MTU_256, IBV_MTU_4096);
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTR;
@@ -206,7 +206,7 @@ void Carrier::connect(const Offer& peer) {
     a = {};
     a.qp_state = IBV_QPS_RTS;
     a.sq_psn = mine_offer_.sequence;
-    a.timeout = timeout_for(patience_);
+    a.timeout = timeout_for(silence_limit_);
     a.retry_cnt = retries;
     a.rnr_retry = retries;
     a.max_rd_atomic = 1;
@@ -216,7 +216,7 @@ void Carrier::connect(const Offer& peer) {
         "opened for sending");
 }
 
-bool Carrier::post_receives(unsigned count) {
+bool Endpoint::post_receives(unsigned count) {
     std::array<ibv_recv_wr, ring_frames> requests;  // without memory: writes bring their own addresses
     for (unsigned i = 0; i < count; ++i)
         requests[i] = {is_receive, i + 1 < count ? &requests[i + 1] : nullptr, nullptr, 0};
@@ -225,24 +225,24 @@ bool Carrier::post_receives(unsigned count) {
     return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
 }
 
-Frame& Carrier::staging(std::uint32_t number) const {
+Frame& Endpoint::staging(std::uint32_t number) const {
     return *reinterpret_cast<Frame*>(ring(number) + ring_frames * ring_stride);
 }
 
-/// Where messages of a lane lie until they are sent: its base is the lane's first slot.
-SlotTable Carrier::outbox(int lane) const {
-    if (device_ != nullptr && device_->out) return {device_->out.lane(lane), 0, device_->out.stride};
-    const Wire wire = mine_.wire(peer_, lane, nullptr);
+/// Where messages of a channel lie until they are sent: its base is the channel's first slot.
+SlotTable Endpoint::outbox(int channel) const {
+    if (device_ != nullptr && device_->out) return {device_->out.channel(channel), 0, device_->out.stride};
+    const Wire wire = mine_.wire(peer_, channel, nullptr);
     return {wire.slots, 0, wire.stride};
 }
 
 /// Those slots for the adapter; nullptr and trouble() if it can't have them.
-const ibv_mr* Carrier::region_of(int lane) {
+const ibv_mr* Endpoint::region_of(int channel) {
     if (device_ != nullptr && device_->out) return device_region_;
-    Owned<ibv_mr>& region = lanes_[static_cast<std::size_t>(lane)];
+    Owned<ibv_mr>& region = channels_[static_cast<std::size_t>(channel)];
     if (region) return region.get();
     try {
-        const SlotTable slots = outbox(lane);
+        const SlotTable slots = outbox(channel);
         region = port_.device->enlist(slots.base, slot_depth * slots.stride, Access::local_reads);
     } catch (...) {
         lose(caught().what());
@@ -250,17 +250,17 @@ const ibv_mr* Carrier::region_of(int lane) {
     return region.get();
 }
 
-bool Carrier::knows(const std::byte* memory, std::size_t bytes) {
+bool Endpoint::knows(const std::byte* memory, std::size_t bytes) {
     return port_.device->registrations().of(memory, bytes, Access::local_reads).has_value();
 }
 
-net::Place Carrier::expose(int, std::byte* memory, std::size_t bytes) {
+net::RemoteMemory Endpoint::expose(int, std::byte* memory, std::size_t bytes) {
     const auto keys = port_.device->registrations().of(memory, bytes, Access::remote_writes);
     if (!keys) return {};  // no message has no bytes
     return {address_of(memory), static_cast<std::uint32_t>(bytes), keys->remote};
 }
 
-Frame& Carrier::next_frame(const net::Header& header) {
+Frame& Endpoint::next_frame(const net::Header& header) {
     TUTTI_ASSERT(has_room() && header.fits());
     Frame& frame = staging(sent_);
     frame.header = header;
@@ -268,7 +268,7 @@ Frame& Carrier::next_frame(const net::Header& header) {
     return frame;
 }
 
-void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
+void Endpoint::queue(const net::Header& header, const std::byte* body, bool) {
     if (header.in_slot == 1) return put(header, body, body, nullptr);
     Frame& frame = next_frame(header);
     TUTTI_ASSERT(header.bytes <= sizeof frame.body);
@@ -276,16 +276,17 @@ void Carrier::queue(const net::Header& header, const std::byte* body, bool) {
     post(frame, sizeof frame - sizeof frame.body + header.bytes, {});
 }
 
-void Carrier::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::Place* to) {
+void Endpoint::put(const net::Header& header, const std::byte* body, const std::byte* slot,
+                   const net::RemoteMemory* to) {
     Frame& frame = next_frame(header);
-    const SlotTable from = outbox(header.lane);
+    const SlotTable from = outbox(header.channel);
     const std::size_t number = static_cast<std::size_t>(slot - from.base) / from.stride;
     TUTTI_ASSERT(slot >= from.base && number < slot_depth);
     if (to == nullptr && header.bytes > peer_offer_.slot_stride)
         return void(lose(text("its slots have %u bytes, a message %u", peer_offer_.slot_stride, header.bytes)));
     std::uint32_t key = 0;
     if (body == slot) {
-        const ibv_mr* const region = region_of(header.lane);
+        const ibv_mr* const region = region_of(header.channel);
         if (region == nullptr) return;
         key = region->lkey;
     } else if (const auto keys = port_.device->registrations().of(body, header.bytes, Access::local_reads)) {
@@ -295,7 +296,7 @@ void Carrier::put(const net::Header& header, const std::byte* body, const std::b
     }
     frame.place = to != nullptr
                       ? to->address
-                      : std::uint64_t{header.lane} * peer_offer_.lane_stride + number * peer_offer_.slot_stride;
+                      : std::uint64_t{header.channel} * peer_offer_.channel_stride + number * peer_offer_.slot_stride;
     post(frame, sizeof frame - sizeof frame.body,
          {{address_of(body), header.bytes, key},
           to != nullptr ? to->address : peer_offer_.slots + frame.place,
@@ -303,7 +304,7 @@ void Carrier::put(const net::Header& header, const std::byte* body, const std::b
 }
 
 /// bytes: of the frame. The body is written before it.
-void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
+void Endpoint::post(Frame& frame, std::size_t bytes, const Body& body) {
     if (!trouble().empty()) return;
     ibv_sge pieces[requests_per_frame]{};
     ibv_send_wr requests[requests_per_frame]{};
@@ -335,14 +336,14 @@ void Carrier::post(Frame& frame, std::size_t bytes, const Body& body) {
     ++sent_;
 }
 
-bool Carrier::poll() {
+bool Endpoint::poll() {
     looked_at_ = 0;
     flushed_ = false;
     here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
     if (here_ > 0) return true;
     if (here_ == 0 && port_.device->news() != news_ && !check_health()) return false;
     // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
-    if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(patience_, longest_down)))
+    if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(silence_limit_, longest_down)))
         return lose(port_.text() + " is down");
     if (here_ == 0) return false;
     here_ = 0;
@@ -350,7 +351,7 @@ bool Carrier::poll() {
 }
 
 /// What the adapter has told may be about this connection. False: it can't go on.
-bool Carrier::check_health() {
+bool Endpoint::check_health() {
     news_ = port_.device->news();
     if (const std::string why = port_.device->why_useless(pair_.get(), completions_.get()); !why.empty())
         return lose(why);
@@ -360,7 +361,7 @@ bool Carrier::check_health() {
     return lose(port_.text() + " has another address than " + port_.gid.text() + " now");
 }
 
-bool Carrier::receive(net::Recipient& to) {
+bool Endpoint::receive(net::Recipient& to) {
     bool moved = false;
     for (unsigned budget = ring_frames; budget > 0 && trouble().empty(); --budget) {
         if (looked_at_ == here_ && !poll()) break;
@@ -371,7 +372,7 @@ bool Carrier::receive(net::Recipient& to) {
     return moved;
 }
 
-bool Carrier::complete(const ibv_wc& completion, net::Recipient& to) {
+bool Endpoint::complete(const ibv_wc& completion, net::Recipient& to) {
     if (completion.status != IBV_WC_SUCCESS) {
         const ibv_port_attr now = port_.device->query(port_.number);
         const std::string port = port_.text();
@@ -387,7 +388,7 @@ bool Carrier::complete(const ibv_wc& completion, net::Recipient& to) {
 }
 
 /// Frame `number` lies in the ring, and what was written before it in its slot.
-bool Carrier::arrived(std::uint32_t number, net::Recipient& to) {
+bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     if (number != received_) return lose("its frames have come out of order: it does not keep to the protocol");
     ++received_;
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -411,7 +412,7 @@ bool Carrier::arrived(std::uint32_t number, net::Recipient& to) {
 }
 
 /// What came with this batch of completions to slots on a GPU is seen by its kernels.
-bool Carrier::flush() {
+bool Endpoint::flush() {
     if (device_ == nullptr || !device_->in || std::exchange(flushed_, true)) return true;
     try {
         device_->whole->flush();
@@ -421,7 +422,7 @@ bool Carrier::flush() {
     }
 }
 
-bool Carrier::arm() {
+bool Endpoint::arm() {
     ibv_cq* queue = nullptr;
     for (void* unused = nullptr; library_.get_cq_event(channel_.get(), &queue, &unused) == 0;) ++events_;
     if (completions_->context->ops.req_notify_cq(completions_.get(), 0) != 0)
@@ -429,7 +430,7 @@ bool Carrier::arm() {
     return looked_at_ == here_ && !poll();
 }
 
-std::string Carrier::describe() const {
+std::string Endpoint::describe() const {
     return std::string(mine_offer_.port) + " to " + (met_ ? peer_offer_.port : "its peer");
 }
 
