@@ -123,7 +123,7 @@ class Communicator {
     /// give, else tuttiInvalidArgument.
     std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, std::optional<Error> trouble);
 
-    /// Of this rank alone, inside the ticket_lock. Nobody writes to its part any more when it returns. Throws
+    /// Of this rank alone, inside the ticket lock. Nobody writes to its part any more when it returns. Throws
     /// tuttiTimeout if a peer does not end what it writes.
     void deregister_window(const Window& window);
 

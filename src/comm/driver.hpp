@@ -23,7 +23,7 @@ struct Batch {
     bool compare_only = false;  // what ranks on GPUs call, which is compared here and runs there
 };
 
-/// One operation, now. Throws the communicator's error. The caller is inside the ticket_lock.
+/// One operation, now. Throws the communicator's error. The caller is inside the ticket lock.
 void run_one(Communicator& comm, const Operation& operation);
 
 /// All of them, each batch in its turn, which ends with it. Returns the first error, after all have ended;
