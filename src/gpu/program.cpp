@@ -57,8 +57,8 @@ bool sends_slices(const tutti::Program& program, bool altered) {
 Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_channel, int channels, Control* control)
     : pool_(pool), bound_(std::move(bound)), channels_(channels) {
     require_room(bound_);
-    std::vector<Landable> postables;
-    for (const BoundProgram::Landable& l : bound_.postables) postables.push_back({l.from, l.ahead, l.slice, l.column});
+    std::vector<Postable> postables;
+    for (const BoundProgram::Postable& l : bound_.postables) postables.push_back({l.from, l.ahead, l.slice, l.column});
     std::vector<End*> to, from;
     for (int channel = first_channel; channel < first_channel + channels; ++channel) {
         for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, channel));
@@ -71,7 +71,7 @@ Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_cha
     pool.gpus().upload(pool.device(), memory_.at(), image.bytes().data(), image.bytes().size());
     plan_.steps = reinterpret_cast<const Step*>(memory_.at() + at_steps);
     plan_.operands = reinterpret_cast<const Operand*>(memory_.at() + at_operands);
-    plan_.postables = reinterpret_cast<const Landable*>(memory_.at() + at_postables);
+    plan_.postables = reinterpret_cast<const Postable*>(memory_.at() + at_postables);
     plan_.to = reinterpret_cast<End* const*>(memory_.at() + at_to);
     plan_.from = reinterpret_cast<End* const*>(memory_.at() + at_from);
     plan_.control = control;

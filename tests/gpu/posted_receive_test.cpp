@@ -63,7 +63,7 @@ struct Side {
     End* const connection = &end;
     Step step{};
     Operand operands[3]{};
-    Landable postable{};
+    Postable postable{};
     gpu::Job job;
 };
 

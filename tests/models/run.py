@@ -27,7 +27,7 @@ MODELS = {
               "SETTLED_UNASKED": [], "LENGTH_UNCHECKED": [], "LANDING_ANY": [], "LANDING_KEPT": [],
               "RELAXED": ["WEAK"]}),
     "wake_up": ([], {"tso": [], "weak": ["WEAK"]},
-             {"three ring": ["WEAK", "WAKERS=3", "MESSAGES=1"]},
+             {"three wakers": ["WEAK", "WAKERS=3", "MESSAGES=1"]},
              {"NO_FENCE": [], "FENCE_EARLY": [], "NO_LOOK": [], "WORD_LATE": [], "NOT_SENT": [], "NO_WORD": [],
               "CLEAR_LATE": []}),
     "touch": (["NOREDUCE"], {"tso": [], "weak": ["WEAK"]},

@@ -62,7 +62,7 @@ class Machine {
         tile_offset_ = (static_cast<std::uint64_t>(tile) * job_.channels + channel_) * job_.tile;
         if (job_.by_reference == 0 || plan_.push_safe == 0) return;
         each(0, plan_.postable_count, [&](std::uint32_t i) {
-            const Landable& l = plan_.postables[i];
+            const Postable& l = plan_.postables[i];
             const std::uint64_t bytes = length(l.column) * element;
             End& end = s_.from[l.from];
             Reference where;

@@ -40,7 +40,7 @@ struct End {
 };
 
 /// A plain receive into a slice, see BoundProgram.
-struct Landable {
+struct Postable {
     std::int32_t from;
     std::uint32_t ahead;
     Operand slice;
@@ -76,7 +76,7 @@ struct Control {
 struct Plan {
     const Step* steps = nullptr;
     const Operand* operands = nullptr;
-    const Landable* postables = nullptr;
+    const Postable* postables = nullptr;
     End* const* to = nullptr;  // channel after channel, by connection; programs share them
     End* const* from = nullptr;
     Control* control = nullptr;

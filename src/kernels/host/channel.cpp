@@ -128,7 +128,7 @@ void HostChannel::begin_tile(std::uint32_t tile) {
                    job_->tile;
     // Where steps may be passed over, nobody can tell how many messages are ahead of one.
     if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
-    for (const BoundProgram::Landable& l : bound_.postables) {
+    for (const BoundProgram::Postable& l : bound_.postables) {
         const std::size_t bytes = length(l.column) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;

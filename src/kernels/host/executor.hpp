@@ -39,13 +39,13 @@ struct BoundProgram {
     std::vector<Peer> to, from;
 
     /// A plain receive into a slice: its sender may store there itself.
-    struct Landable {
+    struct Postable {
         std::int32_t from;    // connection
         std::uint32_t ahead;  // messages of the tile from there before it
         Operand slice;
         std::uint32_t column;
     };
-    std::vector<Landable> postables;
+    std::vector<Postable> postables;
     bool pull_safe = false, push_safe = false;
 
     /// Throws tuttiInternalError if a peer stands twice among a step's sources or sinks.
