@@ -133,6 +133,7 @@ void Membership::retry(void (Membership::*what)(), bool local) {
 }
 
 void Membership::directory_lost(Connection& connection, const Loss& loss) {
+    if (state_ == State::failed) shut_soon();
     if (state_ != State::joining) return;
     // Once we are on our way to our parent, the job may be complete without us knowing it yet.
     if (connection.welcome && !parent_member_)

@@ -108,7 +108,8 @@ void Membership::spread(const Fault& fault, const Connection* from) {
         std::lock_guard lock(mutex_);
         state_ = State::failed;
         changed_.notify_all();
-        shut_soon();
+        // Those that have registered would wait for a rank of which the rendezvous has not heard. It tells them first.
+        if (!directory_ || directory_->is_open()) shut_soon();
     } else {
         {
             std::lock_guard lock(mutex_);

@@ -99,6 +99,8 @@ void Membership::opened(Connection& connection) {
         case Role::directory:
             connection.recognise();
             connection.send(Register{ranks_, mine_});
+            send_news(connection);
+            if (state_ == State::failed) shut_soon();  // since it called: see spread()
             return;
         case Role::parent:
             connection.recognise();

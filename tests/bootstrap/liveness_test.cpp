@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/result.hpp"
+#include "bootstrap/membership.hpp"
 #include "bootstrap/silence.hpp"
 #include "harness/harness.hpp"
 #include "support.hpp"
@@ -117,6 +118,28 @@ TEST_CASE("an error that is ahead of the news waits for them, unless the peer ha
     t[1]->leave();
     CHECK(!t[0]->fault_behind(1, within(20s)));
     t[0]->leave();
+}
+
+TEST_CASE("a rank that fails while it calls the rendezvous says so there, and is not taken for dead") {
+    const Identity identity = Identity::create();
+    const auto service = bootstrap::Service::get();
+    const auto failing =
+        std::make_shared<bootstrap::Membership>(service, Rendezvous::of(identity), 1, 2, bootstrap::View{}, 60s,
+                                                std::span<const std::uint64_t>{});
+    std::string heard;
+    std::thread other([&] {
+        try {
+            Session::join(identity, 0, 2, {}, 60s);
+        } catch (const Error& error) {
+            heard = error.what();
+        }
+    });
+    service->run([&] {  // it has begun to connect when it hears of a fault elsewhere
+        failing->start();
+        failing->give_up({tuttiRemoteError, 0, "something has happened", 1, false});
+    });
+    other.join();
+    CHECK(heard == "something has happened");
 }
 
 TEST_CASE("those that are left agree on who that is, though none of them has heard of all deaths") {

@@ -12,6 +12,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -32,6 +33,7 @@ struct Report {
     std::int64_t error_ns = 0, named_ns = 0, shrunk_ns = 0, recovered_ns = 0;
     std::uint64_t steps = 0;
     int descriptors[2] = {};
+    std::string open;  // what they are, where there are more than expected
 };
 
 std::string quoted(const std::string& s) {
@@ -57,7 +59,7 @@ void say(const Report& r, int rank) {
     for (std::size_t i = 0; i < r.members.size(); ++i) s << (i > 0 ? ", " : "") << r.members[i];
     s << "], \"error_ns\": " << r.error_ns << ", \"named_ns\": " << r.named_ns << ", \"shrunk_ns\": " << r.shrunk_ns
       << ", \"recovered_ns\": " << r.recovered_ns << ", \"steps\": " << r.steps << ", \"descriptors\": ["
-      << r.descriptors[0] << ", " << r.descriptors[1] << "]}";
+      << r.descriptors[0] << ", " << r.descriptors[1] << "], \"open\": \"" << r.open << "\"}";
     say(s.str());
 }
 
@@ -67,6 +69,27 @@ int descriptors() {
     while (all != nullptr && readdir(all) != nullptr) ++count;
     if (all != nullptr) closedir(all);
     return count;
+}
+
+/// What each is, and for sockets the kernel's line about it.
+std::string open_descriptors() {
+    std::string all;
+    for (int fd = 0; fd < 1024; ++fd) {
+        char what[256];
+        const ssize_t size = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), what, sizeof what);
+        if (size <= 0) continue;
+        const std::string name(what, static_cast<std::size_t>(size));
+        all += std::to_string(fd) + " " + name;
+        if (name.starts_with("socket:["))
+            for (const char* const table : {"unix", "tcp", "tcp6"}) {
+                std::ifstream lines(std::string("/proc/self/net/") + table);
+                const std::string inode = " " + name.substr(8, name.size() - 9) + " ";
+                for (std::string line; std::getline(lines, line);)
+                    if (line.find(inode) != std::string::npos) all += std::string(" ") + table + " " + line;
+            }
+        all += "; ";
+    }
+    return all;
 }
 
 tuttiUniqueId id_of(const std::string& hex) {
@@ -117,6 +140,7 @@ class Rank {
         }
         steps_.reset();
         report_.descriptors[1] = descriptors_that_stay();
+        if (report_.descriptors[1] > report_.descriptors[0]) report_.open = open_descriptors();
         return report_;
     }
 
