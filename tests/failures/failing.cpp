@@ -3,12 +3,10 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -33,6 +31,9 @@
 #include <set>
 #include <utility>
 
+#include "harness/asleep.hpp"
+#include "trace.hpp"
+
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -48,6 +49,7 @@ namespace {
 // ---- whose call it is. Nothing here allocates: malloc comes here.
 
 constinit thread_local bool of_the_test = false, inside = false;
+constinit thread_local bool kept_for_threads = false;  // what the C library takes for a thread serves the next one
 
 struct Inside {
     Inside() { inside = true; }
@@ -55,37 +57,9 @@ struct Inside {
     const bool before = inside;
 };
 
-class Lock {
-  public:
-    Lock() {
-        while (taken_.test_and_set(std::memory_order_acquire)) sched_yield();
-    }
-    ~Lock() { taken_.clear(std::memory_order_release); }
-
-  private:
-    static inline constinit std::atomic_flag taken_;
-};
-
-constexpr int own_frames = 3;  // Trace's, the function that was asked, the one that was replaced
-
-struct Trace {
-    void* frames[most_frames] = {};
-    int depth = 0;
-
-    __attribute__((noinline)) void take() {
-        void* all[most_frames + own_frames];
-        depth = std::max(0, backtrace(all, most_frames + own_frames) - own_frames);
-        std::copy_n(all + own_frames, depth, frames);
-    }
-    std::uint64_t hash(int callers = most_frames) const {
-        std::uint64_t h = 14695981039346656037ull;
-        for (int i = 0; i < std::min(depth, callers); ++i)
-            h = (h ^ reinterpret_cast<std::uint64_t>(frames[i])) * 1099511628211ull;
-        return h | 1;
-    }
-};
-
 // ---- what is to fail
+
+constexpr int more_kept = 5;  // callers of what was taken than tell places apart
 
 struct State {
     std::atomic<bool> armed{false};
@@ -93,8 +67,9 @@ struct State {
     When when = When::never;
     long n = 0;
     int depth = most_frames;
-    long calls = 0, failed = 0;
-    Trace first;
+    int kept = most_frames;  // callers that are noted of what was taken
+    std::atomic<long> calls{0}, failed{0};
+    Trace first{};
 };
 constinit State state;
 
@@ -118,13 +93,12 @@ struct Places {
 Places places, staying;
 
 /// Under the lock.
-bool decide(const Trace& trace) {
-    const long number = state.calls++;
+bool decide(const Trace& trace, long number) {
     switch (state.when) {
         case When::never:
             return false;
         case When::new_place:
-            return state.failed == 0 && places.add(trace.hash(state.depth));
+            return places.add(trace.hash(state.depth));
         case When::once:
             return number == state.n;
         case When::from_then:
@@ -139,17 +113,23 @@ bool decide(const Trace& trace) {
 }
 
 /// Whether this call fails.
-__attribute__((noinline)) bool fails(Kind kind) {
+__attribute__((noinline)) bool fails(Kind kind, Trace& trace) {
     if (!state.armed.load(std::memory_order_relaxed) || state.kind.load(std::memory_order_relaxed) != kind)
         return false;
     if (of_the_test || inside) return false;
     const Inside now;
-    Trace trace;
-    trace.take();
+    const long number = state.calls.fetch_add(1, std::memory_order_relaxed);
+    if (state.when == When::never || (state.when == When::new_place && state.failed.load() > 0)) return false;
+    trace.take(state.kept);
     const Lock lock;
-    if (!decide(trace)) return false;
-    if (state.failed++ == 0) state.first = trace;
+    if (state.when == When::new_place && state.failed.load() > 0) return false;
+    if (!decide(trace, number)) return false;
+    if (state.failed.fetch_add(1) == 0) state.first = trace;
     return true;
+}
+bool fails(Kind kind) {
+    Trace trace;
+    return fails(kind, trace);
 }
 bool fails(Kind kind, int error) {
     const bool so = fails(kind);
@@ -180,11 +160,10 @@ Entry*& bucket_of(std::uint64_t key) {
     return taken[key * 0x9e3779b97f4a7c15u >> 50];
 }
 
-__attribute__((noinline)) void note(Tag tag, std::uint64_t what) {
-    if (!state.armed.load(std::memory_order_relaxed) || of_the_test || inside) return;
+__attribute__((noinline)) void note(Tag tag, std::uint64_t what, Trace& trace) {
+    if (!state.armed.load(std::memory_order_relaxed) || of_the_test || inside || kept_for_threads) return;
     const Inside now;
-    Trace trace;
-    trace.take();
+    trace.take(state.kept);
     const Lock lock;
     Entry* e = unused;
     if (e != nullptr)
@@ -198,12 +177,9 @@ __attribute__((noinline)) void note(Tag tag, std::uint64_t what) {
     bucket = e;
     noted.fetch_add(1, std::memory_order_relaxed);
 }
-void* note(void* memory) {
-    if (memory != nullptr) note(Tag::memory, reinterpret_cast<std::uint64_t>(memory));
-    return memory;
-}
 int note(int fd) {
-    if (fd >= 0) note(Tag::descriptor, static_cast<std::uint64_t>(fd));
+    Trace trace;
+    if (fd >= 0) note(Tag::descriptor, static_cast<std::uint64_t>(fd), trace);
     return fd;
 }
 
@@ -282,7 +258,29 @@ void end(int signal) {
     _exit(3);
 }
 
-std::atomic<long> jumped{0};  // seconds
+// ---- time
+
+constexpr long second = 1'000'000'000;
+constexpr timespec longest_wait{0, 2'000'000};  // of what waits for a time, while that passes faster
+
+std::atomic<long> jumped{0};  // nanoseconds
+std::atomic<int> hurrying{0};
+std::mutex alarms_mutex;
+itimerspec alarms[64];  // by descriptor: the last ones that were set to a time of the clock, until they have been late
+
+timespec later(timespec t, long nanoseconds) {
+    const long sum = t.tv_nsec + nanoseconds % second;
+    const long carry = sum < 0 ? -1 : sum / second;
+    return {t.tv_sec + nanoseconds / second + carry, sum - carry * second};
+}
+/// When the kernel's clock shows what this process' will.
+timespec of_kernel(timespec at) {
+    at = later(at, -jumped);
+    return at.tv_sec < 0 ? timespec{0, 1} : at;
+}
+bool is_before(timespec a, timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
 
 template <class F>
 F* real(F*, const char* name) {
@@ -316,6 +314,7 @@ void arm(Kind kind, When when, long n, int depth) {
     state.when = when;
     state.n = n;
     state.depth = depth;
+    state.kept = std::min(most_frames, depth + more_kept);
     state.calls = state.failed = 0;
     state.first.depth = 0;
     state.armed = true;
@@ -391,8 +390,31 @@ void forget_what_stays() {
     noted = 0;
 }
 
-void let_time_pass(int seconds) {
-    jumped += seconds;
+void let_time_pass(std::chrono::milliseconds time) {
+    const std::lock_guard lock(alarms_mutex);
+    jumped += std::chrono::nanoseconds(time).count();
+    for (int fd = 0; fd < static_cast<int>(std::size(alarms)); ++fd) {
+        if (alarms[fd].it_value.tv_sec == 0) continue;
+        itimerspec at = alarms[fd];
+        at.it_value = of_kernel(at.it_value);
+        REAL(timerfd_settime)(fd, TFD_TIMER_ABSTIME, &at, nullptr);
+    }
+}
+
+FastClock::FastClock() {
+    ++hurrying;
+    thread_ = std::thread([this] {
+        const OfTheTest mine;
+        while (!over_) {
+            usleep(2000);
+            if (harness::all_sleep()) let_time_pass(std::chrono::milliseconds(50));
+        }
+    });
+}
+FastClock::~FastClock() {
+    over_ = true;
+    thread_.join();
+    --hurrying;
 }
 
 void watch(int seconds) {
@@ -436,6 +458,19 @@ ssize_t size_of(const iovec* pieces, std::size_t count) {
     return static_cast<ssize_t>(all);
 }
 
+/// Memory as a function of the C library gives it, or none.
+template <class Get>
+__attribute__((always_inline)) inline void* memory_by(Get&& get) {
+    Trace trace;
+    if (fails(Kind::memory, trace)) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    void* const got = get();
+    if (got != nullptr) note(Tag::memory, reinterpret_cast<std::uint64_t>(got), trace);
+    return got;
+}
+
 /// Descriptors that a message has brought.
 template <class Act>
 void each_descriptor(msghdr* message, Act&& act) {
@@ -457,29 +492,29 @@ extern "C" {
 // ---- memory
 
 void* malloc(size_t size) noexcept {
-    return fails(Kind::memory, ENOMEM) ? nullptr : note(__libc_malloc(size));
+    return memory_by([&] { return __libc_malloc(size); });
 }
 void* calloc(size_t count, size_t size) noexcept {
-    return fails(Kind::memory, ENOMEM) ? nullptr : note(__libc_calloc(count, size));
+    return memory_by([&] { return __libc_calloc(count, size); });
 }
 void* realloc(void* memory, size_t size) noexcept {
-    if (fails(Kind::memory, ENOMEM)) return nullptr;
-    forget(memory);
-    return note(__libc_realloc(memory, size));
+    return memory_by([&] {
+        forget(memory);
+        return __libc_realloc(memory, size);
+    });
 }
 void free(void* memory) noexcept {
     forget(memory);
     __libc_free(memory);
 }
 void* memalign(size_t alignment, size_t size) noexcept {
-    return fails(Kind::memory, ENOMEM) ? nullptr : note(__libc_memalign(alignment, size));
+    return memory_by([&] { return __libc_memalign(alignment, size); });
 }
 void* aligned_alloc(size_t alignment, size_t size) noexcept {
-    return fails(Kind::memory, ENOMEM) ? nullptr : note(__libc_memalign(alignment, size));
+    return memory_by([&] { return __libc_memalign(alignment, size); });
 }
 int posix_memalign(void** memory, size_t alignment, size_t size) noexcept {
-    if (fails(Kind::memory)) return ENOMEM;
-    void* const got = note(__libc_memalign(alignment, size));
+    void* const got = memory_by([&] { return __libc_memalign(alignment, size); });
     if (got == nullptr) return ENOMEM;
     *memory = got;
     return 0;
@@ -490,7 +525,8 @@ int posix_memalign(void** memory, size_t alignment, size_t size) noexcept {
 void* mmap(void* at, size_t size, int access, int flags, int fd, off_t offset) noexcept {
     if (fails(Kind::maps, ENOMEM)) return MAP_FAILED;
     void* const got = REAL(mmap)(at, size, access, flags, fd, offset);
-    if (got != MAP_FAILED && (flags & MAP_FIXED) == 0) note(Tag::map, reinterpret_cast<std::uint64_t>(got));
+    Trace trace;
+    if (got != MAP_FAILED && (flags & MAP_FIXED) == 0) note(Tag::map, reinterpret_cast<std::uint64_t>(got), trace);
     return got;
 }
 int munmap(void* at, size_t size) noexcept {
@@ -550,6 +586,10 @@ int fcntl(int fd, int what, ...) {
     return fails(Kind::descriptors, EMFILE) ? -1 : note(REAL(fcntl)(fd, what, argument));
 }
 int close(int fd) {
+    if (fd >= 0 && fd < static_cast<int>(std::size(alarms)) && alarms[fd].it_value.tv_sec != 0) {
+        const std::lock_guard lock(alarms_mutex);
+        alarms[fd] = {};
+    }
     forget(Tag::descriptor, static_cast<std::uint64_t>(fd));
     return REAL(close)(fd);
 }
@@ -557,7 +597,11 @@ int close(int fd) {
 // ---- threads
 
 int pthread_create(pthread_t* id, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) noexcept {
-    return fails(Kind::threads) ? EAGAIN : REAL(pthread_create)(id, attributes, routine, argument);
+    if (fails(Kind::threads)) return EAGAIN;
+    kept_for_threads = true;
+    const int result = REAL(pthread_create)(id, attributes, routine, argument);
+    kept_for_threads = false;
+    return result;
 }
 
 // ---- sockets
@@ -633,19 +677,28 @@ int poll(pollfd* fds, nfds_t count, int timeout) {
 
 int clock_gettime(clockid_t clock, timespec* now) noexcept {
     const int result = REAL(clock_gettime)(clock, now);
-    if (clock == CLOCK_MONOTONIC) now->tv_sec += jumped;
+    if (clock == CLOCK_MONOTONIC) *now = later(*now, jumped);
     return result;
 }
 int timerfd_settime(int fd, int flags, const itimerspec* to, itimerspec* before) noexcept {
+    const std::lock_guard lock(alarms_mutex);
+    const bool known = fd < static_cast<int>(std::size(alarms));
+    if (known) alarms[fd] = {};
+    if ((flags & TFD_TIMER_ABSTIME) == 0) return REAL(timerfd_settime)(fd, flags, to, before);
+    if (known) alarms[fd] = *to;
     itimerspec at = *to;
-    if ((flags & TFD_TIMER_ABSTIME) != 0) at.it_value.tv_sec = std::max<time_t>(0, at.it_value.tv_sec - jumped);
+    at.it_value = of_kernel(at.it_value);
     return REAL(timerfd_settime)(fd, flags, &at, before);
 }
 
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* until) {
-    timespec at = *until;
-    if (clock == CLOCK_MONOTONIC) at.tv_sec -= jumped;
-    return REAL(pthread_cond_clockwait)(condition, mutex, clock, &at);
+    if (clock != CLOCK_MONOTONIC) return REAL(pthread_cond_clockwait)(condition, mutex, clock, until);
+    timespec at = of_kernel(*until), soon;
+    REAL(clock_gettime)(clock, &soon);
+    soon = later(soon, longest_wait.tv_nsec);
+    const bool less = hurrying > 0 && is_before(soon, at);
+    const int result = REAL(pthread_cond_clockwait)(condition, mutex, clock, less ? &soon : &at);
+    return less && result == ETIMEDOUT ? 0 : result;  // it woke for nothing
 }
 
 long syscall(long number, ...) noexcept {
@@ -657,6 +710,10 @@ long syscall(long number, ...) noexcept {
     if (number == SYS_memfd_create && fails(Kind::descriptors, EMFILE)) return -1;
     if (number == SYS_membarrier && fails(Kind::unfenced, EPERM)) return -1;
     if (number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT && fails(Kind::interrupted, EINTR)) return -1;
+    const auto* const limit = reinterpret_cast<const timespec*>(a[3]);
+    if (number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT && hurrying > 0 && limit != nullptr &&
+        is_before(longest_wait, *limit))
+        a[3] = reinterpret_cast<long>(&longest_wait);
     const long result = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     if (number == SYS_memfd_create) note(static_cast<int>(result));
     return result;

@@ -4,7 +4,10 @@
 // has not given back is known, with the place where it took it.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace tutti::failing {
@@ -80,8 +83,20 @@ bool nothing_stays();
 void stays_known();
 void forget_what_stays();
 
-/// Lets the clock of this process jump, for what is kept for a while. Not while anything waits for anything.
-void let_time_pass(int seconds);
+/// Lets the clock of this process jump; timers that are due then go off.
+void let_time_pass(std::chrono::milliseconds time);
+
+/// As long as one of these lives, the clock jumps whenever all threads sleep: what waits for a time does not take any.
+class FastClock {
+  public:
+    FastClock();
+    ~FastClock();
+    FastClock(const FastClock&) = delete;
+
+  private:
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+};
 
 /// If the test is not over after so many seconds, the process ends, after every thread has said where it is. 0: off.
 void watch(int seconds);

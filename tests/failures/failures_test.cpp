@@ -7,7 +7,7 @@ using namespace tutti::failing;
 namespace {
 
 // How many callers tell one place from another in the runs of every day: enough to tell most functions apart.
-constexpr int shallow = 7;
+constexpr int shallow = 6;
 
 void walk_through(const std::vector<Operation>& all, Walk how) {
     for (const Operation& operation : all) {

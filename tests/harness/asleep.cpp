@@ -34,11 +34,15 @@ std::optional<std::map<std::string, std::string>> switches_of_sleepers() {
 
 }  // namespace
 
+bool all_sleep() {
+    const auto before = switches_of_sleepers();
+    return before && switches_of_sleepers() == before;
+}
+
 void until_all_sleep() {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (std::chrono::steady_clock::now() < limit) {
-        const auto before = switches_of_sleepers();
-        if (before && switches_of_sleepers() == before) return;
+        if (all_sleep()) return;
         sched_yield();
     }
     throw std::runtime_error("the other threads of this process did not fall asleep within 20 s");

@@ -8,4 +8,7 @@ namespace tutti::harness {
 /// Threads that spin (blocks of emulated GPUs) never let it return. Throws std::runtime_error after 20 s.
 void until_all_sleep();
 
+/// Whether that is so now.
+bool all_sleep();
+
 }  // namespace tutti::harness
