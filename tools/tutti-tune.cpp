@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,27 +17,19 @@
 #include "algorithms/algorithms.hpp"
 #include "base/cores.hpp"
 #include "base/result.hpp"
+#include "tune/options.hpp"
 #include "tuner/tuning.hpp"
 #include "tutti/tutti.h"
 
 namespace {
 
 using namespace tutti;
+using namespace tune;
 using Clock = std::chrono::steady_clock;
 
 constexpr int turns = 5;   // that the algorithms take for each figure, which is the median of theirs
 constexpr double far = 3;  // times the best: what takes so long in its first turn gets no other
-constexpr int most_powers = 33, most_algorithms = 32, most_ranks = 64;
-
-struct Arguments {
-    std::vector<int> ranks;
-    std::vector<std::string> ops;
-    std::vector<std::string> transports{"shm", "local"};
-    double seconds = 0.02;  // per figure
-    int max_power = 24;     // of the bytes
-    std::string out;
-    bool quiet = false;
-};
+constexpr int most_algorithms = 32;
 
 struct Failed : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -95,24 +86,11 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// Floats per row where the larger one of a rank's buffers has 2^power bytes; 0: too few for all ranks.
-std::size_t row_count(Collective op, int power, int ranks) {
-    const std::size_t bytes = std::size_t{1} << power;
-    return (row_per_rank(op) ? bytes / static_cast<std::size_t>(ranks) : bytes) / sizeof(float);
-}
-
-std::vector<int> powers_of(const Arguments& args, Collective op, int ranks) {
-    std::vector<int> powers;
-    for (int power = 3; power <= (op == Collective::barrier ? 3 : args.max_power); ++power)
-        if (op == Collective::barrier || row_count(op, power, ranks) > 0) powers.push_back(power);
-    return powers;
-}
-
 /// One of the ranks that measure: it has a communicator for each algorithm, so that these can take turns; what else
 /// the machine does, and the state that it is in, then concerns all of them alike.
 class Rank {
   public:
-    Rank(const Arguments& args, int ranks, int rank, tuttiComm_t whole, Board& board)
+    Rank(const Options& args, int ranks, int rank, tuttiComm_t whole, Board& board)
         : ranks_(ranks),
           rank_(rank),
           seconds_(args.seconds),
@@ -221,8 +199,7 @@ void bind_to_core(int rank) {
     if (!cores.empty()) bind_caller_to(cores[static_cast<std::size_t>(rank) % cores.size()]);  // if it is allowed
 }
 
-void run_rank(const Arguments& args, const std::vector<Collective>& ops, const std::string& transport, int ranks,
-              int rank, Board& board) {
+void run_rank(const Options& args, const std::string& transport, int ranks, int rank, Board& board) {
     bind_to_core(rank);
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.transport = transport.c_str();
@@ -230,7 +207,7 @@ void run_rank(const Arguments& args, const std::vector<Collective>& ops, const s
     tuttiComm_t whole = nullptr;
     check(tuttiCommInitRankConfig(&whole, ranks, board.id, rank, &config));
     Rank measuring(args, ranks, rank, whole, board);
-    for (const Collective op : ops) measuring.measure(op, powers_of(args, op, ranks));
+    for (const Collective op : args.ops) measuring.measure(op, powers_of(args, op, ranks));
     check(tuttiCommDestroy(whole));
 }
 
@@ -245,10 +222,9 @@ int guarded(int ranks, const std::string& transport, const std::function<void()>
 }
 
 /// The children that are the ranks: processes (shm), or threads of one (local). This process stays without a thread.
-std::vector<pid_t> start_ranks(const Arguments& args, const std::vector<Collective>& ops, const std::string& transport,
-                               int ranks, Board& board) {
+std::vector<pid_t> start_ranks(const Options& args, const std::string& transport, int ranks, Board& board) {
     const auto as_rank = [&](int rank) {
-        return guarded(ranks, transport, [&] { run_rank(args, ops, transport, ranks, rank, board); });
+        return guarded(ranks, transport, [&] { run_rank(args, transport, ranks, rank, board); });
     };
     const auto child = [](const std::function<int()>& body) {
         const pid_t pid = fork();
@@ -299,17 +275,6 @@ bool finished(std::vector<pid_t> children, const std::function<void()>& say_prog
     return good;
 }
 
-std::vector<Collective> wanted(const Arguments& args) {
-    std::vector<Collective> ops;
-    for (int c = 0; c < collectives; ++c) {
-        const auto op = static_cast<Collective>(c);
-        if (op == Collective::send || op == Collective::recv) continue;
-        if (args.ops.empty() || std::ranges::find(args.ops, name_of(op)) != args.ops.end()) ops.push_back(op);
-    }
-    if (ops.size() < args.ops.size()) throw CLI::ValidationError("--op", "names a collective that there is not");
-    return ops;
-}
-
 void keep(Tuning& tuning, const Board& board, const std::string& transport, int ranks) {
     for (int op = 0; op < collectives; ++op)
         for (int power = 0; power < most_powers; ++power)
@@ -321,13 +286,10 @@ void keep(Tuning& tuning, const Board& board, const std::string& transport, int 
                 }
 }
 
-int tune(const Arguments& args) {
+int measure(const Options& args) {
     TUTTI_ASSERT(algorithms().size() <= most_algorithms);
-    const std::vector<Collective> ops = wanted(args);
-    int total = 0, done = 0;
-    for (const int ranks : args.ranks)
-        for (const Collective op : ops)
-            total += static_cast<int>(powers_of(args, op, ranks).size() * args.transports.size());
+    const int total = sizes(args);
+    int done = 0;
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw Failed("mmap failed");
     Tuning tuning;
@@ -337,7 +299,7 @@ int tune(const Arguments& args) {
         for (const int ranks : args.ranks) {
             Board& board = *new (shared) Board{};
             int shown = -1;
-            good &= finished(start_ranks(args, ops, transport, ranks, board), [&] {
+            good &= finished(start_ranks(args, transport, ranks, board), [&] {
                 const int share = 100 * (done + board.done) / total;
                 if (args.quiet || share == std::exchange(shown, share)) return;
                 std::fprintf(stderr, "\r%3d %%  %s, %d ranks  ", share, transport.c_str(), ranks);
@@ -358,30 +320,10 @@ int tune(const Arguments& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Arguments args;
-    args.out = Tuning::default_path();
-    CLI::App app{
-        "Measures every algorithm on this machine, which should do nothing else meanwhile, and keeps the figures "
-        "where\n"
-        "communicators find them. Not needed: without them the tuner computes.",
-        "tutti-tune"};
-    app.add_option("-n,--ranks", args.ranks, "numbers of ranks (2, 4, 8)")->check(CLI::Range(2, most_ranks));
-    app.add_option("--op", args.ops, "collectives (all)");
-    app.add_option("--transport", args.transports, "shm (ranks are processes), local (threads) (both)")
-        ->check(CLI::IsMember({"shm", "local"}));
-    app.add_option("--seconds", args.seconds, "for each figure (0.02)")->check(CLI::Range(1e-4, 10.0));
-    app.add_option("--max-power", args.max_power, "largest size as a power of two (24: 16 MiB)")
-        ->check(CLI::Range(3, most_powers - 1));
-    app.add_option("--out", args.out, "the file (TUTTI_TUNING, or one in the cache directory)");
-    app.add_flag("--quiet", args.quiet, "no progress");
     try {
-        app.parse(argc, argv);
-        if (args.ranks.empty()) args.ranks = {2, 4, 8};
-        if (args.out.empty())
-            throw CLI::ValidationError("--out", "is needed: TUTTI_TUNING is none, or there is no HOME");
-        return tune(args);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        return measure(understood(argc, argv, Tuning::default_path()));
+    } catch (const NotUnderstood& because) {
+        return because.say();
     } catch (const std::exception& error) {
         std::fprintf(stderr, "tutti-tune: %s\n", error.what());
         return 1;
