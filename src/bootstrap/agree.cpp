@@ -6,6 +6,11 @@
 #include "bootstrap/membership.hpp"
 
 namespace tutti::bootstrap {
+namespace {
+
+constexpr std::size_t most_exchanges = 64;  // that are under way, or were given up
+
+}  // namespace
 
 void Membership::tell(std::uint64_t number, View bytes) {
     TUTTI_ASSERT(bytes.size() <= note_limit);
@@ -13,10 +18,11 @@ void Membership::tell(std::uint64_t number, View bytes) {
 }
 
 void Membership::on_note(const Note& note, const Connection* from) {
-    if (note.rank >= ranks_) return;
     {
         std::lock_guard lock(mutex_);
         if (!notes_[note.number].emplace(note.rank, note.bytes).second) return;
+        // Nobody is ahead of us by so many exchanges: the earliest is one that we have given up.
+        if (notes_.size() > most_exchanges) notes_.erase(notes_.begin());
         changed_.notify_all();
     }
     for (const auto& c : connections_)

@@ -183,9 +183,12 @@ void Connection::receive() {
                      false, true});
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-        descriptors_.emplace_back(fd);
+        for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
+             at += sizeof(int)) {  // there is room for two
+            int fd;
+            std::memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
+            descriptors_.emplace_back(fd);
+        }
     }
     append(incoming_, View(buffer, static_cast<std::size_t>(got)));
     sodium_memzero(buffer, static_cast<std::size_t>(got));
@@ -207,6 +210,8 @@ void Connection::digest() {
     sodium_memzero(incoming_.data(), digested_);  // there may be a share of a secret
     if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(digested_));
     digested_ = 0;
+    // One belongs to a frame of which more is to come; what came beside anything else but a Give is nobody's.
+    while (descriptors_.size() > (incoming_.empty() ? 0u : 1u)) descriptors_.pop_front();
 }
 
 // How many bytes were used up; 0: more are needed, or the connection was lost.

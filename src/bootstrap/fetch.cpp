@@ -9,6 +9,11 @@
 #include "bootstrap/membership.hpp"
 
 namespace tutti::bootstrap {
+namespace {
+
+constexpr std::ptrdiff_t most_parked = 1024;  // of one connection: each is a thread of the peer that waits
+
+}  // namespace
 
 void Membership::set_offer(std::uint64_t key, std::shared_ptr<Fd> fd) {
     std::lock_guard lock(mutex_);
@@ -45,7 +50,11 @@ void Membership::on_fetch(Connection& connection, const Fetch& fetch) {
     }
     if (left || !connection.address().is_local()) return connection.send(Give{fetch.id, false});
     if (auto fd = offered(fetch.key)) return connection.send(Give{fetch.id, true}, std::move(fd));
-    parked_.push_back({connection.weak_from_this(), fetch});
+    const auto self = connection.shared_from_this();
+    std::erase_if(parked_, [](const Parked& p) { return p.connection.expired(); });
+    if (std::ranges::count_if(parked_, [&](const Parked& p) { return p.connection.lock() == self; }) >= most_parked)
+        return connection.send(Give{fetch.id, false});
+    parked_.push_back({self, fetch});
 }
 
 // Any connection over a Unix socket will do, also one of the tree or one that the peer made.

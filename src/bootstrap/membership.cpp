@@ -126,6 +126,11 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         connection.close();
         return drop(connection);
     }
+    if (!connection.welcome && !may_come_early(message))
+        return hear({tuttiRemoteError, connection.peer,
+                     text("%s told %s something before it had let it in", name_of(connection.peer).c_str(),
+                          name_of(rank_).c_str())},
+                    nullptr);
     if (!is_plausible(message))
         return hear({tuttiRemoteError, connection.peer,
                      text("%s told %s of a rank that can't be meant", name_of(connection.peer).c_str(),
@@ -136,7 +141,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         refused_since_.reset();
         if (connection.role == Role::parent) leave_directory();
         send_unsent(connection);
-        if (connection.role == Role::directory && known_ == ranks_) joined();
+        if (connection.role == Role::directory && known_ == ranks_ && state_ == State::joining) joined();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
         parent_member_ = parent->member;
         pause_ = first_pause;
@@ -146,9 +151,9 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     } else if (const auto* ask = std::get_if<Ask>(&message); ask && is_tree(connection)) {
         const auto& up = parent_ && parent_->welcome ? parent_ : directory_;
         if (up) up->send(*ask);
-    } else if (const auto* failure = std::get_if<Failure>(&message)) {
-        if (failure->origin < ranks_)
-            hear({failure->code, failure->origin, failure->text, failure->teller, failure->died}, &connection);
+    } else if (auto* failure = std::get_if<Failure>(&message)) {
+        if (failure->text.empty()) failure->text = name_of(connection.peer) + " told of a failure, and no reason";
+        hear({failure->code, failure->origin, failure->text, failure->teller, failure->died}, &connection);
     } else if (const auto* left = std::get_if<Left>(&message)) {
         on_left(connection, *left);
     } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
@@ -160,6 +165,12 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     } else if (auto* agree = std::get_if<Agree>(&message)) {
         on_agree(connection, *agree);
     }
+}
+
+/// Until it has let us in, the other side has nothing to tell but what it tells all.
+bool Membership::may_come_early(const Message& message) {
+    return std::holds_alternative<Welcome>(message) || std::holds_alternative<Failure>(message) ||
+           std::holds_alternative<Left>(message);
 }
 
 /// What a message says of ranks is used as an index, so it is looked at before anything else.

@@ -101,6 +101,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     void shut_soon();
     void drop(Connection& connection);
     bool is_plausible(const Message& message) const;
+    static bool may_come_early(const Message& message);
     void on_attach(Connection& connection, const Attach& attach);
     void send_news(Connection& connection);
     std::string name_of(Rank rank) const;

@@ -15,6 +15,7 @@
 #include "bootstrap/auth.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/frame.hpp"
+#include "bootstrap/membership.hpp"
 #include "harness/ports.hpp"
 #include "support.hpp"
 
@@ -225,6 +226,60 @@ TEST_CASE("who has the secret but sends wrong frames is dropped") {
         CHECK(hangs_up(fd));
     }
     CHECK_NOTHROW(others.join());
+}
+
+namespace {
+
+/// Two ranks, as the service thread keeps them.
+struct Pair {
+    const std::shared_ptr<Service> service = Service::get();
+    const Rendezvous rendezvous = Rendezvous::of(create_identity(Rendezvous::one_host));
+    std::shared_ptr<Membership> members[2];
+
+    Pair() {
+        for (Rank r = 0; r < 2; ++r) {
+            auto& m = members[r] =
+                std::make_shared<Membership>(service, rendezvous, r, 2, View(), 20s, std::span<const std::uint64_t>());
+            service->run([&] { m->start(); });
+        }
+        for (const auto& m : members) REQUIRE(m->wait_joined(within(20s)));
+    }
+    ~Pair() {
+        for (const auto& m : members) service->run([&] { m->leave(); });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("what a member tells of exchanges that nobody has begun is not kept without end") {
+    const Pair pair;
+    pair.service->run([&] {
+        for (std::uint64_t number = 1; number <= 1000; ++number) pair.members[1]->tell(number, Bytes(8));
+        pair.members[0]->tell(1000, Bytes(8));
+    });
+    CHECK(pair.members[0]->wait_told(1000, within(20s)).size() == 2);
+    pair.service->run([&] { pair.members[0]->tell(1, Bytes(8)); });
+    CHECK_THROWS_AS(pair.members[0]->wait_told(1, Clock::now()), Error);
+}
+
+TEST_CASE("a member that asks for ever more descriptors is refused those beyond a thousand") {
+    const Pair pair;
+    std::vector<std::shared_ptr<PendingFetch>> all;
+    pair.service->run([&] {
+        for (std::uint64_t key = 1; key <= 1100; ++key) {
+            all.push_back(std::make_shared<PendingFetch>());
+            all.back()->peer = 0;
+            all.back()->key = key;
+            pair.members[1]->request(all.back());
+        }
+    });
+    CHECK(pair.members[1]->wait_done(*all.back(), within(20s)));
+    CHECK(!all.back()->trouble.text.empty());
+    CHECK_FALSE(pair.members[1]->wait_done(*all.front(), Clock::now()));
+    pair.members[0]->set_offer(1, std::make_shared<Fd>(make_note(1)));
+    pair.service->run([&] { pair.members[0]->offer_changed(1); });
+    CHECK(pair.members[1]->wait_done(*all.front(), within(20s)));
+    CHECK(all.front()->descriptor);
 }
 
 TEST_CASE("a recorded handshake is of no use") {
