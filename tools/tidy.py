@@ -278,6 +278,31 @@ def installed(tree):
                     yield path, line_of(text, call.start(1)), f"tools/need.sh does not know what '{name}' gives"
 
 
+def models(tree):
+    """A model says by their names which functions it models, and in which files they are: they are there."""
+    for path, text in tree.items():
+        if not path.endswith((".pml", ".litmus")):
+            continue
+        own = set(re.findall(r"^(?:inline|proctype|#define) (\w+)", text, re.M))
+        comments = list(re.finditer(r"/\*.*?\*/|\(\*.*?\*\)", text, re.S))
+        said = "\n".join(comment[0] for comment in comments)
+        files = re.findall(r"src/[\w/]+\.[ch]pp", said)
+        folders = {file.rsplit("/", 1)[0] for file in files}
+        for name in re.findall(r"(?<![\w/])\w+\.[ch]pp", said):  # beside one that was named in full
+            files += [f"{folder}/{name}" for folder in folders if f"{folder}/{name}" in tree] or [name]
+        for file in sorted(set(files) - set(tree)):
+            yield path, line_of(text, text.find(file)), f"there is no {file}"
+        code = "\n".join(bare(tree[file]) for file in set(files) & set(tree))
+        for comment in comments:
+            # In the list of what is modelled the model's own names begin the lines; elsewhere they may be meant, too.
+            lists = "by their names" in " ".join(comment[0].replace("*", "").split())
+            cites = r"(?m)(^ \*   )?\b(?:[A-Z]\w*::(\w+)|(\w+)\(\)|class (\w+))"
+            for cited in re.finditer(cites, comment[0]):
+                name = cited[2] or cited[3] or cited[4]
+                if not ((cited[1] or not lists) and name in own) and not re.search(rf"\b{name}\b", code):
+                    yield path, line_of(text, comment.start() + cited.start()), f"the code has no {name} there any more"
+
+
 # ---------------------------------------------------------------------------------------------------------- environment
 
 ENVIRONMENT = "docs/environment.md"
@@ -319,7 +344,7 @@ def environment(tree):
 
 
 RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         tested_rooms, mapped_rooms, packages, programs, installed, environment]
+         tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -368,7 +393,8 @@ def read_tree(root):
         for path in sorted((root / top).rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts or "corpus" in path.parts:
                 continue
-            if path.suffix in CODE + (".py", ".sh", ".in", ".map") or path.name == "meson.build" or not path.suffix:
+            known = CODE + (".py", ".sh", ".in", ".map", ".pml", ".litmus", "")
+            if path.suffix in known or path.name == "meson.build":
                 tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
     for name in ("README.md", "meson.build", ENVIRONMENT):
         if (root / name).exists():
@@ -484,6 +510,14 @@ def self_test():
     breaks(installed, {"tools/need.sh": need_sh, "tools/check": "need aa g++ \\\n    libb-dev # of x\nneed_space c\n"})
     breaks(installed, {"tools/need.sh": need_sh, "tools/check": "x\n    need g++ cc\n"}, 2)
     breaks(programs, {**calls, "tests/a/b.py": 'tool("nobody-has-this")\nshutil.which("srun")'}, 1)
+
+    model = ("/*\n * Models, by their names:\n *   own()  A::f(), g() of src/a/a.cpp, h() of b.cpp and class C\n */\n"
+             "inline own()\n/* own(), A::x */")
+    code = {"src/a/a.cpp": "class C {}; int A::f() { g(); }", "src/a/b.cpp": "void h(); int x;"}
+    breaks(models, {"tests/models/m.pml": model, **code})
+    breaks(models, {"tests/models/m.pml": model, **code, "src/a/b.cpp": "// h()\nint x;"}, 3)
+    breaks(models, {"tests/models/m.pml": model, "src/a/a.cpp": code["src/a/a.cpp"]}, 3, 3, 6)
+    breaks(models, {"tests/models/m.litmus": "C m\n(* f() in src/a/a.cpp *)", "src/a/a.cpp": ""}, 2)
 
     config = '{"TUTTI_A", "1", "One \\"or\\" "\n "two."}, {"RANK", "", "Mine | yours."}'
     assert list(variables(config)) == [["TUTTI_A", "1", 'One "or" two.'], ["RANK", "", "Mine | yours."]]

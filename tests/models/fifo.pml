@@ -1,15 +1,15 @@
 /*
  * One channel of a link: messages from one writer to one reader, without end. Models, by their names:
- *   Writer   class Sender in src/transport/fifo.hpp: ready(), posted receive(), commit(), settled(); what HostChannel::store(),
- *            slot_or_elsewhere() and commit() of src/kernels/host/channel.cpp do with it
- *   Reader   class Receiver: ready(), post(), give_back(); HostChannel::begin_tile(), load(), source_elsewhere()
+ *   Writer   class Sender in src/transport/fifo.hpp: ready(), posted_receive(), commit(), settled(); what
+ *            HostChannel::store(), slot_or_elsewhere() and commit() of src/kernels/host/channel.cpp do with it
+ *   Reader   class Receiver: ready(), post(), release(); HostChannel::begin_tile(), load(), source_elsewhere()
  * A message is inlined, in a slot, by reference, or has landed, as chance will have it; a large one has length 1 or 2.
  * What the reader waits for is cut into tiles of TILE messages, what the writer sends into calls of at most CALL, after
  * which it gives the memory that it has passed by reference back to its user. Numbers of messages wrap at WRAP.
  * `count` is what the model knows besides: the number of a message, which wraps at twice that.
  * Holds: every message comes once, in order, and its payload is whole from the moment that the reader sees it until it
- * has given the credit. A posted receive is only taken for the message that it was posted for, and only with its length. The
- * writer's user gets his memory back when it is no longer read. Nobody waits for ever.
+ * has given the credit. A posted receive is only taken for the message that it was posted for, and only with its
+ * length. The writer's user gets his memory back when it is no longer read. Nobody waits for ever.
  *
  * Broken: CREDIT_EARLY      the credit is given before the payload was read
  *         CREDIT_KEPT       a credit is not given
@@ -19,7 +19,8 @@
  *         SETTLED_UNASKED   a call ends while its references are being read
  *         LENGTH_UNCHECKED  a posted receive is taken for a message of another length
  *         LANDING_ANY       a posted receive is taken whatever message it was posted for
- *         LANDING_KEPT      a posted receive is not taken back when its message has come: it is taken again WRAP messages later
+ *         LANDING_KEPT      a posted receive is not taken back when its message has come: it is taken again WRAP
+ *                           messages later
  *         RELAXED           (with -DWEAK) stores do not wait for those before them
  */
 #ifndef DEPTH
@@ -214,6 +215,7 @@ inline forget()
 	fi
 }
 
+/* release() */
 inline give_back()
 {
 	forget();

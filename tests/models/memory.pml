@@ -44,7 +44,8 @@ inline put(t, p, v, r)
 #define passes(t, i, k) (stores[t].place[i] != stores[t].place[k])
 #define free_1(t) (stores[t].count > 1 && !stores[t].release[1] && passes(t, 1, 0))
 #define free_2(t) (stores[t].count > 2 && !stores[t].release[2] && passes(t, 2, 0) && passes(t, 2, 1))
-#define free_3(t) (stores[t].count > 3 && !stores[t].release[3] && passes(t, 3, 0) && passes(t, 3, 1) && passes(t, 3, 2))
+#define free_3(t) \
+	(stores[t].count > 3 && !stores[t].release[3] && passes(t, 3, 0) && passes(t, 3, 1) && passes(t, 3, 2))
 
 inline drain(t, i)
 {

@@ -3,8 +3,10 @@
  * names:
  *   begin(), step(), choose(), spread(), finish(), received(), lost()
  *                  class Agreement in src/bootstrap/agreement.cpp, each of its methods by its own name
- *   Member         shrink() in src/api/split_shrink_grow.cpp: agree, meet, agree on whether all have met, and again if not
- *   kill()         what a process had not sent is lost, then each connection ends: Membership::closed()
+ *   Member         shrink() in src/api/split_shrink_grow.cpp: agree, meet, agree on whether all have met, and again if
+ *                  not
+ *   kill()         what a process had not sent is lost, then each connection ends: Membership::closed() in
+ *                  src/bootstrap/membership.cpp
  * A message is one frame `Agree`; between two ranks they stay in order. Sets of ranks are masks.
  * Holds: all that are told the outcome of an agreement are told the same one; ranks that return a communicator return
  * the same one; whoever lives returns, with a communicator if nobody has died meanwhile.

@@ -1,7 +1,7 @@
 /*
  * Ranks copy to and from each other's memory, and give up at any moment. Models, by their names:
- *   step()    HostChannel::touch(), end_step() and the handler in progress() of src/kernels/host/channel.cpp; Touching and
- *             Communicator::copy_piece() of src/comm/one_sided.cpp
+ *   step()    HostChannel::touch(), end_step() and the handler in progress() of src/kernels/host/channel.cpp; class
+ *             Touching and Communicator::copy_piece() of src/comm/one_sided.cpp
  *   give_up() Communicator::keep(), fail() and until_untouched() of src/comm/fault.cpp
  *   close()   Communicator::deregister_window(), close_parts() and open_part() of src/comm/one_sided.cpp
  * One rank is killed, or stopped and goes on later or never, at any point.
