@@ -20,6 +20,8 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "bootstrap/frame.hpp"
+#include "bootstrap/frame.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/pmix.hpp"
@@ -100,15 +102,6 @@ void read_numbers(const Launcher& l, Launch& out) {
     }
     const int local_limit = out.local_ranks > 0 ? out.local_ranks : out.ranks;
     out.local_rank = number(l.local_rank, 0, local_limit - 1).value_or(0);
-}
-
-void read_numbers(Pmix& pmix, Launch& out) {
-    const Pmix::Process place = pmix.process();
-    out.launcher = "PMIx";
-    out.rank = place.rank;
-    out.ranks = place.ranks;
-    out.local_rank = place.local_rank;
-    out.local_ranks = place.local_ranks;
 }
 
 /// The server, of launchers that have one. Not where torchrun or MPICH has been started by one that has: their ranks
@@ -290,6 +283,22 @@ Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t 
 }
 
 }  // namespace
+
+void read_numbers(const Pmix::Process& place, Launch& out) {
+    const auto range = [](const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+        if (value < least || value > most)
+            fail(tuttiSystemError, "PMIx says that %s is %lld; %lld to %lld were expected", what,
+                 static_cast<long long>(value), static_cast<long long>(least), static_cast<long long>(most));
+        return static_cast<int>(value);
+    };
+    out.launcher = "PMIx";
+    out.ranks = range("the number of ranks", place.ranks, 1, ranks_limit);
+    out.rank = range("this rank", place.rank, 0, out.ranks - 1);
+    out.local_ranks = range("the number of ranks on this host", place.local_ranks, 0, out.ranks);
+    out.local_rank =
+        range("this rank on its host", place.local_rank, 0, (out.local_ranks > 0 ? out.local_ranks : out.ranks) - 1);
+}
+
 }  // namespace bootstrap
 
 Identity Identity::at(const std::string& place) {
@@ -327,10 +336,14 @@ Launch Launch::from_environment() {
         const std::uint64_t call = next_call();
         Pmix* const pmix = pmix_for(*l);
         if (l->ranks == nullptr)
-            read_numbers(*pmix, launch);
+            read_numbers(pmix->process(), launch);
         else
             read_numbers(*l, launch);
-        if (pmix != nullptr && launch.local_ranks == 0) launch.local_ranks = pmix->process().local_ranks;
+        if (pmix != nullptr && launch.local_ranks == 0) {
+            Launch said;
+            read_numbers(pmix->process(), said);
+            launch.local_ranks = std::min(said.local_ranks, launch.ranks);
+        }
         launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
                               ? meet_by(*pmix, launch, call)
                               : rendezvous_of(*l, launch, call).identity();

@@ -87,11 +87,10 @@ class Client : public Pmix {
 
     Process process() override {
         Process p{};
-        p.rank = static_cast<Rank>(self_.rank);
-        p.ranks = static_cast<int>(number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE).value_or(0));
-        if (p.ranks <= p.rank) fail(tuttiSystemError, "PMIx says that this is rank %d of %d", p.rank, p.ranks);
-        p.local_ranks = static_cast<int>(number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE).value_or(0));
-        p.local_rank = static_cast<int>(number(self_.rank, PMIX_LOCAL_RANK).value_or(0));
+        p.rank = self_.rank;
+        p.ranks = number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE).value_or(0);
+        p.local_ranks = number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE).value_or(0);
+        p.local_rank = number(self_.rank, PMIX_LOCAL_RANK).value_or(0);
         return p;
     }
 

@@ -7,17 +7,19 @@
 #include <string>
 
 #include "base/types.hpp"
+#include "bootstrap/session.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace tutti::bootstrap {
 
 class Pmix {
   public:
+    /// As the server says it; 0: it does not.
     struct Process {
-        Rank rank;
-        int ranks;
-        int local_rank;
-        int local_ranks;  // 0: not said
+        std::int64_t rank;
+        std::int64_t ranks;
+        std::int64_t local_rank;
+        std::int64_t local_ranks;
     };
 
     /// The process' connection with its server, kept until it exits: a launcher takes a process that ends without a
@@ -32,5 +34,8 @@ class Pmix {
     /// tuttiTimeout, tuttiSystemError.
     virtual Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) = 0;
 };
+
+/// Throws tuttiSystemError if there are no such ranks.
+void read_numbers(const Pmix::Process& place, Launch& out);
 
 }  // namespace tutti::bootstrap

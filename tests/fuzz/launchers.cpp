@@ -1,10 +1,26 @@
-// What launchers tell a process, and NCCL_COMM_ID.
+// What launchers and PMIx tell a process, and NCCL_COMM_ID.
 #include "base/config.hpp"
 #include "bootstrap/identity.hpp"
+#include "bootstrap/pmix.hpp"
 #include "fuzz.hpp"
 #include "surroundings.hpp"
 
 using namespace tutti;
+
+namespace {
+
+void check(const Launch& launch) {
+    TUTTI_ASSERT(launch.ranks >= 1 && launch.ranks <= 1 << 20 && launch.rank >= 0 && launch.rank < launch.ranks);
+    TUTTI_ASSERT(launch.local_ranks >= 0 && launch.local_ranks <= launch.ranks);
+    TUTTI_ASSERT(launch.local_rank >= 0 && launch.local_rank < std::max(launch.local_ranks, launch.ranks));
+}
+
+/// A number of PMIx has 32 bits.
+std::int64_t number(const std::string& digits) {
+    return static_cast<std::uint32_t>(std::strtoul(digits.c_str(), nullptr, 10));
+}
+
+}  // namespace
 
 FUZZ_TARGET(launchers) {
     static constexpr const char* names[] = {"RANK",
@@ -41,9 +57,15 @@ FUZZ_TARGET(launchers) {
     const fuzz::Surroundings surroundings(std::move(variables));
     fuzz::accepts([] {
         const Launch launch = Launch::from_environment();
-        TUTTI_ASSERT(launch.ranks >= 1 && launch.rank >= 0 && launch.rank < launch.ranks);
-        TUTTI_ASSERT(launch.local_ranks >= 0 && launch.local_ranks <= launch.ranks && launch.local_rank >= 0);
+        check(launch);
         bootstrap::Rendezvous::of(launch.identity);
     });
     fuzz::accepts([&] { bootstrap::Rendezvous::of(Identity::at(place)); });
+    fuzz::accepts([&] {
+        bootstrap::Pmix::Process said{};
+        for (std::int64_t* n : {&said.rank, &said.ranks, &said.local_rank, &said.local_ranks}) *n = number(in.line());
+        Launch launch;
+        bootstrap::read_numbers(said, launch);
+        check(launch);
+    });
 }
