@@ -34,7 +34,7 @@ say(json.dumps({"rank": rank, "outcome": "wrong" if flaw == "wrong" else "failed
     "text": "", "trouble": "wrong: 1" if flaw == "trouble" else "", "named_there": victim, "members": [], "failed":
     [(victim + 1) % ranks] if flaw == "names another" else [victim, rank] if flaw == "names more" else [victim],
     "error_ns": now, "recovered_ns": now + (2 * 10**9 if flaw == "late" else 0), "steps": 1,
-    "descriptors": [3, 4 if flaw == "left" else 3]}))
+    "descriptors": [3, 4 if flaw == "left" else 3], "open": ""}))
 if flaw == "left a process" and os.fork() == 0:
     os.close(1), os.close(2), time.sleep(3)
 '''
