@@ -321,8 +321,13 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
         if (mark_dead(comm, tuttiComm::making)) return;  // who makes it retires it
         if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
         if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
-        const Error aborted(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
-        const CommunicatorPtr taken = take(comm, &aborted);
+        std::optional<Error> aborted;
+        try {
+            aborted.emplace(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
+        } catch (const std::bad_alloc&) {  // it ends all the same
+            aborted = caught();
+        }
+        const CommunicatorPtr taken = take(comm, &*aborted);
         retire(*comm);
         taken->leave();
     });

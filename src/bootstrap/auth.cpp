@@ -32,6 +32,7 @@ class Vault {
         std::vector<std::byte*>& free = cells();
         if (free.empty()) {
             constexpr std::size_t more = 1 << 14;
+            free.reserve(free.capacity() + more / Secret::size);  // for all that there are: give_back() needs no memory
             auto* const pages = static_cast<std::byte*>(take_pages(more));
             for (std::size_t at = 0; at < more; at += Secret::size) free.push_back(pages + at);
         }

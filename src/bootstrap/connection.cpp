@@ -118,7 +118,7 @@ void Connection::listen_for_silence() {
         const auto c = weak.lock();
         if (!c || c->is_closed()) return;
         if (c->silence_.lasts(c->fd_.get())) return c->lose_errno(ETIMEDOUT);
-        c->listen_for_silence();
+        c->attempt([&] { c->listen_for_silence(); });
     });
 }
 
@@ -127,7 +127,12 @@ void Connection::lose(const Loss& loss) {
     const auto self = shared_from_this();
     outgoing_.clear();
     close();
-    user_->closed(*this, loss);
+    try {
+        user_->closed(*this, loss);
+    } catch (...) {  // its user can't go on with that
+        const Error error = caught();
+        shielded("a connection is lost", [&] { user_->failed(*this, error); });
+    }
 }
 
 void Connection::failed(const Error& error) {
@@ -135,6 +140,14 @@ void Connection::failed(const Error& error) {
     const auto self = shared_from_this();
     if (is_open() && recognised_) shielded("a connection is lost", [&] { user_->failed(*this, error); });
     lose(error.what());
+}
+
+void Connection::attempt(Service::Errand work) {
+    try {
+        work();
+    } catch (...) {
+        failed(caught());
+    }
 }
 
 void Connection::recognise() {

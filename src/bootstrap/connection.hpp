@@ -18,9 +18,9 @@ class Connection;
 struct Loss {
     int error = 0;              // errno, if there was one
     bool wrong_secret = false;  // the other side could not prove that it has our secret
-    std::string text;
-    bool late = false;   // its host has taken the connection, but its process did nothing with it
-    bool ended = false;  // the other side has closed it, or its process has ended
+    const char* text = "";      // valid until closed() returns
+    bool late = false;          // its host has taken the connection, but its process did nothing with it
+    bool ended = false;         // the other side has closed it, or its process has ended
 };
 
 /// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it
@@ -32,7 +32,7 @@ class ConnectionUser {
     virtual void received(Connection& connection, Message& message, Fd descriptor) = 0;
     virtual void closed(Connection& connection, const Loss& loss) = 0;
     /// This process could not go on with what came over a connection, or was to be sent: it has no memory, or the like.
-    /// closed() follows.
+    /// closed() follows; or it was that which could not go on.
     virtual void failed(Connection&, const Error&) {}
 };
 
@@ -100,6 +100,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     bool digest_frame(View bytes);
     void enqueue(View bytes, std::shared_ptr<Fd> descriptor = nullptr);
     ssize_t write_front();
+    void attempt(Service::Errand work);
     void lose(const Loss& loss);
     void lose(const char* why) { lose(Loss{0, false, why}); }
     void lose_errno(int error);

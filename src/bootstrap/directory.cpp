@@ -49,8 +49,14 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& r
     for (const auto& listener : {made->unix_, made->tcp_})
         if (listener)
             listener->starved = [d = made.get()] {
-                d->fail_all({tuttiSystemError, -1, "the rendezvous has run out of file descriptors; see `ulimit -n`"});
+                d->fail_all([] {
+                    return Failure{tuttiSystemError, -1,
+                                   "the rendezvous has run out of file descriptors; see `ulimit -n`"};
+                });
             };
+    made->lingering_ = Service::later([weak = std::weak_ptr<Directory>(made)] {
+        if (const auto d = weak.lock()) d->close();
+    });
     registry().push_back(made);
     service.keep(made);
     return made;
@@ -80,7 +86,7 @@ void Directory::received(Connection& connection, Message& message, Fd) {
     }
     if (std::holds_alternative<Settled>(message)) return on_settled(connection);
     if (const auto* m = std::get_if<Ask>(&message)) return on_ask(*m);
-    if (const auto* m = std::get_if<Failure>(&message); m && fits(message, ranks_)) return fail_all(*m);
+    if (const auto* m = std::get_if<Failure>(&message); m && fits(message, ranks_)) return fail_all([&] { return *m; });
 }
 
 void Directory::closed(Connection& connection, const Loss& loss) {
@@ -93,7 +99,10 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     --settling_;
     if (!seat->second.settled && state_ == State::gathering) {
         if (loss.ended) Membership::process_ended(service_, seat->second.member.process);
-        fail_all({tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined", -1, true});
+        fail_all([&] {
+            return Failure{tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined", -1,
+                           true};
+        });
     }
     close_if_idle();
 }
@@ -116,13 +125,14 @@ void Directory::on_register(Connection& connection, const Register& request) {
 
 bool Directory::admit(Connection& connection, const Register& request) {
     const Member& m = request.member;
-    if (state_ == State::failed) return connection.send(*failure_), false;
+    static const Failure no_memory{tuttiSystemError, -1, "the process where the ranks meet is out of memory"};
+    if (state_ == State::failed) return connection.send(failure_.value_or(no_memory)), false;
     if (ranks_ == 0) ranks_ = request.ranks, first_ = m;
     if (request.ranks != ranks_) {
         Failure f{tuttiInvalidUsage, m.rank,
                   text("the ranks disagree on how many they are: %s says %d, %s says %d", m.text().c_str(),
                        request.ranks, first_.text().c_str(), ranks_)};
-        return state_ == State::complete ? connection.send(f) : fail_all(f), false;
+        return state_ == State::complete ? connection.send(f) : fail_all([&] { return f; }), false;
     }
     const auto taken = seats_.find(m.rank);
     if (taken == seats_.end()) return true;
@@ -134,7 +144,7 @@ bool Directory::admit(Connection& connection, const Register& request) {
         f.text += "; the job is complete and goes on without the second (a unique id serves one communicator)";
         return connection.send(f), false;
     }
-    return fail_all(f), false;
+    return fail_all([&] { return f; }), false;
 }
 
 void Directory::tell_parent(Seat& seat) {
@@ -176,19 +186,19 @@ void Directory::on_ask(const Ask& ask) {
     else
         what = text("all %d ranks arrived, but did not hear of each other within %g s", ranks_, seconds);
     const std::vector<Rank>& origins = missing.empty() ? unsettled : missing;
-    fail_all({tuttiTimeout, origins.empty() ? -1 : origins.front(), what});
+    fail_all([&] { return Failure{tuttiTimeout, origins.empty() ? -1 : origins.front(), what}; });
 }
 
-void Directory::fail_all(const Failure& failure) {
-    if (state_ != State::gathering) return;
-    state_ = State::failed;
+void Directory::tell_all(const Failure& failure) {
     failure_ = failure;
     log(Level::info, "rendezvous: %s", failure.text.c_str());
     for (const auto& [key, c] : visitors_)
         if (c->peer >= 0) c->send(failure);
-    service_.after(linger_failed, [weak = weak_from_this()] {
-        if (const auto d = weak.lock()) d->close();
-    });
+}
+
+/// Late-comers are told for a while.
+void Directory::linger() {
+    service_.at(Clock::now() + linger_failed, std::move(lingering_));
     const auto lingers = [&](const std::weak_ptr<Directory>& weak) {
         const auto d = weak.lock();
         return d && &d->service_ == &service_ && d->state_ == State::failed && d->unix_;
@@ -212,11 +222,15 @@ void Directory::close() {
     close_tcp();
     if (unix_) unix_->close();
     unix_.reset();
+    hang_up();
+    service_.release(this);
+}
+
+void Directory::hang_up() {
     for (const auto& [key, c] : visitors_) c->close();
     visitors_.clear();
     seats_.clear();
     settling_ = 0;
-    service_.release(this);
 }
 
 }  // namespace tutti::bootstrap

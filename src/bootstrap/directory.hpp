@@ -4,8 +4,10 @@
 #pragma once
 
 #include <map>
+#include <string_view>
 #include <unordered_map>
 
+#include "base/caught.hpp"
 #include "bootstrap/connection.hpp"
 #include "bootstrap/identity.hpp"
 
@@ -31,14 +33,18 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     static std::shared_ptr<Directory> find(Service& service, const Rendezvous& rendezvous);
 
     /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
-    void give_up(const std::string& why) { fail_all({tuttiRemoteError, -1, why}); }
+    void give_up(std::string_view why) {
+        fail_all([&] { return Failure{tuttiRemoteError, -1, std::string(why)}; });
+    }
 
     /// Whoever comes later finds nobody.
     void close();
 
     ~Directory() override;
     void failed(Connection&, const Error& error) override {
-        fail_all({tuttiSystemError, -1, std::string("the place where the ranks meet: ") + error.what()});
+        fail_all([&] {
+            return Failure{tuttiSystemError, -1, text("the place where the ranks meet: %s", error.what())};
+        });
     }
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 
@@ -67,7 +73,23 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     void on_settled(Connection& connection);
     void on_ask(const Ask& ask);
     void tell_parent(Seat& seat);
-    void fail_all(const Failure& failure);
+    /// Unless all have met. If there is no memory for what `say` returns, those that wait hear of the end of their
+    /// connections, and late-comers that memory was lacking.
+    template <class Say>
+    void fail_all(Say&& say) {
+        if (state_ != State::gathering) return;
+        state_ = State::failed;
+        try {
+            tell_all(say());
+        } catch (...) {
+            log_caught("what has gone wrong where ranks meet");
+            hang_up();
+        }
+        linger();
+    }
+    void tell_all(const Failure& failure);
+    void hang_up();
+    void linger();
     void close_tcp();
     void close_if_idle();
 
@@ -81,6 +103,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     int settling_ = 0;                                                       // seats with a connection
     std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;
+    Service::Later lingering_;  // its end
     int sessions_ = 0;
 };
 

@@ -185,19 +185,12 @@ Identity Session::accept(const Invitation& invitation) const {
     return rendezvous.identity();
 }
 
-void Session::close_rendezvous(const Identity& identity, const std::string& why) {
+void Session::close_rendezvous(const Identity& identity, std::string_view why) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::running();
     if (!service) return;
     service->run([&] {
-        const auto place = Directory::find(*service, Rendezvous::of(identity));
-        if (!place) return;
-        try {
-            place->give_up(why);
-        } catch (...) {  // who can't be told hears of the end of the connections
-            place->close();
-            throw;
-        }
+        if (const auto place = Directory::find(*service, Rendezvous::of(identity))) place->give_up(why);
     });
 }
 
@@ -213,11 +206,9 @@ RendezvousPoint::RendezvousPoint(const Session& session) : invitation_(session.i
 
 RendezvousPoint::~RendezvousPoint() {
     if (!needed_) return;
-    try {
+    shielded("closing a rendezvous", [this] {
         Session::close_rendezvous(identity_, "the rank in whose process the others were to meet gave up");
-    } catch (...) {  // then they wait for as long as they said that they would
-        log(Level::warn, "a place where others meet could not be closed: %s", caught().what());
-    }
+    });
 }
 
 Identity Session::rendezvous(std::span<const Rank> members, std::uint64_t number) const {

@@ -200,13 +200,15 @@ void InProcessSession::on_fault(Listener listener) {
 }
 
 void InProcessSession::raise(const Fault& raised) {
-    const Fault fault{raised.code, raised.origin, raised.text, rank_, false};
+    Fault fault = copy_of(raised);
+    fault.teller = rank_;
+    fault.died = false;
     std::unique_lock lock(job_->mutex);
     if (mine().fault) return;
-    mine().fault = fault;
+    mine().fault = copy_of(fault);
     mine().listener = nullptr;  // whoever raises a fault knows of it
     for (Seat& s : job_->seats)
-        if (!s.fault) s.fault = fault;
+        if (!s.fault) s.fault = copy_of(fault);
     job_->changed.notify_all();
     for (Seat& s : job_->seats) job_->tell(s, fault, lock);
 }

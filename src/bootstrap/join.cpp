@@ -180,9 +180,16 @@ void Membership::call_parent() {
                     nullptr);
     parent_ = dial(address, static_cast<std::uint64_t>(p.rank), Role::parent, p.rank, secret_);
     if (parent_) return;
-    trouble_ = address.text() + ": " + std::strerror(errno);
-    if (is_exhaustion(errno))
-        return hear({tuttiSystemError, rank_, text("rank %d could not open a socket: %s", rank_, std::strerror(errno))},
+    const int why = errno;
+    trouble_ = address.text() + ": " + std::strerror(why);
+    if (is_exhaustion(why))
+        return hear({tuttiSystemError, rank_, text("rank %d could not open a socket: %s", rank_, std::strerror(why))},
+                    nullptr);
+    // It can't have joined without this rank, so it has given up; the directory, which would have said so, has as well.
+    if (why == ECONNREFUSED && !directory_)
+        return hear({tuttiRemoteError, -1,
+                     "the place where the ranks meet was closed before all had joined, and " + p.text() +
+                         " takes no connections any more"},
                     nullptr);
     retry(&Membership::call_parent, near);
 }

@@ -110,11 +110,11 @@ bool Listener::drop_oldest_unauthenticated() {
 // A waiting connection that can't be accepted would wake the thread again and again.
 void Listener::pause() {
     if (!starving_since_) starving_since_ = Clock::now();
-    service_.change(fd_.get(), 0);
     paused_ = service_.after(pause_when_starved, [this] {
         paused_.reset();
         service_.change(fd_.get(), EPOLLIN);
     });
+    service_.change(fd_.get(), 0);  // only now: nobody else would end the pause
     if (Clock::now() - *starving_since_ > starved_for_long && starved) starved();
 }
 

@@ -47,13 +47,14 @@ void Membership::look_at_process(Rank rank) {
 /// All sessions of this process hear of a death at the same moment, so that nobody who has heard of it in one is ahead
 /// of the news in another.
 void Membership::process_ended(const Service& service, std::uint64_t process) {
-    if (process == 0 || process == process_id() || !dead_processes().insert(process).second) return;
+    if (process == 0 || process == process_id()) return;
     const std::vector<std::weak_ptr<Membership>> all = registry();
+    if (!dead_processes().insert(process).second) return;
     for (const auto& weak : all) {
         const auto m = weak.lock();
         if (!m || m->service_.get() != &service || m->gone_) continue;
         for (Rank r = 0; r < m->ranks_; ++r)
-            if (m->process_of(r) == process) m->look_at_process(r);
+            if (m->process_of(r) == process) m->attempt([&] { m->look_at_process(r); });
     }
 }
 
@@ -75,10 +76,11 @@ void Membership::hear(const Fault& fault, const Connection* from) {
     } catch (...) {  // who can't be told hears of the end of the connections
         log_caught("news of a fault");
         std::unique_lock lock(mutex_);
-        if (!fault_) fault_ = Fault{tuttiSystemError, rank_, "out of memory", rank_, false};
+        if (!fault_) fault_ = Fault{tuttiSystemError, rank_, no_memory, rank_, false};
         if (state_ == State::joining) state_ = State::failed;
         changed_.notify_all();
         lock.unlock();
+        fail_fetches({tuttiSystemError, rank_, no_memory}, -1);
         shut_soon();
         shielded("a listener", [&] { tell_listener(fault); });
     }
@@ -125,7 +127,10 @@ void Membership::raise(const Fault& fault) {
         std::lock_guard lock(mutex_);
         listener_ = nullptr;  // whoever raises a fault knows of it
     }
-    hear({fault.code, fault.origin, fault.text, rank_, false}, nullptr);
+    Fault mine = copy_of(fault);
+    mine.teller = rank_;
+    mine.died = false;
+    hear(mine, nullptr);
 }
 
 void Membership::tell_listener(const Fault& fault) {

@@ -73,7 +73,7 @@ void Membership::failed(Connection&, const Error& error) {
 }
 
 /// What the service does for this member without anybody who waits for it.
-void Membership::attempt(const Service::Work& work) {
+void Membership::attempt(Service::Errand work) {
     try {
         work();
     } catch (...) {
@@ -228,9 +228,9 @@ void Membership::closed(Connection& connection, const Loss& loss) {
         if (role == Role::parent) seek_parent(peer, false);
         return finish_if_idle();
     }
-    log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text.c_str());
+    log(Level::info, "rank %d lost its connection to rank %d: %s", rank_, peer, loss.text);
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
-    const std::string what = loss.ended ? " died" : " can't be reached any more: " + loss.text;
+    const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
     hear({tuttiRemoteError, peer, name_of(peer) + what, rank_, loss.ended}, nullptr);
 }
 

@@ -68,7 +68,7 @@ struct ServiceHolder {
 // text: an exception object that two threads share would be freed by whichever lets go last.
 struct Service::Piece {
     Work work;
-    const Work* waited_for = nullptr;  // then nobody else owns it
+    const Errand* waited_for = nullptr;  // then nobody else owns it
     Piece* next = nullptr;
 
     std::mutex mutex;
@@ -221,7 +221,7 @@ void Service::post(PiecePtr piece) {
     if (append(*piece)) piece.release();
 }
 
-bool Service::run(const Work& work) {
+bool Service::run(Errand work) {
     if (is_this_thread()) {
         work();
         return true;
@@ -280,6 +280,19 @@ Service::Timer Service::at(Deadline when, Work work) {
     return timer;
 }
 
+Service::Later Service::later(Work work) {
+    std::map<Timer, Work> one;
+    one.emplace(Timer{}, std::move(work));
+    return one.extract(one.begin());
+}
+
+Service::Timer Service::at(Deadline when, Later work) {
+    const Timer timer{when, next_number_++};
+    work.key() = timer;
+    timers_.insert(std::move(work));
+    return timer;
+}
+
 /// What one piece of work throws must not end the others, for which threads wait.
 constexpr const char* goes_on = "the service thread goes on after an error";
 
@@ -287,7 +300,7 @@ void Watcher::failed(const Error& error) {
     log(Level::warn, "%s: %s", goes_on, error.what());
 }
 
-void Service::call(Watcher& watcher, const Work& work) {
+void Service::call(Watcher& watcher, Errand work) {
     shielded(goes_on, [&] {
         try {
             work();

@@ -47,6 +47,17 @@ class Listener;
 class Service {
   public:
     using Work = std::function<void()>;
+    /// Work of somebody who waits until it is done: not copied, so it needs no memory.
+    class Errand {
+      public:
+        template <class F>
+        Errand(const F& work) : work_(&work), call_([](const void* f) { (*static_cast<const F*>(f))(); }) {}
+        void operator()() const { call_(work_); }
+
+      private:
+        const void* work_;
+        void (*call_)(const void*);
+    };
     using Timer = std::pair<Deadline, std::uint64_t>;
 
     /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
@@ -70,7 +81,7 @@ class Service {
     void post(PiecePtr piece);
     /// Does work on the service thread and waits for it; what it throws is rethrown. False if the service has ended.
     /// Takes no memory itself: whoever leaves calls it.
-    bool run(const Work& work);
+    bool run(Errand work);
     bool is_this_thread() const { return std::this_thread::get_id() == thread_id_; }
     /// Whether this process is a fork of the one that the service belongs to.
     bool is_inherited() const;
@@ -81,6 +92,10 @@ class Service {
     void change(int fd, std::uint32_t events);
     void unwatch(int fd);
     Timer at(Deadline when, Work work);
+    /// Work for a time at which there may be no memory to note it.
+    using Later = std::map<Timer, Work>::node_type;
+    static Later later(Work work);
+    Timer at(Deadline when, Later work);
     Timer after(std::chrono::microseconds delay, Work work) { return at(Clock::now() + delay, std::move(work)); }
     void cancel(const Timer& timer) { timers_.erase(timer); }
     void flush_later(std::shared_ptr<Watcher> watcher) { unflushed_.push_back(std::move(watcher)); }
@@ -102,7 +117,7 @@ class Service {
     bool append(Piece& piece);
     bool run_posted();
     void flush_all();
-    static void call(Watcher& watcher, const Work& work);
+    static void call(Watcher& watcher, Errand work);
 
     struct Entry {
         int fd;

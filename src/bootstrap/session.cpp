@@ -152,6 +152,14 @@ std::string latest(const Session& session) {
 }  // namespace
 }  // namespace bootstrap
 
+Fault copy_of(const Fault& fault) noexcept {
+    try {
+        return fault;
+    } catch (const std::bad_alloc&) {
+        return {fault.code, fault.origin, no_memory, fault.teller, fault.died};
+    }
+}
+
 std::string Session::name(Rank rank) const {
     return text("rank %d", rank);
 }

@@ -94,6 +94,11 @@ struct Fault {
     bool died = false;  // the origin's process has ended
 };
 
+inline constexpr const char* no_memory = "out of memory";  // so short that a string with it needs none
+
+/// The same; without its text where there is no memory for that.
+Fault copy_of(const Fault& fault) noexcept;
+
 /// What the members that are left of a job have agreed on: see Session::agree.
 struct Agreed {
     bool ok = false;           // all were content
@@ -146,8 +151,8 @@ class Session {
     Identity accept(const Invitation& invitation) const;
 
     /// Closes the rendezvous that this process has opened for identity, unless all have met there: whoever waits
-    /// there, or comes in the next seconds, is told why. Where there is none it does nothing.
-    static void close_rendezvous(const Identity& identity, const std::string& why);
+    /// there, or comes in the next seconds, is told why. Where there is none it does nothing. Needs no memory.
+    static void close_rendezvous(const Identity& identity, std::string_view why);
     /// Closes it at once: the one rank that was to come is this process' own.
     static void forget_rendezvous(const Identity& identity);
 
@@ -170,7 +175,7 @@ class Session {
     virtual void on_fault(std::function<void(const Fault&)> listener) = 0;
 
     /// Tells every member. The first fault wins; later ones are ignored. This rank's own listener is not called: it
-    /// knows.
+    /// knows. Needs no memory: without any, members hear of a fault without its text, or of the end of connections.
     virtual void raise(const Fault& fault) = 0;
     virtual std::optional<Fault> fault() const = 0;
 

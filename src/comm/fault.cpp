@@ -20,7 +20,7 @@ void Communicator::heard(const Fault& fault) {
     {
         std::lock_guard lock(fault_mutex_);
         if (failed_.load(std::memory_order_relaxed)) return;
-        fault_ = fault;
+        fault_ = copy_of(fault);
         failed_.store(true, std::memory_order_release);
     }
     log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
@@ -45,13 +45,20 @@ Fault Communicator::cause_of(const Error& error) {
     return {error.code(), peer, error.what(), rank(), false};
 }
 
+/// Needs no memory.
 void Communicator::keep(const Error& error) {
     bool first = false;
-    const Fault cause = failed() ? Fault{} : cause_of(error);
+    Fault cause;
+    try {
+        if (!failed()) cause = cause_of(error);
+    } catch (...) {
+        cause = {error.code(), rank(), no_memory, rank(), false};
+    }
+    const Rank origin = cause.origin;
     {
         std::lock_guard lock(fault_mutex_);
         if (!failed_.load(std::memory_order_relaxed)) {
-            fault_ = cause;
+            fault_ = std::move(cause);
             failed_.store(true, std::memory_order_release);
             first = true;
         }
@@ -63,9 +70,14 @@ void Communicator::keep(const Error& error) {
     if (!first) return;
     // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
-    const std::string what = error.what(), mine = text("rank %d", rank());
-    session_->raise({shared ? error.code() : tuttiRemoteError, cause.origin,
-                     shared || what.starts_with(mine) ? what : mine + ": " + what});
+    Fault told{shared ? error.code() : tuttiRemoteError, origin, no_memory, rank(), false};
+    try {
+        const std::string what = error.what(), mine = text("rank %d", rank());
+        told.text = shared || what.starts_with(mine) ? what : mine + ": " + what;
+    } catch (const std::bad_alloc&) {
+        log_caught("the text of an error");
+    }
+    session_->raise(told);
 }
 
 void Communicator::fail(const Error& error) {

@@ -1,6 +1,7 @@
 // NCCL's functions that tell what settings hold: here those of docs/environment.md.
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "nccl/shared.hpp"
@@ -26,9 +27,9 @@ std::vector<ncclParam>& handles() {
     static auto* all = [] {
         int count = 0;
         const char* const* keys = all_keys(count);
-        auto* made = new std::vector<ncclParam>;
+        auto made = std::make_unique<std::vector<ncclParam>>();
         for (int i = 0; i < count; ++i) made->push_back({keys[i]});
-        return made;
+        return made.release();
     }();
     return *all;
 }

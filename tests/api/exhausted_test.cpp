@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
@@ -19,17 +20,20 @@ using namespace tutti;
 
 namespace {
 
-thread_local constinit int allocations_left = -1;  // of this thread; negative: any number
-std::atomic<int> workers_allocations_left{-1};     // of all threads but those of the tests
+constexpr int any_number = -1'000'000;
+thread_local constinit int allocations_left = any_number;  // of this thread
+std::atomic<int> workers_allocations_left{any_number};     // of all threads but those of the tests
+std::atomic<int> in_a_row{1};
 thread_local constinit bool of_the_test = false;
 std::atomic<int> threads_left{-1};
 
-/// One fails, and the next ones do not.
+/// So many in a row fail, and the next ones do not.
 bool out_of_memory() {
-    if (of_the_test) return allocations_left >= 0 && allocations_left-- == 0;
+    const int last = -in_a_row;
+    if (of_the_test) return allocations_left > last && allocations_left-- <= 0;
     int left = workers_allocations_left.load();
-    while (left >= 0 && !workers_allocations_left.compare_exchange_weak(left, left - 1)) continue;
-    return left == 0;
+    while (left > last && !workers_allocations_left.compare_exchange_weak(left, left - 1)) continue;
+    return left > last && left <= 0;
 }
 
 /// All that are too many fail.
@@ -76,18 +80,22 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 namespace {
 
 /// While it lives, the allocation after the next `calls` of this thread fails, and the one after the next `workers` of
-/// all other threads; negative: none does.
+/// all other threads; negative: none does. row: as many fail one after the other.
 struct Scarce {
-    Scarce(int calls, int workers) {
+    Scarce(int calls, int workers, int row = 1) : for_workers_(workers >= 0) {
         of_the_test = true;
-        workers_allocations_left = workers;
-        allocations_left = calls;
+        in_a_row = row;
+        if (for_workers_) workers_allocations_left = workers;
+        allocations_left = calls < 0 ? any_number : calls;
     }
     ~Scarce() {
-        allocations_left = -1;
-        workers_allocations_left = -1;
+        allocations_left = any_number;
+        if (for_workers_) workers_allocations_left = any_number;
         of_the_test = false;
     }
+
+  private:
+    const bool for_workers_;
 };
 
 tuttiResult_t sums_in_a_group(const std::vector<tuttiComm_t>& comms, tuttiStream_t stream) {
@@ -105,6 +113,7 @@ TEST_CASE("an operation for which there is no memory is an error, and holds noth
     tuttiStream_t stream = nullptr;
     int failed = 0;
     tuttiResult_t result = tuttiSystemError;
+    REQUIRE(sums_in_a_group({}, nullptr) == tuttiSuccess);  // what a thread has for groups is there
     for (int allocations = 0; result != tuttiSuccess; ++allocations) {
         if (in_worker) REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
         const std::vector<tuttiComm_t> comms{harness::make_comms(1)[0], harness::make_comms(1)[0]};
@@ -153,6 +162,62 @@ TEST_CASE("a connection for which there is no memory is an error of all ranks, a
         failed += !through;
     }
     CHECK(failed > 3);
+}
+
+TEST_CASE("a rendezvous is closed without memory: nobody waits for a rank that has none") {
+    const char* const transport = GENERATE("shm", "tcp");
+    const bool in_worker = GENERATE(false, true);
+    const int row = GENERATE(1, 3, 200);
+    int failed = 0;
+    for (int allocations = 0; allocations < 120; allocations += 1 + allocations / 16) {
+        CAPTURE(transport, in_worker, row, allocations);
+        tuttiUniqueId id;
+        REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+        tuttiResult_t results[2];
+        std::barrier both_run(2);
+        const Scarce not_here(-1, -1, row);
+        harness::run(2, [&](int r) {
+            const Scarce not_yet(-1, -1, row);
+            both_run.arrive_and_wait();
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.initTimeoutMs = 5000;
+            config.transport = transport;
+            tuttiComm_t comm = nullptr;
+            {
+                const Scarce scarce(r == 0 && !in_worker ? allocations : -1, r == 0 && in_worker ? allocations : -1,
+                                    row);
+                results[r] = tuttiCommInitRankConfig(&comm, 2, id, r, &config);
+            }
+            if (results[r] == tuttiSuccess) harness::require_success(tuttiCommAbort(comm), "abort");
+        });
+        for (const tuttiResult_t result : results)
+            REQUIRE((result == tuttiSuccess || result == tuttiSystemError || result == tuttiRemoteError));
+        failed += results[0] != tuttiSuccess || results[1] != tuttiSuccess;
+    }
+    CHECK(failed > 3);
+}
+
+TEST_CASE("a communicator is aborted without memory, and the others hear of it") {
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    harness::run(2, [&](int r) {
+        tuttiComm_t comm = nullptr;
+        harness::require_success(tuttiCommInitRank(&comm, 2, id, r), "init");
+        int number = 1;
+        harness::require_success(tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr), "sum");
+        if (r == 0) {
+            tuttiResult_t aborted;
+            {
+                const Scarce scarce(0, -1, 1000);
+                aborted = tuttiCommAbort(comm);
+            }
+            harness::require_success(aborted, "abort");
+        } else {
+            const tuttiResult_t sum = tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr);
+            harness::check(sum != tuttiSuccess, "the sum without rank 0");
+            harness::require_success(tuttiCommAbort(comm), "abort");
+        }
+    });
 }
 
 TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {

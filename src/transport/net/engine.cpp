@@ -91,10 +91,11 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     page_ = &arena_->page();
     for (const EndpointInfo& info : from.infos) addresses_of_.push_back(info.addresses);
     silence_limit_ = std::min(std::max(timeout / 2, least_silence), milliseconds(config().silence_ms));
-    service_ = Service::get();
+    std::shared_ptr<Service> service = Service::get();
     const Secret secret = session_->secret("tutti data");
-    reception_ = std::make_shared<Reception>(weak_from_this(), *service_, session_->rank(), session_->ranks(), secret,
+    reception_ = std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), session_->ranks(), secret,
                                              silence_limit_);
+    service_ = std::move(service);  // whoever has it has a reception as well: see ~Engine
     service_->run([&] {
         if (!service_->watch(epoll_.get(), EPOLLIN, std::make_shared<Watch>(weak_from_this())))
             fail_errno("watching sockets failed");
@@ -229,9 +230,7 @@ void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Ciph
             try {
                 e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
             } catch (...) {  // nobody else on this rank would hear of it
-                const Error why = caught();
-                e.trouble_.emplace(why.code(), text("rank %d can't take a connection from rank %d: %s",
-                                                    e.session_->rank(), peer, why.what()));
+                e.note_trouble(peer, caught());
             }
         }
         e.serve_sockets();
@@ -251,15 +250,25 @@ void Engine::unreachable(Rank peer, const std::string& why) {
     });
 }
 
-void Engine::lacking(Rank peer, const std::string& why) {
+void Engine::lacking(Rank peer, const Error& why) {
     in_background([peer, why](Engine& e) {
         {
             const auto lock = e.lock_in_background();
-            e.trouble_.emplace(tuttiSystemError,
-                               text("rank %d has %s, which goes to rank %d", e.session_->rank(), why.c_str(), peer));
+            e.note_trouble(peer, why);
         }
         wake(e.page_->wake_up);
     });
+}
+
+/// Under the lock. Needs no memory.
+void Engine::note_trouble(Rank peer, const Error& why) {
+    try {
+        const Rank self = session_->rank();
+        const char* const what = self < peer ? "make a connection to" : "take a connection from";
+        trouble_.emplace(why.code(), text("rank %d can't %s rank %d: %s", self, what, peer, why.what()));
+    } catch (...) {
+        trouble_.emplace(why);
+    }
 }
 
 /// Carries what can be carried without waiting.

@@ -48,7 +48,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
     void unreachable(Rank peer, const std::string& why);
     /// This rank lacks what a connection with the peer takes: the error is its own, and the peers hear of it as such.
-    void lacking(Rank peer, const std::string& why);
+    void lacking(Rank peer, const Error& why);
     void ready();
 
   private:
@@ -74,6 +74,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     Ends& ends_with(Rank peer);
     std::unique_lock<std::timed_mutex> lock_in_background();
     void in_background(std::function<void(Engine&)> work);
+    void note_trouble(Rank peer, const Error& why);
     void serve_sockets();
     void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 

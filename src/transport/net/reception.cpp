@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "transport/net/engine.hpp"
@@ -56,15 +57,26 @@ void Reception::close_if_complete() {
 /// messages go by a better network, one is enough.
 void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses, bool alone) {
     if (closed_) return;
-    wanted_.insert(peer);
     const auto rails = static_cast<int>(std::ranges::count_if(addresses, [](const Address& a) { return bool(a); }));
     const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, config().sockets));
-    for (std::uint8_t number = 0; number < count; ++number)
-        dial({nullptr,
-              peer,
-              addresses[static_cast<std::size_t>(number % rails)],
-              {self_, number, count, Cipher::available(), config().encrypt},
-              1});
+    attempt(peer, [&] {
+        wanted_.insert(peer);
+        for (std::uint8_t number = 0; number < count; ++number)
+            dial({nullptr,
+                  peer,
+                  addresses[static_cast<std::size_t>(number % rails)],
+                  {self_, number, count, Cipher::available(), config().encrypt},
+                  1});
+    });
+}
+
+/// What comes of it if this process can't, the engine is told: nobody waits for the work itself.
+void Reception::attempt(Rank peer, Service::Errand work) {
+    try {
+        work();
+    } catch (...) {
+        if (const auto engine = engine_.lock()) engine->lacking(peer, caught());
+    }
 }
 
 void Reception::dial(Call call) {
@@ -128,7 +140,8 @@ void Reception::closed(Connection& connection, const Loss& loss) {
     const auto found = calls_.find(&connection);
     if (found == calls_.end()) return;
     const auto keep = connection.shared_from_this();
-    lost(std::move(calls_.extract(found).mapped()), loss);
+    Call call = std::move(calls_.extract(found).mapped());
+    attempt(call.peer, [&] { lost(std::move(call), loss); });
 }
 
 void Reception::lost(Call call, const Loss& loss) {
@@ -141,7 +154,7 @@ void Reception::lost(Call call, const Loss& loss) {
     if (loss.late || (again && !loss.wrong_secret)) {
         if (!silent && !loss.late) ++call.attempt;
         service_.after(pause, [weak = weak_from_this(), call] {
-            if (const auto self = weak.lock()) self->dial(call);
+            if (const auto self = weak.lock()) self->attempt(call.peer, [&] { self->dial(call); });
         });
         return;
     }
@@ -149,7 +162,7 @@ void Reception::lost(Call call, const Loss& loss) {
     if (!engine) return;
     const std::string why = "no connection to " + call.address.text() + ": " + loss.text;
     const bool lacking = loss.error == EMFILE || loss.error == ENFILE || loss.error == ENOMEM || loss.error == ENOBUFS;
-    lacking ? engine->lacking(call.peer, why) : engine->unreachable(call.peer, why);
+    lacking ? engine->lacking(call.peer, {tuttiSystemError, why}) : engine->unreachable(call.peer, why);
 }
 
 void Reception::forget(Rank peer) {

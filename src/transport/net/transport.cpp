@@ -1,5 +1,9 @@
 // Ranks that a network joins: see link.hpp for what travels, engine.hpp for who moves it.
 #include "transport/transport.hpp"
+
+#include <deque>
+#include <memory>
+
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -128,13 +132,17 @@ std::span<Net* const> nets() {
 
 std::span<const Transport* const> net_transports() {
     // Never destroyed: communicators that are destroyed at the process' end may still use them.
-    static const auto* const all = [] {
-        auto* made = new std::vector<const Transport*>;
-        for (net::Net* net : net::nets()) made->push_back(new net::NetTransport(net, made->size()));
-        made->push_back(new net::NetTransport(nullptr));
-        return made;
+    struct All {
+        std::deque<net::NetTransport> made;
+        std::vector<const Transport*> list;
+    };
+    static const All* const all = [] {
+        auto one = std::make_unique<All>();
+        for (net::Net* net : net::nets()) one->list.push_back(&one->made.emplace_back(net, one->made.size()));
+        one->list.push_back(&one->made.emplace_back(nullptr));
+        return one.release();
     }();
-    return *all;
+    return all->list;
 }
 
 std::shared_ptr<Engine> open_engine(std::span<const bootstrap::Address> addresses) {
