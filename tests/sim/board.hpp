@@ -58,8 +58,10 @@ struct Cause {
 /// A place where ranks meet by an id.
 struct Rendezvous {
     bool open;
+    int opener;      // the rank in whose process it is
     int rendezvous;  // grown: where its members have met
     int members[most_ranks], count;
+    unsigned claimed;  // grown: a bit for each member of those that newcomers join
     char id[128];
 };
 
@@ -70,8 +72,8 @@ struct Board {
     bool all_struck;                         // no blow is to come
     Rendezvous rendezvous[most_rendezvous];  // the first is where the job begins; then one for each time that ranks
                                              // have lost each other
-    Rendezvous grown[most_calls_of_a_job];  // by number of the call
-    int furthest;                           // the first call that nobody has begun
+    Rendezvous grown[most_calls_of_a_job];   // by number of the call
+    int furthest;                            // the first call that nobody has begun
 
     void add_cause(Cause::What what, int rank);
     /// When, or `never`.

@@ -178,7 +178,8 @@ class Focus {
         w.cut.how_long = 1'000'000 * ms;
     }
 
-    /// Once a rank gets no memory: while it joins and makes connections, and on its threads after.
+    /// A rank gets no memory, once or several times in a row: while it joins and makes connections, and on its threads
+    /// after.
     void heap() {
         job_.focus = "no memory";
         ranks(2, 4);
@@ -189,7 +190,7 @@ class Focus {
         lack.what = Shortage::heap;
         lack.rank = some_rank(0);
         lack.nth = static_cast<unsigned>(draw(std::uint64_t{16} << draw(8)));
-        lack.how_many = 1;
+        lack.how_many = draw(2) == 0 ? 1 : 1 + static_cast<unsigned>(draw(std::uint64_t{2} << draw(10)));
     }
 
     Job& job_;

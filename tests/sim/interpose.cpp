@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "heap.hpp"
 #include "world.hpp"
 
 namespace {
@@ -52,8 +53,11 @@ F* real(F*, const char* name) {
 
 /// What is allocated here is not the library's.
 struct Ours {
-    const bool before = std::exchange(allocates_for_library, false);
-    ~Ours() { allocates_for_library = before; }
+    const bool before = std::exchange(allocates_for_library, false), apart = std::exchange(allocates_apart, true);
+    ~Ours() {
+        allocates_for_library = before;
+        allocates_apart = apart;
+    }
 };
 
 // ---- time
@@ -414,6 +418,14 @@ int wait_on(pthread_cond_t* condition, pthread_mutex_t* mutex, std::uint64_t dea
 
 }  // namespace
 
+void sim::for_each_stack(void (*look)(const void* begin, const void* end)) {
+    constexpr std::size_t deepest = std::size_t{64} << 10;  // of threads that wait
+    for (const Made& m : made()) {
+        const char* const top = reinterpret_cast<const char*>(m.id);  // glibc keeps its notes of a thread there
+        look(top - deepest, top + 2304);
+    }
+}
+
 extern "C" {
 
 void* __libc_malloc(size_t);
@@ -421,17 +433,25 @@ void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
+void __libc_free(void*);
+
 void* malloc(size_t size) noexcept {
-    return lacks_heap() ? nullptr : __libc_malloc(size);
+    return lacks_heap() ? nullptr : taken(__libc_malloc(size), size);
 }
 void* calloc(size_t count, size_t size) noexcept {
-    return lacks_heap() ? nullptr : __libc_calloc(count, size);
+    return lacks_heap() ? nullptr : taken(__libc_calloc(count, size), count * size);
 }
 void* realloc(void* at, size_t size) noexcept {
-    return lacks_heap() ? nullptr : __libc_realloc(at, size);
+    if (lacks_heap()) return nullptr;
+    given_back(at);
+    return taken(__libc_realloc(at, size), size);
 }
 void* aligned_alloc(size_t alignment, size_t size) noexcept {
-    return lacks_heap() ? nullptr : __libc_memalign(alignment, size);
+    return lacks_heap() ? nullptr : taken(__libc_memalign(alignment, size), size);
+}
+void free(void* at) noexcept {
+    given_back(at);
+    __libc_free(at);
 }
 
 int clock_gettime(clockid_t clock, timespec* now) noexcept {

@@ -57,6 +57,7 @@ struct Job {
     bool wakes;  // who sleeps is woken by a ring only (World::stretch)
     std::uint32_t first_message;
     unsigned socket_buffer;  // World::socket_buffer
+    bool places = false;     // blocks of memory that are left are told with the place where they were taken
     std::string text() const;
 };
 

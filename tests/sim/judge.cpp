@@ -128,6 +128,19 @@ bool heals(const Weather& weather) {
     return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
 }
 
+/// Of a rank's first error where memory is lacking: whether it came soon after anybody's. Who comes late where all meet
+/// for the first time is waited for, and so is a rank that lacked something before it came, unless the place is in its
+/// process.
+std::string judge_delay(const Told& told) {
+    std::uint64_t first = told.at;
+    for (const Report& r : board->reports)
+        if (r.event_count > 0) first = std::min(first, r.events[0].at);
+    const int lacking = job->weather.shortage.rank;
+    std::uint64_t limit = free_again(first) + soon;
+    if (!board->reports[lacking].has_joined && board->rendezvous[0].opener != lacking) limit += init_timeout_ms * ms;
+    return told.at <= limit ? "" : "hears of it after " + in_ms(first, told.at) + ": " + told.said;
+}
+
 /// Of an error where links are cut or things are lacking.
 std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     const Weather& w = job->weather;
@@ -156,6 +169,8 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
         return told.at <= late ? "" : "heard of it after " + in_ms(w.cut.at, told.at);
     }
     if (world->refused == 0) return "has an error, and everything that was asked for was had: " + said;
+    if (w.shortage.what == Shortage::heap)
+        if (std::string late = judge_delay(told); !late.empty()) return late;
     const bool known = report.has_joined || board->reports[w.shortage.rank].has_joined;
     static constexpr const char* reasons[] = {"Too many open files", "descriptor", "memory", "thread"};
     const auto is_said = [&](const char* reason) { return said.find(reason) != std::string::npos; };

@@ -14,6 +14,7 @@
 
 #include "board.hpp"
 #include "differences.hpp"
+#include "heap.hpp"
 #include "left.hpp"
 #include "steps/steps.hpp"
 #include "transport/numbering.hpp"
@@ -118,6 +119,7 @@ class Rank {
                 tuttiUniqueId id;
                 must(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
                 std::memcpy(place.id, &id, sizeof id);
+                place.opener = me_;
                 place.open = true;
             } else {
                 if (!job->rejoins && rendezvous_ > 0 && somebody_has_joined()) throw Gone{};
@@ -391,6 +393,10 @@ class Rank {
 
     void grow(const Call& call) {
         Rendezvous& place = board->grown[next_];
+        unsigned us = 0;
+        for (const int r : now().members) us |= 1u << r;
+        if (place.claimed != 0 && (place.claimed & us) == 0) return;  // ranks have parted: the others came here first
+        place.claimed = us;
         const std::vector<int> newcomers = newcomers_of(call);
         if (now().members.front() == me_) {
             tuttiUniqueId id;
@@ -484,12 +490,15 @@ int take_part(int process) {
     for (std::string one; settings >> one;)
         setenv(one.substr(0, one.find('=')).c_str(), one.c_str() + one.find('=') + 1, 1);
     const Left before;
+    track_heap(job->places);
     try {
         Rank(process - 1).run();
         pass_time(20 * s);  // what stays open for late-comers
         // A connection whose other end can't say any more that it has closed it stays until it was silent for so long.
         if (job->weather.cut.what == Cut::pulled) pass_time(job->weather.silence_ms * ms * 5 / 4);
         put(report.wrong, report.wrong[0] != 0 ? report.wrong : Left().since(before));
+        const std::string heap = heap_left();
+        if (report.wrong[0] == 0 && !heap.empty()) put(report.wrong, "it leaves" + heap);
     } catch (const Failure& failure) {
         put(report.wrong, "while it went on: " + failure.call + ": " + failure.what());
     } catch (const std::exception& error) {

@@ -165,7 +165,9 @@ int main(int argc, char** argv) {
         less.without.insert(without.begin(), without.end());
         less.blow = !without_blow;
         less.weather = !without_weather;
-        const sim::Outcome outcome = run(sim::make_job(one, less), true);
+        sim::Job job = sim::make_job(one, less);
+        job.places = true;
+        const sim::Outcome outcome = run(job, true);
         tell(one, less, outcome, where);
         std::printf("%llu switches, %.3f s\n", static_cast<unsigned long long>(outcome.switches),
                     static_cast<double>(outcome.time) * 1e-9);

@@ -130,6 +130,7 @@ void forget(int number) {
 
 /// A process that crashes has the baton.
 void crash(int signal) {
+    allocates_for_library = false;
     world->note("process %d crashes", my_process);
     void* frames[40];
     backtrace_symbols_fd(frames, backtrace(frames, 40), STDERR_FILENO);
@@ -337,6 +338,9 @@ int add_thread() {
 void begin_thread(int number) {
     mine = &thread(number);
     my_process = mine->process;
+    sigset_t all;
+    sigfillset(&all);  // the library's threads block signals, and a crash would then end the process without crash()
+    pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
     await_baton();
 }
 
