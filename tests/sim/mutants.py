@@ -99,7 +99,7 @@ MUTANTS = {
         "self->attempt([&] { self->call_pair(peer); });", "(void)peer;"),
     "offer not announced": (
         "who has asked for a descriptor that is not there yet never gets it", "bootstrap/fetch.cpp",
-        "    parked_.push_back({connection.weak_from_this(), fetch});\n}", "}"),
+        "    parked_.push_back({self, fetch});\n}", "}"),
     "death not passed on": (
         "news of a death go no further", "bootstrap/liveness.cpp",
         "        if (c.get() != from)\n            c->send(Failure{fault.code",
@@ -110,8 +110,8 @@ MUTANTS = {
         "if (by_peer == nullptr && peer < 0)"),
     "death while joining not told": (
         "the rendezvous does not tell that a rank has died", "bootstrap/directory.cpp",
-        "        fail_all({tuttiRemoteError, rank, seat->second.member.text() + \" died before all ranks had joined\", "
-        "-1, true});\n", ""),
+        "        fail_all([&] {\n            return Failure{tuttiRemoteError, rank, seat->",
+        "        if (rank < 0) fail_all([&] {\n            return Failure{tuttiRemoteError, rank, seat->"),
     "early commit": (
         "in shrink the coordinator commits before all hold the value", "bootstrap/agreement.cpp",
         "    if (!complete) return;\n    const Value value", "    const Value value"),
