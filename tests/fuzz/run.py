@@ -5,7 +5,7 @@
 
 What a target finds new goes to BUILD/fuzz/TARGET, and is where the next run begins. Prints a line of a table for each:
 executions, seconds, edges of the program that were reached, and inputs that were kept. An input that ends the program
-is BUILD/fuzz/crash-..., as is one that takes longer than 10 s; then the exit code is 1.
+is BUILD/fuzz/crash-..., as is one that takes longer than 30 s; then the exit code is 1.
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ SURROUNDINGS = {"TUTTI_DEBUG": "NONE", "TUTTI_TUNING": "none",
                 "ASAN_OPTIONS": "malloc_context_size=3:quarantine_size_mb=16:detect_stack_use_after_return=1",
                 "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 LEAK = ["machines"]  # hwloc 2.9 does, where a description is none
-LIMITS = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1"]
+LIMITS = ["-timeout=30", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1"]
 
 
 def run(build, name, seconds):

@@ -21,6 +21,16 @@ OPTIONS = """option('gpu_architectures', type: 'string')
 option('precompiled', type: 'boolean')
 """
 
+# Of a stage that compiles what its tests need alone.
+COMPILED = """project('small', 'cpp')
+foreach name : ['a'%s]
+  test(name, executable(name, 'a.cpp'), suite: 'core')
+endforeach
+add_test_setup('asan')
+"""
+COMPILED_OPTIONS = "".join(f"option('{name}', type: 'string')\n" for name in (
+    "precompiled", "precompiled_library", "bench", "cuda"))
+
 # What each of the tests does, for each of what may happen to it. "cases" is what a Catch2 program looks like.
 RUN = """#!/bin/sh
 if [ "$2" = --list-tests ]; then
@@ -108,6 +118,18 @@ class Check(unittest.TestCase):
     def test_a_crash_where_a_polite_failure_was_expected(self):
         self.red("nothing", "7 passed, 1 failed, 0 skipped", "refuses: EXPECTEDFAIL",
                  PROJECT.replace("'none'", "'90'"))
+
+    def test_a_program_is_new_since_the_last_build(self):
+        with tempfile.TemporaryDirectory(prefix="tutti-check-") as name:
+            folder = pathlib.Path(name)
+            shutil.copytree(self.folder / "tools", folder / "tools")
+            (folder / "a.cpp").write_text("int main() {}\n")
+            (folder / "meson_options.txt").write_text(COMPILED_OPTIONS)
+            for more, passed in ("", 1), (", 'b'", 2):
+                (folder / "meson.build").write_text(COMPILED % more)
+                done = subprocess.run([folder / "tools/check", "asan"], capture_output=True, text=True, check=False,
+                                      timeout=100)
+                self.assertIn(f"{passed} passed, 0 failed", done.stdout, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
