@@ -92,10 +92,11 @@ void Agreement::spread() {
     for (Rank r = 0; r < ranks_; ++r) {
         if (!counts(r) || accepted_.contains(r)) continue;
         complete = false;
-        // One that proposes only now has lost its coordinator later than this rank.
+        // One that proposes only now has lost its coordinator later than this rank; one that proposes again has given
+        // up its first call, and was asked in that one.
         const auto proposal = proposals_.find(r);
         const std::uint64_t call = proposal == proposals_.end() ? 0 : proposal->second.call;
-        if (const auto asked = asked_.find(r); asked != asked_.end() && (asked->second != 0 || call == 0)) continue;
+        if (const auto asked = asked_.find(r); asked != asked_.end() && asked->second >= call) continue;
         asked_[r] = call;
         port_.reach(r);
         port_.send(r, frame(Agree::prepare, call, *chosen_));

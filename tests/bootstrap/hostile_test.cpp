@@ -13,9 +13,11 @@
 
 #include "base/result.hpp"
 #include "bootstrap/auth.hpp"
+#include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
 #include "bootstrap/frame.hpp"
 #include "bootstrap/membership.hpp"
+#include "harness/asleep.hpp"
 #include "harness/ports.hpp"
 #include "support.hpp"
 
@@ -357,6 +359,107 @@ TEST_CASE("unauthenticated peers do not disturb a job that runs") {
     for (const auto& session : s) CHECK(!session->fault());
     s[0]->offer(1, make_note(1));
     CHECK(read_note(s[3]->fetch(0, 1, within(5s))) == 1);
+    leave_all(s);
+}
+
+namespace {
+
+/// A second connection of a member, over which it says what it likes.
+class Intruder : public ConnectionUser {
+  public:
+    Intruder(const Rendezvous& rendezvous, Rank to, Rank as, int ranks)
+        : as_(as), ranks_(ranks), service_(Service::get()) {
+        const Secret secret = rendezvous.secret.derive("tutti members");
+        service_->run([&] {
+            for (const Address& address : listeners())
+                tried_.push_back(Connection::dial(*service_, *this, address, secret, static_cast<std::uint64_t>(to)));
+        });
+    }
+    ~Intruder() override {
+        service_->run([&] {
+            for (const auto& c : tried_)
+                if (c) c->close();
+        });
+    }
+    bool is_in() const { return in_; }
+    void say(const Message& message) {
+        service_->run([&] {
+            for (const auto& c : tried_)
+                if (c && c->is_open()) c->send(message);
+        });
+    }
+
+  private:
+    /// Unix sockets of this process at which somebody listens.
+    static std::vector<Address> listeners() {
+        std::vector<Address> all;
+        for (int fd = 3; fd < 200; ++fd) {
+            int listens = 0;
+            socklen_t size = sizeof listens;
+            if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens) continue;
+            sockaddr_un where{};
+            socklen_t where_size = sizeof where;
+            getsockname(fd, reinterpret_cast<sockaddr*>(&where), &where_size);
+            if (where.sun_family != AF_UNIX) continue;
+            std::array<std::byte, 16> name;  // @tutti- and its digits
+            for (std::size_t i = 0; i < name.size(); ++i)
+                name[i] = static_cast<std::byte>(std::stoi(std::string(where.sun_path + 7 + 2 * i, 2), nullptr, 16));
+            all.push_back(Address::local(name));
+        }
+        return all;
+    }
+    void opened(Connection& c) override {
+        c.recognise();
+        c.send(Attach{ranks_, as_, false});
+    }
+    void received(Connection&, Message& message, Fd) override {
+        if (std::holds_alternative<Welcome>(message)) in_ = true;
+    }
+    void closed(Connection&, const Loss&) override {}
+
+    const Rank as_;
+    const int ranks_;
+    const std::shared_ptr<Service> service_;
+    std::vector<std::shared_ptr<Connection>> tried_;
+    std::atomic<bool> in_{false};
+};
+
+}  // namespace
+
+TEST_CASE("a list of ranks that is longer than the job, and never ends, is dropped") {
+    const Identity identity = create_identity(Rendezvous::one_host);
+    const auto s = join_all(identity, 2);
+    Intruder intruder(Rendezvous::of(identity), 0, 1, 2);
+    REQUIRE(eventually([&] { return intruder.is_in(); }));
+    for (int i = 0; i < 2000; ++i) intruder.say(Agree{Agree::propose, true, true, 1, 0, {1, 1, 1}});
+    harness::until_all_sleep();
+    harness::run(2, [&](int rank) {
+        const Agreed agreed = s[static_cast<std::size_t>(rank)]->agree({}, true, within(20s));
+        harness::check(agreed.ok && agreed.out.empty(), "what the list began with is believed");
+    });
+    leave_all(s);
+}
+
+TEST_CASE("a member that does not come to agree is waited for as long as was said, and named") {
+    const auto s = join_all(create_identity(Rendezvous::one_host), 3);
+    try {
+        s[1]->agree({}, true, within(20ms));
+        FAIL("it did not wait for rank 0");
+    } catch (const Error& error) {
+        CHECK(error.code() == tuttiTimeout);
+        CHECK(std::string(error.what()).find("rank 1 waited for rank 0 to agree") == 0);
+    }
+    CHECK_FALSE(s[1]->fault());
+    std::atomic<int> begun{0};
+    harness::run(3, [&](int rank) {  // the next one is right, also where the others begin it with what it said first
+        if (rank == 1) {
+            while (begun < 2) usleep(1000);
+            usleep(20'000);
+        }
+        ++begun;
+        const Agreed agreed = s[static_cast<std::size_t>(rank)]->agree({}, true, within(20s));
+        harness::check(agreed.ok && agreed.out.empty(), "the next agreement");
+    });
     leave_all(s);
 }
 
