@@ -61,6 +61,8 @@ void Membership::agree(const std::vector<Rank>& out, bool ok) {
         std::lock_guard lock(mutex_);
         if (left_) return;
         agreed_.reset();
+        if (cut_off_) return;
+        cant_agree_.reset();
         agreeing_ = true;
     }
     agreement_.begin(out, ok);
@@ -79,8 +81,17 @@ void Membership::note_agreement() {
 
 std::optional<Agreed> Membership::wait_agreed(Deadline deadline) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [&] { return agreed_ || left_; });
+    changed_.wait_until(lock, deadline, [&] { return agreed_ || left_ || cant_agree_; });
+    if (!agreed_ && !left_ && cant_agree_) throw Error(tuttiSystemError, *cant_agree_);
     return agreed_;
+}
+
+/// Ends the wait of the thread that agrees.
+void Membership::give_up_agreeing(const std::string& why) {
+    agreement_.cancel();
+    const std::lock_guard lock(mutex_);
+    if (!cant_agree_) cant_agree_ = why;
+    changed_.notify_all();
 }
 
 bool Membership::is_gone(Rank rank) const {
@@ -93,7 +104,7 @@ void Membership::reach(Rank rank) {
     reached_.insert(rank);
     if (pair_connection(rank) == nullptr)
         service_->post([weak = weak_from_this(), rank] {  // what comes of it may be news to whoever asked
-            if (const auto self = weak.lock()) self->call_pair(rank);
+            if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(rank); });
         });
 }
 

@@ -100,11 +100,12 @@ void Membership::call_pair(Rank peer) {
 void Membership::pair_lost(Rank peer, int error) {
     for (const auto& f : fetches_)
         if (f->peer == peer) f->sent = false;
-    if (error == EMFILE || error == ENFILE)
-        return fail_fetches({tuttiSystemError, rank_,
-                             text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(),
-                                  std::strerror(error))},
-                            peer);
+    if (error == EMFILE || error == ENFILE) {
+        const std::string what =
+            text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(), std::strerror(error));
+        if (reached_.contains(peer)) give_up_agreeing(what);
+        return fail_fetches({tuttiSystemError, rank_, what}, peer);
+    }
     if (error == ECONNREFUSED) {
         refusing_.insert(peer);
         fail_fetches({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);

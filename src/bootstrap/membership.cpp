@@ -69,7 +69,13 @@ std::string say(auto&& what) {
 
 /// This member can't go on, which is no fault of whom it was about.
 void Membership::failed(Connection&, const Error& error) {
-    hear({tuttiSystemError, rank_, say([&] { return name_of(rank_) + ": " + error.what(); })}, nullptr);
+    const std::string what = say([&] { return name_of(rank_) + ": " + error.what(); });
+    give_up_agreeing(what);
+    {
+        const std::lock_guard lock(mutex_);
+        cut_off_ = true;
+    }
+    hear({tuttiSystemError, rank_, what}, nullptr);
 }
 
 /// What the service does for this member without anybody who waits for it.
@@ -77,7 +83,9 @@ void Membership::attempt(Service::Errand work) {
     try {
         work();
     } catch (...) {
-        hear({tuttiSystemError, rank_, say([&] { return name_of(rank_) + ": " + caught().what(); })}, nullptr);
+        const std::string what = say([&] { return name_of(rank_) + ": " + caught().what(); });
+        give_up_agreeing(what);
+        hear({tuttiSystemError, rank_, what}, nullptr);
     }
 }
 

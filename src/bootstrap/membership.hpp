@@ -70,7 +70,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     std::optional<Fault> fault_behind(Rank peer, Deadline deadline);
     std::vector<Rank> dead() const;
     std::vector<Bytes> wait_told(std::uint64_t number, Deadline deadline);
-    /// nullopt: not in time, or this member has left.
+    /// nullopt: not in time, or this member has left. Throws tuttiSystemError if it can't agree any more.
     std::optional<Agreed> wait_agreed(Deadline deadline);
     bool has_left(Rank rank) const;
     void set_offer(std::uint64_t key, std::shared_ptr<Fd> fd);  // null: withdrawn
@@ -154,6 +154,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     void on_agree(Connection& connection, Agree& agree);
     void lost(Rank rank);
     void note_agreement();
+    void give_up_agreeing(const std::string& why);
 
     bool is_tree(const Connection& c) const { return c.role == Role::parent || c.role == Role::child; }
 
@@ -206,6 +207,8 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     std::map<std::uint64_t, std::map<Rank, Bytes>> notes_;  // by exchange
     std::optional<Agreed> agreed_;
     bool agreeing_ = false;
+    std::optional<std::string> cant_agree_;  // why
+    bool cut_off_ = false;                   // for good: a message was lost, so others take this member for dead
     std::function<void(const Fault&)> listener_;
     std::thread::id listener_runs_;  // on this thread
     std::map<std::uint64_t, std::shared_ptr<Fd>> offers_;
