@@ -1,7 +1,5 @@
 #include "api/handles.hpp"
 
-#include <utility>
-
 #include "api/numbered.hpp"
 
 namespace tutti {
@@ -105,6 +103,7 @@ tuttiComm_t new_handle() {
 }
 
 void retire(tuttiComm& handle) noexcept {
+    handle.error.reset();  // the text may be long, and nobody can ask for it any more
     Retired& r = retired();
     std::lock_guard lock(r.mutex);
     *r.end = &handle;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/caught.hpp"
@@ -74,6 +75,23 @@ void end_suspended(tuttiComm& handle);
 /// One without a communicator yet, and how it gets it: false if it was aborted meanwhile.
 tuttiComm_t new_handle();
 bool give(tuttiComm& handle, CommunicatorPtr comm);
+
+/// One without a communicator yet, until it is released: for what may fail before the caller knows it.
+class PendingHandle {
+  public:
+    PendingHandle() : handle_(new_handle()) {}
+    PendingHandle(PendingHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    ~PendingHandle() {
+        if (handle_ == nullptr) return;
+        handle_->magic = tuttiComm::dead;
+        retire(*handle_);
+    }
+    tuttiComm_t get() const { return handle_; }
+    tuttiComm_t release() { return std::exchange(handle_, nullptr); }
+
+  private:
+    tuttiComm_t handle_;
+};
 
 StreamPtr stream_of(tuttiStream_t handle);  // null for the null stream
 tuttiStream_t new_stream();

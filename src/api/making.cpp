@@ -43,13 +43,13 @@ void now_or_then(tuttiComm* of, std::function<void()> work) {
 
 bool make(tuttiComm_t* to, const Options& options, std::function<CommunicatorPtr()> join, tuttiComm* parent) {
     if (!options.blocking) {
-        const tuttiComm_t handle = new_handle();
-        const auto work = [handle, join = std::move(join)] { make_for(*handle, join); };
+        PendingHandle pending;
+        const auto work = [handle = pending.get(), join = std::move(join)] { make_for(*handle, join); };
         if (parent != nullptr)
             in_background(*parent, work);
         else
             detached(work);
-        *to = handle;
+        *to = pending.release();
         Group::has_begun();
         return true;
     }

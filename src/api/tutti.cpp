@@ -211,8 +211,14 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* device
     return guarded([&] {
         check_ranks("tuttiCommInitAll", comms, nranks);
         const std::span<const int> gpus(devices, devices == nullptr ? 0 : static_cast<std::size_t>(nranks));
-        std::vector<std::unique_ptr<Communicator>> all = Communicator::in_process(nranks, Options::from(nullptr), gpus);
-        for (std::size_t rank = 0; rank < all.size(); ++rank) comms[rank] = new_handle(std::move(all[rank]));
+        std::vector<std::unique_ptr<Communicator>> made =
+            Communicator::in_process(nranks, Options::from(nullptr), gpus);
+        const std::vector<CommunicatorPtr> all(std::move_iterator(made.begin()), std::move_iterator(made.end()));
+        std::vector<PendingHandle> handles(all.size());  // nothing can fail once the caller has one
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            comms[rank] = handles[rank].release();
+            give(*comms[rank], all[rank]);
+        }
     });
 }
 

@@ -148,6 +148,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(infos));
     std::vector<std::unique_ptr<Communicator>> comms;
+    comms.reserve(sessions.size());  // a new one belongs to nobody until it is in there
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(
             new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own, options));

@@ -434,8 +434,13 @@ bool is_file(int fd) {
 }
 
 /// What befalls a transfer on a socket: -1 with errno, or how many bytes it may have at most.
-ssize_t disturbed(ssize_t most, bool sends) {
-    if (fails(Kind::connections, ECONNRESET) || fails(Kind::interrupted, EINTR)) return -1;
+ssize_t disturbed(int fd, ssize_t most, bool sends) {
+    if (fails(Kind::connections)) {
+        shutdown(fd, SHUT_RDWR);  // the other side is to see it, too
+        errno = ECONNRESET;
+        return -1;
+    }
+    if (fails(Kind::interrupted, EINTR)) return -1;
     if (sends && fails(Kind::full, EAGAIN)) return -1;
     return fails(Kind::in_pieces) ? std::min<ssize_t>(most, 1) : most;
 }
@@ -625,7 +630,7 @@ int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
 // ---- transfers
 
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-    const ssize_t all = size_of(message->msg_iov, message->msg_iovlen), most = disturbed(all, true);
+    const ssize_t all = size_of(message->msg_iov, message->msg_iovlen), most = disturbed(fd, all, true);
     if (most == all || most < 0) return most < 0 ? -1 : REAL(sendmsg)(fd, message, flags);
     Cut cut(message->msg_iov, message->msg_iovlen, most);
     msghdr part = *message;
@@ -634,7 +639,7 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     return REAL(sendmsg)(fd, &part, flags);
 }
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
-    const ssize_t all = size_of(message->msg_iov, message->msg_iovlen), most = disturbed(all, false);
+    const ssize_t all = size_of(message->msg_iov, message->msg_iovlen), most = disturbed(fd, all, false);
     if (most < 0) return -1;
     Cut cut(message->msg_iov, message->msg_iovlen, most);
     msghdr part = *message;
@@ -651,7 +656,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
     return got;
 }
 ssize_t readv(int fd, const iovec* pieces, int count) {
-    if (disturbed(size_of(pieces, static_cast<std::size_t>(count)), false) < 0) return -1;
+    if (disturbed(fd, size_of(pieces, static_cast<std::size_t>(count)), false) < 0) return -1;
     return REAL(readv)(fd, pieces, count);
 }
 ssize_t write(int fd, const void* bytes, size_t size) {

@@ -28,9 +28,19 @@ TEST_CASE("no memory is an error that says so, and leaves nothing behind") {
     walk_through(operations({"all_reduce", "init"}), {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }
 
+TEST_CASE("no memory in the background, for one rank or for all in a process leaves nothing behind") {
+    walk_through(operations({"init of one rank", "init of all"}), {Way::local, 1, Kind::memory, When::new_place, 4});
+    walk_through(operations({"init in the background"}), {Way::shm, 2, Kind::memory, When::new_place, 4});
+}
+
+TEST_CASE("a communicator for which there was no memory to be shrunk or suspended leaves nothing behind") {
+    walk_through(operations({"shrink", "suspend"}), {Way::shm, 2, Kind::memory, When::new_place, 4});
+}
+
 TEST_CASE("no descriptor, no room for a map and no thread are errors that say so, and leave nothing behind") {
     for (const Kind kind : {Kind::descriptors, Kind::maps, Kind::threads})
-        walk_through(operations({"a sum in mapped memory", "two sums on a stream", "split", "init"}),
+        walk_through(operations({"a sum in mapped memory", "two sums on a stream", "split", "shrink", "suspend", "init",
+                                 "init in the background", "init of all"}),
                      {Way::shm, 2, kind, When::new_place, shallow});
 }
 
@@ -46,6 +56,8 @@ TEST_CASE("no socket that can be made ready, and connections that are reset, are
     for (const Way way : {Way::shm, Way::tcp})
         walk_through(operations({"init"}), {way, 2, Kind::sockets, When::new_place, shallow});
     walk_through(operations({"all_reduce"}), {Way::tcp, 2, Kind::connections, When::new_place, shallow});
+    for (const Way way : {Way::shm, Way::tcp})  // while ranks join
+        walk_through(operations({"init", "split", "shrink"}), {way, 2, Kind::connections, When::new_place, shallow});
 }
 
 TEST_CASE("a disk that is full or fails loses no checkpoint and no file of tutti-tune") {
@@ -61,8 +73,9 @@ TEST_CASE("no memory, descriptor, map or thread at every place of many operation
         operations({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
                     "scatter", "barrier", "all_gatherv", "a group of collectives and messages", "two sums on a stream",
                     "a sum of scaled numbers", "a sum in mapped memory", "split", "init"});
+    const auto more = operations({"shrink", "suspend", "init in the background", "init of all"});
     for (const Kind kind : {Kind::memory, Kind::descriptors, Kind::maps, Kind::threads})
-        walk_through(most, {Way::shm, 2, kind});
+        for (const auto& some : {most, more}) walk_through(some, {Way::shm, 2, kind});
 }
 
 TEST_CASE("no memory for windows, more ranks, layers and checkpoints", "[.][full]") {
