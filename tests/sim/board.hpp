@@ -13,6 +13,7 @@ constexpr std::uint64_t s = 1000 * ms;
 constexpr std::uint64_t start = 1 * s;  // the world's time at its beginning
 
 inline constexpr int most_events = 40, most_calls_of_a_job = 32, most_rendezvous = 64;
+inline constexpr int timeout_ms = 60'000;       // longer than ranks are busy and stopped
 inline constexpr int init_timeout_ms = 20'000;  // longer than ranks are stopped
 
 /// An error that a rank was given, or the end of its recovery from some.

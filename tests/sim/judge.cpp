@@ -153,7 +153,10 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
         return is_passed_on(told);
     };
     if (w.cut.what != Cut::none) {
-        if (!names(w.cut.a) && !names(w.cut.b)) return "does not say which link is cut: " + said;
+        // Where calls wait no longer than silence is borne, one may end by its own time-out, and names whom it waits
+        // for.
+        const bool by_itself = told.code == tuttiTimeout && static_cast<int>(w.silence_ms) >= timeout_ms;
+        if (!by_itself && !names(w.cut.a) && !names(w.cut.b)) return "does not say which link is cut: " + said;
         std::uint64_t heard = w.cut.at;
         for (const Report& r : board->reports)
             for (int i = 0; i < r.busy; ++i) heard = std::max(heard, r.busy_until[i]);

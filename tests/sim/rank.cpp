@@ -29,7 +29,6 @@ using tutti::steps::Steps;
 using tutti::steps::Wrong;
 
 constexpr std::size_t most_bytes = std::size_t{128} << 10;  // of a rank's row
-constexpr int timeout_ms = 60'000;                          // longer than ranks are busy and stopped
 
 void pass_time(std::uint64_t ns) {
     timespec how_long{static_cast<time_t>(ns / s), static_cast<long>(ns % s)};
@@ -357,7 +356,10 @@ class Rank {
     void end(const Call& call) {
         if (helper_.joinable() || next_ > 1000) return;
         const auto work = [this, &call] {
-            helped_ = true;
+            struct Over {  // only then: nobody may end the job while it is about to fail
+                bool& over;
+                ~Over() { over = true; }
+            } over{helped_};
             const tuttiComm_t which = groups_.empty() ? nullptr : comm();
             if (which == nullptr) return;
             board->add_cause(call.what == Call::abort ? Cause::aborted : Cause::revoked, me_);
