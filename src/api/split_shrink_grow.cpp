@@ -311,8 +311,15 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         const Session& session = parent.comm->session();
         auto place = std::make_shared<RendezvousPoint>(session);
         *id = session.accept(place->invitation()).to_unique_id();
-        const std::lock_guard lock(parent.handle.mutex);
-        parent.handle.for_newcomers = std::move(place);  // newcomers to the one before are told
+        {
+            const std::lock_guard lock(parent.handle.mutex);
+            if (parent.handle.comm) {                     // whoever ends it from now on closes the place
+                parent.handle.for_newcomers.swap(place);  // newcomers to the one before are told
+                return;
+            }
+        }
+        refuse_failed(parent);
+        fail(tuttiInvalidUsage, "tuttiCommGetUniqueId: the communicator was destroyed or suspended meanwhile");
     });
 }
 
