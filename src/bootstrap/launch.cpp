@@ -21,7 +21,6 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/frame.hpp"
-#include "bootstrap/frame.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/pmix.hpp"
@@ -124,12 +123,15 @@ std::uint64_t next_call() {
     return calls++;
 }
 
-/// Rank 0's identity, by way of the server.
+}  // namespace
+
 Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
     Bytes mine;
     mine.reserve(TUTTI_UNIQUE_ID_BYTES);  // no copies are left behind
+    std::optional<RendezvousPoint> opened;
     if (launch.rank == 0) {
         const Identity made = create_identity(launch.local_ranks == launch.ranks ? Rendezvous::one_host : 0);
+        opened.emplace(made);
         append(mine, made.bytes);
     }
     const std::chrono::milliseconds timeout(config().init_timeout_ms);
@@ -142,9 +144,12 @@ Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
              theirs.size(), identity.bytes.size());
     std::ranges::copy(theirs, identity.bytes.begin());
     sodium_memzero(theirs.data(), theirs.size());
-    Rendezvous::of(identity);  // or throws
+    Rendezvous::of(identity);            // or throws
+    if (opened) opened->all_have_met();  // they are told where: from now on it is closed by who joins there
     return identity;
 }
+
+namespace {
 
 bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host.starts_with("127.") || host == "::1";

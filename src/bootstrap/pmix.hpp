@@ -38,4 +38,8 @@ class Pmix {
 /// Throws tuttiSystemError if there are no such ranks.
 void read_numbers(const Pmix::Process& place, Launch& out);
 
+/// Rank 0's identity, by way of the server: that of a rendezvous which rank 0 opens, and closes if this fails. call: as
+/// many have been made before.
+Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call);
+
 }  // namespace tutti::bootstrap

@@ -73,6 +73,8 @@ struct Invitation {
 class RendezvousPoint {
   public:
     explicit RendezvousPoint(const class Session& session);
+    /// One that is open already.
+    explicit RendezvousPoint(const Identity& opened) : identity_(opened), invitation_{} {}
     ~RendezvousPoint();
     RendezvousPoint(const RendezvousPoint&) = delete;
     RendezvousPoint& operator=(const RendezvousPoint&) = delete;

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/result.hpp"
+#include "bootstrap/pmix.hpp"
 #include "support.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -184,6 +186,24 @@ TEST_CASE("with a secret, ranks meet by TCP at the master's address") {
         all.push_back(v);
     }
     check_job(all);
+}
+
+TEST_CASE("a rendezvous is closed when the server that is to tell where it is fails") {
+    struct Failing : bootstrap::Pmix {
+        Process process() override { return {0, 2, 0, 2}; }
+        bootstrap::Bytes from_first(const std::string&, bootstrap::View mine, std::chrono::milliseconds) override {
+            std::ranges::copy(mine, told.bytes.begin());
+            if (throws) fail(tuttiSystemError, "rank 0: PMIx_Fence failed: LOST-CONNECTION (-61)");
+            return bootstrap::Bytes(3);  // what can't be an identity
+        }
+        bool throws = true;
+        Identity told;
+    } pmix;
+    pmix.throws = GENERATE(true, false);
+    Launch launch;
+    launch.ranks = launch.local_ranks = 2;
+    CHECK_THROWS_AS(bootstrap::meet_by(pmix, launch, 0), Error);
+    CHECK(join_error(pmix.told, 1, 2, 20s).find("gave up") != std::string::npos);
 }
 
 }  // namespace tutti::test

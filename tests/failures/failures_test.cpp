@@ -73,9 +73,13 @@ TEST_CASE("no memory, descriptor, map or thread at every place of many operation
         operations({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
                     "scatter", "barrier", "all_gatherv", "a group of collectives and messages", "two sums on a stream",
                     "a sum of scaled numbers", "a sum in mapped memory", "split", "init"});
-    const auto more = operations({"shrink", "suspend", "init in the background", "init of all"});
     for (const Kind kind : {Kind::memory, Kind::descriptors, Kind::maps, Kind::threads})
-        for (const auto& some : {most, more}) walk_through(some, {Way::shm, 2, kind});
+        walk_through(most, {Way::shm, 2, kind});
+}
+
+TEST_CASE("no memory as communicators are shrunk, suspended or made in the background", "[.][full]") {
+    walk_through(operations({"shrink", "suspend", "init in the background", "init of all"}),
+                 {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }
 
 TEST_CASE("no memory for windows, more ranks, layers and checkpoints", "[.][full]") {
