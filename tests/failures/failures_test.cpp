@@ -34,13 +34,13 @@ TEST_CASE("no memory in the background, for one rank or for all in a process lea
 }
 
 TEST_CASE("a communicator for which there was no memory to be shrunk or suspended leaves nothing behind") {
-    walk_through(operations({"shrink", "suspend"}), {Way::shm, 2, Kind::memory, When::new_place, 4});
+    walk_through(operations({"shrink", "suspend and resume"}), {Way::shm, 2, Kind::memory, When::new_place, 4});
 }
 
 TEST_CASE("no descriptor, no room for a map and no thread are errors that say so, and leave nothing behind") {
     for (const Kind kind : {Kind::descriptors, Kind::maps, Kind::threads})
-        walk_through(operations({"a sum in mapped memory", "two sums on a stream", "split", "shrink", "suspend", "init",
-                                 "init in the background", "init of all"}),
+        walk_through(operations({"a sum in mapped memory", "two sums on a stream", "split", "shrink",
+                                 "suspend and resume", "init", "init in the background", "init of all"}),
                      {Way::shm, 2, kind, When::new_place, shallow});
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("no memory, descriptor, map or thread at every place of many operation
 }
 
 TEST_CASE("no memory as communicators are shrunk, suspended or made in the background", "[.][full]") {
-    walk_through(operations({"shrink", "suspend", "init in the background", "init of all"}),
+    walk_through(operations({"shrink", "suspend and resume", "init in the background", "init of all"}),
                  {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -366,6 +367,7 @@ std::vector<Operation> operations(std::initializer_list<const char*> names) {
         std::erase_if(all, [&](const Operation& o) {
             return std::ranges::none_of(names, [&](const char* name) { return std::string(o.name) == name; });
         });
+    if (names.size() > 0 && all.size() != names.size()) throw std::invalid_argument("no operation has such a name");
     return all;
 }
 
