@@ -101,7 +101,7 @@ void ready(tuttiComm_t comm, int rank) {
 void overlap(tuttiComm_t comm, const Options& o, int rank) {
     const std::size_t count = o.layer_kib * 1024 / sizeof(float);
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
-    config.zero = 0;
+    config.zeroGrad = 0;
     config.mode = tuttiDpNaive;
     Layer naive(comm, o.layers, count, config);
     std::vector<double> alone;
@@ -135,7 +135,7 @@ void staleness(tuttiComm_t comm, const Options& o, int rank) {
     double synchronous = 0;
     for (const int s : {0, 1, 2, 4, 8}) {
         tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
-        config.mode = tuttiDpSharded;
+        config.mode = tuttiDpShardedServer;
         config.optimizer.kind = tuttiDpSgd;
         config.staleness = s;
         Layer layer(comm, 4, 1000, config);

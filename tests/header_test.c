@@ -6,5 +6,8 @@ int main(void) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     tuttiDpConfig_t dp = TUTTI_DP_CONFIG_INITIALIZER;
     tuttiUniqueId id;
+    config.lanes = 3, dp.unused = 1, dp.zero = 0; /* names until version 0.2 */
+    if (config.channels != 3 || dp.findUnusedParameters != 1 || dp.zeroGrad != 0) return 1;
+    if (tuttiDpSharded != tuttiDpShardedServer || tuttiDpZero1 != 4) return 1;
     return config.size == sizeof config && dp.size == sizeof dp && sizeof id == TUTTI_UNIQUE_ID_BYTES ? 0 : 1;
 }

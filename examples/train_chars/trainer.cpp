@@ -9,9 +9,10 @@ namespace {
 constexpr std::size_t evaluated = 1000;  // samples
 
 const std::map<std::string, tuttiDpMode_t> modes = {
-    {"single", tuttiDpNaive},  {"naive", tuttiDpNaive},        {"bucketed", tuttiDpBucketed}, {"ps", tuttiDpServer},
-    {"ps-cpu", tuttiDpServer}, {"ps-sharded", tuttiDpSharded}, {"async", tuttiDpSharded},     {"zero1", tuttiDpZero1},
-    {"zero2", tuttiDpZero2},   {"zero3", tuttiDpZero3},        {"dataparallel", tuttiDpNaive}};
+    {"single", tuttiDpNaive},        {"naive", tuttiDpNaive},       {"bucketed", tuttiDpBucketed},
+    {"ps", tuttiDpServer},           {"ps-cpu", tuttiDpServer},     {"ps-sharded", tuttiDpShardedServer},
+    {"async", tuttiDpShardedServer}, {"zero1", tuttiDpZero1},       {"zero2", tuttiDpZero2},
+    {"zero3", tuttiDpZero3},         {"dataparallel", tuttiDpNaive}};
 
 }  // namespace
 

@@ -64,10 +64,11 @@ typedef enum {
     tuttiDpBucketed = 1, /* gradients share buckets; a bucket is reduced as soon as it is complete, beside the backward
                             pass ("DDP") */
     tuttiDpServer = 2,   /* a parameter server: one rank sums, updates and sends the parameters back */
-    tuttiDpSharded = 3,  /* config.servers ranks serve a part of every bucket each */
-    tuttiDpZero1 = 4,    /* all ranks serve; states of the optimizer are sharded */
-    tuttiDpZero2 = 5,    /* and gradients: a bucket's memory is given back when it has been reduced */
-    tuttiDpZero3 = 6,    /* and parameters: those of a unit are there from tuttiDpGather to tuttiDpRelease ("FSDP") */
+    tuttiDpShardedServer = 3, /* a sharded parameter server: config.servers ranks serve a part of every bucket each */
+    tuttiDpSharded = 3,       /* deprecated: the same by its old name, until version 0.2 */
+    tuttiDpZero1 = 4,         /* all ranks serve; states of the optimizer are sharded */
+    tuttiDpZero2 = 5,         /* and gradients: a bucket's memory is given back when it has been reduced */
+    tuttiDpZero3 = 6, /* and parameters: those of a unit are there from tuttiDpGather to tuttiDpRelease ("FSDP") */
     tuttiDpNumModes = 7
 } tuttiDpMode_t;
 
@@ -79,7 +80,7 @@ typedef enum {
     tuttiDpMomentum = 2,    /* m = momentum * m + g + weightDecay * w;  w -= lr * m */
     tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient. Like PyTorch's, the bias is
                                corrected by how many updates the parameter has had: less than the steps that were made
-                               if it was unused (config.unused) in some of them */
+                               if it was unused (config.findUnusedParameters) in some of them */
     tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
     tuttiDpCallback = 5,    /* config.optimizer.update; not for parameters of float64 */
     tuttiDpNumOptimizers = 6
@@ -191,22 +192,29 @@ typedef struct {
     int fp32Gradients; /* 1: gradients of 16-bit types are added up (micro-batches) and reduced in fp32: GradReady adds
                           what you wrote to the main gradient and leaves your memory to be overwritten. Rounded once,
                           when the result is handed back. Gradients in the layer's memory are fp32 then. Default 0 */
-    int unused;    /* what Synchronize does with parameters that were not ready: 0 (default): an error that names them;
-                      1: they count as zero, and one that is unused on all ranks is not updated (asynchronous modes: it
-                      is updated with zero) */
+    __extension__ union {
+        int findUnusedParameters; /* what Synchronize does with parameters that were not ready: 0 (default): an error
+                                     that names them; 1: they count as zero, and one that is unused on all ranks is not
+                                     updated (asynchronous modes: it is updated with zero) */
+        int unused;               /* deprecated: the same by its old name, until version 0.2 */
+    };
     int broadcast; /* 1 (default): Create gives all ranks the values of rank 0 */
-    int zero;      /* 1 (default): Begin zeroes gradients; 0: you overwrite them */
+    __extension__ union {
+        int zeroGrad; /* 1 (default): Begin zeroes gradients; 0: you overwrite them */
+        int zero;     /* deprecated: the same by its old name, until version 0.2 */
+    };
     tuttiDpOptimizer_t optimizer;
     const tuttiDpGroup_t* groups; /* copied */
     int groupCount;
     double clipNorm; /* Step scales gradients so that their norm, over all parameters, is at most this; 0: not */
     int server;      /* tuttiDpServer: which rank; default 0 */
-    int servers;     /* tuttiDpSharded: ranks 0 to servers - 1 serve; default: all */
+    int servers;     /* tuttiDpShardedServer: ranks 0 to servers - 1 serve; default: all */
     int dedicated; /* 1: the server (tuttiDpServer) is no worker: it has no batch and calls Begin, Synchronize and Step
                       alone; the mean is over the others. Default 0 */
-    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpSharded). Step returns at once; Begin waits only while
-                      this rank is more than s steps ahead of the last step that all gradients have come for, and takes
-                      the newest parameters there are. 0 gives the bits of the synchronous mode. Default: synchronous */
+    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once; Begin waits only
+                      while this rank is more than s steps ahead of the last step that all gradients have come for, and
+                      takes the newest parameters there are. 0 gives the bits of the synchronous mode. Default:
+                      synchronous */
     int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest: s = 1 is the pipelined
                        "delay-1", the same bits from run to run */
     tuttiDpCompression_t compression; /* tuttiDpNaive, tuttiDpBucketed */
@@ -216,25 +224,25 @@ typedef struct {
     void* hookUser;
     int trace;            /* 1: keep a time line for tuttiDpWriteTrace */
     tuttiStream_t stream; /* ranks on GPUs: the cudaStream_t for all that the layer does; see (6) */
-    int offload; /* ranks on GPUs, with an optimizer. 1: its states, with the masters, and in tuttiDpZero3 the owned
-                    values are in pinned memory of the host, which makes the updates: owned gradients come there in
-                    Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
-                    Default 0 */
-    int elastic; /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that it is never made behind a
-                    reduction that failed: then the layer can Move. Without effect for ranks on CPUs, where it is so
-                    anyway. Default 0 */
+    int offload;  /* ranks on GPUs, with an optimizer. 1: its states, with the masters, and in tuttiDpZero3 the owned
+                     values are in pinned memory of the host, which makes the updates: owned gradients come there in
+                     Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
+                     Default 0 */
+    int elastic;  /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that it is never made behind a
+                     reduction that failed: then the layer can Move. Without effect for ranks on CPUs, where it is so
+                     anyway. Default 0 */
     int nanCheck; /* 1: GradReady reads the gradient and remembers whether it has a NaN or an infinity, so that
                      tuttiDpFindNan can say who made it at any time. Ranks on GPUs: it waits for that. Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
-#define TUTTI_DP_CONFIG_INITIALIZER                                                                                 \
-    {                                                                                                               \
-        sizeof(tuttiDpConfig_t), TUTTI_DP_CONFIG_MAGIC, TUTTI_VERSION_CODE, tuttiDpBucketed, 0, 0, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,   \
-            {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,         \
-            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,   \
-            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                          \
+#define TUTTI_DP_CONFIG_INITIALIZER                                                                                   \
+    {                                                                                                                 \
+        sizeof(tuttiDpConfig_t), TUTTI_DP_CONFIG_MAGIC, TUTTI_VERSION_CODE, tuttiDpBucketed, 0, 0, TUTTI_UNDEF_INT,   \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, \
+            {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                            \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register

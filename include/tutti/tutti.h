@@ -157,7 +157,10 @@ typedef struct {
     int reproducible; /* 1: the sums of n ranks have the same bits whatever the algorithm, transport, placement,
                          channels and message sizes, on CPUs and on GPUs: they are added in rank order, with one
                          rounding. 0 (default): the same bits from run to run */
-    int lanes;        /* on how many channels large data goes, 1 to 8, on GPUs at most; default: by the cost model */
+    __extension__ union {
+        int channels; /* on how many channels large data goes, 1 to 8, on GPUs at most; default: by the cost model */
+        int lanes;    /* deprecated: the same by its old name, until version 0.2 */
+    };
     const char* programs; /* files with algorithms of your own, separated by ':', the same on all ranks: proven before
                              anything runs, then candidates like all others (docs/programs.md); copied */
     int blocking;         /* 0: InitRankConfig, InitEnv, Split, Shrink, Grow and Finalize begin their work in the
@@ -169,11 +172,11 @@ typedef struct {
 #define TUTTI_DEVICE_CURRENT (-2)
 
 #define TUTTI_CONFIG_MAGIC 0x54555454u
-#define TUTTI_CONFIG_INITIALIZER                                                                         \
-    {                                                                                                    \
-        sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL,  \
-            TUTTI_UNDEF_INT                                                                              \
+#define TUTTI_CONFIG_INITIALIZER                                                                          \
+    {                                                                                                     \
+        sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,  \
+            TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, NULL, \
+            TUTTI_UNDEF_INT                                                                               \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. If a rank of this

@@ -32,7 +32,8 @@ constexpr Variable table[] = {
     {"TUTTI_ALGO", "",
      "Algorithms to choose from: `ring,tree`, or `^ring` for all others, or by collective: "
      "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
-    {"TUTTI_LANES", "0", "On how many channels large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
+    {"TUTTI_CHANNELS", "0", "On how many channels large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
+    {"TUTTI_LANES", "0", "Deprecated: TUTTI_CHANNELS by its old name, until version 0.2."},
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
@@ -197,7 +198,7 @@ Config read_config() {
     c.gdr = environment("TUTTI_NET_GDR") ? read_int("TUTTI_NET_GDR", 0, 1) == 1 : level != "LOC" && level != "0";
     c.gdr_reads = read_int("NCCL_NET_GDR_READ", 0, 1) == 1;
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
-    c.channels = read_int("TUTTI_LANES", 0, 8);
+    c.channels = read_int(environment("TUTTI_CHANNELS") ? "TUTTI_CHANNELS" : "TUTTI_LANES", 0, 8);
     const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);

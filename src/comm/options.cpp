@@ -45,11 +45,11 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.algorithm != nullptr) options.algorithm = known.algorithm;
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
-    if (known.lanes != TUTTI_UNDEF_INT) {
-        if (known.lanes < 1 || known.lanes > collective_channels)
-            fail(tuttiInvalidArgument, "config.lanes is %d; a number from 1 to %d was expected", known.lanes,
+    if (known.channels != TUTTI_UNDEF_INT) {
+        if (known.channels < 1 || known.channels > collective_channels)
+            fail(tuttiInvalidArgument, "config.channels is %d; a number from 1 to %d was expected", known.channels,
                  collective_channels);
-        options.channels = known.lanes;
+        options.channels = known.channels;
     }
     if (known.programs != nullptr) options.programs = known.programs;
     if (known.device != TUTTI_UNDEF_INT) {

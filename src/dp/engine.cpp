@@ -162,7 +162,7 @@ void Engine::refuse_missing(const std::vector<std::size_t>& missing_ones) {
         tuttiInvalidUsage,
         text(
             "tuttiDpSynchronize: on rank %d, %zu of %zu parameters were not ready: %s. Call tuttiDpGradReady for every "
-            "parameter, or set config.unused = 1",
+            "parameter, or set config.findUnusedParameters = 1",
             rank_, missing_ones.size(), parameters_.size(), names.c_str()));
     worker_->fail(error);
     throw error;

@@ -62,10 +62,10 @@ void check_optimizer(const Options& o) {
 }
 
 void check_mode(const Options& o, int ranks) {
-    const bool serves = o.mode == tuttiDpServer || o.mode == tuttiDpSharded;
+    const bool serves = o.mode == tuttiDpServer || o.mode == tuttiDpShardedServer;
     if (o.asynchronous() && !serves)
-        fail(tuttiInvalidArgument, "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpSharded",
-             create);
+        fail(tuttiInvalidArgument,
+             "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpShardedServer", create);
     if (o.exact_delay && !o.asynchronous())
         fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
     if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
@@ -113,9 +113,9 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.sum = flag("sum", c.sum, false);
     o.micro_batches = within("microBatches", c.microBatches, 1, 1, 1 << 20);
     o.fp32_gradients = flag("fp32Gradients", c.fp32Gradients, false);
-    o.zero_unused = flag("unused", c.unused, false);
+    o.zero_unused = flag("findUnusedParameters", c.findUnusedParameters, false);
     o.broadcast = flag("broadcast", c.broadcast, true);
-    o.zero = flag("zero", c.zero, true);
+    o.zero = flag("zeroGrad", c.zeroGrad, true);
     o.optimizer = c.optimizer;
     if (c.groupCount < 0 || (c.groupCount > 0 && c.groups == nullptr))
         fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);

@@ -108,7 +108,7 @@ void Engine::join(tuttiComm_t comm, Company company) {
     all_or_none(control_, ranks_, [&] { check_places(); });
     if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
     if (!options_.replicated() && options_.mode != tuttiDpServer) {
-        owners_ = options_.mode == tuttiDpSharded && options_.servers > 0 ? options_.servers : ranks_;
+        owners_ = options_.mode == tuttiDpShardedServer && options_.servers > 0 ? options_.servers : ranks_;
         owner_ = rank_ < owners_ ? rank_ : -1;
     }
     const int workers = ranks_ - (options_.dedicated ? 1 : 0);
@@ -155,7 +155,7 @@ void Engine::check_places() const {
 /// Whether a rank makes updates.
 bool Engine::owns(int rank) const {
     if (options_.mode == tuttiDpServer) return rank == options_.server;
-    return options_.mode != tuttiDpSharded || options_.servers == 0 || rank < options_.servers;
+    return options_.mode != tuttiDpShardedServer || options_.servers == 0 || rank < options_.servers;
 }
 
 Resources Engine::resources() const {

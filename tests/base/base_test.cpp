@@ -100,6 +100,16 @@ TEST_CASE("only variables of the table are read, and empty ones are unset") {
     REQUIRE(config().timeout_ms > 0);
 }
 
+TEST_CASE("the number of channels has its old name, too, until version 0.2") {
+    setenv("TUTTI_LANES", "3", 1);
+    CHECK(read_config().channels == 3);
+    setenv("TUTTI_CHANNELS", "2", 1);
+    CHECK(read_config().channels == 2);
+    unsetenv("TUTTI_LANES");
+    unsetenv("TUTTI_CHANNELS");
+    CHECK(read_config().channels == 0);
+}
+
 namespace {
 
 /// What config() says of GPUDirect where these three, and no other, are set.

@@ -92,7 +92,7 @@ TEST_CASE("ranks whose settings give a message other channels are told so") {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "tcp";
         config.timeoutMs = 60'000;
-        if (rank == 1) config.lanes = 8;
+        if (rank == 1) config.channels = 8;
         tuttiComm_t comm;
         require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
         std::vector<char> x(4'000'000);

@@ -106,7 +106,8 @@ TEST_CASE("a wrong argument of a collective call on one rank is told to all at o
 }
 
 TEST_CASE("an iteration can be given up by all ranks, each at another place, and the next one is right") {
-    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpSharded, tuttiDpZero1, tuttiDpZero2}) {
+    for (const auto mode :
+         {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2}) {
         CAPTURE(mode);
         on_ranks(ranks, three(), plain(mode), [](int r, tuttiDp_t dp, tuttiComm_t comm) {
             iterate(dp, 1);
@@ -208,7 +209,7 @@ TEST_CASE("a step that some ranks have made and others have not: all have it aft
 }
 
 TEST_CASE("asynchronous: a rank that gives up makes its step without gradients, and nobody waits") {
-    tuttiDpConfig_t config = plain(tuttiDpSharded);
+    tuttiDpConfig_t config = plain(tuttiDpShardedServer);
     config.staleness = 1;
     on_ranks(2, three(), config, [](int r, tuttiDp_t dp, tuttiComm_t) {
         iterate(dp, 1);

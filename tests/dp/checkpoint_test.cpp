@@ -77,7 +77,7 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
     } cases[] = {{tuttiDpZero1, tuttiDpBucketed, TUTTI_UNDEF_INT},
                  {tuttiDpBucketed, tuttiDpZero3, TUTTI_UNDEF_INT},
                  {tuttiDpZero3, tuttiDpServer, TUTTI_UNDEF_INT},
-                 {tuttiDpSharded, tuttiDpSharded, 0}};
+                 {tuttiDpShardedServer, tuttiDpShardedServer, 0}};
     for (const auto& c : cases) {
         CAPTURE(c.saves, c.loads);
         Folder folder;

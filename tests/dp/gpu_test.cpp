@@ -31,8 +31,8 @@ TEST_CASE("GPUs: every synchronous mode has the bits of one rank on a CPU") {
         tuttiDpMode_t mode;
         int servers;
     } modes[] = {{"naive", tuttiDpNaive, TUTTI_UNDEF_INT},   {"bucketed", tuttiDpBucketed, TUTTI_UNDEF_INT},
-                 {"server", tuttiDpServer, TUTTI_UNDEF_INT}, {"all but one serve", tuttiDpSharded, ranks - 1},
-                 {"sharded", tuttiDpSharded, ranks},         {"ZeRO-1", tuttiDpZero1, TUTTI_UNDEF_INT},
+                 {"server", tuttiDpServer, TUTTI_UNDEF_INT}, {"all but one serve", tuttiDpShardedServer, ranks - 1},
+                 {"sharded", tuttiDpShardedServer, ranks},         {"ZeRO-1", tuttiDpZero1, TUTTI_UNDEF_INT},
                  {"ZeRO-2", tuttiDpZero2, TUTTI_UNDEF_INT},  {"ZeRO-3", tuttiDpZero3, TUTTI_UNDEF_INT}};
     int variant = 0;
     for (const auto& mode : modes) {
@@ -65,13 +65,13 @@ TEST_CASE("GPUs: masters, main gradients, micro-batches, clipping") {
 }
 
 TEST_CASE("GPUs: what is offloaded is in the host's memory, and the bits stay") {
-    for (const auto mode : {tuttiDpBucketed, tuttiDpSharded, tuttiDpZero3})
+    for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero3})
         for (const auto type : {tuttiFloat32, tuttiBfloat16}) {
             CAPTURE(mode, type);
             Gpus g(mode);
             g.setup.type = type;
-            g.setup.own_data = mode != tuttiDpSharded;
-            g.setup.config.servers = mode == tuttiDpSharded ? ranks - 1 : TUTTI_UNDEF_INT;
+            g.setup.own_data = mode != tuttiDpShardedServer;
+            g.setup.config.servers = mode == tuttiDpShardedServer ? ranks - 1 : TUTTI_UNDEF_INT;
             const Trained there = harness::train(g.setup);
             g.setup.config.offload = 1;
             const Trained offloaded = harness::train(g.setup);
@@ -102,7 +102,7 @@ TEST_CASE("GPUs: buckets are rebuilt, and parameters that nobody uses stay") {
     for (const bool offload : {false, true}) {
         Gpus g(tuttiDpBucketed, tuttiDpMomentum);
         g.setup.config.rebuild = 1;
-        g.setup.config.unused = 1;
+        g.setup.config.findUnusedParameters = 1;
         if (offload) g.setup.config.offload = 1;
         g.setup.own_grad = !offload;
         g.setup.order = [](int, int, std::size_t i) { return i; };  // forward: not the first order of buckets

@@ -68,10 +68,10 @@ TEST_CASE("GPUs: asynchronous steps have the bits of CPUs, where a delay is exac
         tuttiDpMode_t mode;
         int staleness, offload;
         const std::vector<int>& devices;
-    } cases[] = {{"no delay", tuttiDpSharded, 0, 0, only_gpus},
+    } cases[] = {{"no delay", tuttiDpShardedServer, 0, 0, only_gpus},
                  {"delay-1", tuttiDpServer, 1, 0, only_gpus},
-                 {"delay-1, states in the host's memory", tuttiDpSharded, 1, 1, only_gpus},
-                 {"delay-1, a CPU among the ranks", tuttiDpSharded, 1, 0, cpu_last}};
+                 {"delay-1, states in the host's memory", tuttiDpShardedServer, 1, 1, only_gpus},
+                 {"delay-1, a CPU among the ranks", tuttiDpShardedServer, 1, 0, cpu_last}};
     for (const auto& c : cases) {
         CAPTURE(c.name);
         Gpus g(c.mode, tuttiDpAdamW, c.devices);
@@ -92,7 +92,7 @@ TEST_CASE("GPUs: asynchronous steps have the bits of CPUs, where a delay is exac
 
 TEST_CASE("GPUs: a rank runs s steps ahead of the slowest one, and no further") {
     constexpr int s = 2, late = 2;  // the step that the last rank does not begin before the others can't go on
-    Gpus g(tuttiDpSharded, tuttiDpSgd);
+    Gpus g(tuttiDpShardedServer, tuttiDpSgd);
     g.setup.steps = 8;
     g.setup.counts = {5, 300, 1};
     g.setup.config.staleness = s;
@@ -166,7 +166,7 @@ TEST_CASE("GPUs: asynchronous steps follow what the caller has enqueued, and spa
 
 TEST_CASE("GPUs: an asynchronous layer saves, loads and broadcasts") {
     const std::string path = "/tmp/tutti-dp-late-gpus-" + std::to_string(::getpid());
-    Gpus g(tuttiDpSharded, tuttiDpAdamW);
+    Gpus g(tuttiDpShardedServer, tuttiDpAdamW);
     g.setup.type = tuttiBfloat16;
     g.setup.config.staleness = 0;
     g.setup.steps = 4;

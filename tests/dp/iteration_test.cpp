@@ -150,7 +150,7 @@ TEST_CASE("two threads with the first gradients of one bucket: what one adds is 
         {"large", nullptr, large.data(), most, tuttiBfloat16, tuttiDpSameType, 0, 0}};
     tuttiDpConfig_t config = plain_sgd(tuttiDpZero2);
     config.fp32Gradients = 1;
-    config.zero = 0;
+    config.zeroGrad = 0;
     config.bucketBytes = config.firstBucketBytes = 64 * most;
     on_ranks(1, parameters, config, [&](int, tuttiDp_t dp, tuttiComm_t) {
         for (int round = 0; round < rounds; ++round) {

@@ -41,12 +41,13 @@ TEST_CASE("mixed: a CPU serves GPUs, and may work itself") {
 TEST_CASE("mixed: every other mode has the bits of CPUs") {
     Gpus g(tuttiDpNaive, tuttiDpMomentum, cpu_first);
     g.setup.steps = 2;
-    g.setup.config.unused = 1;
+    g.setup.config.findUnusedParameters = 1;
     g.setup.skips = [](int rank, int step, std::size_t p) { return p == 3 || (p == 1 && rank != step % 2); };
-    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpSharded, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3}) {
+    for (const auto mode :
+         {tuttiDpNaive, tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3}) {
         CAPTURE(mode);
         g.setup.config.mode = mode;
-        g.setup.config.servers = mode == tuttiDpSharded ? 1 : TUTTI_UNDEF_INT;
+        g.setup.config.servers = mode == tuttiDpShardedServer ? 1 : TUTTI_UNDEF_INT;
         g.setup.config.offload = mode == tuttiDpZero1 ? 1 : TUTTI_UNDEF_INT;
         g.setup.config.rebuild = mode == tuttiDpBucketed;
         REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);

@@ -23,10 +23,10 @@ const Mode modes[] = {
     {"server", tuttiDpServer},
     {"last rank serves", tuttiDpServer, TUTTI_UNDEF_INT, -1},
     {"dedicated server", tuttiDpServer, TUTTI_UNDEF_INT, 0, 1},
-    {"one of several serves", tuttiDpSharded, 1},
-    {"all but one serve", tuttiDpSharded, -1},
-    {"sharded", tuttiDpSharded},
-    {"asynchronous, staleness 0", tuttiDpSharded, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0},
+    {"one of several serves", tuttiDpShardedServer, 1},
+    {"all but one serve", tuttiDpShardedServer, -1},
+    {"sharded", tuttiDpShardedServer},
+    {"asynchronous, staleness 0", tuttiDpShardedServer, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0},
     {"asynchronous server, staleness 0", tuttiDpServer, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0},
     {"ZeRO-1", tuttiDpZero1},
     {"ZeRO-2", tuttiDpZero2},
@@ -100,7 +100,7 @@ TEST_CASE("all modes come to the same as the whole batch at once, whatever the o
 }
 
 TEST_CASE("accumulation: k micro-batches are one batch of k") {
-    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpSharded, tuttiDpZero2, tuttiDpZero3}) {
+    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero2, tuttiDpZero3}) {
         for (bool own_grad : {false, true}) {
             CAPTURE(mode, own_grad);
             Setup setup;
@@ -160,7 +160,7 @@ TEST_CASE("clipping: the norm is over all shards") {
     setup.config.clipNorm = 0.5;
     const Trained alone = harness::train_alone(setup);
     REQUIRE(alone.statistics[0].norm > 0.5);  // or nothing was tried
-    for (const auto mode : {tuttiDpBucketed, tuttiDpServer, tuttiDpSharded, tuttiDpZero3}) {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero3}) {
         CAPTURE(mode);
         setup.config.mode = mode;
         const Trained together = harness::train(setup);

@@ -16,7 +16,7 @@ using harness::three;
 
 namespace {
 
-constexpr tuttiDpMode_t modes[] = {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpSharded,
+constexpr tuttiDpMode_t modes[] = {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer,
                                    tuttiDpZero1, tuttiDpZero2,    tuttiDpZero3};
 
 void expect_found(tuttiDp_t dp, int who, std::size_t which, const char* when) {

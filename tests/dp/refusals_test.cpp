@@ -55,10 +55,10 @@ TEST_CASE("unused parameters: an error that names them, or zeros that all ranks 
 
     for (bool own : {false, true}) {
         tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpSgd);
-        config.unused = 1;
+        config.findUnusedParameters = 1;
         config.optimizer.weightDecay = 0;
         config.optimizer.learningRate = 1;
-        config.zero = !own;
+        config.zeroGrad = !own;
         tuttiUniqueId id;
         must_succeed(tuttiGetUniqueId(&id), "id");
         harness::run(2, [&](int r) {

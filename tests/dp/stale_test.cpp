@@ -20,7 +20,7 @@ Setup setup_of(int staleness, int ranks) {
     setup.steps = 12;
     setup.counts = {5, 700, 1};
     setup.slices = 6;
-    setup.config = harness::config_for(tuttiDpSharded, tuttiDpSgd);
+    setup.config = harness::config_for(tuttiDpShardedServer, tuttiDpSgd);
     setup.config.staleness = staleness;
     return setup;
 }
@@ -65,7 +65,7 @@ TEST_CASE("a rank runs s steps ahead of the slowest one, and no further") {
 }
 
 TEST_CASE("an exact delay has the same bits whatever the timing, and for one rank and several") {
-    for (const auto mode : {tuttiDpSharded, tuttiDpServer}) {
+    for (const auto mode : {tuttiDpShardedServer, tuttiDpServer}) {
         Setup setup = setup_of(1, 3);
         setup.config.mode = mode;
         setup.config.exactDelay = 1;

@@ -94,7 +94,8 @@ int refused_at_create(const char* word, const char* other, const std::vector<tut
 }  // namespace
 
 TEST_CASE("values that the caller writes between two steps count, in all modes that have them, with masters, too") {
-    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpSharded, tuttiDpZero1, tuttiDpZero2})
+    for (const auto mode :
+         {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2})
         for (const auto type : {tuttiFloat32, tuttiBfloat16, tuttiFloat16})
             for (const bool own : {false, true}) {
                 CAPTURE(mode, type, own);
@@ -144,7 +145,7 @@ TEST_CASE("Adam counts the updates of each parameter, which a checkpoint keeps")
         CAPTURE(mode);
         tuttiDpConfig_t config = harness::config_for(mode, tuttiDpAdam);
         config.optimizer.weightDecay = 0;
-        config.unused = 1;
+        config.findUnusedParameters = 1;
         const auto iterate_some = [](tuttiDp_t dp, bool second) {
             must_succeed(tuttiDpBegin(dp), "begin");
             for (const std::size_t p : {2, 1, 0}) {

@@ -60,10 +60,10 @@ TEST_CASE("GPUs: every type and op") {
     GpuWorld(3).run(cases);
 }
 
-TEST_CASE("GPUs: config.lanes bounds the channels of collectives") {
+TEST_CASE("GPUs: config.channels bounds the channels of collectives") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     const auto widest = [&](int channels) {
-        config.lanes = channels;
+        config.channels = channels;
         GpuWorld world(2, 2, channels == 0 ? nullptr : &config);
         world.run({{Case::What::all_reduce, 400'007, tuttiFloat32, tuttiSum, 0},
                    {Case::What::all_gather, 400'007, tuttiFloat32, tuttiSum, 0}});

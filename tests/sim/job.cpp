@@ -80,7 +80,7 @@ class Maker {
     }
 
     std::string environment(const std::string& transport) {
-        static constexpr const char* any[] = {"TUTTI_CHECK=1",   "TUTTI_REPRODUCIBLE=1", "TUTTI_LANES=4",
+        static constexpr const char* any[] = {"TUTTI_CHECK=1",   "TUTTI_REPRODUCIBLE=1", "TUTTI_CHANNELS=4",
                                               "TUTTI_ALGO=ring", "TUTTI_ALGO=tree",      "TUTTI_FAULT=3:delay=3"};
         static constexpr const char* tcp[] = {"TUTTI_SOCKETS=1", "TUTTI_SOCKETS=4", "TUTTI_ENCRYPT=1"};
         std::string all;

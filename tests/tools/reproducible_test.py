@@ -15,7 +15,7 @@ SIZES = ["-b", "12", "-e", "800K", "-f", "40", "-n", "1", "-w", "0", "-c", "0", 
 def checksum(*arguments, processes=False, channels=0):
     head = [TUTTI_RUN, "-n", str(RANKS), PERF] if processes else [PERF, "-t", str(RANKS)]
     done = subprocess.run(head + SIZES + list(arguments), capture_output=True, text=True, timeout=60, check=True,
-                          env=os.environ | {"TUTTI_LANES": str(channels)})
+                          env=os.environ | {"TUTTI_CHANNELS": str(channels)})
     return re.search(r"Checksum of rank 0's results: ([0-9a-f]{16})", done.stdout).group(1)
 
 
