@@ -88,16 +88,26 @@ class Focus {
         call(4, {"rounds"});
     }
 
-    /// Rank 0 comes late to where it has the others meet, and one of those dies.
+    /// Rank 0 comes late to where it has the others meet, and one of those dies; or one dies while ranks that were
+    /// suspended meet again, of which the others are told while they call.
     void joins() {
         job_.focus = "deaths while ranks join";
         ranks(3, 5);
         job_.transport = draw(2) == 0 ? "shm" : "tcp";
+        Blow kill{};
+        kill.what = Blow::kill;
+        if (draw(2) == 0) {
+            job_.rejoins = true;
+            call(4, {"suspend"});
+            kill.rank = some_rank(0);
+            kill.at = 2 * ms + draw(10 * ms);
+            kill.sends = 1 + static_cast<unsigned>(draw(40));
+            job_.blows = {kill};
+            return;
+        }
         job_.late = 0;
         job_.late_by = (300 + draw(1000)) * ms;
         call(2, {"collectives"});
-        Blow kill{};
-        kill.what = Blow::kill;
         kill.rank = some_rank(1);
         kill.at = 150 * ms + draw(job_.late_by - 150 * ms);
         if (draw(2) == 0) {
