@@ -1,6 +1,5 @@
 // The log and the library's threads: neither ends a program, whatever the environment says and whatever is thrown.
 #include <cstdio>
-#include <filesystem>
 #include <new>
 #include <string>
 #include <system_error>
@@ -10,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/thread.hpp"
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 
 using namespace tutti;
 
@@ -17,7 +17,7 @@ namespace {
 
 /// What the hidden test below prints when this program runs it anew with these variables, and how it ends.
 std::pair<std::string, int> logged_with(const std::string& variables) {
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string self = harness::this_program();
     FILE* const said = popen(
         ("env -u TUTTI_DEBUG -u NCCL_DEBUG " + variables + " " + self + " 'lines of a thread' 2>&1").c_str(), "r");
     REQUIRE(said != nullptr);

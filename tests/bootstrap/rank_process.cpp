@@ -141,6 +141,7 @@ void RankProcess::start(const std::vector<std::string>& environment) {
     to_ = Fd(to[1]);
     from_ = Fd(from[0]);
     const Fd orders(to[0]), answers(from[1]);
+    const std::string self = harness::this_program();
     pid_ = fork();
     if (pid_ < 0) fail_errno("fork failed");
     if (pid_ == 0) {
@@ -151,7 +152,7 @@ void RankProcess::start(const std::vector<std::string>& environment) {
         dup2(null, 1);
         dup2(source, 3);
         for (const std::string& variable : environment) putenv(const_cast<char*>(variable.c_str()));
-        execl("/proc/self/exe", "test-bootstrap", hidden_name, static_cast<char*>(nullptr));
+        execl(self.c_str(), "test-bootstrap", hidden_name, static_cast<char*>(nullptr));
         _exit(127);
     }
 }

@@ -91,8 +91,9 @@ void live_often(int lives) {
 /// This program again, with a hidden test.
 int run_again(const char* name) {
     pid_t child = 0;
-    const char* const arguments[] = {"/proc/self/exe", name, nullptr};
-    if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char**>(arguments), environ) != 0) return -1;
+    const std::string self = harness::this_program();
+    const char* const arguments[] = {self.c_str(), name, nullptr};
+    if (posix_spawn(&child, self.c_str(), nullptr, nullptr, const_cast<char**>(arguments), environ) != 0) return -1;
     int status = 0;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);

@@ -57,7 +57,7 @@ class Processes {
             for (std::string& v : variables) environment.push_back(v.data());
             for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
             environment.push_back(nullptr);
-            std::string self = "/proc/self/exe", name = hidden_name;
+            std::string self = harness::this_program(), name = hidden_name;
             char* arguments[] = {self.data(), name.data(), nullptr};
             pid_t pid = 0;
             if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments, environment.data()) != 0)

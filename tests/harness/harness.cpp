@@ -41,6 +41,10 @@ unsigned seed() {
     return chosen;
 }
 
+std::string this_program() {
+    return std::filesystem::read_symlink("/proc/self/exe");
+}
+
 std::ptrdiff_t open_descriptors() {
     const std::filesystem::directory_iterator all("/proc/self/fd");
     return std::distance(begin(all), end(all));

@@ -22,6 +22,9 @@ void run(int ranks, const std::function<void(int rank)>& body);
 /// so a log says how to run the same again, also one of a crash or a time-out.
 unsigned seed();
 
+/// The path of this program, to run it again: under valgrind, /proc/self/exe would run that.
+std::string this_program();
+
 /// How many descriptors this process has open.
 std::ptrdiff_t open_descriptors();
 
