@@ -30,16 +30,18 @@ std::shared_ptr<Fd> Membership::offered(std::uint64_t key) const {
 }
 
 void Membership::offer_changed(std::uint64_t key) {
-    std::vector<Parked> all;
-    all.swap(parked_);
-    for (const Parked& p : all) {
-        const auto c = p.connection.lock();
-        if (!c || c->is_closed()) continue;
-        if (p.fetch.key == key)
-            on_fetch(*c, p.fetch);
-        else
-            parked_.push_back(p);
-    }
+    attempt([&] {  // who asked waits for it
+        std::vector<Parked> all;
+        all.swap(parked_);
+        for (const Parked& p : all) {
+            const auto c = p.connection.lock();
+            if (!c || c->is_closed()) continue;
+            if (p.fetch.key == key)
+                on_fetch(*c, p.fetch);
+            else
+                parked_.push_back(p);
+        }
+    });
 }
 
 void Membership::on_fetch(Connection& connection, const Fetch& fetch) {
