@@ -57,7 +57,7 @@ have() {
 int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     meson) command -v meson >/dev/null && at_least 1.0 "$(meson --version)" ;;
     ninja-build) there ninja ;;
-    pkg-config | python3 | cmake | shellcheck | spin) there "$1" ;;
+    pkg-config | python3 | cmake | shellcheck | spin | valgrind) there "$1" ;;
     # Meson asks it where Debian has libraries; else they are installed where CMake and ld.so do not look.
     dpkg-dev) [[ ! -e /etc/debian_version ]] || there dpkg-architecture ;;
     iproute2) there ip tc rdma ;;

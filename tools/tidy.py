@@ -246,7 +246,7 @@ def packages(tree):
 PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-config": "pkg-config",
             "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
             "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "", "mpirun.openmpi": "openmpi-bin",
-            "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build"}
+            "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build", "valgrind": "valgrind"}
 # A test looks for these and skips: they are daemons, or in no Debian 12.
 PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun", "herd7")
 CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"

@@ -30,8 +30,8 @@
  *      it goes on or dies, for 10 s or the time-out, whichever is shorter; then the error's text (after Abort, a
  *      warning) says whose process may still use them.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
- * (11) dlclose() does not unload the library: its threads and its threads' data stay until the process ends. exit() may
- *      be called from any thread, with communicators or without.
+ * (11) dlclose() does not unload the library, since its threads go on. A library that libtutti.a is linked into needs
+ *      -Wl,-z,nodelete: pkg-config --static and tutti::static add it. exit() may be called from any thread at any time.
  * (12) The environment is read in one place; docs/environment.md lists every variable.
  */
 #ifndef TUTTI_TUTTI_H_

@@ -7,6 +7,7 @@
 
 #include "base/result.hpp"
 #include "bootstrap/service.hpp"
+#include "harness/skip.hpp"
 #include "support.hpp"
 
 namespace tutti::test {
@@ -81,6 +82,7 @@ TEST_CASE("descriptors pass between processes") {
 
 #if !defined(__SANITIZE_THREAD__)  // which allows no threads after a fork
 TEST_CASE("the first communicator of a process raises its limit of descriptors, as far as it may") {
+    if (harness::under_valgrind()) return harness::skip("a limit of descriptors that is the test's own");
     rlimit here{};
     getrlimit(RLIMIT_NOFILE, &here);
     const rlim_t most = std::min<rlim_t>(here.rlim_max, 2000);
@@ -98,6 +100,7 @@ TEST_CASE("the first communicator of a process raises its limit of descriptors, 
 #endif
 
 TEST_CASE("a fetch without a free descriptor is an error") {
+    if (harness::under_valgrind()) return harness::skip("a limit of descriptors that is the test's own");
     const auto s = join_all(Identity::create(), 2);
     s[1]->offer(1, make_note(1));
     CHECK(read_note(s[0]->fetch(1, 1, within(5s))) == 1);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,11 @@ unsigned seed() {
 
 std::string this_program() {
     return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+bool under_valgrind() {
+    const char* const loaded = std::getenv("LD_PRELOAD");
+    return loaded != nullptr && std::string_view(loaded).find("vgpreload") != std::string_view::npos;
 }
 
 std::ptrdiff_t open_descriptors() {

@@ -25,6 +25,9 @@ unsigned seed();
 /// The path of this program, to run it again: under valgrind, /proc/self/exe would run that.
 std::string this_program();
 
+/// Whether valgrind runs this program: it keeps the descriptors below RLIMIT_NOFILE for itself.
+bool under_valgrind();
+
 /// How many descriptors this process has open.
 std::ptrdiff_t open_descriptors();
 

@@ -77,6 +77,13 @@ def main():
             sys.exit("the static program needs the shared library")
         expect_sums(folder / "prog-static", {k: v for k, v in environment.items() if k != "LD_LIBRARY_PATH"})
 
+        # In a library that programs load and give back.
+        archive = str(libraries / "libtutti.a")
+        run("cc", "-shared", "-o", "libowner.so", "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive",
+            *[flag for flag in static if flag != archive], cwd=folder)
+        run(build / "tests/package/unloaded", folder / "libowner.so", "tutti",
+            env={**environment, "TUTTI_TUNING": "none"})
+
         if shutil.which("cmake"):
             (folder / "CMakeLists.txt").write_text(CMAKE)
             run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "cmake", f"-DCMAKE_PREFIX_PATH={root}")
