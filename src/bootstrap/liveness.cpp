@@ -227,7 +227,7 @@ void Membership::finish_if_idle() {
 // The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
 // the lowest rank: always a lower one than ours, so there are no circles.
 void Membership::seek_parent(Rank lost, bool unreachable) {
-    if (gone_ || left_ || fault_ || state_ != State::joined) return;
+    if (gone_ || left_ || fault_ || state_ != State::joined) return finish_if_idle();
     if (unreachable) unreachable_.insert(lost);
     const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
     Rank next = parent_of(lost);

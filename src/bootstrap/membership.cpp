@@ -225,10 +225,13 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (!connection.welcome) {
         // The other side never took us in, so its end says nothing about that rank.
         trouble_ = connection.address().text() + ": " + loss.text;
-        if (role == Role::parent && state_ == State::joined) return seek_parent(peer, true);
-        if (role == Role::parent) retry(&Membership::call_parent, connection.address().is_local());
-        if (role == Role::pair) pair_lost(peer, loss.error);
-        return;
+        if (role == Role::parent && state_ == State::joined)
+            seek_parent(peer, true);
+        else if (role == Role::parent)
+            retry(&Membership::call_parent, connection.address().is_local());
+        else if (role == Role::pair)
+            pair_lost(peer, loss.error);
+        return finish_if_idle();
     }
     if (has_left(peer)) {
         fail_fetches({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
