@@ -200,11 +200,13 @@ TEST_CASE("a rendezvous is closed without memory: nobody waits for a rank that h
 TEST_CASE("a communicator is aborted without memory, and the others hear of it") {
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    std::barrier both_summed(2);  // an abort may overtake what its rank has sent
     harness::run(2, [&](int r) {
         tuttiComm_t comm = nullptr;
         harness::require_success(tuttiCommInitRank(&comm, 2, id, r), "init");
         int number = 1;
         harness::require_success(tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr), "sum");
+        both_summed.arrive_and_wait();
         if (r == 0) {
             tuttiResult_t aborted;
             {
