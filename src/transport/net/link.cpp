@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // be
 // An endpoint that fails takes the sockets with it. What it says is to be told before the peer tells that they were
 // closed.
 constexpr std::chrono::milliseconds head_start{150};
+// A peer that leaves while sockets are still made may close those before its farewell is here.
+constexpr std::chrono::milliseconds time_for_farewell{150};
 
 constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
 
@@ -163,6 +165,10 @@ bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     met_ = known_ = met_due_ = false;
     offer_due_ = 0;
     return true;
+}
+
+bool Ends::has_sockets() const {
+    return std::ranges::any_of(streams_, [](const auto& stream) { return stream != nullptr; });
 }
 
 tcp::Stream* Ends::first_socket() const {
@@ -311,6 +317,7 @@ bool Ends::push() {
 
 bool Ends::move() {
     bool moved = send_channels();  // before looking at what has come: for this somebody waits
+    if (lost_socket_ && !bye_ && Clock::now() - *lost_socket_ > time_for_farewell) lose(why_, time_for_farewell);
     for (const auto& stream : streams_)
         if (stream && !stream->idle()) moved |= stream->receive(*this);
     if (endpoint_ && offered_ > 0 && offer_in_.attempt > attempt_ && !lost_ &&
@@ -355,8 +362,7 @@ void Ends::part() {
     at_endpoint_ = false;
     endpoint_.reset();
     met_ = false;
-    const auto is_open = [](const auto& stream) { return stream != nullptr; };
-    if (std::ranges::none_of(streams_, is_open)) page().leaving.store(1, std::memory_order_release);
+    if (!has_sockets()) page().leaving.store(1, std::memory_order_release);
 }
 
 void Ends::heard(int number, std::uint32_t events) {
@@ -378,6 +384,13 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (endpoint_) endpoint_->abandon();
     endpoint_.reset();
     for (auto& stream : streams_) stream.reset();
+}
+
+void Ends::lose_socket(const std::string& why) {
+    if (lost_ || lost_socket_) return;
+    if (!has_sockets()) return lose(why);
+    lost_socket_ = Clock::now();
+    why_ = why;
 }
 
 std::string Ends::what_is_lost() const {

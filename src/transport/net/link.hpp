@@ -86,6 +86,8 @@ class Ends : public Recipient {
     std::string what_is_lost() const;
     /// ago: as if it had happened then.
     void lose(const std::string& why, std::chrono::milliseconds ago = {});
+    /// One of its sockets can't be made. The link is lost, unless the peer says on another one that it has left.
+    void lose_socket(const std::string& why);
     std::string describe() const;  // for error texts
 
   private:
@@ -122,6 +124,7 @@ class Ends : public Recipient {
     Channel& open(int channel);
     void place(Channel& channel) const;
     Endpoint* endpoint_of(const Channel& channel) const;
+    bool has_sockets() const;
     tcp::Stream* first_socket() const;
     void send_rare();
     void meet();
@@ -161,7 +164,7 @@ class Ends : public Recipient {
     Deadline failing_since_{}, failed_at_{}, next_try_{};
     std::chrono::milliseconds silence_limit_{}, pause_{};
     std::string addresses_;  // of the last one that was there
-    std::optional<Deadline> lost_;
+    std::optional<Deadline> lost_, lost_socket_;
     std::string why_;
     bool bye_ = false;  // the peer has gone in peace
     std::byte nothing_[1];
