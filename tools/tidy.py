@@ -45,7 +45,7 @@ MAY_NOT_INCLUDE = {"kernels": ["algorithms"], "gpu": ["algorithms"], "transport"
                    "bootstrap": ["schedule", "algorithms"],
                    "dp": [room for room in ORDER if room not in ("base", "dp")]}  # it is the C API's first user
 # Exceptions: single files that may include more.
-EXCEPTIONS = {"src/dp/gpu_place.cpp": ["gpu"],  # memory of GPUs, and what their kernels do on it
+EXCEPTIONS = {"src/dp/gpu_backend.cpp": ["gpu"],  # memory of GPUs, and what their kernels do on it
               "src/dp/optimizer.hpp": ["kernels"]}  # the arithmetic of updates, which kernels share with it
 # Programs are data: what makes and proves them touches nothing outside memory.
 PURE_ROOMS = ("schedule", "algorithms")
@@ -489,7 +489,7 @@ def self_test():
     breaks(layers, include("src/dp/engine.cpp", "base/os.hpp"))
     breaks(layers, include("src/dp/engine.cpp", "comm/communicator.hpp"), 1)
     breaks(layers, include("src/dp/engine.cpp", "gpu/gpus.hpp"), 1)
-    breaks(layers, include("src/dp/gpu_place.cpp", "gpu/gpus.hpp"))
+    breaks(layers, include("src/dp/gpu_backend.cpp", "gpu/gpus.hpp"))
     breaks(layers, {"src/schedule/json.cpp": "#include <vector>\n#include <fstream>\n"}, 2)
 
     tree = {"src/a/a.cpp": '#include "a/a.hpp"', "src/a/a.hpp": "", "src/a/meson.build": "files('a.cpp')"}

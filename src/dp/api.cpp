@@ -37,7 +37,7 @@ Engine& engine(tuttiDp_t dp, const char* function) {
 }
 
 template <class T>
-T& place(T* pointer, const char* function, const char* name) {
+T& required(T* pointer, const char* function, const char* name) {
     if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
     return *pointer;
 }
@@ -58,10 +58,10 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
         must(tuttiCommCount(comm, &ranks));
         Engine::Request request;
         try {  // the others have to hear what is wrong here
-            place(dp, "tuttiDpCreate", "dp");
+            required(dp, "tuttiDpCreate", "dp");
             if (count == 0)
                 fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
-            place(parameters, "tuttiDpCreate", "parameters");
+            required(parameters, "tuttiDpCreate", "parameters");
             request.options = read_options(config, parameters, count, ranks);
             request.parameters = read_parameters("tuttiDpCreate", parameters, count, request.options);
             refuse_aliases(request.parameters);
@@ -86,14 +86,14 @@ tuttiResult_t tuttiDpDestroy(tuttiDp_t dp) {
 tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpGradient");
-        place(grad, "tuttiDpGradient", "grad") = e.gradient(e.checked(parameter, "tuttiDpGradient"));
+        required(grad, "tuttiDpGradient", "grad") = e.gradient(e.checked(parameter, "tuttiDpGradient"));
     });
 }
 
 tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpData");
-        place(data, "tuttiDpData", "data") = e.data(e.checked(parameter, "tuttiDpData"));
+        required(data, "tuttiDpData", "data") = e.data(e.checked(parameter, "tuttiDpData"));
     });
 }
 
@@ -166,21 +166,21 @@ tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter) {
 tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory) {
     return guarded([&] {
         const Engine& e = engine(dp, "tuttiDpGetMemory");
-        place(memory, "tuttiDpGetMemory", "memory") = e.memory();
+        required(memory, "tuttiDpGetMemory", "memory") = e.memory();
     });
 }
 
 tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpGetStatistics");
-        place(statistics, "tuttiDpGetStatistics", "statistics") = e.statistics();
+        required(statistics, "tuttiDpGetStatistics", "statistics") = e.statistics();
     });
 }
 
 tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBucketStatistics_t* statistics) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpGetBucketStatistics");
-        place(statistics, "tuttiDpGetBucketStatistics", "statistics") = e.bucket_statistics(bucket);
+        required(statistics, "tuttiDpGetBucketStatistics", "statistics") = e.bucket_statistics(bucket);
     });
 }
 
@@ -214,10 +214,10 @@ tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const t
                                   tuttiDpWork_t work, void* user) {
     return guarded([&] {
         constexpr const char* function = "tuttiDpDataParallel";
-        place(comms, function, "comms");
-        const tuttiDpBatch_t& b = place(batch, function, "batch");
+        required(comms, function, "comms");
+        const tuttiDpBatch_t& b = required(batch, function, "batch");
         if (devices < 1) fail(tuttiInvalidArgument, "%s: devices is %d; 1 or more was expected", function, devices);
-        if (count > 0) place(parameters, function, "parameters");
+        if (count > 0) required(parameters, function, "parameters");
         if (work == nullptr) fail(tuttiInvalidArgument, "%s: work is NULL", function);
         if ((b.input == nullptr && b.samples * b.inputBytes > 0) ||
             (b.output == nullptr && b.samples * b.outputBytes > 0))

@@ -71,15 +71,15 @@ void Engine::save(const char* given) {
             const std::size_t at = piece.at * size_of(type), bytes = piece.count * size_of(type);
             std::vector<std::byte> values(bytes);
             if (b->states.master != nullptr) {
-                states_place_->copy_now(values.data(), b->states.master + at, bytes);
+                states_backend_->copy_now(values.data(), b->states.master + at, bytes);
             } else {
                 std::vector<std::byte> here(piece.count * size_of(b->data_type));
-                place_->copy_now(here.data(), value_of(*b, piece), here.size());
+                backend_->copy_now(here.data(), value_of(*b, piece), here.size());
                 convert(type, values.data(), b->data_type, here.data(), piece.count);
             }
             append(content, values.data(), bytes);
             for (int k = 0; k < m.states; ++k) {
-                states_place_->copy_now(values.data(), b->states.state[k] + at, bytes);
+                states_backend_->copy_now(values.data(), b->states.state[k] + at, bytes);
                 append(content, values.data(), bytes);
             }
         }
@@ -157,24 +157,24 @@ void Engine::load(const char* given) {
     std::vector<Restored> restored;
     all_or_none(cpu_comm_, ranks_, [&] { restore(path, m, restored); });
     const bool stages = options_.asynchronous();  // else values lie as they are sent
-    auto staged = stages ? std::make_unique<Block>(place_, largest_values()) : nullptr;
+    auto staged = stages ? std::make_unique<Block>(backend_, largest_values()) : nullptr;
     for (const auto& b : buckets_) {
         Restored& r = restored[b->index];
         const DataType type = state_type(b->data_type);
         std::vector<std::byte> here(b->own_count * size_of(b->data_type));
         convert(b->data_type, here.data(), type, r.values.data(), b->own_count);
-        if (b->host_data != nullptr) states_place_->copy(b->host_data, here.data(), here.size());
+        if (b->host_data != nullptr) states_backend_->copy(b->host_data, here.data(), here.size());
         for (const Piece& piece : b->mine)
-            place_->copy(value_of(*b, piece), here.data() + piece.at * size_of(b->data_type),
-                         piece.count * size_of(b->data_type));
-        if (b->states.master != nullptr) states_place_->copy(b->states.master, r.values.data(), r.values.size());
+            backend_->copy(value_of(*b, piece), here.data() + piece.at * size_of(b->data_type),
+                           piece.count * size_of(b->data_type));
+        if (b->states.master != nullptr) states_backend_->copy(b->states.master, r.values.data(), r.values.size());
         for (int k = 0; k < m.states; ++k)
-            states_place_->copy(b->states.state[k], r.state[k].data(), r.state[k].size());
-        for (const PlacePtr& place : {place_, states_place_}) place->settle();  // before `here` and `r` go
+            states_backend_->copy(b->states.state[k], r.state[k].data(), r.state[k].size());
+        for (const BackendPtr& backend : {backend_, states_backend_}) backend->settle();  // before `here` and `r` go
         if (options_.replicated() || options_.mode == tuttiDpZero3) continue;
         std::byte* values = b->data != nullptr ? b->data : staged->base();
         spread(*b, values);
-        if (communication_ != place_) communication_->settle();
+        if (communication_ != backend_) communication_->settle();
         copy_out(*b, values);
     }
     staged.reset();

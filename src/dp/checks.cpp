@@ -65,11 +65,11 @@ void Engine::broadcast(int root) {
     forget_gathered();
     wait();
     or_end([&] {
-        const Block staged(place_, largest_values());
+        const Block staged(backend_, largest_values());
         for (const auto& b : buckets_) {
             collect(*b, staged.base());
             must(tuttiBroadcast(staged.base(), staged.base(), b->count, static_cast<tuttiDataType_t>(b->data_type),
-                                root, comm_, place_->stream()));
+                                root, comm_, backend_->stream()));
             store(*b, staged.base());
         }
     });
@@ -89,7 +89,7 @@ void Engine::check_equal() {
         const std::size_t bytes = parameters_[p].count * size_of(parameters_[p].type);
         if (on_gpu_) {
             here.resize(bytes);
-            place_->copy_now(here.data(), values_at_[p], bytes);
+            backend_->copy_now(here.data(), values_at_[p], bytes);
         }
         hashes[p] = hash(on_gpu_ ? here.data() : values_at_[p], bytes);
     }
@@ -110,7 +110,7 @@ void Engine::look_for_nan(std::size_t p) {
     const std::byte* at = callers ? static_cast<std::byte*>(q.grad) : borrow(b) + layout_.offset[p] * size_of(b.type);
     const Run run{b.type, at, q.count};
     std::lock_guard lock(looking_);  // a GPU's findings have one place
-    if (place_->first_bad({&run, 1}) == 0) flags_[p].fetch_or(bad, std::memory_order_relaxed);
+    if (backend_->first_bad({&run, 1}) == 0) flags_[p].fetch_or(bad, std::memory_order_relaxed);
 }
 
 void Engine::find_bad(int* rank, std::size_t* parameter) {
@@ -151,7 +151,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
             whose.push_back(piece.parameter);
         }
     whose.push_back(nobody);
-    mine.has = whose[place_->first_bad(runs)];
+    mine.has = whose[backend_->first_bad(runs)];
     if (collecting) mine.made = std::min(mine.made, mine.has);
     std::vector<Found> all;
     or_end([&] { all = exchange(control_, ranks_, mine); });

@@ -43,7 +43,7 @@ class OfFloats : public Compression {
     bool reduce(const tuttiDpBucket_t& bucket) final {
         if (bucket.type != tuttiFloat32) return false;
         float* data = static_cast<float*>(bucket.data);
-        if (bucket.divisor > 1) place().divide(DataType::float32, data, bucket.count, bucket.divisor);
+        if (bucket.divisor > 1) backend().divide(DataType::float32, data, bucket.count, bucket.divisor);
         reduce_floats(bucket, data);
         return true;
     }
@@ -52,10 +52,10 @@ class OfFloats : public Compression {
     /// data: this rank's share of the mean.
     virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data) = 0;
 
-    dp::Place& place() const { return *resources_.place; }
+    dp::Backend& backend() const { return *resources_.backend; }
     void all_reduce(void* data, std::size_t count, DataType type, tuttiRedOp_t op) const {
         must(tuttiAllReduce(data, data, count, static_cast<tuttiDataType_t>(type), op, resources_.comm,
-                            place().stream()));
+                            backend().stream()));
     }
     const Resources resources_;
 };
@@ -64,11 +64,11 @@ class OfFloats : public Compression {
 class Halves : public OfFloats {
   public:
     Halves(DataType type, const Resources& resources)
-        : OfFloats(resources), type_(type), wire_(resources.place, 2 * resources.most) {}
+        : OfFloats(resources), type_(type), wire_(resources.backend, 2 * resources.most) {}
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
-        place().convert(type_, wire_.base(), DataType::float32, data, bucket.count);
+        backend().convert(type_, wire_.base(), DataType::float32, data, bucket.count);
         all_reduce(wire_.base(), bucket.count, type_, tuttiSum);
-        place().convert(DataType::float32, data, type_, wire_.base(), bucket.count);
+        backend().convert(DataType::float32, data, type_, wire_.base(), bucket.count);
     }
 
   private:
@@ -81,16 +81,16 @@ class Halves : public OfFloats {
 class Eighths : public OfFloats {
   public:
     explicit Eighths(const Resources& resources)
-        : OfFloats(resources), largest_(resources.place, sizeof(float)), wire_(resources.place, resources.most) {}
+        : OfFloats(resources), largest_(resources.backend, sizeof(float)), wire_(resources.backend, resources.most) {}
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
         float* const largest = reinterpret_cast<float*>(largest_.base());
-        place().largest(data, bucket.count, largest);
+        backend().largest(data, bucket.count, largest);
         all_reduce(largest, 1, DataType::float32, tuttiMax);
-        place().scale(data, bucket.count, largest, bucket.ranks, false);
-        place().convert(DataType::float8e4m3, wire_.base(), DataType::float32, data, bucket.count);
+        backend().scale(data, bucket.count, largest, bucket.ranks, false);
+        backend().convert(DataType::float8e4m3, wire_.base(), DataType::float32, data, bucket.count);
         all_reduce(wire_.base(), bucket.count, DataType::float8e4m3, tuttiSum);
-        place().convert(DataType::float32, data, DataType::float8e4m3, wire_.base(), bucket.count);
-        place().scale(data, bucket.count, largest, bucket.ranks, true);
+        backend().convert(DataType::float32, data, DataType::float8e4m3, wire_.base(), bucket.count);
+        backend().scale(data, bucket.count, largest, bucket.ranks, true);
     }
 
   private:
@@ -107,7 +107,7 @@ class WithMemory : public OfFloats {
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) final {
         const std::size_t bytes = bucket.count * sizeof(float);
         float* const here = here_ ? reinterpret_cast<float*>(here_->base()) : data;
-        if (here_) place().copy_now(here, data, bytes);
+        if (here_) backend().copy_now(here, data, bytes);
         std::vector<float>& residual = residuals_[bucket.index];
         residual.resize(bucket.count, 0.0f);
         for (std::size_t i = 0; i < bucket.count; ++i) residual[i] += here[i];
@@ -115,7 +115,7 @@ class WithMemory : public OfFloats {
         // A NaN or an infinity has been told to all ranks now; kept, it would be so in every step to come.
         for (float& kept : residual)
             if (!std::isfinite(kept)) kept = 0.0f;
-        place().copy(data, here, bytes);
+        backend().copy(data, here, bytes);
     }
     std::vector<float>* residual(std::size_t bucket) final { return &residuals_[bucket]; }
 

@@ -5,16 +5,16 @@
 
 #include <vector>
 
+#include "dp/backend.hpp"
 #include "dp/options.hpp"
-#include "dp/place.hpp"
 
 namespace tutti::dp {
 
 /// What buckets are reduced with.
 struct Resources {
-    PlacePtr place;        // of the gradients
-    PlacePtr staging;      // of the host's, beside a GPU; nullptr where the place itself is the host
-    tuttiComm_t comm;      // for memory of the place
+    BackendPtr backend;    // of the gradients
+    BackendPtr staging;    // of the host's, beside a GPU; nullptr where that is the host
+    tuttiComm_t comm;      // for memory of the backend
     tuttiComm_t cpu_comm;  // for the host's
     std::size_t most;      // elements of a bucket
 };

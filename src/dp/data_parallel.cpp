@@ -27,11 +27,11 @@ class Device {
         if (rank != number || ranks != devices)
             fail(tuttiInvalidArgument, "%s: comms[%d] is rank %d of %d; rank %d of %d was expected", function, number,
                  rank, ranks, number, devices);
-        place_ = at == TUTTI_DEVICE_CPU ? shared_host() : gpu_place(at, stream);
+        backend_ = at == TUTTI_DEVICE_CPU ? shared_host() : gpu_backend(at, stream);
         const auto n = static_cast<std::size_t>(devices), d = static_cast<std::size_t>(number);
         const std::size_t each = batch.samples / n, more = batch.samples % n;
         replica_.device = number;
-        replica_.stream = place_->stream();
+        replica_.stream = backend_->stream();
         replica_.samples = each + (d < more ? 1 : 0);
         replica_.firstSample = d * each + std::min(d, more);
         const bool first = number == 0;
@@ -41,7 +41,7 @@ class Device {
         for (const Parameter& p : parameters) {
             values_.push_back(first ? p.data : room(p.count * size_of(p.type)));
             gradients_.push_back(first || p.grad == nullptr ? p.grad : room(p.count * size_of(p.grad_type)));
-            if (p.grad != nullptr) place_->zero(p.grad_type, gradients_.back(), p.count);
+            if (p.grad != nullptr) backend_->zero(p.grad_type, gradients_.back(), p.count);
         }
         replica_.values = values_.data();
         replica_.gradients = gradients_.data();
@@ -50,18 +50,18 @@ class Device {
 
     const tuttiDpReplica_t& replica() const { return replica_; }
     tuttiComm_t comm() const { return comm_; }
-    tuttiStream_t stream() const { return place_->stream(); }
+    tuttiStream_t stream() const { return backend_->stream(); }
     void* input() const { return input_; }
-    void settle() const { place_->settle(); }
+    void settle() const { backend_->settle(); }
 
   private:
     std::byte* room(std::size_t bytes) {
-        blocks_.push_back(std::make_unique<Block>(place_, bytes));
+        blocks_.push_back(std::make_unique<Block>(backend_, bytes));
         return blocks_.back()->base();
     }
 
     tuttiComm_t comm_;
-    PlacePtr place_;
+    BackendPtr backend_;
     std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<void*> values_, gradients_;
     void* input_ = nullptr;

@@ -50,14 +50,14 @@ void Engine::begin() {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         flags_[p].store(0, std::memory_order_relaxed);
         if (options_.zero && parameters_[p].grad != nullptr)
-            place_->zero(parameters_[p].grad_type, parameters_[p].grad, parameters_[p].count);
+            backend_->zero(parameters_[p].grad_type, parameters_[p].grad, parameters_[p].count);
     }
     for (const auto& b : buckets_) {
         b->pending.store(static_cast<int>(b->parameters.size()), std::memory_order_relaxed);
         b->complete = false;
         if (options_.passing_gradients()) continue;
         const bool adds = options_.fp32_gradients;  // to what lies there
-        if (options_.zero || adds) place_->zero(b->type, b->grad, b->count);
+        if (options_.zero || adds) backend_->zero(b->type, b->grad, b->count);
     }
     next_launch_ = 0;
     recorded_.store(0, std::memory_order_relaxed);
@@ -87,7 +87,7 @@ std::byte* Engine::borrow(Bucket& b) {
     if (b.grad != nullptr) return b.grad;
     b.grad_loan = pool_.take(b.count * size_of(b.type));
     std::byte* const grad = b.grad_loan->base();
-    if (options_.zero || options_.fp32_gradients) place_->zero(b.type, grad, b.count);
+    if (options_.zero || options_.fp32_gradients) backend_->zero(b.type, grad, b.count);
     shared.store(grad, std::memory_order_release);
     return grad;
 }
@@ -105,8 +105,8 @@ void Engine::grad_ready(std::size_t p) {
     Bucket& b = *buckets_[layout_.bucket[p]];
     const Parameter& parameter = parameters_[p];
     if (parameter.accumulates()) {
-        place_->add(b.type, borrow(b) + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
-                    parameter.count);
+        backend_->add(b.type, borrow(b) + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
+                      parameter.count);
     }
     if (options_.nan_check) look_for_nan(p);
     if (no_sync_) return;
@@ -136,7 +136,7 @@ void Engine::launch(Bucket& b) {
     if (options_.passing_gradients()) b.grad = nullptr;
     if (options_.asynchronous()) {  // the caller goes on before the job runs
         fetch(sent);
-        sent.ready = place_->mark();
+        sent.ready = backend_->mark();
     }
     worker_->enqueue([this, sent] {
         if (!options_.asynchronous()) fetch(sent);
@@ -224,7 +224,7 @@ void Engine::step() {
     forget_gathered();
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
-    if (options_.elastic) place_->settle();
+    if (options_.elastic) backend_->settle();
     if (!options_.asynchronous()) check_communicator();
     phase_ = Phase::idle;
     ++steps_;

@@ -8,10 +8,10 @@
 //
 // Asynchronous modes put `in`, the update and `out` into one queue, and go on: see stale.cpp.
 //
-// Memory and arithmetic are those of a Place: the host's, or a GPU's. There all jobs only enqueue, so they are run at
+// Memory and arithmetic are those of a Backend: the host's, or a GPU's. There all jobs only enqueue, so they are run at
 // once, in the calling thread (worker.hpp); but not those of asynchronous modes, which go on beside the caller's: they
 // have a thread, and on a GPU a stream of their own, and what they have enqueued is done when they end. Each rank has
-// its place: ranks on CPUs and on GPUs may work together.
+// its backend: ranks on CPUs and on GPUs may work together.
 //
 // Files: engine.cpp (an iteration), setup.cpp (communicators and buckets), placing.cpp (memory), motion.cpp (in and
 // out), stale.cpp, units.cpp (ZeRO-3), checks.cpp, checkpoint.cpp.
@@ -119,8 +119,8 @@ class Engine {
         Bucket* bucket;
         std::byte* grad;
         Pool::Loan loan;
-        Deadline begun;     // the iteration
-        Place::Mark ready;  // asynchronous: the gradients are there
+        Deadline begun;       // the iteration
+        Backend::Mark ready;  // asynchronous: the gradients are there
     };
     /// Values as they were after `version` steps; by bucket.
     struct Arrival {
@@ -232,10 +232,10 @@ class Engine {
     int device_ = TUTTI_DEVICE_CPU;
     bool on_gpu_ = false, offloads_ = false;
     std::vector<std::uint8_t> gpus_;  // by rank: whether it is on one
-    PlacePtr place_;                  // gradients and values
-    PlacePtr communication_;          // the same memory, as jobs see it: place_ itself but for asynchronous GPUs
-    PlacePtr states_place_;           // what the update works on
-    PlacePtr pinned_;                 // beside a GPU
+    BackendPtr backend_;              // gradients and values
+    BackendPtr communication_;        // the same memory, as jobs see it: backend_ itself but for asynchronous GPUs
+    BackendPtr states_backend_;       // what the update works on
+    BackendPtr pinned_;               // beside a GPU
     int owners_ = 1, owner_ = 0;      // which shard of a bucket is this rank's; -1: none
     int divisor_ = 1;
     tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first

@@ -60,18 +60,18 @@ void deal(const tuttiDpSampler_t& sampler, const std::vector<std::size_t>& order
 
 /// Sorts windows of the order from long to short, and brings the one with the longest sample to the front.
 void group(std::vector<std::size_t>& order, const std::size_t* lengths, std::size_t window) {
-    using Place = std::vector<std::size_t>::iterator;
+    using Iterator = std::vector<std::size_t>::iterator;
     const auto longer = [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; };
-    Place first = order.begin();  // of the window with the longest
-    for (Place begin = order.begin(); begin != order.end();) {
+    Iterator first = order.begin();  // of the window with the longest
+    for (Iterator begin = order.begin(); begin != order.end();) {
         const auto size = std::min<std::size_t>(window, static_cast<std::size_t>(order.end() - begin));
-        const Place end = begin + static_cast<std::ptrdiff_t>(size);
+        const Iterator end = begin + static_cast<std::ptrdiff_t>(size);
         std::stable_sort(begin, end, longer);  // stable: the same order whatever the library
         if (size == window && longer(*begin, *first)) first = begin;
         begin = end;
     }
     // The last window may be shorter and stays where it is: its longest sample changes places with the first.
-    const Place longest = std::min_element(order.begin(), order.end(), longer);
+    const Iterator longest = std::min_element(order.begin(), order.end(), longer);
     if (longer(*longest, *first)) {
         std::iter_swap(longest, order.begin());
     } else if (first != order.begin()) {

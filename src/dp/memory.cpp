@@ -4,11 +4,11 @@
 
 namespace tutti::dp {
 
-Block::Block(PlacePtr place, std::size_t bytes)
-    : place_(std::move(place)), base_(place_->allocate(bytes)), bytes_(bytes) {}
+Block::Block(BackendPtr backend, std::size_t bytes)
+    : backend_(std::move(backend)), base_(backend_->allocate(bytes)), bytes_(bytes) {}
 
 Block::~Block() {
-    place_->free(base_);
+    backend_->free(base_);
 }
 
 /// Free blocks, the smallest first, until at most so many bytes are held. Free them without the mutex.
@@ -47,14 +47,14 @@ Pool::Loan Pool::take(std::size_t bytes) {
         shelf_->most = std::max(shelf_->most, shelf_->borrowed);
         if (!block) {
             shelf_->held += bytes;
-            if (place_->frees_at_once()) dropped = shelf_->shrink(shelf_->most);
+            if (backend_->frees_at_once()) dropped = shelf_->shrink(shelf_->most);
             shelf_->peak = std::max(shelf_->peak, shelf_->held);
         }
     }
     dropped.clear();  // before there is another block
     try {
         Blocks made;
-        if (!block) block = made.extract(made.emplace(bytes, std::make_unique<Block>(place_, bytes)));
+        if (!block) block = made.extract(made.emplace(bytes, std::make_unique<Block>(backend_, bytes)));
     } catch (...) {
         std::lock_guard lock(shelf_->mutex);
         shelf_->borrowed -= bytes;

@@ -1,4 +1,4 @@
-// Memory of a place, and an account of it.
+// Memory of a backend, and an account of it.
 #pragma once
 
 #include <atomic>
@@ -7,21 +7,21 @@
 #include <memory>
 #include <mutex>
 
-#include "dp/place.hpp"
+#include "dp/backend.hpp"
 
 namespace tutti::dp {
 
 /// Zeroed at first. Throws tuttiSystemError, on GPUs tuttiUnhandledCudaError.
 class Block {
   public:
-    Block(PlacePtr place, std::size_t bytes);
+    Block(BackendPtr backend, std::size_t bytes);
     ~Block();
     Block(const Block&) = delete;
     std::byte* base() const { return base_; }
     std::size_t bytes() const { return bytes_; }
 
   private:
-    PlacePtr place_;
+    BackendPtr backend_;
     std::byte* base_ = nullptr;
     std::size_t bytes_;
 };
@@ -29,11 +29,11 @@ class Block {
 /// Blocks that are borrowed for a while and kept for the next borrower, because peers keep their mappings of them. A
 /// borrower gets the smallest free block that is large enough. The pool holds at most as many bytes as were borrowed at
 /// once: a new block takes the place of free ones that are too small. Where freed memory goes only in a sweep
-/// (Place::frees_at_once), that is so after trim(). Any thread. What was borrowed may outlive the pool.
+/// (Backend::frees_at_once), that is so after trim(). Any thread. What was borrowed may outlive the pool.
 class Pool {
   public:
     using Loan = std::shared_ptr<Block>;
-    explicit Pool(PlacePtr place) : place_(std::move(place)) {}
+    explicit Pool(BackendPtr backend) : backend_(std::move(backend)) {}
     Loan take(std::size_t bytes);
     void trim();               // frees free blocks, the smallest first, until no more than that is held
     std::size_t most() const;  // bytes that were borrowed at once
@@ -50,7 +50,7 @@ class Pool {
 
         Blocks shrink(std::size_t limit);  // under the mutex
     };
-    PlacePtr place_;
+    BackendPtr backend_;
     std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();
 };
 

@@ -27,9 +27,9 @@ void Engine::fetch(const Sent& sent) {
         const Parameter& parameter = parameters_[p];
         std::byte* at = sent.grad + layout_.offset[p] * size_of(b.type);
         if (!(flags_[p].load(std::memory_order_acquire) & touched))
-            place_->zero(b.type, at, parameter.count);
+            backend_->zero(b.type, at, parameter.count);
         else if (parameter.grad != nullptr && !parameter.accumulates() && parameter.grad != at)
-            place_->copy(at, parameter.grad, parameter.count * size_of(b.type));
+            backend_->copy(at, parameter.grad, parameter.count * size_of(b.type));
     }
 }
 
@@ -43,11 +43,11 @@ void Engine::reduce(const Sent& sent) {
     bool divided = first || average || divisor_ == 1;
     if (options_.replicated()) {
         const tuttiDpBucket_t bucket{b.index,  sent.grad, b.count, c_type(b.type),
-                                     divisor_, ranks_,    rank_,   place_->stream()};
+                                     divisor_, ranks_,    rank_,   backend_->stream()};
         if (compression_ && compression_->reduce(bucket))
             divided = true;
         else
-            must(tuttiAllReduce(sent.grad, sent.grad, b.count, c_type(b.type), op, comm_, place_->stream()));
+            must(tuttiAllReduce(sent.grad, sent.grad, b.count, c_type(b.type), op, comm_, backend_->stream()));
     } else {
         reduce_to_owners(sent, own, op);
     }
@@ -65,7 +65,7 @@ void Engine::reduce(const Sent& sent) {
 
 /// Where a job has a stream of its own: what it has enqueued is done, and what it has borrowed may go to others.
 void Engine::end_job() {
-    if (communication_ == place_) return;
+    if (communication_ == backend_) return;
     communication_->settle();
     check_communicator();
 }
@@ -95,7 +95,7 @@ void Engine::hand_back(Bucket& b, const std::byte* grad, bool touched_ones) {
         const bool mine = (flags_[p].load(std::memory_order_acquire) & touched) != 0;
         if (parameter.grad == nullptr || parameter.grad == at) continue;
         if (touched_ones ? mine : !mine && !skipped_[p])
-            place_->convert(parameter.grad_type, parameter.grad, b.type, at, parameter.count);
+            backend_->convert(parameter.grad_type, parameter.grad, b.type, at, parameter.count);
     }
 }
 
@@ -158,7 +158,7 @@ void Engine::update_own(Bucket& b, const tuttiDpOptimizer_t& optimizer) {
         std::byte* const at = value_of(b, piece);
         std::byte* const values = offloads_ ? b.host_data + piece.at * size_of(b.data_type) : at;
         const std::byte* grads = (offloads_ ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
-        states_place_->update(how, piece, b.data_type, values, b.type, grads, b.states);
+        states_backend_->update(how, piece, b.data_type, values, b.type, grads, b.states);
         if (offloads_) communication_->copy(at, values, piece.count * size_of(b.data_type));
     }
 }
@@ -194,7 +194,7 @@ void Engine::take_callers_values(Bucket& b) {
     for (const Piece& piece : b.mine) {
         const std::size_t size = size_of(b.data_type);
         if (parameters_[piece.parameter].data != nullptr)
-            place_->copy(value_of(b, piece), values_at_[piece.parameter] + piece.first * size, piece.count * size);
+            backend_->copy(value_of(b, piece), values_at_[piece.parameter] + piece.first * size, piece.count * size);
     }
 }
 
@@ -204,7 +204,7 @@ void Engine::copy_out(Bucket& b, const std::byte* values) {
     for (const std::size_t p : b.parameters) {
         const std::byte* at = values + layout_.offset[p] * size_of(b.data_type);
         if (values_at_[p] != nullptr && values_at_[p] != at)
-            place_->copy(values_at_[p], at, parameters_[p].count * size_of(b.data_type));
+            backend_->copy(values_at_[p], at, parameters_[p].count * size_of(b.data_type));
     }
 }
 
@@ -215,14 +215,14 @@ std::size_t Engine::largest_values() const {
     return most;
 }
 
-/// The caller's values of a bucket, side by side, in memory of the place.
+/// The caller's values of a bucket, side by side, in memory of the backend.
 void Engine::collect(const Bucket& b, std::byte* into) const {
-    place_->zero(b.data_type, into, b.count);
+    backend_->zero(b.data_type, into, b.count);
     for (const std::size_t p : b.parameters) {
         const void* from = values_at_[p] != nullptr ? values_at_[p] : parameters_[p].data;
         if (from != nullptr)
-            place_->copy(into + layout_.offset[p] * size_of(b.data_type), from,
-                         parameters_[p].count * size_of(b.data_type));
+            backend_->copy(into + layout_.offset[p] * size_of(b.data_type), from,
+                           parameters_[p].count * size_of(b.data_type));
     }
 }
 
@@ -230,15 +230,15 @@ void Engine::collect(const Bucket& b, std::byte* into) const {
 void Engine::store(Bucket& b, const std::byte* values) {
     const std::size_t size = size_of(b.data_type);
     const std::byte* own = values + b.own_begin * size;
-    if (b.data != nullptr) place_->copy(b.data, values, b.count * size);
-    if (b.own_data != nullptr) place_->copy(b.own_data, own, b.own_count * size);
+    if (b.data != nullptr) backend_->copy(b.data, values, b.count * size);
+    if (b.own_data != nullptr) backend_->copy(b.own_data, own, b.own_count * size);
     if (options_.mode != tuttiDpZero3) copy_out(b, values);
-    if (b.host_data != nullptr) place_->copy_now(b.host_data, own, b.own_count * size);
+    if (b.host_data != nullptr) backend_->copy_now(b.host_data, own, b.own_count * size);
     if (b.states.master == nullptr) return;
-    states_place_->follow(place_->mark());
-    states_place_->convert(state_type(b.data_type), b.states.master, b.data_type,
-                           b.host_data != nullptr ? b.host_data : own, b.own_count);
-    states_place_->settle();  // before the values go
+    states_backend_->follow(backend_->mark());
+    states_backend_->convert(state_type(b.data_type), b.states.master, b.data_type,
+                             b.host_data != nullptr ? b.host_data : own, b.own_count);
+    states_backend_->settle();  // before the values go
 }
 
 }  // namespace tutti::dp

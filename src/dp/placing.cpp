@@ -23,7 +23,7 @@ void Engine::place_gradients() {
     std::vector<std::size_t> places;
     for (const auto& b : buckets_) {
         if (options_.passing_gradients()) {
-            b->own_grad_block = std::make_unique<Block>(place_, b->own_count * size_of(b->type));
+            b->own_grad_block = std::make_unique<Block>(backend_, b->own_count * size_of(b->type));
             b->own_grad = b->own_grad_block->base();
             continue;
         }
@@ -32,7 +32,7 @@ void Engine::place_gradients() {
         if (as_it_lies) b->grad = b->own_grad = static_cast<std::byte*>(first.grad);
         places.push_back(as_it_lies ? SIZE_MAX : reserve(*b));
     }
-    gradients_ = std::make_unique<Block>(place_, bytes);
+    gradients_ = std::make_unique<Block>(backend_, bytes);
     for (std::size_t i = 0; i < places.size(); ++i) {
         Bucket& b = *buckets_[i];
         if (places[i] != SIZE_MAX) b.grad = gradients_->base() + places[i];
@@ -56,7 +56,7 @@ void Engine::place_states() {
             if (has_master(kind, b->data_type)) reserve(b->states.master, states_, size);
             for (int k = 0; k < states_of(kind); ++k) reserve(b->states.state[k], states_, size);
         }
-        if (counting) states_ = std::make_unique<Block>(states_place_, bytes);
+        if (counting) states_ = std::make_unique<Block>(states_backend_, bytes);
     }
     for (const bool counting : {true, false}) {
         bytes = 0;
@@ -69,7 +69,7 @@ void Engine::place_states() {
             reserve(b->host_grad, b->own_count * size_of(b->type));
             if (options_.mode != tuttiDpZero3) reserve(b->host_data, b->own_count * size_of(b->data_type));
         }
-        if (counting) staging_ = std::make_unique<Block>(states_place_, bytes);
+        if (counting) staging_ = std::make_unique<Block>(states_backend_, bytes);
     }
 }
 
@@ -88,7 +88,7 @@ void Engine::place_values() {
         for (const Parameter& p : parameters_)
             reserve(p.data == nullptr && options_.mode != tuttiDpZero3 ? p.count * size_of(p.type) : 0);
     }
-    values_ = std::make_unique<Block>(place_, bytes);
+    values_ = std::make_unique<Block>(backend_, bytes);
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const Parameter& q = parameters_[p];
         std::byte* at = values_->base() + places[by_bucket ? layout_.bucket[p] : p];
@@ -103,13 +103,13 @@ void Engine::place_values() {
             b.own_data = b.data + b.own_begin * size_of(b.data_type);
         } else if (!options_.replicated()) {
             b.own_data_block =
-                std::make_unique<Block>(offloads_ ? states_place_ : place_, b.own_count * size_of(b.data_type));
+                std::make_unique<Block>(offloads_ ? states_backend_ : backend_, b.own_count * size_of(b.data_type));
             b.own_data = b.own_data_block->base();
             if (offloads_) b.host_data = b.own_data;
         }
     }
     // What Create was given becomes the value everywhere.
-    const Block staged(place_, largest_values());
+    const Block staged(backend_, largest_values());
     for (const auto& b : buckets_) {
         collect(*b, staged.base());
         store(*b, staged.base());

@@ -68,7 +68,7 @@ std::pair<std::string_view, std::string_view> halves(std::string_view words) {
 }
 
 /// One record's numbers, to where this rank has the same elements.
-void place(const Record& record, const char* numbers, const Destination& to) {
+void copy_record(const Record& record, const char* numbers, const Destination& to) {
     Restored& into = *to.restored;
     for (const Piece& piece : *to.pieces) {
         const std::size_t begin = std::max<std::size_t>(piece.first, record.first);
@@ -154,7 +154,7 @@ void read_part(std::string_view content, const std::string& name, int states, st
             fail(tuttiInvalidUsage,
                  "tuttiDpLoad: '%s' has a record of %" PRIu64 " elements from %" PRIu64 " on, and numbers for %" PRIu64,
                  name.c_str(), record.count, record.first, room);
-        place(record, content.data(), to[record.parameter]);
+        copy_record(record, content.data(), to[record.parameter]);
         content.remove_prefix(record.count * record.number_bytes * all);
     }
 }

@@ -44,8 +44,8 @@ Engine::~Engine() {
 /// not: others may still read what they shall be told.
 void Engine::leave() {
     worker_.reset();
-    for (const PlacePtr& place : {communication_, place_})
-        if (place) guarded([&] { place->settle(); });
+    for (const BackendPtr& backend : {communication_, backend_})
+        if (backend) guarded([&] { backend->settle(); });
     if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
     for (tuttiComm_t* comm : {&control_, &cpu_comm_, &comm_}) {
         if (*comm != nullptr) tuttiCommDestroy(*comm);
@@ -68,13 +68,15 @@ Engine::Company Engine::meet(tuttiComm_t comm, const std::optional<Error>& refus
     } mine{{}, device != TUTTI_DEVICE_CPU};
     mine.verdict = Verdict::of([&] {
         if (refusal) throw *refusal;
-        if (!place_) make_places(device);
+        if (!backend_) make_places(device);
         if (device != device_)
             fail(tuttiInvalidArgument,
                  "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)", device_,
                  all.rank, device);
     });
-    const PlacePtr via = place_ && device == device_ ? place_ : mine.on_gpu ? gpu_place_beside(device) : shared_host();
+    const BackendPtr via = backend_ && device == device_ ? backend_
+                           : mine.on_gpu                 ? gpu_backend_beside(device)
+                                                         : shared_host();
     std::vector<Word> words(static_cast<std::size_t>(all.ranks));
     const Block said(via, (words.size() + 1) * sizeof mine);
     via->copy(said.base(), &mine, sizeof mine);
@@ -129,18 +131,18 @@ void Engine::make_places(int device) {
     device_ = device;
     on_gpu_ = device != TUTTI_DEVICE_CPU;
     offloads_ = on_gpu_ && options_.offload;
-    place_ = on_gpu_ ? gpu_place(device, options_.stream) : shared_host();
-    communication_ = on_gpu_ && options_.asynchronous() ? gpu_place_beside(device) : place_;
+    backend_ = on_gpu_ ? gpu_backend(device, options_.stream) : shared_host();
+    communication_ = on_gpu_ && options_.asynchronous() ? gpu_backend_beside(device) : backend_;
     pinned_ = on_gpu_ ? pinned_host() : nullptr;
-    states_place_ = offloads_ ? pinned_ : on_gpu_ ? communication_ : private_host();
-    pool_ = Pool(place_);
+    states_backend_ = offloads_ ? pinned_ : on_gpu_ ? communication_ : private_host();
+    pool_ = Pool(backend_);
 }
 
 /// Throws if this rank can't work with what it was given.
 void Engine::check_places() const {
     for (const Parameter& p : parameters_)
         for (const void* at : {p.data, p.grad})
-            if (at != nullptr && !place_->reaches(at))
+            if (at != nullptr && !backend_->reaches(at))
                 fail(tuttiInvalidArgument,
                      "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but rank %d is on %s", p.name.c_str(),
                      at == p.data ? "values" : "gradient", at, on_gpu_ ? "the host" : "a GPU", rank_,
@@ -161,17 +163,17 @@ bool Engine::owns(int rank) const {
 Resources Engine::resources() const {
     std::size_t most = 0;
     for (const auto& b : buckets_) most = std::max(most, b->count);
-    return {place_, pinned_, comm_, cpu_comm_, most};
+    return {backend_, pinned_, comm_, cpu_comm_, most};
 }
 
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
 /// wait for one that sweeps. Collective.
 void Engine::sweep() {
     if (!gpus_among_us()) return;
-    for (const PlacePtr& place : {place_, communication_}) place->settle();
+    for (const BackendPtr& backend : {backend_, communication_}) backend->settle();
     must(tuttiBarrier(cpu_comm_, nullptr));
-    for (const PlacePtr& place : {place_, communication_, pinned_})
-        if (place) place->sweep();
+    for (const BackendPtr& backend : {backend_, communication_, pinned_})
+        if (backend) backend->sweep();
     must(tuttiBarrier(cpu_comm_, nullptr));
 }
 
@@ -214,24 +216,24 @@ void Engine::relayout(std::span<const std::size_t> order) {
     place_states();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         Bucket &from = *old[before.bucket[p]], &to = *buckets_[layout_.bucket[p]];
-        const auto move = [&](Place& place, std::byte* into, const std::byte* out_of, DataType type) {
+        const auto move = [&](Backend& backend, std::byte* into, const std::byte* out_of, DataType type) {
             const std::size_t size = size_of(type);
             if (into != nullptr && out_of != into)
-                place.copy(into + layout_.offset[p] * size, out_of + before.offset[p] * size,
-                           parameters_[p].count * size);
+                backend.copy(into + layout_.offset[p] * size, out_of + before.offset[p] * size,
+                             parameters_[p].count * size);
         };
         const DataType type = state_type(to.data_type);
-        move(*place_, to.grad, from.grad, to.type);
-        move(*states_place_, to.host_data, from.host_data, to.data_type);
-        move(*states_place_, to.states.master, from.states.master, type);
-        for (int k = 0; k < 2; ++k) move(*states_place_, to.states.state[k], from.states.state[k], type);
+        move(*backend_, to.grad, from.grad, to.type);
+        move(*states_backend_, to.host_data, from.host_data, to.data_type);
+        move(*states_backend_, to.states.master, from.states.master, type);
+        for (int k = 0; k < 2; ++k) move(*states_backend_, to.states.state[k], from.states.state[k], type);
         std::vector<float>* const residual = compression ? compression->residual(from.index) : nullptr;
         if (residual == nullptr || residual->empty()) continue;
         std::vector<float>& moved = *compression_->residual(to.index);
         moved.resize(to.count, 0.0f);
         std::copy_n(residual->data() + before.offset[p], parameters_[p].count, moved.data() + layout_.offset[p]);
     }
-    place_->settle();  // before the old blocks go
+    backend_->settle();  // before the old blocks go
 }
 
 /// In the order in which gradients became ready on rank 0.
@@ -315,7 +317,7 @@ void Engine::follow_the_furthest() {
     std::byte* const states = states_->base();
     const bool on_hosts = options_.offload;  // on CPUs anyway
     must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? cpu_comm_ : comm_,
-                        on_hosts ? nullptr : place_->stream()));
+                        on_hosts ? nullptr : backend_->stream()));
 }
 
 /// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,

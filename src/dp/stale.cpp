@@ -17,7 +17,7 @@ void Engine::step_later() {
     const tuttiDpOptimizer_t optimizer = options_.optimizer;  // the rate may have changed when the job runs
     // Blocks that the caller has taken values from go back when the job has ended, which follows what took them.
     const std::vector<Pool::Loan> leaving = std::exchange(leaving_, {});
-    const std::uint64_t job = worker_->enqueue([this, limit, step, optimizer, leaving, taken = place_->mark()] {
+    const std::uint64_t job = worker_->enqueue([this, limit, step, optimizer, leaving, taken = backend_->mark()] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
         communication_->follow(taken);
         if (limit > 0) {
@@ -69,7 +69,7 @@ void Engine::take_version() {
         }
     }
     if (taken) apply(*taken);
-    if (taken && communication_ != place_) leaving_ = std::move(taken->values);
+    if (taken && communication_ != backend_) leaving_ = std::move(taken->values);
     const long long stale = steps_ - statistics_.steps;
     std::lock_guard lock(times_);
     statistics_.largestStaleness = std::max(statistics_.largestStaleness, static_cast<int>(stale));

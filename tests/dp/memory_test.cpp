@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dp/host_place.hpp"
+#include "dp/host_backend.hpp"
 #include "dp/memory.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
@@ -19,7 +19,7 @@ using harness::on_ranks;
 namespace {
 
 /// Counts what is allocated and not freed.
-class Counting : public dp::HostPlace {
+class Counting : public dp::HostBackend {
   public:
     std::byte* allocate(std::size_t bytes) override {
         auto* const memory = static_cast<std::byte*>(std::calloc(bytes + 1, 1));
@@ -84,12 +84,12 @@ TEST_CASE("ZeRO-3 gathers all of a unit of mixed types, also where another unit'
 }
 
 TEST_CASE("the pool holds no more memory than was borrowed at once, whatever the sizes") {
-    const auto place = std::make_shared<Counting>();
-    dp::Pool pool(place);
+    const auto backend = std::make_shared<Counting>();
+    dp::Pool pool(backend);
     SECTION("one after the other, each larger than the one before") {
         for (std::size_t size = 1000; size <= 16000; size += 1000) pool.take(size);
         REQUIRE(pool.most() == 16000);
-        REQUIRE(place->allocated == 16000);
+        REQUIRE(backend->allocated == 16000);
     }
     SECTION("two at a time, again and again: what is kept is used again") {
         for (int round = 0; round < 5; ++round) {
@@ -98,24 +98,24 @@ TEST_CASE("the pool holds no more memory than was borrowed at once, whatever the
                 dp::Pool::Loan next = pool.take(size);
                 REQUIRE(next->bytes() >= size);
                 before = std::move(next);
-                REQUIRE(place->allocated <= pool.most());
+                REQUIRE(backend->allocated <= pool.most());
             }
-            if (round == 1) place->allocations = 0;
+            if (round == 1) backend->allocations = 0;
         }
         REQUIRE(pool.most() <= 31000);
-        REQUIRE(place->allocations == 0);
+        REQUIRE(backend->allocations == 0);
     }
     SECTION("the smallest that is large enough is taken") {
         { const dp::Pool::Loan a = pool.take(100), b = pool.take(500), c = pool.take(1000); }
         REQUIRE(pool.take(400)->bytes() == 500);
         REQUIRE(pool.take(501)->bytes() == 1000);
         REQUIRE(pool.most() == 1600);
-        REQUIRE(place->allocations == 3);
+        REQUIRE(backend->allocations == 3);
     }
     SECTION("what is out counts with all that it takes") {
         { const dp::Pool::Loan large = pool.take(1000); }
         const dp::Pool::Loan small = pool.take(10), other = pool.take(1000);
-        REQUIRE(place->allocated == 2000);
+        REQUIRE(backend->allocated == 2000);
         REQUIRE(pool.most() == 2000);
     }
 }

@@ -1,5 +1,5 @@
 // What a GPU computes on flat arrays has the bits that a host computes.
-#include "dp/place.hpp"
+#include "dp/backend.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,15 +19,15 @@ constexpr DataType types[] = {DataType::float16, DataType::bfloat16, DataType::f
 constexpr std::size_t room = 5000;
 
 /// The same arrays on both sides; what runs on one of them is compared with what runs on the other.
-class Sides {
+class HostAndGpu {
   public:
-    Sides() : gpus_(1) {
+    HostAndGpu() : gpus_(1) {
         gpu::use_gpus(&gpus_);
         stream_ = gpus_.make_stream(0);
         host_ = shared_host();
-        gpu_ = gpu_place(0, stream_);
+        gpu_ = gpu_backend(0, stream_);
     }
-    ~Sides() {
+    ~HostAndGpu() {
         for (auto* blocks : {&on_host_, &on_gpu_}) blocks->clear();
         gpu_.reset();
         gpus_.destroy_stream(stream_);
@@ -52,7 +52,7 @@ class Sides {
         return on_host_.size() - 1;
     }
 
-    /// body(place, base): base(i) is array i there. All arrays are the same afterwards.
+    /// body(backend, base): base(i) is array i there. All arrays are the same afterwards.
     template <class Body>
     void both(Body body) {
         body(*host_, [this](std::size_t i) { return on_host_[i]->base(); });
@@ -69,15 +69,15 @@ class Sides {
   private:
     harness::EmulatedGpus gpus_;
     void* stream_ = nullptr;
-    PlacePtr host_, gpu_;
+    BackendPtr host_, gpu_;
     std::vector<std::unique_ptr<Block>> on_host_, on_gpu_;
     std::uint64_t state_ = 1;
 };
 
 }  // namespace
 
-TEST_CASE("places: arithmetic on GPUs has the bits of the host's, for all types and any alignment") {
-    Sides s;
+TEST_CASE("backends: arithmetic on GPUs has the bits of the host's, for all types and any alignment") {
+    HostAndGpu s;
     for (const DataType to : types)
         for (const DataType from : types) {
             CAPTURE(name_of(to), name_of(from));
@@ -85,22 +85,22 @@ TEST_CASE("places: arithmetic on GPUs has the bits of the host's, for all types 
             // A first element that begins a word of 8 bytes, and one that does not; an odd end.
             for (const std::size_t first : {0, 1}) {
                 const std::size_t count = room - 1;
-                s.both([&](dp::Place& place, auto base) {
+                s.both([&](dp::Backend& backend, auto base) {
                     std::byte *x = base(a) + first * size_of(to), *z = base(c) + 4 * size_of(to);
-                    place.convert(to, x, from, base(b), count);
-                    place.add(to, z, from, base(b) + 3 * size_of(from), 1027);
+                    backend.convert(to, x, from, base(b), count);
+                    backend.add(to, z, from, base(b) + 3 * size_of(from), 1027);
                     if (from != to) return;
-                    place.multiply(to, x, count, 1.0 / 3);
-                    place.divide(to, z, 100, 7);
-                    place.zero(to, z + 5 * size_of(to), 3);
+                    backend.multiply(to, x, count, 1.0 / 3);
+                    backend.divide(to, z, 100, 7);
+                    backend.zero(to, z + 5 * size_of(to), 3);
                 });
             }
             s.clear();
         }
 }
 
-TEST_CASE("places: optimizers on GPUs have the bits of the host's") {
-    Sides s;
+TEST_CASE("backends: optimizers on GPUs have the bits of the host's") {
+    HostAndGpu s;
     for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpAdam, tuttiDpAdamW})
         for (const DataType type : types)
             for (const DataType grad_type : {type, DataType::float32}) {
@@ -112,16 +112,16 @@ TEST_CASE("places: optimizers on GPUs have the bits of the host's") {
                 const Update how{&optimizer, 0.013, 0.07, 3};
                 const std::size_t first = kind == tuttiDpAdam ? 1 : 0;
                 const Piece piece{0, 0, first == 1 ? 77 : room - 1, first};
-                s.both([&](dp::Place& place, auto base) {
+                s.both([&](dp::Backend& backend, auto base) {
                     States states{has_master(kind, type) ? base(master) : nullptr, {base(m), base(v)}};
-                    place.update(how, piece, type, base(w) + first * size_of(type), grad_type, base(g), states);
+                    backend.update(how, piece, type, base(w) + first * size_of(type), grad_type, base(g), states);
                 });
                 s.clear();
             }
 }
 
-TEST_CASE("places: sums of squares and what is not finite, over several arrays") {
-    Sides s;
+TEST_CASE("backends: sums of squares and what is not finite, over several arrays") {
+    HostAndGpu s;
     for (const DataType type : types) {
         CAPTURE(name_of(type));
         const std::size_t a = s.array(type);
@@ -132,17 +132,17 @@ TEST_CASE("places: sums of squares and what is not finite, over several arrays")
             return std::vector<Run>{{type, at(1), 1}, {type, at(2), 3000}, {type, at(3002), 0}, {type, at(3002), 1999}};
         };
         int side = 0;
-        s.both([&](dp::Place& place, auto base) {
+        s.both([&](dp::Backend& backend, auto base) {
             const std::vector<Run> all = runs(base(a));
-            sums[side] = place.sum_of_squares(all);
-            found[side][0] = place.first_bad(all);
+            sums[side] = backend.sum_of_squares(all);
+            found[side][0] = backend.first_bad(all);
             const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
             const std::size_t places[] = {3002 + 1998, 2 + 1500};
             for (int k = 0; k < 2; ++k) {
                 std::byte one[8];
                 shared_host()->convert(type, one, DataType::float32, &bad[k], 1);
-                place.copy_now(base(a) + places[k] * size_of(type), one, size_of(type));
-                found[side][k + 1] = place.first_bad(all);
+                backend.copy_now(base(a) + places[k] * size_of(type), one, size_of(type));
+                found[side][k + 1] = backend.first_bad(all);
             }
             ++side;
         });
@@ -157,29 +157,29 @@ TEST_CASE("places: sums of squares and what is not finite, over several arrays")
     }
 }
 
-TEST_CASE("places: the largest magnitude, and 8 bits scaled by it") {
-    Sides s;
+TEST_CASE("backends: the largest magnitude, and 8 bits scaled by it") {
+    HostAndGpu s;
     // Through one tile, more than one, and more of them than a second pass takes at once.
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3000}, std::size_t{600'001}}) {
         CAPTURE(count);
         const std::size_t v = s.array(DataType::float32, true, count), wire = s.array(DataType::float8e4m3),
                           found = s.array(DataType::float32);
         const std::size_t some = std::min(count, room);
-        s.both([&](dp::Place& place, auto base) {
+        s.both([&](dp::Backend& backend, auto base) {
             float* const values = reinterpret_cast<float*>(base(v));
             float* const largest = reinterpret_cast<float*>(base(found));
             const float odd[] = {-1e4f, std::numeric_limits<float>::quiet_NaN()};  // the last counts; a NaN does not
-            if (count > 1) place.copy_now(values + count - 1, &odd[0], 4);
-            if (count > 1) place.copy_now(values, &odd[1], 4);
-            place.largest(values, count, largest);
+            if (count > 1) backend.copy_now(values + count - 1, &odd[0], 4);
+            if (count > 1) backend.copy_now(values, &odd[1], 4);
+            backend.largest(values, count, largest);
             float seen = -1;
-            place.copy_now(&seen, largest, 4);
+            backend.copy_now(&seen, largest, 4);
             REQUIRE((count > 1 ? seen == 1e4f : count == 1 ? seen > 0 : seen == 0));
-            if (count > 1) place.copy_now(values, &odd[0], 4);
-            place.scale(values, some, largest, 3, false);
-            place.convert(DataType::float8e4m3, base(wire), DataType::float32, values, some);
-            place.convert(DataType::float32, values, DataType::float8e4m3, base(wire), some);
-            place.scale(values, some, largest, 3, true);
+            if (count > 1) backend.copy_now(values, &odd[0], 4);
+            backend.scale(values, some, largest, 3, false);
+            backend.convert(DataType::float8e4m3, base(wire), DataType::float32, values, some);
+            backend.convert(DataType::float32, values, DataType::float8e4m3, base(wire), some);
+            backend.scale(values, some, largest, 3, true);
         });
         s.clear();
     }
@@ -187,27 +187,27 @@ TEST_CASE("places: the largest magnitude, and 8 bits scaled by it") {
     for (const float extreme : {0.0f, 1e-45f, 3e38f, std::numeric_limits<float>::infinity()}) {
         CAPTURE(extreme);
         const std::size_t v = s.array(DataType::float32), found = s.array(DataType::float32);
-        s.both([&](dp::Place& place, auto base) {
-            place.copy_now(base(found), &extreme, 4);
-            place.scale(reinterpret_cast<float*>(base(v)), 100, reinterpret_cast<float*>(base(found)), 4, false);
+        s.both([&](dp::Backend& backend, auto base) {
+            backend.copy_now(base(found), &extreme, 4);
+            backend.scale(reinterpret_cast<float*>(base(v)), 100, reinterpret_cast<float*>(base(found)), 4, false);
         });
         s.clear();
     }
 }
 
-TEST_CASE("places: what is freed on a GPU, or pinned, stays until it is swept") {
+TEST_CASE("backends: what is freed on a GPU, or pinned, stays until it is swept") {
     harness::EmulatedGpus gpus(1);
     gpu::use_gpus(&gpus);
     const auto there = [&](const std::byte* at) { return gpus.pointee(at).kind != gpu::Pointee::Kind::host; };
     {
-        const PlacePtr places[] = {gpu_place_beside(0), pinned_host()};
-        for (const PlacePtr& place : places) {
-            std::byte* const at = place->allocate(64);
-            place->free(at);
+        const BackendPtr backends[] = {gpu_backend_beside(0), pinned_host()};
+        for (const BackendPtr& backend : backends) {
+            std::byte* const at = backend->allocate(64);
+            backend->free(at);
             REQUIRE(there(at));
-            place->sweep();
+            backend->sweep();
             REQUIRE(!there(at));
-            place->free(place->allocate(64));  // with the place itself
+            backend->free(backend->allocate(64));  // with the backend itself
         }
     }
     gpu::use_gpus(nullptr);

@@ -1,5 +1,6 @@
-// Where memory of the layer's lies, and who computes there: this host, or the rank's GPU. On the host everything is
-// done on return. On a GPU it is enqueued on one stream, in order, but for what returns a number.
+// A kind of memory, and the arithmetic on it: the host's, or a GPU's with one stream. On the host a call is done when
+// it returns. On a GPU calls are enqueued on the stream, in order; those that return a number wait for it. One thread
+// at a time, except for allocate and free.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +19,21 @@ struct Run {
     std::size_t count;
 };
 
-class Place {
+class Backend {
   public:
-    virtual ~Place() = default;
+    virtual ~Backend() = default;                        // sweeps
     virtual std::byte* allocate(std::size_t bytes) = 0;  // zeroed; throws what is lacking
-    virtual void free(std::byte* memory) noexcept = 0;   // when nothing that was enqueued uses it any more
-    /// Memory that belongs to a GPU or is pinned goes only now: that waits for all that the GPU has to do, for kernels
-    /// of other ranks, too, and they may wait for this one. The last sweep is at the end of the place.
+    virtual void free(std::byte* memory) noexcept = 0;   // after what is enqueued here
+    /// Gives back memory of GPUs and pinned memory that was freed. Waits for everything that the GPU has to do, which
+    /// includes kernels of other ranks that may wait for this one: so free() alone does not.
     virtual void sweep() noexcept {}
-    virtual bool frees_at_once() const { return true; }  // not in a sweep only
+    virtual bool frees_at_once() const { return true; }  // sweep() has nothing to do
 
-    virtual tuttiStream_t stream() const = 0;            // for collectives on memory of this place
-    virtual bool reaches(const void* memory) const = 0;  // whether what follows works on it
-    virtual void settle() = 0;                           // what was enqueued is done on return
-    /// What has been enqueued so far, for another place that follows: what is enqueued there from then on comes after
-    /// it. nullptr on hosts, and nothing follows that.
+    virtual tuttiStream_t stream() const = 0;            // for collectives on this memory
+    virtual bool reaches(const void* memory) const = 0;  // whether the functions below work on it
+    virtual void settle() = 0;                           // waits for everything that is enqueued
+    /// A moment in this backend's stream; nullptr on hosts. What another backend enqueues after follow() comes after
+    /// it.
     using Mark = std::shared_ptr<void>;
     virtual Mark mark() = 0;
     virtual void follow(const Mark& mark) = 0;
@@ -58,17 +59,16 @@ class Place {
     /// values[i] *= fp8_scale(*largest, ranks), or back again.
     virtual void scale(float* values, std::size_t count, const float* largest, int ranks, bool back) = 0;
 };
-using PlacePtr = std::shared_ptr<Place>;
+using BackendPtr = std::shared_ptr<Backend>;
 
-/// Memory that peers can map, and memory that nobody needs to.
-PlacePtr shared_host();
-PlacePtr private_host();
+/// Of the host: memory that peers can map, and memory that nobody needs to.
+BackendPtr shared_host();
+BackendPtr private_host();
 
-/// Memory of a GPU, and what kernels do on this stream. gpu_place.cpp
-PlacePtr gpu_place(int device, tuttiStream_t stream);
-/// The same on a stream of its own, which waits for no other but those that it follows.
-PlacePtr gpu_place_beside(int device);
-/// Memory of the host's that copies from and to GPUs go on beside.
-PlacePtr pinned_host();
+/// Of a GPU, with the caller's stream; and with a stream of its own, which waits for no other. gpu_backend.cpp
+BackendPtr gpu_backend(int device, tuttiStream_t stream);
+BackendPtr gpu_backend_beside(int device);
+/// Of the host: memory that a GPU copies from and to in the background.
+BackendPtr pinned_host();
 
 }  // namespace tutti::dp

@@ -1,14 +1,14 @@
 // The host's arithmetic, for all memory that the host reaches.
 #pragma once
 
-#include "dp/place.hpp"
+#include "dp/backend.hpp"
 
 namespace tutti::dp {
 
-class HostPlace : public Place {
+class HostBackend : public Backend {
   public:
     tuttiStream_t stream() const override { return nullptr; }
-    bool reaches(const void* memory) const override;  // in gpu_place.cpp
+    bool reaches(const void* memory) const override;  // in gpu_backend.cpp
     void settle() override {}
     Mark mark() override { return nullptr; }
     void follow(const Mark&) override {}

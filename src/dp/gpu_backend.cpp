@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "dp/host_place.hpp"
+#include "dp/host_backend.hpp"
 #include "gpu/gpus.hpp"
 
 namespace tutti::dp {
@@ -42,16 +42,16 @@ class Freed {
     std::vector<std::byte*> all_;
 };
 
-class GpuPlace : public Place {
+class GpuBackend : public Backend {
   public:
     enum class Stream { theirs, own };
-    GpuPlace(int device, tuttiStream_t stream, Stream whose)
+    GpuBackend(int device, tuttiStream_t stream, Stream whose)
         : gpus_(the_gpus()), device_(device), stream_(stream), whose_(whose) {
         if (gpus_.device_of(stream) != device)
             fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d", gpus_.device_of(stream),
                  device);
     }
-    ~GpuPlace() override {
+    ~GpuBackend() override {
         if (findings_ != nullptr) free(findings_);
         sweep();
         if (whose_ == Stream::theirs) return;
@@ -217,7 +217,7 @@ class GpuPlace : public Place {
     std::size_t room_ = 0;  // numbers
 };
 
-class PinnedHost : public HostPlace {
+class PinnedHost : public HostBackend {
   public:
     PinnedHost() : gpus_(the_gpus()) {}
     std::byte* allocate(std::size_t bytes) override { return gpus_.allocate_pinned(std::max<std::size_t>(bytes, 1)); }
@@ -235,19 +235,19 @@ class PinnedHost : public HostPlace {
 
 }  // namespace
 
-PlacePtr gpu_place(int device, tuttiStream_t stream) {
-    return std::make_shared<GpuPlace>(device, stream, GpuPlace::Stream::theirs);
+BackendPtr gpu_backend(int device, tuttiStream_t stream) {
+    return std::make_shared<GpuBackend>(device, stream, GpuBackend::Stream::theirs);
 }
 
-PlacePtr gpu_place_beside(int device) {
-    return std::make_shared<GpuPlace>(device, the_gpus().make_stream(device), GpuPlace::Stream::own);
+BackendPtr gpu_backend_beside(int device) {
+    return std::make_shared<GpuBackend>(device, the_gpus().make_stream(device), GpuBackend::Stream::own);
 }
 
-PlacePtr pinned_host() {
+BackendPtr pinned_host() {
     return std::make_shared<PinnedHost>();
 }
 
-bool HostPlace::reaches(const void* memory) const {
+bool HostBackend::reaches(const void* memory) const {
     const gpu::Gpus* const gpus = gpu::gpus();
     return gpus == nullptr || gpus->pointee(memory).kind != gpu::Pointee::Kind::device;
 }

@@ -1,4 +1,4 @@
-#include "dp/host_place.hpp"
+#include "dp/host_backend.hpp"
 
 #include <cstring>
 #include <new>
@@ -9,7 +9,7 @@
 namespace tutti::dp {
 namespace {
 
-class SharedHost : public HostPlace {
+class SharedHost : public HostBackend {
   public:
     std::byte* allocate(std::size_t bytes) override {
         void* memory = nullptr;
@@ -19,7 +19,7 @@ class SharedHost : public HostPlace {
     void free(std::byte* memory) noexcept override { tuttiMemFree(memory); }
 };
 
-class PrivateHost : public HostPlace {
+class PrivateHost : public HostBackend {
   public:
     std::byte* allocate(std::size_t bytes) override {
         void* const memory = ::operator new(bytes, line, std::nothrow);
@@ -34,53 +34,53 @@ class PrivateHost : public HostPlace {
 
 }  // namespace
 
-PlacePtr shared_host() {
+BackendPtr shared_host() {
     return std::make_shared<SharedHost>();
 }
 
-PlacePtr private_host() {
+BackendPtr private_host() {
     return std::make_shared<PrivateHost>();
 }
 
-void HostPlace::copy(void* to, const void* from, std::size_t bytes) {
+void HostBackend::copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
-void HostPlace::zero(DataType type, void* values, std::size_t count) {
+void HostBackend::zero(DataType type, void* values, std::size_t count) {
     if (count > 0) std::memset(values, 0, count * size_of(type));
 }
-void HostPlace::convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
+void HostBackend::convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
     dp::convert(to_type, to, from_type, from, count);
 }
-void HostPlace::add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) {
+void HostBackend::add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) {
     dp::add(into_type, into, from_type, from, count);
 }
-void HostPlace::multiply(DataType type, void* values, std::size_t count, double factor) {
+void HostBackend::multiply(DataType type, void* values, std::size_t count, double factor) {
     dp::multiply(type, values, count, factor);
 }
-void HostPlace::divide(DataType type, void* values, std::size_t count, int divisor) {
+void HostBackend::divide(DataType type, void* values, std::size_t count, int divisor) {
     dp::divide(type, values, count, divisor);
 }
-void HostPlace::update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
-                       const void* gradients, const States& states) {
+void HostBackend::update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
+                         const void* gradients, const States& states) {
     dp::update(how, piece, data_type, weights, grad_type, gradients, states);
 }
 
-double HostPlace::sum_of_squares(std::span<const Run> runs) {
+double HostBackend::sum_of_squares(std::span<const Run> runs) {
     double sum = 0;
     for (const Run& run : runs) sum += dp::sum_of_squares(run.type, run.at, run.count);
     return sum;
 }
 
-std::size_t HostPlace::first_bad(std::span<const Run> runs) {
+std::size_t HostBackend::first_bad(std::span<const Run> runs) {
     for (std::size_t i = 0; i < runs.size(); ++i)
         if (dp::first_bad(runs[i].type, runs[i].at, runs[i].count) < runs[i].count) return i;
     return runs.size();
 }
 
-void HostPlace::largest(const float* values, std::size_t count, float* into) {
+void HostBackend::largest(const float* values, std::size_t count, float* into) {
     *into = largest_magnitude(values, count);
 }
-void HostPlace::scale(float* values, std::size_t count, const float* largest, int ranks, bool back) {
+void HostBackend::scale(float* values, std::size_t count, const float* largest, int ranks, bool back) {
     const double factor = fp8_scale(*largest, ranks);
     dp::multiply(DataType::float32, values, count, back ? 1 / factor : factor);
 }
