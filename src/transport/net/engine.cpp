@@ -244,7 +244,8 @@ void Engine::unreachable(Rank peer, const std::string& why) {
             const auto lock = e.lock_in_background();
             const auto link = e.links_.find(peer);
             if (link == e.links_.end()) return;
-            link->second->lose_socket(why + " (from " + interfaces_of(e.addresses_) + "; TUTTI_SOCKET_IFNAME chooses others)");
+            link->second->lose_socket(why + " (from " + interfaces_of(e.addresses_) +
+                                      "; TUTTI_SOCKET_IFNAME chooses others)");
         }
         wake(e.page_->wake_up);
     });
