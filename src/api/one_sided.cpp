@@ -33,15 +33,17 @@ OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t 
     return window;
 }
 
-/// Whether peers see memory of this rank's only if it is registered.
-bool needs_registration(const Communicator& comm) {
-    return !comm.on_gpus() && !comm.peers_see_everything();
+/// Whether some peer sees memory of this rank's only if it is registered.
+bool needs_registration(const Connections& connections) {
+    for (Rank r = 0; r < connections.ranks() && !connections.on_gpus(); ++r)
+        if (r != connections.rank() && connections.transport_to(r).sees() != Sees::everything) return true;
+    return false;
 }
 
 /// All that all ranks find out together.
 void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
     std::optional<Error> trouble;
-    if (needs_registration(comm) && size > 0) try {
+    if (needs_registration(comm.connections()) && size > 0) try {
             window.registration = register_memory(buffer, size);
         } catch (...) {
             const Error error = caught();
@@ -62,12 +64,13 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
         try {
             if (window->obstacle.empty())
                 open(*window, *comm, buffer, size);
-            else if (!comm->on_gpus())
+            else if (!comm->connections().on_gpus())
                 window->registration = register_memory(buffer, size);
         } catch (...) {
             const Error error = caught();
             const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
-            if (demanded || !others_too || (window->registration == nullptr && size > 0 && needs_registration(*comm)))
+            if (demanded || !others_too ||
+                (window->registration == nullptr && size > 0 && needs_registration(comm->connections())))
                 throw;
             window->obstacle = error.what();
         }

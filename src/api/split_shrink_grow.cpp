@@ -32,7 +32,7 @@ class SetupExchange {
     /// Called in the order of the API's calls, which all ranks agree on.
     explicit SetupExchange(CommunicatorPtr parent, bool revoked)
         : comm_(std::move(parent)), news_(comm_->session().news()) {
-        if (comm_->on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
+        if (comm_->connections().on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
     /// What every rank has to say, by rank. At most twice.
@@ -293,7 +293,7 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
             excluded_by(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
         const Options options = options_for(parent, config);
         if (flags == TUTTI_SHRINK_DEFAULT) refuse_failed(parent);
-        parent.comm->refuse_other_hosts(all_but(excluded, parent.comm->ranks()));
+        parent.comm->connections().refuse_other_hosts(all_but(excluded, parent.comm->ranks()));
         if (flags == TUTTI_SHRINK_ABORT)
             parent.comm->fail(
                 Error(tuttiRemoteError, text("rank %d aborted the communicator to shrink it", parent.comm->rank())));

@@ -7,13 +7,10 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "bootstrap/identity.hpp"
 #include "comm/pieces.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/to_all.hpp"
 #include "schedule/verify.hpp"
-#include "transport/faulty.hpp"
-#include "transport/numbering.hpp"
 #include "transport/regions.hpp"
 
 namespace tutti {
@@ -63,8 +60,8 @@ Job job_of(const Operation& o, const Cut& c) {
 
 Communicator::~Communicator() {
     shielded("leaving a communicator", [&] {
-        if (!suspended_) session_->leave();
-        if (gpu_ && engine() != nullptr) engine()->on_loss(nullptr);
+        if (!suspended_) session().leave();
+        if (gpu_ && connections_.engine() != nullptr) connections_.engine()->on_loss(nullptr);
     });
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
@@ -72,92 +69,6 @@ Communicator::~Communicator() {
     pair_plans_.clear();
     on_host_.reset();
     gpu_.reset();
-}
-
-void Communicator::refuse_other_hosts(const std::vector<Rank>& members) const {
-    for (const Rank r : members)
-        if (neighbourhood_.infos[static_cast<std::size_t>(r)].host != host_id())
-            tutti::fail(tuttiInvalidUsage,
-                        "rank %d is on another host than rank %d: such communicators can't be shrunk; make a new one "
-                        "from a unique id",
-                        r, rank());
-}
-
-std::size_t Communicator::memory() const {
-    std::size_t wires = 0;
-    for (const auto& [rank, peer] : peers_)
-        for (const auto& sender : peer.senders) wires += sender != nullptr;
-    for (const auto& sender : for_all_) wires += sender != nullptr;
-    const std::size_t on_gpu = gpu_ ? gpu_->memory() : 0;
-    return on_gpu + page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride_for(ranks()));
-}
-
-const Transport& Communicator::transport_to(Rank peer) const {
-    const bool p2p = on_gpus() && options_.transport == "p2p";  // then only for error texts another one is wanted
-    const auto info = [&](Rank r) -> const EndpointInfo& { return neighbourhood_.infos[static_cast<std::size_t>(r)]; };
-    return choose_transport(info(rank()), info(peer), p2p ? "" : options_.transport);
-}
-
-Communicator::Peer& Communicator::linked(Rank rank) {
-    Peer& peer = peers_[rank];
-    if (!peer.link) {
-        const Transport& transport = transport_to(rank);
-        peer.link = transport.connect(neighbourhood_, rank, Clock::now() + options_.init_timeout);
-        peer.transport = transport.name();
-        peer.by_network = transport.needs_engine();
-        const bool of_gpu = places_.on_gpu(this->rank()) || places_.on_gpu(rank);
-        if (of_gpu) peer.link = without_references(std::move(peer.link));
-        if (!config().fault.empty() && !gpu_) {  // a kernel sees the FIFOs as they are
-            // The rank's thread may have stopped to look by the time a message goes on.
-            const auto look = [engine = peer.by_network ? engine() : nullptr] {
-                if (engine == nullptr) return;
-                engine->serve(true);
-                engine->serve(false);
-            };
-            peer.link = faulty(std::move(peer.link), FaultPlan::parse(config().fault),
-                               static_cast<std::uint64_t>(this->rank() * 4096 + rank), look);
-        }
-        if (RankPage* const page = peer.link->page()) {
-            std::lock_guard lock(fault_mutex_);
-            pages_.emplace_back(rank, page);
-        }
-        peer.senders.resize(channels_per_link);
-        peer.receivers.resize(channels_per_link);
-        peer.heard.resize(channels_per_link);
-        const char* const obstacle = of_gpu ? places_.obstacle(this->rank(), rank) : nullptr;
-        const std::string why = obstacle != nullptr ? text(", not by p2p: %s", obstacle) : "";
-        log(Level::info, "rank %d reaches rank %d by %s%s", this->rank(), rank, peer.transport.c_str(), why.c_str());
-    }
-    return peer;
-}
-
-Connection Communicator::connection(Rank rank, int channel) {
-    Peer& peer = linked(rank);
-    const auto l = static_cast<std::size_t>(channel);
-    if (!peer.senders[l]) {
-        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(channel), first_message);
-        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(channel), first_message);
-    }
-    return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
-}
-
-Connection Communicator::connection_to_all(int channel) {
-    for_all_.resize(channels_per_link);
-    std::unique_ptr<Sender>& sender = for_all_[static_cast<std::size_t>(channel)];
-    if (!sender) {
-        std::vector<Wire> readers;
-        for (Rank r = 0; r < ranks(); ++r)
-            if (r != rank()) readers.push_back(linked(r).link->outlet_to_all(channel));
-        sender = std::make_unique<Sender>(readers, first_message);
-    }
-    return {everybody, nullptr, sender.get(), nullptr};
-}
-
-Connection Communicator::connection_from_all(Rank rank, int channel) {
-    Peer& peer = linked(rank);
-    std::unique_ptr<Receiver>& receiver = peer.heard[static_cast<std::size_t>(channel)];
-    if (!receiver) receiver = std::make_unique<Receiver>(peer.link->inlet_to_all(channel), first_message);
-    return {rank, peer.link.get(), nullptr, receiver.get()};
 }
 
 /// Ranks play the parts that suit their places; who brings an own program has said who does what.
@@ -169,7 +80,7 @@ Program Communicator::make_program(const Algorithm& algorithm, const Request& re
 std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair) {
     try {
         return gpu_->upload(std::move(bound), pair, [this](Rank peer, int channel) {
-            const Connection c = connection(peer, channel);
+            const Connection c = connections_.connection(peer, channel);
             return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
         });
     } catch (...) {
@@ -183,7 +94,7 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
 void Communicator::link_for_texts(const BoundProgram& bound) {
     for (const auto& peers : {bound.to, bound.from})
         for (const auto& peer : peers) try {
-                linked(peer.rank);
+                connections_.linked(peer.rank);
             } catch (const Error& error) {
                 log(Level::info, "rank %d: errors will not say what rank %d has called: %s", rank(), peer.rank,
                     error.what());
@@ -215,10 +126,13 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
         return {collective, root, &algorithm, false, nullptr, upload(std::move(bound), pair)};
     }
     const auto connect = [this, pair](BoundProgram::Peer peer, int channel, bool sends) {
-        if (peer.all) return sends ? connection_to_all(channel) : connection_from_all(peer.rank, channel);
-        return connection(peer.rank, pair ? channel_of_pair(channel) : channel);
+        if (peer.all)
+            return sends ? connections_.connection_to_all(channel)
+                         : connections_.connection_from_all(peer.rank, channel);
+        return connections_.connection(peer.rank, pair ? channel_of_pair(channel) : channel);
     };
-    auto execution = std::make_unique<HostExecution>(std::move(bound), arena_->page(), collective_channels, connect);
+    auto execution =
+        std::make_unique<HostExecution>(std::move(bound), connections_.page(), collective_channels, connect);
     return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
@@ -278,7 +192,8 @@ double Communicator::expected_time(const Operation& o) {
 
 std::pair<Communicator::Plans::Entry*, Chunking> Communicator::plan_for(const Operation& o) {
     if (queue_of(o) != 0) {
-        const bool by_network = !on_gpus() && linked(o.root).by_network;  // kernels have one channel for it
+        const bool by_network =
+            !connections_.on_gpus() && connections_.linked(o.root).by_network;  // kernels have one channel for it
         return {&plan_by(o, *find_algorithm("pair"), false),
                 pair_chunking(bytes_of(o), by_network, tuner_->platform())};
     }
@@ -348,13 +263,13 @@ Call Communicator::describe(const Operation& o, const Shape& shape) {
         call.count = o.rows->digest();
     std::uint32_t hash = shape.hash;
     if (queue_of(o) == 0) {
-        call.sequence = sequence_++;
-        if (!on_gpus()) hash += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
+        call.sequence = static_cast<std::uint32_t>(connections_.page().sequence.load(std::memory_order_relaxed));
+        if (!connections_.on_gpus()) hash += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
     }
     call.signature = hash == 0 ? 1 : hash;
     if (queue_of(o) == 0) {
-        arena_->page().board[call.sequence % board_entries].set(call);
-        arena_->page().sequence.store(sequence_, std::memory_order_release);
+        connections_.page().board[call.sequence % board_entries].set(call);
+        connections_.page().sequence.store(call.sequence + 1, std::memory_order_release);
     }
     return call;
 }
@@ -364,22 +279,10 @@ gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Call call = describe(o, shape);
     for (const auto [peer, all] :
          shape.plan->value.uploaded->bound().to)  // those through host memory can tell what is called
-        if (const auto found = peers_.find(peer); found != peers_.end())
-            for (const auto& sender : found->second.senders)
+        if (const Peer* const linked = connections_.find(peer))
+            for (const auto& sender : linked->senders)
                 if (sender) sender->begin(call);
     return gpu_->job(o, shape.cut, call, *shape.plan->value.uploaded, options_.timeout, stream);
-}
-
-void Communicator::check_host_memory(const Operation& o) const {
-    const gpu::Gpus* const gpus = gpu::gpus();
-    if (gpus == nullptr) return;
-    for (const void* pointer : {o.input, static_cast<const void*>(o.output)}) {
-        if (pointer == nullptr) continue;
-        const gpu::Pointee p = gpus->pointee(pointer);
-        if (p.kind == gpu::Pointee::Kind::device)
-            tutti::fail(tuttiInvalidArgument, "%s %p is memory of GPU %d, and rank %d is on a CPU: pass host memory",
-                        pointer == o.input ? "sendbuff" : "recvbuff", pointer, p.device, rank());
-    }
 }
 
 /// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
@@ -408,8 +311,8 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
         BoundProgram bound =
             BoundProgram::bind(direct.make({o.collective, rank(), ranks(), 0, {}}), direct.pull_safe, direct.push_safe);
         on_host_ = std::make_unique<HostExecution>(
-            std::move(bound), arena_->page(), 1,
-            [this](BoundProgram::Peer peer, int channel, bool) { return connection(peer.rank, channel); });
+            std::move(bound), connections_.page(), 1,
+            [this](BoundProgram::Peer peer, int channel, bool) { return connections_.connection(peer.rank, channel); });
     }
     const Program& program = on_host_->program();
     const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .channels = 1},

@@ -17,6 +17,7 @@
 #include "base/peer_error.hpp"
 #include "bootstrap/session.hpp"
 #include "comm/choice.hpp"
+#include "comm/connections.hpp"
 #include "comm/gpu_side.hpp"
 #include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
@@ -45,9 +46,11 @@ class Communicator {
 
     ~Communicator();
 
-    Rank rank() const { return session_->rank(); }
-    int ranks() const { return session_->ranks(); }
-    Session& session() const { return *session_; }
+    Rank rank() const { return connections_.rank(); }
+    int ranks() const { return connections_.ranks(); }
+    Session& session() const { return connections_.session(); }
+    Connections& connections() { return connections_; }
+    const Connections& connections() const { return connections_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
     /// Before its first operation: it takes the place of another one, whose ticket lock it is.
@@ -61,23 +64,15 @@ class Communicator {
     /// A number for an exchange of its ranks by way of the session: all of them ask equally often.
     std::uint64_t next_exchange() { return exchanges_++; }
 
-    /// Throws tuttiInvalidUsage where these ranks are on several hosts.
-    void refuse_other_hosts(const std::vector<Rank>& members) const;
-
     /// By the cost model, in microseconds.
     double expected_time(const Operation& operation);
 
     /// The rank's GPU; nullptr on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
 
-    /// Whether ranks are on GPUs: this one or others.
-    bool on_gpus() const { return places_.any_on_gpu(); }
-
-    /// Some are, and not all reach each other by p2p: then those on CPUs, too, run what kernels can take part in.
-    bool through_host() const { return places_.through_host(); }
-
-    /// On a CPU: throws tuttiInvalidArgument for memory of a GPU.
-    void check_host_memory(const Operation& operation) const;
+    /// Some ranks are on GPUs, and not all reach each other by p2p: then those on CPUs, too, run what kernels can take
+    /// part in.
+    bool through_host() const { return connections_.places().through_host(); }
 
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation, void* stream);
@@ -115,9 +110,6 @@ class Communicator {
     /// Why no rank can write to another one's windows, nor signal, the same on all ranks; empty: it can.
     const std::string& one_sided_obstacle();
 
-    /// Whether peers can write to any memory of this rank; otherwise, to that of which find_region() knows.
-    bool peers_see_everything() const;
-
     /// Called by all ranks, inside the ticket lock, where there is no obstacle. trouble: why this rank can't.
     /// Throws on all ranks if one of them can't open its part: tuttiSystemError if it lacks what the system has to
     /// give, else tuttiInvalidArgument.
@@ -142,19 +134,9 @@ class Communicator {
 
     /// All ranks' processes let others fence their cores.
     bool all_fence() const { return all_fence_; }
-    WakeUp& wake_up() { return arena_->page().wake_up; }
-
-    /// Who waits drives the network, if there is one; true if anything moved. Throws for peers that can't be reached.
-    bool poll() { return neighbourhood_.engine && neighbourhood_.engine->poll(); }
-
-    /// Before the caller sleeps, or goes; true if anything moved at once.
-    bool rest(bool asleep) { return neighbourhood_.engine && neighbourhood_.engine->rest(asleep); }
-
-    /// Of its networks; nullptr: there are none.
-    Engine* engine() const { return neighbourhood_.engine.get(); }
 
     /// Upper bound of the memory that its connections use, in bytes.
-    std::size_t memory() const;
+    std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
 
     /// leave(), but for the session, which goes on to hear of deaths.
     std::shared_ptr<Session> suspend();
@@ -191,21 +173,13 @@ class Communicator {
         Cut cut{};
         std::uint32_t hash = 0;
     };
-    struct Peer {
-        std::unique_ptr<Link> link;
-        std::string transport;
-        bool by_network = false;
-        std::vector<std::unique_ptr<Sender>> senders;      // by channel
-        std::vector<std::unique_ptr<Receiver>> receivers;  // by channel
-        std::vector<std::unique_ptr<Receiver>> heard;      // by channel: of what the peer writes to all
-    };
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
-                 std::unique_ptr<GpuSide> gpu, std::shared_ptr<const UserAlgorithms> own, const Options& options);
+                 std::unique_ptr<GpuSide> gpu, const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
+                 const std::vector<Hello>& hellos);
     void listen();
     void meet_gpus();
-    void start_engine(std::shared_ptr<Engine> engine);
-    void make_tuner(const std::vector<Hello>& hellos, int cores);
+    void make_tuner(const std::vector<Hello>& hellos, int cores, const std::shared_ptr<const UserAlgorithms>& own);
     const Candidate& candidate_for(const Operation& operation);
     bool all_can_map(const Operation& operation) const;
     static std::size_t place_of(const Operation& operation);
@@ -220,21 +194,14 @@ class Communicator {
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
-    Peer& linked(Rank peer);
-    Connection connection(Rank peer, int channel);
-    Connection connection_to_all(int channel);
-    Connection connection_from_all(Rank peer, int channel);
-    const Transport& transport_to(Rank peer) const;
     Call describe(const Operation& operation, const Shape& shape);
     std::size_t bytes_of(const Operation& operation) const;
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
     void learn();
     void heard(const Fault& fault);
-    bool has_left(Rank rank) const;
     Fault cause_of(const Error& error);
     void keep(const Error& error);
     PeerError error_of(const gpu::Verdict& verdict) const;
-    std::string told_by(Rank peer) const;  // what it last called, for error texts, if it is linked
     std::vector<Told> exchange(const std::vector<Told>& mine);
     std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::optional<Error> why);
     void map_parts(Window& window, const std::vector<Told>& all);
@@ -249,29 +216,21 @@ class Communicator {
     std::uint64_t& taken(Rank peer, int signal);
     std::uint64_t arrived(const OneSided::Wanted& wanted);
 
-    std::shared_ptr<Session> session_;
-    std::shared_ptr<Arena> arena_;
     Options options_;
+    Connections connections_;
     std::unique_ptr<GpuSide> gpu_;
-    std::shared_ptr<const UserAlgorithms> own_;
-    Neighbourhood neighbourhood_;
-    gpu::Places places_;
     GpuBudget budget_;
     std::vector<Rank> order_;  // see ring_order
     bool oversubscribed_ = false;
     std::chrono::microseconds trust_in_yields_{50};
     bool all_fence_ = true;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
-    std::map<Rank, Peer> peers_;
-    std::vector<std::unique_ptr<Sender>> for_all_;  // by channel
     std::uint64_t exchanges_ = 0;
-    std::vector<std::shared_ptr<Arena>> family_;  // in_process: all ranks', so that what one has sent outlives it
     std::shared_ptr<Tuner> tuner_;
     std::set<const Candidate*> announced_;  // in the log
     Plans plans_;                           // of collectives: on CPUs, those that were used last
     Plans pair_plans_;                      // of sends and receives: two for each peer at most
     std::array<Shape, 128> shapes_;         // of operations before, by place_of(): most are like one of them
-    std::uint32_t sequence_ = 0;            // collectives begun
     std::array<std::atomic<bool>, collectives * 65>
         mappable_{};  // by size_class: the buffers of all ranks were, in the last call
     struct {
@@ -294,7 +253,6 @@ class Communicator {
     std::atomic<bool> failed_{false};
     mutable std::mutex fault_mutex_;
     Fault fault_;
-    std::vector<std::pair<Rank, RankPage*>> pages_;  // of linked peers, for threads that can't look at peers_
 };
 
 }  // namespace tutti

@@ -165,8 +165,8 @@ class Work {
             }
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
         }
-        moved |= comm_.poll();
-        if (finished()) comm_.rest(false);
+        moved |= comm_.connections().poll();
+        if (finished()) comm_.connections().rest(false);
         return moved;
     }
     void diagnose(std::chrono::nanoseconds waited) {
@@ -215,11 +215,11 @@ void run_one(Communicator& comm, const Operation& operation) {
     if (comm.failed()) throw_fault(comm);
     try {
         HostExecution& execution = comm.begin(operation);
-        Backoff backoff(comm.oversubscribed(), comm.wake_up(), comm.trust_in_yields());
+        Backoff backoff(comm.oversubscribed(), comm.connections().page().wake_up, comm.trust_in_yields());
         for (;;) {
             bool moved = execution.progress();
             if (execution.finished()) break;
-            moved |= comm.poll();
+            moved |= comm.connections().poll();
             if (comm.failed()) throw_fault(comm);
             if (moved) {
                 backoff.reset();
@@ -228,12 +228,12 @@ void run_one(Communicator& comm, const Operation& operation) {
             if (backoff.stay_awake(&execution)) continue;
             bool news = false;
             sleep_on(
-                comm.wake_up(), comm.all_fence(), milliseconds(20),
-                [&] { return news = execution.progress() || comm.poll() || comm.failed(); },
-                [&] { return news = comm.rest(true); });
+                comm.connections().page().wake_up, comm.all_fence(), milliseconds(20),
+                [&] { return news = execution.progress() || comm.connections().poll() || comm.failed(); },
+                [&] { return news = comm.connections().rest(true); });
             if (news) {
                 backoff.reset();
-            } else if (!execution.finished() && !execution.progress() && !comm.poll() && !comm.failed()) {
+            } else if (!execution.finished() && !execution.progress() && !comm.connections().poll() && !comm.failed()) {
                 comm.diagnose(execution, backoff.waited());
             } else {
                 backoff.reset();
@@ -241,7 +241,7 @@ void run_one(Communicator& comm, const Operation& operation) {
             if (execution.finished()) break;
         }
         backoff.reset();
-        comm.rest(false);
+        comm.connections().rest(false);
     } catch (const Error& error) {
         comm.fail(error);
         throw_fault(comm);  // which may be what lies behind the error
@@ -315,7 +315,7 @@ void SharedThread::drive() {
     bool oversubscribed = work_.size() > 1;
     for (const auto& w : work_) oversubscribed |= w->comm().oversubscribed();
     microseconds trust = work_.front()->comm().trust_in_yields();
-    Backoff backoff(oversubscribed, work_.front()->comm().wake_up(), trust);
+    Backoff backoff(oversubscribed, work_.front()->comm().connections().page().wake_up, trust);
     while (!work_.empty()) {
         if (look(progress)) {
             backoff.reset();
@@ -328,9 +328,10 @@ void SharedThread::drive() {
         const auto at_most = work_.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work_.front()->comm();
         sleep_on(
-            one.wake_up(), one.all_fence(), at_most, [&] { return news = look(progress) || work_.empty(); },
+            one.connections().page().wake_up, one.all_fence(), at_most,
+            [&] { return news = look(progress) || work_.empty(); },
             [&] {
-                for (auto& w : work_) news |= w->comm().rest(true);
+                for (auto& w : work_) news |= w->comm().connections().rest(true);
                 return news;
             });
         const auto waited = backoff.waited();

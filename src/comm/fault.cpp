@@ -25,7 +25,7 @@ void Communicator::heard(const Fault& fault) {
     }
     log(Level::info, "rank %d hears: %s", rank(), fault.text.c_str());
     if (gpu_) gpu_->abort();
-    wake(wake_up());
+    wake(connections_.page().wake_up);
 }
 
 std::optional<Fault> Communicator::fault() const {
@@ -40,7 +40,7 @@ Fault Communicator::cause_of(const Error& error) {
     const auto* const by_peer = dynamic_cast<const PeerError*>(&error);
     const Rank peer = by_peer == nullptr ? rank() : by_peer->peer();
     if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)
-        if (const std::optional<Fault> news = session_->fault_behind(peer, Clock::now() + std::chrono::seconds(1)))
+        if (const std::optional<Fault> news = session().fault_behind(peer, Clock::now() + std::chrono::seconds(1)))
             return *news;
     return {error.code(), peer, error.what(), rank(), false};
 }
@@ -64,9 +64,9 @@ void Communicator::keep(const Error& error) {
         }
     }
     if (gpu_) gpu_->abort();
-    arena_->page().closed.store(1, std::memory_order_seq_cst);
+    connections_.page().closed.store(1, std::memory_order_seq_cst);
     full_fence();
-    wake(wake_up());
+    wake(connections_.page().wake_up);
     if (!first) return;
     // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
@@ -77,13 +77,13 @@ void Communicator::keep(const Error& error) {
     } catch (const std::bad_alloc&) {
         log_caught("the text of an error");
     }
-    session_->raise(told);
+    session().raise(told);
 }
 
 void Communicator::fail(const Error& error) {
     keep(error);
-    if (gpu_) close_parts(arena_->page().gates);
-    if (neighbourhood_.engine) neighbourhood_.engine->withdraw();
+    if (gpu_) close_parts(connections_.page().gates);
+    if (connections_.engine() != nullptr) connections_.engine()->withdraw();
     // By peers that entered a step before they could see `closed`.
     const std::string doubt = until_untouched();
     if (doubt.empty()) return;
@@ -96,21 +96,18 @@ void Communicator::fail(const Error& error) {
 /// stopped: it is waited for until it goes on or dies, for `longest_wait` at most. Empty; or else who may still use it.
 std::string Communicator::until_untouched() {
     full_fence();
-    const auto known = [&](std::size_t i) {  // one by one: a copy of all would need memory
-        const std::lock_guard lock(fault_mutex_);
-        return i < pages_.size() ? pages_[i] : std::pair<Rank, RankPage*>{-1, nullptr};
-    };
     const Deadline limit = Clock::now() + std::min<Clock::duration>(options_.timeout, longest_wait);
     const auto touching = [](const RankPage& page) { return page.touching.load(std::memory_order_acquire) != 0; };
-    for (std::size_t i = 0; known(i).second != nullptr; ++i) {
-        const auto [peer, page] = known(i);
+    for (Rank peer = 0; peer < ranks(); ++peer) {
+        const RankPage* const page = connections_.page_of(peer);
+        if (page == nullptr) continue;
         for (int looks = 0; looks < 1000 && touching(*page); ++looks) std::this_thread::yield();
-        while (touching(*page) && std::ranges::count(session_->dead(), peer) == 0) {
+        while (touching(*page) && std::ranges::count(session().dead(), peer) == 0) {
             if (Clock::now() > limit)
                 return text(
                     "%s may be stopped inside a copy from or to buffers of rank %d: do not use them for "
                     "anything else, nor free them, before it has gone on or was killed",
-                    session_->name(peer).c_str(), rank());
+                    session().name(peer).c_str(), rank());
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
@@ -122,16 +119,16 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     if (blocked.peer < 0) return;
     const Program& program = execution.program();
     const bool pair = program.collective == Collective::send || program.collective == Collective::recv;
-    const auto found = peers_.find(blocked.peer);
-    const RankPage* page = found == peers_.end() || !found->second.link ? nullptr : found->second.link->page();
-    const std::uint32_t mine = sequence_ - 1;
+    const Peer* const peer = connections_.find(blocked.peer);
+    const RankPage* const page = connections_.page_of(blocked.peer);
+    const auto mine = static_cast<std::uint32_t>(connections_.page().sequence.load(std::memory_order_relaxed)) - 1;
     std::string theirs;
-    const std::string where = found == peers_.end() || !found->second.link ? "" : found->second.link->describe();
+    const std::string where = peer == nullptr ? "" : peer->link->describe();
     if (page != nullptr) {
         const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
         if (!pair && begun - mine - 1 < board_entries) {
             const Call other = page->board[mine % board_entries].get();
-            const Call own = arena_->page().board[mine % board_entries].get();
+            const Call own = connections_.page().board[mine % board_entries].get();
             // A later call may be told of first, by another socket.
             if (other.sequence == mine && other.signature != 0 && other.signature != own.signature)
                 fail_by(blocked.peer, tuttiInvalidUsage,
@@ -146,7 +143,7 @@ void Communicator::diagnose(HostExecution& execution, std::chrono::nanoseconds w
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
     // What came before the peer left may have come after the last look.
-    if (has_left(blocked.peer) && !poll() && !execution.progress() && !execution.finished())
+    if (connections_.has_left(blocked.peer) && !connections_.poll() && !execution.progress() && !execution.finished())
         fail_by(blocked.peer, tuttiRemoteError,
                 "rank %d waits for %s rank %d in %s, which has destroyed its communicator", rank(), what, blocked.peer,
                 std::string(name_of(program.collective)).c_str());
@@ -168,13 +165,13 @@ PeerError Communicator::error_of(const gpu::Verdict& v) const {
                     text("rank %d waited %.1f s for %s %s in %s (%s)%s", rank(),
                          static_cast<double>(options_.timeout.count()) * 1e-3,
                          v.source != 0 ? "a message from" : "space towards", whom.c_str(), mine.c_str(), where.c_str(),
-                         told_by(v.peer).c_str()),
+                         connections_.told_by(v.peer).c_str()),
                     v.peer};
         case gpu::Verdict::other_call:
             return {tuttiInvalidUsage,
                     text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same operations in "
                          "the same order with the same count, type, op and root",
-                         rank(), mine.c_str(), whom.c_str(), told_by(v.peer).c_str()),
+                         rank(), mine.c_str(), whom.c_str(), connections_.told_by(v.peer).c_str()),
                     v.peer};
         case gpu::Verdict::few_signals:
         case gpu::Verdict::closed_window:
@@ -192,7 +189,7 @@ void Communicator::hear_verdict() {
     const gpu::Verdict* const verdict = gpu_->verdict();
     if (verdict == nullptr || failed()) return;
     keep(error_of(*verdict));
-    close_parts(arena_->page().gates);
+    close_parts(connections_.page().gates);
 }
 
 void Communicator::throw_verdict() {
@@ -204,37 +201,11 @@ void Communicator::throw_verdict() {
     throw error;
 }
 
-std::string Communicator::told_by(Rank peer) const {
-    if (peer < 0) return "";
-    if (session_->has_left(peer)) return ", which has destroyed its communicator";
-    const RankPage* page = nullptr;
-    {
-        const std::lock_guard lock(fault_mutex_);
-        for (const auto& [rank, its] : pages_)
-            if (rank == peer) page = its;
-    }
-    if (page == nullptr) return "";
-    const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
-    if (begun == 0) return ", which has called no collective yet";
-    return text(", which has called %u collectives, the last one %s", begun,
-                call_text(page->board[(begun - 1) % board_entries].get()).c_str());
-}
-
-/// The peer issues nothing any more, and all that it has sent is here: the news that it has left may come first.
-bool Communicator::has_left(Rank rank) const {
-    const auto found = peers_.find(rank);
-    if (found == peers_.end() || !found->second.link) return session_->has_left(rank);
-    Link& link = *found->second.link;
-    const RankPage* const page = link.page();
-    if (page != nullptr && page->leaving.load(std::memory_order_acquire) != 0) return true;
-    return session_->has_left(rank) && !link.arriving();
-}
-
 void Communicator::leave() {
     const Deadline limit = Clock::now() + options_.timeout;
     const auto drive = [&] {
         try {
-            return poll();
+            return connections_.poll();
         } catch (...) {  // nobody there will read it any more
             with_caught([&](const Error& error) { fail(error); });
             return false;
@@ -253,35 +224,35 @@ void Communicator::leave() {
         return true;
     };
     // Peers that see the word `leaving` look for nothing else that is to come.
-    for (const auto& [peer_rank, its] : peers_) outlast([&peer = its] { return peer.link && peer.link->pending(); });
-    arena_->page().leaving.store(1, std::memory_order_release);
-    close_parts(arena_->page().gates);
+    for (const auto& [peer_rank, its] : connections_.peers())
+        outlast([&peer = its] { return peer.link && peer.link->pending(); });
+    connections_.page().leaving.store(1, std::memory_order_release);
+    close_parts(connections_.page().gates);
     if (gpu_) gpu_->finish();
-    const auto unread = [&](Rank rank, const Peer& peer) {
-        if (suspended_ ? has_left(rank) : session_->has_left(rank)) return false;
-        const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
-        return std::ranges::any_of(peer.senders, [](const auto& s) { return s && !s->drained(); }) ||
-               std::ranges::any_of(for_all_, [&](const auto& s) { return s && !s->drained(reader); });
-    };
-    for (const auto& [peer_rank, peer] : peers_)
-        if (family_.empty() && !outlast([&, rank = peer_rank, &peer = peer] { return unread(rank, peer); }))
+    for (const auto& [peer_rank, its] : connections_.peers()) {
+        const auto unread = [&, peer = peer_rank] {
+            return !(suspended_ ? connections_.has_left(peer) : session().has_left(peer)) && connections_.unread(peer);
+        };
+        if (!connections_.all_in_process() && !outlast(unread))
             log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
+    }
     // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
-    while (neighbourhood_.engine && neighbourhood_.engine->pending() && !failed() && Clock::now() < brief)
+    Engine* const engine = connections_.engine();
+    while (engine != nullptr && engine->pending() && !failed() && Clock::now() < brief)
         if (!drive()) std::this_thread::yield();
-    if (!suspended_) session_->leave();
+    if (!suspended_) session().leave();
 }
 
 std::shared_ptr<Session> Communicator::suspend() {
     suspended_ = true;
     leave();
-    session_->rest();
-    return session_;
+    session().rest();
+    return connections_.shared_session();
 }
 
 std::vector<Rank> Communicator::failed_ranks() const {
-    return session_->failed_ranks(fault());
+    return session().failed_ranks(fault());
 }
 
 Operation Communicator::exchange_of_calls(const Operation& o) {

@@ -234,11 +234,11 @@ class Wave {
             channels = std::max(channels, kernel.jobs[i]->job.channels);
         }
         for (const auto& [comm, blocks] : blocks_)
-            if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->engine());
+            if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->connections().engine());
         gpus.launch(kernel.device(), kernel.jobs.front()->operation.type, channels,
                     static_cast<unsigned>(kernel.jobs.size()), launch, kernel.stream);
         for (const auto& [comm, blocks] : blocks_)
-            if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->engine(), kernel.stream);
+            if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->connections().engine(), kernel.stream);
     }
 
     static void copy(const Ready& r) {

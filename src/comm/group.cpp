@@ -161,6 +161,19 @@ void run_concurrently(const std::vector<Join>& joins) {
         if (failure) std::rethrow_exception(failure);
 }
 
+/// On a CPU: throws tuttiInvalidArgument for memory of a GPU.
+void check_host_memory(const Operation& o, Rank rank) {
+    const gpu::Gpus* const gpus = gpu::gpus();
+    if (gpus == nullptr) return;
+    for (const void* pointer : {o.input, static_cast<const void*>(o.output)}) {
+        if (pointer == nullptr) continue;
+        const gpu::Pointee p = gpus->pointee(pointer);
+        if (p.kind == gpu::Pointee::Kind::device)
+            fail(tuttiInvalidArgument, "%s %p is memory of GPU %d, and rank %d is on a CPU: pass host memory",
+                 pointer == o.input ? "sendbuff" : "recvbuff", pointer, p.device, rank);
+    }
+}
+
 /// What ranks on CPUs call together with kernels: as these run it.
 void match_kernels(std::vector<Issued>& calls) {
     std::vector<Issued> matched;
@@ -169,7 +182,7 @@ void match_kernels(std::vector<Issued>& calls) {
             matched.push_back(std::move(call));
             continue;
         }
-        call.comm->check_host_memory(call.operation);
+        check_host_memory(call.operation, call.comm->rank());
         const std::vector<Operation> pieces = call.operation.rows == nullptr
                                                   ? std::vector{call.operation}
                                                   : pieces_of(call.operation, call.comm->rank(), call.comm->ranks());

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "base/caught.hpp"
@@ -86,6 +85,28 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
          their_rank, our_rank);
 }
 
+/// What all ranks have told.
+std::vector<Hello> hellos_of(const Session& session, std::uint64_t programs) {
+    std::vector<Hello> hellos;
+    for (Rank r = 0; r < session.ranks(); ++r) {
+        hellos.push_back(hello_from(session.info(r), r, session.rank()));
+        compare_programs(hellos.back().programs, r, programs, session.rank());
+    }
+    return hellos;
+}
+
+std::vector<EndpointInfo> infos_of(const std::vector<Hello>& hellos) {
+    std::vector<EndpointInfo> infos;
+    for (const Hello& hello : hellos) infos.push_back(hello.info);
+    return infos;
+}
+
+std::vector<gpu::EndpointInfo> gpu_infos_of(const std::vector<Hello>& hellos) {
+    std::vector<gpu::EndpointInfo> infos;
+    for (const Hello& hello : hellos) infos.push_back(hello.gpu);
+    return infos;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
@@ -99,8 +120,9 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
                                                      options.init_timeout, processes, origin);
     session->offer(arena->key(), arena->fd());
     if (gpu) gpu->offer(*session);
+    const std::vector<Hello> hellos = hellos_of(*session, own->hash());
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
-                                                        std::move(gpu), std::move(own), options));
+                                                        std::move(gpu), own, options, hellos));
     comm->listen();
     return comm;
 }
@@ -150,9 +172,9 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::unique_ptr<Communicator>> comms;
     comms.reserve(sessions.size());  // a new one belongs to nobody until it is in there
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
-        comms.emplace_back(
-            new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own, options));
-        comms.back()->family_ = arenas;
+        comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
+                                            options, hellos_of(*sessions[rank], own->hash())));
+        comms.back()->connections_.keep(arenas);
         comms.back()->listen();
     }
     return comms;
@@ -160,37 +182,34 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
 
 Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena,
                            std::shared_ptr<Engine> engine, std::unique_ptr<GpuSide> gpu,
-                           std::shared_ptr<const UserAlgorithms> own, const Options& options)
-    : session_(std::move(session)),
-      arena_(std::move(arena)),
-      options_(options),
-      gpu_(std::move(gpu)),
-      own_(std::move(own)) {
-    neighbourhood_.session = session_;
-    neighbourhood_.arena = arena_;
+                           const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
+                           const std::vector<Hello>& hellos)
+    : options_(options),
+      connections_({std::move(session), std::move(arena), infos_of(hellos)}, gpu_infos_of(hellos), options_),
+      gpu_(std::move(gpu)) {
     std::map<std::uint64_t, Cores> cores;  // by host
     std::size_t here = 0;
-    std::vector<gpu::EndpointInfo> gpu_infos;
-    std::vector<Hello> hellos;
     std::vector<Seat> seats;
-    for (Rank r = 0; r < ranks(); ++r) {
-        const Hello& hello = hellos.emplace_back(hello_from(session_->info(r), r, rank()));
-        compare_programs(hello.programs, r, own_->hash(), rank());
-        neighbourhood_.infos.push_back(hello.info);
+    for (const Hello& hello : hellos) {
         seats.push_back({hello.info.host, static_cast<std::int32_t>(hello.place)});
-        gpu_infos.push_back(hello.gpu);
         all_fence_ = all_fence_ && hello.fences == 1;
         here += hello.info.host == host_id();
         cores[hello.info.host] |= hello.cores;
     }
     oversubscribed_ = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
-    places_ = gpu::Places(neighbourhood_.infos, std::move(gpu_infos), options_.transport);
-    if (on_gpus()) meet_gpus();
-    start_engine(std::move(engine));
+    if (connections_.on_gpus()) meet_gpus();
+    std::function<std::unique_ptr<DeviceSlots>(std::string&)> device_slots;
+    if (gpu_)
+        device_slots = [this](std::string& why) {
+            return gpu::direct_slots(gpu_->gpus(), gpu_->device(), {config().gdr, config().gdr_reads}, why);
+        };
+    connections_.start(std::move(engine), std::move(device_slots));
+    if (gpu_ && connections_.engine() != nullptr)
+        connections_.engine()->on_loss([this](const Error& error) { fail(error); });
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
-    make_tuner(hellos, static_cast<int>(all_cores));
+    make_tuner(hellos, static_cast<int>(all_cores), own);
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
@@ -204,13 +223,13 @@ void Communicator::meet_gpus() {
     if (options_.transport == "p2p" && through_host())
         for (Rank r = 0; r < ranks(); ++r)
             for (Rank k = 0; k < r; ++k)
-                if (const char* obstacle = places_.obstacle(k, r))
+                if (const char* obstacle = connections_.places().obstacle(k, r))
                     tutti::fail(tuttiInvalidUsage,
                                 "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
                                 obstacle);
-    budget_ = budget_of(places_);
+    budget_ = budget_of(connections_.places());
     if (options_.channels > 0) budget_.channels = std::min(budget_.channels, options_.channels);
-    if (gpu_) gpu_->connect(*session_, places_, budget_, Clock::now() + options_.init_timeout);
+    if (gpu_) gpu_->connect(session(), connections_.places(), budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
     if (options_.check)
         log(Level::warn, "rank %d: config.check has no effect where messages between GPUs go through host memory",
@@ -219,35 +238,16 @@ void Communicator::meet_gpus() {
     all_fence_ = false;      // and do not ring
 }
 
-/// Where no peer needs it, its port closes.
-void Communicator::start_engine(std::shared_ptr<Engine> engine) {
-    if (!engine) return;
-    bool needed = false;
-    std::set<Rank>& callers = neighbourhood_.callers.emplace();
-    for (Rank r = 0; r < ranks(); ++r) {
-        if (r == rank() || (on_gpus() && places_.p2p(rank(), r)) || !transport_to(r).needs_engine()) continue;
-        needed = true;
-        if (r < rank()) callers.insert(r);
-    }
-    if (!needed) return;
-    neighbourhood_.engine = std::move(engine);
-    if (gpu_)
-        neighbourhood_.device_slots = [this](std::string& why) {
-            return gpu::direct_slots(gpu_->gpus(), gpu_->device(), {config().gdr, config().gdr_reads}, why);
-        };
-    neighbourhood_.engine->start(neighbourhood_, options_.timeout);
-    if (gpu_) neighbourhood_.engine->on_loss([this](const Error& error) { fail(error); });
-}
-
-void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
+void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores,
+                              const std::shared_ptr<const UserAlgorithms>& own) {
     const auto info = [&](Rank r) -> const EndpointInfo& { return hellos[static_cast<std::size_t>(r)].info; };
     const Transport* slowest = &local_transport();
     std::vector<std::uint64_t> hosts;
     for (Rank part = 0; part < ranks(); ++part)
         hosts.push_back(info(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
-    const bool p2p = on_gpus() && !through_host();
+    const bool p2p = connections_.on_gpus() && !through_host();
     for (Rank r = 1; r < ranks() && !p2p; ++r) {
-        const Transport& t = choose_transport(info(0), info(r), options_.transport);
+        const Transport& t = connections_.transport_between(0, r);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
     Platform platform =
@@ -265,12 +265,12 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores) {
             static_cast<int>(other - hellos.begin()));
         tuning = nullptr;
     }
-    tuner_ = Tuner::shared(std::move(platform), Allowed::parse(options_.algorithm, own_.get()), options_.reproducible,
-                           std::move(tuning), own_);
+    tuner_ = Tuner::shared(std::move(platform), Allowed::parse(options_.algorithm, own.get()), options_.reproducible,
+                           std::move(tuning), own);
 }
 
 void Communicator::listen() {
-    session_->on_fault([this](const Fault& fault) { heard(fault); });
+    session().on_fault([this](const Fault& fault) { heard(fault); });
 }
 
 }  // namespace tutti

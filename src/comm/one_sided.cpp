@@ -54,19 +54,18 @@ struct Communicator::Told {
 };
 
 std::string Communicator::find_obstacle() const {
-    const auto info = [&](Rank r) -> const EndpointInfo& { return neighbourhood_.infos[static_cast<std::size_t>(r)]; };
     for (Rank a = 0; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b) {
-            if (on_gpus()) {
-                const char* const obstacle = places_.obstacle(a, b);
+            if (connections_.on_gpus()) {
+                const char* const obstacle = connections_.places().obstacle(a, b);
                 if (obstacle == nullptr) continue;
                 return text("%s and %s are not both on GPUs that p2p joins (%s): ranks can't write to each other",
-                            session_->name(a).c_str(), session_->name(b).c_str(), obstacle);
+                            session().name(a).c_str(), session().name(b).c_str(), obstacle);
             }
-            const Transport& t = choose_transport(info(a), info(b), options_.transport);
+            const Transport& t = connections_.transport_between(a, b);
             if (t.sees() != Sees::nothing) continue;
             return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
-                        session_->name(a).c_str(), session_->name(b).c_str(), std::string(t.name()).c_str());
+                        session().name(a).c_str(), session().name(b).c_str(), std::string(t.name()).c_str());
         }
     return "";
 }
@@ -76,15 +75,9 @@ const std::string& Communicator::one_sided_obstacle() {
     return one_sided_obstacle_;
 }
 
-bool Communicator::peers_see_everything() const {
-    for (Rank r = 0; r < ranks(); ++r)
-        if (r != rank() && transport_to(r).sees() != Sees::everything) return false;
-    return true;
-}
-
 /// Opens this rank's part: from now on peers that know it may write there.
 WindowPart Communicator::open_part(std::size_t bytes) {
-    RankPage& page = arena_->page();
+    RankPage& page = connections_.page();
     for (std::uint32_t gate = 0; gate < most_windows; ++gate) {
         if (page.gates[gate].load(std::memory_order_relaxed) != 0) continue;
         if (++last_key_ == 0) ++last_key_;
@@ -133,7 +126,8 @@ std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, vo
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.exposed = exposed;
-        if (!gpu_ && !why && r != rank() && !linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
+        if (!gpu_ && !why && r != rank() && !connections_.linked(r).link->refer(buffer, bytes, told.part.where) &&
+            bytes > 0)
             why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "
                                                    "can map as a whole: take memory of "
                                                    "tuttiMemAlloc, or whole pages",
@@ -152,7 +146,7 @@ void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
     std::string why;
     for (Rank r = 0; r < ranks() && why.empty(); ++r) {
         WindowPart& part = window.parts[static_cast<std::size_t>(r)];
-        if (part.bytes == 0 || is_same_process(places_, r, rank())) continue;
+        if (part.bytes == 0 || is_same_process(connections_.places(), r, rank())) continue;
         const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
         try {
             window.mapped.push_back(gpu_->boards().map(exposed.handle));
@@ -200,8 +194,8 @@ std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::s
 void Communicator::deregister_window(const Window& window) {
     if (gpu_) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
-    const bool untouched = part.key == 0 || !is_open(arena_->page(), part) ||
-                           close_parts({&arena_->page().gates[part.gate], 1}) || (gpu_ && failed());
+    const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
+                           close_parts({&connections_.page().gates[part.gate], 1}) || (gpu_ && failed());
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
     tutti::fail(tuttiTimeout,
@@ -215,7 +209,7 @@ bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
     bool any = false;
     for (auto& gate : gates) any |= gate.exchange(0, std::memory_order_seq_cst) != 0;
     if (!any || !gpu_) return !any || until_untouched().empty();
-    const auto first = static_cast<std::uint32_t>(&gates.front() - arena_->page().gates);
+    const auto first = static_cast<std::uint32_t>(&gates.front() - connections_.page().gates);
     return gpu_->boards().close(first, static_cast<std::uint32_t>(gates.size()), options_.timeout);
 }
 
@@ -235,20 +229,20 @@ void Communicator::copy_piece(const OneSided& o, std::size_t& done) {
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
     const std::size_t size = std::min(piece_bytes, o.bytes - done);
     const bool self = o.peer == rank();
-    Link* const link = self ? nullptr : linked(o.peer).link.get();
-    RankPage& theirs = self ? arena_->page() : *link->page();
+    Link* const link = self ? nullptr : connections_.linked(o.peer).link.get();
+    RankPage& theirs = self ? connections_.page() : *link->page();
     refuse_closed(o, theirs);
     const Reference there{part.where.region, part.where.offset + o.offset + done};
     std::byte* const to = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
-    const Touching touching(arena_->page());
+    const Touching touching(connections_.page());
     refuse_closed(o, theirs);
     std::memcpy(to, o.from + done, size);
     done += size;
 }
 
 void Communicator::signal(const OneSided& o) {
-    if (o.peer == rank()) return raise_signal(arena_->signals(rank()), o.signal);
-    Link& link = *linked(o.peer).link;
+    if (o.peer == rank()) return raise_signal(connections_.arena().signals(rank()), o.signal);
+    Link& link = *connections_.linked(o.peer).link;
     if (link.page()->closed.load(std::memory_order_relaxed) != 0)
         fail_by(o.peer, tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
     raise_signal(*link.signals(), o.signal);
@@ -261,7 +255,7 @@ std::uint64_t& Communicator::taken(Rank peer, int signal) {
 }
 
 std::uint64_t Communicator::arrived(const OneSided::Wanted& wanted) {
-    const auto& raised = arena_->signals(wanted.peer).raised[wanted.signal];
+    const auto& raised = connections_.arena().signals(wanted.peer).raised[wanted.signal];
     return raised.load(std::memory_order_acquire) - taken(wanted.peer, wanted.signal);
 }
 
@@ -282,12 +276,12 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
         // A peer's signals come before it leaves: look for them once more after having seen that.
-        bool left = session_->has_left(wanted.peer);
+        bool left = session().has_left(wanted.peer);
         if (wanted.peer != rank() && !left) {
             try {
-                left = linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
+                left = connections_.linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
             } catch (const Error&) {  // no more to be met, or soon to be declared dead
-                left = session_->has_left(wanted.peer);
+                left = session().has_left(wanted.peer);
             }
         }
         const std::uint64_t come = arrived(wanted);
@@ -299,7 +293,7 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
             fail_by(wanted.peer, tuttiRemoteError, "rank %d waits %s, and it has destroyed its communicator", rank(),
                     what.c_str());
         fail_by(wanted.peer, tuttiTimeout, "rank %d waited %.1f s %s%s", rank(),
-                static_cast<double>(waited.count()) * 1e-9, what.c_str(), told_by(wanted.peer).c_str());
+                static_cast<double>(waited.count()) * 1e-9, what.c_str(), connections_.told_by(wanted.peer).c_str());
     }
 }
 
@@ -309,9 +303,9 @@ PeerError Communicator::one_sided_error(const gpu::Verdict& v) const {
         return {tuttiTimeout,
                 text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),
                      static_cast<double>(options_.timeout.count()) * 1e-3, static_cast<unsigned long long>(v.expected),
-                     v.channel, v.peer, static_cast<unsigned long long>(v.seen), told_by(v.peer).c_str()),
+                     v.channel, v.peer, static_cast<unsigned long long>(v.seen), connections_.told_by(v.peer).c_str()),
                 v.peer};
-    if (v.peer != rank() && session_->has_left(v.peer))
+    if (v.peer != rank() && session().has_left(v.peer))
         return {tuttiRemoteError, text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer),
                 v.peer};
     return {tuttiInvalidUsage,

@@ -200,7 +200,7 @@ TEST_CASE("a call of a peer that this rank was not told of is no other call") {
     Options options = Options::from(nullptr);
     options.timeout = std::chrono::milliseconds(100);
     const auto comms = Communicator::in_process(2, options);
-    reinterpret_cast<RankPage&>(comms[1]->wake_up()).sequence = 3;  // of its first call no message has come
+    comms[1]->connections().page().sequence = 3;  // of its first call no message has come
     float value = 1;
     Operation o;
     o.collective = Collective::all_reduce;

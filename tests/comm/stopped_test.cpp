@@ -24,9 +24,9 @@ Options with_timeout(int ms) {
     return options;
 }
 
-/// What the rank shows to the others: the wake-up is what it begins with.
+/// What the rank shows to the others.
 RankPage& page_of(Communicator& comm) {
-    return reinterpret_cast<RankPage&>(comm.wake_up());
+    return comm.connections().page();
 }
 
 void all_reduce(Communicator& comm) {

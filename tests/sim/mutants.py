@@ -34,7 +34,7 @@ MUTANTS = {
         "wake_up.sleeping.store(1, std::memory_order_seq_cst);", ""),
     "no wake-up at a death": (
         "a rank that sleeps is not woken when its session hears of a death", "comm/fault.cpp",
-        "    if (gpu_) gpu_->abort();\n    wake(wake_up());\n}\n\nstd::optional",
+        "    if (gpu_) gpu_->abort();\n    wake(connections_.page().wake_up);\n}\n\nstd::optional",
         "    if (gpu_) gpu_->abort();\n}\n\nstd::optional"),
     "credit early": (
         "a writer takes one slot more than there are", "transport/fifo.hpp",
@@ -125,7 +125,7 @@ MUTANTS = {
 }
 
 # Of what includes a header, only these use what the mutants change there.
-USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_communicator", "comm_fault")}
+USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_connections", "comm_fault")}
 
 # What can't be shown here in principle, and what shows it.
 INVISIBLE = {

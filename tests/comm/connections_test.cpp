@@ -1,0 +1,63 @@
+// Who a rank is joined to, without a communicator around it.
+#include "in_process.hpp"
+
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::connections_of;
+
+TEST_CASE("a link is made when a peer is named first, and its FIFOs count as memory when a channel is") {
+    const Options options = Options::from(nullptr);
+    const auto all = connections_of(3, options);
+    Connections& mine = *all[0];
+    CHECK(mine.rank() == 0);
+    CHECK(mine.ranks() == 3);
+    CHECK_FALSE(mine.on_gpus());
+    CHECK(mine.transport_to(1).name() == "local");
+    CHECK(mine.find(1) == nullptr);
+    CHECK(mine.page_of(1) == nullptr);
+    const std::size_t before = mine.memory();
+    mine.linked(1);
+    CHECK(mine.find(1) != nullptr);
+    CHECK(mine.find(2) == nullptr);
+    CHECK(mine.page_of(1) == &all[1]->page());
+    CHECK(mine.memory() == before);
+    const Connection first = mine.connection(1, 0), again = mine.connection(1, 0), other = mine.connection(1, 1);
+    CHECK(first.sender == again.sender);
+    CHECK(first.sender != other.sender);
+    CHECK(first.link == other.link);
+    CHECK(mine.memory() > before);
+    CHECK(mine.connection_to_all(0).sender != nullptr);  // which names everybody
+    CHECK(mine.find(2) != nullptr);
+}
+
+TEST_CASE("what a peer last called is told as far as this rank sees it") {
+    const Options options = Options::from(nullptr);
+    const auto all = connections_of(2, options);
+    CHECK(all[0]->told_by(-1).empty());
+    CHECK(all[0]->told_by(1).empty());  // no link, and no word of it
+    all[0]->linked(1);
+    CHECK(all[0]->told_by(1) == ", which has called no collective yet");
+    all[1]->page().board[0].set({});
+    all[1]->page().sequence = 1;
+    CHECK(all[0]->told_by(1).starts_with(", which has called 1 collectives, the last one "));
+    CHECK_FALSE(all[0]->has_left(1));
+    all[1]->page().leaving = 1;
+    CHECK(all[0]->has_left(1));
+    all[1]->session().leave();
+    CHECK(all[0]->told_by(1) == ", which has destroyed its communicator");
+}
+
+TEST_CASE("a message is unread until the peer has taken it") {
+    const Options options = Options::from(nullptr);
+    const auto all = connections_of(2, options);
+    CHECK_FALSE(all[0]->unread(1));
+    const Connection out = all[0]->connection(1, 0), in = all[1]->connection(0, 0);
+    CHECK_FALSE(all[0]->unread(1));
+    REQUIRE(out.sender->ready(false));
+    out.sender->commit(Kind::inlined, 0, 1);
+    CHECK(all[0]->unread(1));
+    REQUIRE(in.receiver->ready());
+    in.receiver->release();
+    CHECK_FALSE(all[0]->unread(1));
+}

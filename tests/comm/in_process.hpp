@@ -1,0 +1,32 @@
+// Ranks of this process that know each other, without communicators around them.
+#pragma once
+
+#include <unistd.h>
+
+#include "bootstrap/identity.hpp"
+#include "bootstrap/service.hpp"
+#include "comm/connections.hpp"
+#include "tutti/tutti.h"
+
+namespace harness {
+
+using namespace tutti;
+
+/// On CPUs. options outlives them.
+inline std::vector<std::unique_ptr<Connections>> connections_of(int ranks, const Options& options) {
+    const std::vector<std::shared_ptr<Session>> sessions =
+        Session::in_process(std::vector<std::vector<std::byte>>(static_cast<std::size_t>(ranks)));
+    std::vector<std::shared_ptr<Arena>> arenas;
+    std::vector<EndpointInfo> infos;
+    for (int rank = 0; rank < ranks; ++rank) {
+        arenas.push_back(Arena::make(ranks, false));
+        infos.push_back({host_id(), process_id(), arenas.back()->key(), getpid(), TUTTI_VERSION_CODE});
+    }
+    std::vector<std::unique_ptr<Connections>> all;
+    for (std::size_t rank = 0; rank < sessions.size(); ++rank)
+        all.push_back(std::make_unique<Connections>(Neighbourhood{sessions[rank], arenas[rank], infos},
+                                                    std::vector<gpu::EndpointInfo>(infos.size()), options));
+    return all;
+}
+
+}  // namespace harness
