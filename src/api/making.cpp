@@ -23,7 +23,7 @@ void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {
     try {
         const CommunicatorPtr comm = join();
         if (give(handle, comm)) return;
-        comm->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
+        comm->faults().fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
         comm->leave();
         retire(handle);
     } catch (...) {

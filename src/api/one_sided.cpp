@@ -125,7 +125,7 @@ tuttiResult_t issue_one_sided(const char* function, tuttiComm_t handle, tuttiStr
         if (const std::string& obstacle = comm->one_sided_obstacle(); !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
         const auto operation = std::make_shared<const OneSided>(make(comm));
-        if (const std::optional<Fault> fault = comm->fault()) throw Error(fault->code, fault->text);
+        comm->faults().check();
         Issued issued{
             std::move(comm), h.on_gpu ? nullptr : stream_of(stream), {}, h.on_gpu ? stream : nullptr, operation};
         issued.operation.one_sided = operation.get();
@@ -174,7 +174,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
                  winFlags);
         CommunicatorPtr c = communicator(comm);
         refuse_closed(function, *comm);
-        if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+        c->faults().check();
         const bool demanded = winFlags == TUTTI_WIN_DEFAULT;
         if (const std::string& obstacle = c->one_sided_obstacle(); demanded && !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());

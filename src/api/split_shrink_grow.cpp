@@ -102,7 +102,7 @@ Options options_for(const Parent& parent, const tuttiConfig_t* config) {
 }
 
 void refuse_failed(const Parent& parent) {
-    const std::optional<Fault> fault = parent.comm->fault();
+    const std::optional<Fault> fault = parent.comm->faults().fault();
     if (!fault || parent.revoked) return;
     const std::lock_guard lock(parent.handle.mutex);
     parent.handle.for_newcomers.reset();  // it grows no more
@@ -226,7 +226,7 @@ void resume(tuttiComm& handle, const tuttiComm::Suspended& from) {
             return;
         }
     }
-    comm->fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
+    comm->faults().fail(Error(tuttiRemoteError, text("rank %d aborted its communicator", comm->rank())));
     comm->leave();
 }
 
@@ -295,7 +295,7 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
         if (flags == TUTTI_SHRINK_DEFAULT) refuse_failed(parent);
         parent.comm->connections().refuse_other_hosts(all_but(excluded, parent.comm->ranks()));
         if (flags == TUTTI_SHRINK_ABORT)
-            parent.comm->fail(
+            parent.comm->faults().fail(
                 Error(tuttiRemoteError, text("rank %d aborted the communicator to shrink it", parent.comm->rank())));
         goes_on = make(
             newcomm, options, [=, parent = parent.comm] { return shrink(parent, excluded, options); }, &parent.handle);
@@ -377,7 +377,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
             fail(tuttiInvalidArgument, "tuttiCommRevoke: flags are %d; TUTTI_REVOKE_DEFAULT was expected", flags);
         const CommunicatorPtr c = communicator(comm);
         comm->closed = tuttiComm::Closed::revoked;
-        c->fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
+        c->faults().fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
         c->ticket_lock()->call_off();
         InTurn turn(*c->ticket_lock());  // what was under way has ended
     });

@@ -25,7 +25,7 @@ Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communic
     if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
     const Operation operation = check(arguments, *comm, h.ops);
-    if (comm->failed()) throw Error(comm->fault()->code, comm->fault()->text);
+    comm->faults().check();
     return operation;
 }
 
@@ -67,7 +67,7 @@ void check_ranks(const char* function, const void* comm, int ranks) {
 /// Throws the error of a communicator that has failed: then it is not finalized, and can be shrunk.
 void finalize(tuttiComm& handle, Communicator& comm) {
     InTurn turn(*comm.ticket_lock());
-    const std::optional<Fault> fault = comm.fault();
+    const std::optional<Fault> fault = comm.faults().fault();
     auto was = fault ? tuttiComm::Closed::finalized : tuttiComm::Closed::no;
     handle.closed.compare_exchange_strong(was, fault ? tuttiComm::Closed::no : tuttiComm::Closed::finalized);
     if (fault) throw Error(fault->code, fault->text);
@@ -82,8 +82,8 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     std::uint32_t expected = tuttiComm::living;
     if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
         fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
-    if (now != nullptr) comm->fail(*now);
-    if (comm->failed()) h.ticket_lock->call_off();
+    if (now != nullptr) comm->faults().fail(*now);
+    if (comm->faults().failed()) h.ticket_lock->call_off();
     InTurn turn(*h.ticket_lock);
     end_suspended(h);  // if what had its turn before has suspended it
     std::lock_guard lock(h.mutex);
@@ -105,7 +105,7 @@ std::vector<Rank> failed_ranks(tuttiComm_t handle) {
         std::lock_guard lock(h.mutex);
         if (h.suspended) return h.suspended->session->failed_ranks(h.suspended->session->fault());
     }
-    return communicator(handle)->failed_ranks();
+    return communicator(handle)->faults().failed_ranks();
 }
 
 bool is(tuttiComm_t handle, std::uint32_t state) {
@@ -163,7 +163,7 @@ const char* tuttiGetLastError(tuttiComm_t handle) {
         text = last_error();
         if (is(handle, tuttiComm::failed))
             text = handle->error->what();
-        else if (const std::optional<Fault> fault = communicator(handle)->fault())
+        else if (const std::optional<Fault> fault = communicator(handle)->faults().fault())
             text = fault->text;
         return text.c_str();
     } catch (const Error&) {
@@ -353,8 +353,8 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
             *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;
             return;
         }
-        if (c->gpu() != nullptr) c->hear_verdict();
-        const std::optional<Fault> fault = c->fault();
+        if (c->gpu() != nullptr) c->faults().hear_verdict();
+        const std::optional<Fault> fault = c->faults().fault();
         *asyncError = fault ? fault->code : tuttiSuccess;
     });
 }

@@ -7,6 +7,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/peer_error.hpp"
 #include "comm/pieces.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/to_all.hpp"
@@ -58,19 +59,6 @@ Job job_of(const Operation& o, const Cut& c) {
 
 }  // namespace
 
-Communicator::~Communicator() {
-    shielded("leaving a communicator", [&] {
-        if (!suspended_) session().leave();
-        if (gpu_ && connections_.engine() != nullptr) connections_.engine()->on_loss(nullptr);
-    });
-    if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
-    log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
-    plans_.clear();
-    pair_plans_.clear();
-    on_host_.reset();
-    gpu_.reset();
-}
-
 /// Ranks play the parts that suit their places; who brings an own program has said who does what.
 Program Communicator::make_program(const Algorithm& algorithm, const Request& request) const {
     const bool ours = find_algorithm(algorithm.name) == &algorithm && &algorithm != find_algorithm("pair");
@@ -84,7 +72,7 @@ std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair
             return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
         });
     } catch (...) {
-        if (through_host()) with_caught([&](const Error& error) { fail(error); });  // the others may have begun
+        if (through_host()) with_caught([&](const Error& error) { faults_.fail(error); });  // the others may have begun
         throw;
     }
 }
@@ -112,7 +100,7 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     const bool pair = collective == Collective::send || collective == Collective::recv;
     if (config().verify && !pair) {
         const Report report = verify(make_programs(collective, root, algorithm));
-        if (!report.ok) tutti::fail(tuttiInternalError, "%s", report.error.c_str());
+        if (!report.ok) fail(tuttiInternalError, "%s", report.error.c_str());
     }
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     const auto program_of = [&](Rank r) {
@@ -360,6 +348,34 @@ HostExecution& Communicator::start(const Operation& o) {
     job.call = describe(o, shape);
     plan.execution->start(job);
     return *plan.execution;
+}
+
+Operation Communicator::exchange_of_calls(const Operation& o) {
+    my_call_ = {};
+    my_call_.signature = 1;
+    my_call_.collective = o.collective;
+    my_call_.type = o.type;
+    my_call_.op = o.call_op;
+    my_call_.root = o.root;
+    my_call_.count = o.rows ? o.rows->digest() : o.count;
+    all_calls_.resize(static_cast<std::size_t>(ranks()));
+    my_calls_.assign(gpu_ ? all_calls_.size() : 1, my_call_);
+    Operation exchange;
+    exchange.collective = gpu_ ? Collective::all_to_all : Collective::all_gather;  // see begin()
+    exchange.type = DataType::uint8;
+    exchange.count = sizeof(Call);
+    exchange.input = my_calls_.data();
+    exchange.output = all_calls_.data();
+    return exchange;
+}
+
+void Communicator::compare_calls() const {
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Call& theirs = all_calls_[static_cast<std::size_t>(r)];
+        if (std::memcmp(&theirs, &my_call_, sizeof(Call)) == 0) continue;
+        fail_by(r, tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
+                call_text(theirs).c_str());
+    }
 }
 
 }  // namespace tutti

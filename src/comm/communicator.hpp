@@ -14,11 +14,10 @@
 #include <tuple>
 #include <vector>
 
-#include "base/peer_error.hpp"
 #include "bootstrap/session.hpp"
 #include "comm/choice.hpp"
 #include "comm/connections.hpp"
-#include "comm/gpu_side.hpp"
+#include "comm/faults.hpp"
 #include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
 #include "comm/options.hpp"
@@ -51,6 +50,8 @@ class Communicator {
     Session& session() const { return connections_.session(); }
     Connections& connections() { return connections_; }
     const Connections& connections() const { return connections_; }
+    Faults& faults() { return faults_; }
+    const Faults& faults() const { return faults_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
     /// Before its first operation: it takes the place of another one, whose ticket lock it is.
@@ -77,12 +78,6 @@ class Communicator {
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation, void* stream);
 
-    /// Where a kernel has given up, keeps why as the communicator's fault, tells the other ranks, and closes the rank's
-    /// windows. From any thread; waits for nobody but peers that are inside a put, a moment.
-    void hear_verdict();
-    /// The same in this rank's turn, and then ends the communicator, and throws.
-    void throw_verdict();
-
     /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
     /// peer; the puts and signals to one peer; the waits for signals.
     static int queue_of(const Operation& operation);
@@ -91,21 +86,6 @@ class Communicator {
     /// throws tuttiInvalidUsage that names two ranks and their calls. One at a time.
     Operation exchange_of_calls(const Operation& operation);
     void compare_calls() const;
-
-    /// Ends the communicator: keeps the first error, tells the other ranks, and takes care that no peer uses this
-    /// rank's buffers any more once it has returned. Where it can't, since a peer's process is stopped in the middle of
-    /// a copy, the fault's text says whose.
-    void fail(const Error& error);
-    bool failed() const { return failed_.load(std::memory_order_acquire); }
-    std::optional<Fault> fault() const;
-
-    /// The ranks because of which it has failed, as far as this one knows, and never this one: first that with which it
-    /// began, then all others that have died. Grows.
-    std::vector<Rank> failed_ranks() const;
-
-    /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something
-    /// else, the time-out is over).
-    void diagnose(HostExecution& execution, std::chrono::nanoseconds waited);
 
     /// Why no rank can write to another one's windows, nor signal, the same on all ranks; empty: it can.
     const std::string& one_sided_obstacle();
@@ -122,7 +102,7 @@ class Communicator {
     /// Goes on with it, `done` bytes of which have been put; true if it has ended. Throws if the peer has given up, or
     /// closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
-    void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);  // as above
+    void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);  // as Faults::diagnose
 
     /// Of collectives; bounded on CPUs, whatever is called.
     std::size_t plans() const { return plans_.size(); }
@@ -177,7 +157,6 @@ class Communicator {
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
                  std::unique_ptr<GpuSide> gpu, const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
                  const std::vector<Hello>& hellos);
-    void listen();
     void meet_gpus();
     void make_tuner(const std::vector<Hello>& hellos, int cores, const std::shared_ptr<const UserAlgorithms>& own);
     const Candidate& candidate_for(const Operation& operation);
@@ -198,19 +177,12 @@ class Communicator {
     std::size_t bytes_of(const Operation& operation) const;
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
     void learn();
-    void heard(const Fault& fault);
-    Fault cause_of(const Error& error);
-    void keep(const Error& error);
-    PeerError error_of(const gpu::Verdict& verdict) const;
     std::vector<Told> exchange(const std::vector<Told>& mine);
     std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::optional<Error> why);
     void map_parts(Window& window, const std::vector<Told>& all);
     WindowPart open_part(std::size_t bytes);
     std::string find_obstacle() const;
-    bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
-    std::string until_untouched();
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
-    PeerError one_sided_error(const gpu::Verdict& verdict) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
     std::uint64_t& taken(Rank peer, int signal);
@@ -219,6 +191,7 @@ class Communicator {
     Options options_;
     Connections connections_;
     std::unique_ptr<GpuSide> gpu_;
+    Faults faults_;
     GpuBudget budget_;
     std::vector<Rank> order_;  // see ring_order
     bool oversubscribed_ = false;
@@ -250,9 +223,6 @@ class Communicator {
     std::vector<Call> my_calls_, all_calls_;
 
     bool suspended_ = false;
-    std::atomic<bool> failed_{false};
-    mutable std::mutex fault_mutex_;
-    Fault fault_;
 };
 
 }  // namespace tutti

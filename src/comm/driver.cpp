@@ -115,11 +115,6 @@ class Backoff {
     Deadline start_{}, looking_since_{};
 };
 
-[[noreturn]] void throw_fault(const Communicator& comm) {
-    const Fault fault = comm.fault().value();
-    throw Error(fault.code, fault.text);
-}
-
 /// The operations of one batch while they run: queues of which the heads are under way.
 class Work {
   public:
@@ -172,7 +167,7 @@ class Work {
     void diagnose(std::chrono::nanoseconds waited) {
         for (auto& [number, queue] : queues_)
             if (queue.running != nullptr)
-                comm_.diagnose(*queue.running, waited);
+                comm_.faults().diagnose(*queue.running, waited);
             else if (const OneSided* const o = queue.operations.front().one_sided)
                 comm_.diagnose(*o, waited);
     }
@@ -212,7 +207,7 @@ void sleep_on(WakeUp& wake_up, bool all_fence, std::chrono::nanoseconds at_most,
 }  // namespace
 
 void run_one(Communicator& comm, const Operation& operation) {
-    if (comm.failed()) throw_fault(comm);
+    comm.faults().check();
     try {
         HostExecution& execution = comm.begin(operation);
         Backoff backoff(comm.oversubscribed(), comm.connections().page().wake_up, comm.trust_in_yields());
@@ -220,7 +215,7 @@ void run_one(Communicator& comm, const Operation& operation) {
             bool moved = execution.progress();
             if (execution.finished()) break;
             moved |= comm.connections().poll();
-            if (comm.failed()) throw_fault(comm);
+            comm.faults().check();
             if (moved) {
                 backoff.reset();
                 continue;
@@ -229,12 +224,13 @@ void run_one(Communicator& comm, const Operation& operation) {
             bool news = false;
             sleep_on(
                 comm.connections().page().wake_up, comm.all_fence(), milliseconds(20),
-                [&] { return news = execution.progress() || comm.connections().poll() || comm.failed(); },
+                [&] { return news = execution.progress() || comm.connections().poll() || comm.faults().failed(); },
                 [&] { return news = comm.connections().rest(true); });
             if (news) {
                 backoff.reset();
-            } else if (!execution.finished() && !execution.progress() && !comm.connections().poll() && !comm.failed()) {
-                comm.diagnose(execution, backoff.waited());
+            } else if (!execution.finished() && !execution.progress() && !comm.connections().poll() &&
+                       !comm.faults().failed()) {
+                comm.faults().diagnose(execution, backoff.waited());
             } else {
                 backoff.reset();
             }
@@ -243,10 +239,10 @@ void run_one(Communicator& comm, const Operation& operation) {
         backoff.reset();
         comm.connections().rest(false);
     } catch (const Error& error) {
-        comm.fail(error);
-        throw_fault(comm);  // which may be what lies behind the error
+        comm.faults().fail(error);
+        comm.faults().check();  // what is thrown may be what lies behind the error
     } catch (...) {
-        comm.fail(caught());
+        comm.faults().fail(caught());
         throw;
     }
 }
@@ -268,7 +264,7 @@ class SharedThread {
   private:
     /// With what is being thrown.
     static void fail(Communicator& comm) {
-        with_caught([&](const Error& error) { comm.fail(error); });
+        with_caught([&](const Error& error) { comm.faults().fail(error); });
     }
 
     /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
@@ -279,11 +275,11 @@ class SharedThread {
         for (auto w = work_.begin(); w != work_.end();) {
             Communicator& comm = (*w)->comm();
             try {
-                if (comm.failed()) throw_fault(comm);
+                comm.faults().check();
                 moved |= act(**w);
             } catch (...) {
                 fail(comm);
-                if (!first_) first_ = Error(comm.fault()->code, comm.fault()->text);
+                if (!first_) first_ = comm.faults().error();
                 w = work_.erase(w);
                 moved = true;
                 continue;
@@ -356,7 +352,7 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
         return SharedThread(batches).run();
     } catch (...) {
         const Error error = caught();  // what is not done now never will be, and the other ranks wait for it
-        for (Batch& batch : batches) batch.comm->fail(error);
+        for (Batch& batch : batches) batch.comm->faults().fail(error);
         return error;
     }
 }

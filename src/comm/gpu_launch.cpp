@@ -71,8 +71,7 @@ class Turns {
 
   private:
     void refuse_failed() const {
-        for (const Communicator* c : comms_)
-            if (const std::optional<Fault> fault = c->fault()) throw Error(fault->code, fault->text);
+        for (const Communicator* c : comms_) c->faults().check();
     }
     std::vector<Communicator*> comms_;
     std::vector<Reservation> turns_;
@@ -281,8 +280,8 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
     };
     for (const Issued& call : calls) {
         Communicator& comm = *call.comm;
-        comm.throw_verdict();
-        if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
+        comm.faults().throw_verdict();
+        comm.faults().check();
         comm.gpu()->check_stream(call.gpu_stream);
         if (call.operation.one_sided != nullptr) {
             one_sided.add(call);
@@ -304,7 +303,7 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
 }  // namespace
 
 void check_wait_for_room(const Communicator& comm, Clock::time_point since) {
-    if (comm.failed()) throw Error(comm.fault()->code, comm.fault()->text);
+    comm.faults().check();
     if (Clock::now() - since <= comm.options().timeout) return;
     fail(
         tuttiTimeout,
@@ -341,7 +340,7 @@ void launch_together(std::span<const Issued> calls) {
     } catch (...) {
         if (begun)  // half of a group: the peers would wait for the rest
             with_caught([&](const Error& error) {
-                for (const Issued& call : calls) call.comm->fail(error);
+                for (const Issued& call : calls) call.comm->faults().fail(error);
             });
         throw;
     }

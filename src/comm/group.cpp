@@ -85,7 +85,7 @@ class Rendezvous {
   private:
     static constexpr std::chrono::milliseconds look_again{10};
     bool all_failed() const {
-        return std::ranges::all_of(comms_, [](const CommunicatorPtr& comm) { return comm->failed(); });
+        return std::ranges::all_of(comms_, [](const CommunicatorPtr& comm) { return comm->faults().failed(); });
     }
     std::vector<CommunicatorPtr> comms_;
     std::atomic<std::uint32_t> missing_, over_{0};

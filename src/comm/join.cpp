@@ -123,7 +123,7 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
     const std::vector<Hello> hellos = hellos_of(*session, own->hash());
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
                                                         std::move(gpu), own, options, hellos));
-    comm->listen();
+    comm->faults_.listen();
     return comm;
 }
 
@@ -175,7 +175,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
                                             options, hellos_of(*sessions[rank], own->hash())));
         comms.back()->connections_.keep(arenas);
-        comms.back()->listen();
+        comms.back()->faults_.listen();
     }
     return comms;
 }
@@ -186,7 +186,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                            const std::vector<Hello>& hellos)
     : options_(options),
       connections_({std::move(session), std::move(arena), infos_of(hellos)}, gpu_infos_of(hellos), options_),
-      gpu_(std::move(gpu)) {
+      gpu_(std::move(gpu)),
+      faults_(connections_, gpu_.get(), options_.timeout) {
     std::map<std::uint64_t, Cores> cores;  // by host
     std::size_t here = 0;
     std::vector<Seat> seats;
@@ -206,7 +207,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         };
     connections_.start(std::move(engine), std::move(device_slots));
     if (gpu_ && connections_.engine() != nullptr)
-        connections_.engine()->on_loss([this](const Error& error) { fail(error); });
+        connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
     make_tuner(hellos, static_cast<int>(all_cores), own);
@@ -224,9 +225,8 @@ void Communicator::meet_gpus() {
         for (Rank r = 0; r < ranks(); ++r)
             for (Rank k = 0; k < r; ++k)
                 if (const char* obstacle = connections_.places().obstacle(k, r))
-                    tutti::fail(tuttiInvalidUsage,
-                                "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r,
-                                obstacle);
+                    fail(tuttiInvalidUsage,
+                         "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r, obstacle);
     budget_ = budget_of(connections_.places());
     if (options_.channels > 0) budget_.channels = std::min(budget_.channels, options_.channels);
     if (gpu_) gpu_->connect(session(), connections_.places(), budget_, Clock::now() + options_.init_timeout);
@@ -267,10 +267,6 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores,
     }
     tuner_ = Tuner::shared(std::move(platform), Allowed::parse(options_.algorithm, own.get()), options_.reproducible,
                            std::move(tuning), own);
-}
-
-void Communicator::listen() {
-    session().on_fault([this](const Fault& fault) { heard(fault); });
 }
 
 }  // namespace tutti

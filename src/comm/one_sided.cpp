@@ -85,8 +85,8 @@ WindowPart Communicator::open_part(std::size_t bytes) {
         page.gates[gate].store(last_key_, std::memory_order_release);
         return {{0, 0}, bytes, gate, last_key_};
     }
-    tutti::fail(tuttiInvalidUsage, "rank %d has %zu windows already, as many as there may be: deregister some", rank(),
-                most_windows);
+    fail(tuttiInvalidUsage, "rank %d has %zu windows already, as many as there may be: deregister some", rank(),
+         most_windows);
 }
 
 /// Every rank's entry for this one.
@@ -101,8 +101,8 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
     run_one(*this, exchange);
     for (const Told& told : all) {
         if (told.trouble[0] != 0)
-            tutti::fail(told.lacks == 1 ? tuttiSystemError : tuttiInvalidArgument, "%.*s",
-                        static_cast<int>(sizeof told.trouble), told.trouble);
+            fail(told.lacks == 1 ? tuttiSystemError : tuttiInvalidArgument, "%.*s",
+                 static_cast<int>(sizeof told.trouble), told.trouble);
         if (told.part.gate >= most_windows)
             fail_by(static_cast<Rank>(&told - all.data()), tuttiRemoteError,
                     "rank %d: rank %td tells of gate %u for a window, and a rank has %zu", rank(), &told - all.data(),
@@ -176,7 +176,7 @@ std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::s
         }
         mine = tell_of(part, buffer, bytes, std::move(trouble));
     } catch (...) {  // the others wait to be told
-        with_caught([&](const Error& error) { fail(error); });
+        with_caught([&](const Error& error) { faults_.fail(error); });
         if (window && !window->parts.empty()) deregister_window(*window);
         throw;
     }
@@ -195,22 +195,14 @@ void Communicator::deregister_window(const Window& window) {
     if (gpu_) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
-                           close_parts({&connections_.page().gates[part.gate], 1}) || (gpu_ && failed());
+                           faults_.close_parts({&connections_.page().gates[part.gate], 1}) ||
+                           (gpu_ && faults_.failed());
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
-    tutti::fail(tuttiTimeout,
-                "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must "
-                "not be used for anything else",
-                rank());
-}
-
-/// False if somebody may still write there.
-bool Communicator::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
-    bool any = false;
-    for (auto& gate : gates) any |= gate.exchange(0, std::memory_order_seq_cst) != 0;
-    if (!any || !gpu_) return !any || until_untouched().empty();
-    const auto first = static_cast<std::uint32_t>(&gates.front() - connections_.page().gates);
-    return gpu_->boards().close(first, static_cast<std::uint32_t>(gates.size()), options_.timeout);
+    fail(tuttiTimeout,
+         "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must "
+         "not be used for anything else",
+         rank());
 }
 
 void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) const {
@@ -295,23 +287,6 @@ void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) 
         fail_by(wanted.peer, tuttiTimeout, "rank %d waited %.1f s %s%s", rank(),
                 static_cast<double>(waited.count()) * 1e-9, what.c_str(), connections_.told_by(wanted.peer).c_str());
     }
-}
-
-/// What a kernel has given up for.
-PeerError Communicator::one_sided_error(const gpu::Verdict& v) const {
-    if (v.cause == gpu::Verdict::few_signals)
-        return {tuttiTimeout,
-                text("rank %d waited %.1f s for %llu signals %u of rank %d, of which %llu have come%s", rank(),
-                     static_cast<double>(options_.timeout.count()) * 1e-3, static_cast<unsigned long long>(v.expected),
-                     v.channel, v.peer, static_cast<unsigned long long>(v.seen), connections_.told_by(v.peer).c_str()),
-                v.peer};
-    if (v.peer != rank() && session().has_left(v.peer))
-        return {tuttiRemoteError, text("rank %d puts to rank %d, which has destroyed its communicator", rank(), v.peer),
-                v.peer};
-    return {tuttiInvalidUsage,
-            text("rank %d puts %llu bytes into a window that rank %d has deregistered", rank(),
-                 static_cast<unsigned long long>(v.expected), v.peer),
-            v.peer};
 }
 
 }  // namespace tutti

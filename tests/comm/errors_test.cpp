@@ -189,11 +189,12 @@ TEST_CASE("an error on a stream is reported at the next synchronize, and the str
 
 TEST_CASE("what went wrong on one rank alone is told to the others with its name") {
     const auto comms = Communicator::in_process(2, Options::from(nullptr));
-    comms[0]->fail(Error(tuttiSystemError, "there is no memory"));
-    for (const Deadline limit = Clock::now() + std::chrono::minutes(2); !comms[1]->failed() && Clock::now() < limit;)
+    comms[0]->faults().fail(Error(tuttiSystemError, "there is no memory"));
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(2);
+         !comms[1]->faults().failed() && Clock::now() < limit;)
         std::this_thread::yield();
-    REQUIRE(comms[0]->fault()->text == "there is no memory");
-    REQUIRE(comms[1]->fault()->text == "rank 0: there is no memory");
+    REQUIRE(comms[0]->faults().fault()->text == "there is no memory");
+    REQUIRE(comms[1]->faults().fault()->text == "rank 0: there is no memory");
 }
 
 TEST_CASE("a call of a peer that this rank was not told of is no other call") {

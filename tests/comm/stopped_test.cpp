@@ -55,7 +55,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
     page_of(*comms[1]).touching = 1;
     std::atomic<bool> ended{false}, waited{false};
     std::thread gives_up([&] {
-        comms[0]->fail(Error(tuttiRemoteError, "enough"));
+        comms[0]->faults().fail(Error(tuttiRemoteError, "enough"));
         waited = ended.load();
     });
     while (page_of(*comms[0]).closed == 0) std::this_thread::yield();
@@ -64,7 +64,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
     page_of(*comms[1]).touching = 0;
     gives_up.join();
     CHECK(waited);
-    CHECK(comms[0]->fault()->text == "enough");
+    CHECK(comms[0]->faults().fault()->text == "enough");
 }
 
 TEST_CASE("an error says who may still use the buffers, if that does not end") {

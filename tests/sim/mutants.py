@@ -33,9 +33,9 @@ MUTANTS = {
         "a rank does not say that it sleeps before its last look", "comm/driver.cpp",
         "wake_up.sleeping.store(1, std::memory_order_seq_cst);", ""),
     "no wake-up at a death": (
-        "a rank that sleeps is not woken when its session hears of a death", "comm/fault.cpp",
-        "    if (gpu_) gpu_->abort();\n    wake(connections_.page().wake_up);\n}\n\nstd::optional",
-        "    if (gpu_) gpu_->abort();\n}\n\nstd::optional"),
+        "a rank that sleeps is not woken when its session hears of a death", "comm/faults.cpp",
+        "    if (gpu_ != nullptr) gpu_->abort();\n    wake(connections_.page().wake_up);\n}\n\nstd::optional",
+        "    if (gpu_ != nullptr) gpu_->abort();\n}\n\nstd::optional"),
     "credit early": (
         "a writer takes one slot more than there are", "transport/fifo.hpp",
         "        released_ = released_by_all();\n        return next_ - released_ < depth;",
@@ -105,7 +105,7 @@ MUTANTS = {
         "        if (c.get() != from)\n            c->send(Failure{fault.code",
         "        if (from == nullptr && c.get() != from && !fault.died)\n            c->send(Failure{fault.code"),
     "first cause not waited for": (
-        "an error that a dying rank causes is told before the session's news of the death", "comm/fault.cpp",
+        "an error that a dying rank causes is told before the session's news of the death", "comm/faults.cpp",
         "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)",
         "if (by_peer == nullptr && peer < 0)"),
     "death while joining not told": (
@@ -125,7 +125,7 @@ MUTANTS = {
 }
 
 # Of what includes a header, only these use what the mutants change there.
-USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_connections", "comm_fault")}
+USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_connections")}
 
 # What can't be shown here in principle, and what shows it.
 INVISIBLE = {

@@ -162,7 +162,7 @@ inline void HostChannel::begin_step(const Step& step) {
 
 /// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
 /// buffers back to its user, and not begin if it has. The peer closes first and looks at `touching` then
-/// (communicator.cpp).
+/// (Faults::fail).
 void HostChannel::touch(const Connection& connection) {
     RankPage* page = connection.link->page();
     if (!touching_) {
