@@ -42,11 +42,6 @@ T& required(T* pointer, const char* function, const char* name) {
     return *pointer;
 }
 
-const char* path_of(const char* path, const char* function) {
-    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
-    return path;
-}
-
 }  // namespace
 
 extern "C" {
@@ -57,14 +52,15 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
         int ranks = 0;
         must(tuttiCommCount(comm, &ranks));
         Engine::Request request;
+        Options& options = request.registration.options;
         try {  // the others have to hear what is wrong here
             required(dp, "tuttiDpCreate", "dp");
             if (count == 0)
                 fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
             required(parameters, "tuttiDpCreate", "parameters");
-            request.options = read_options(config, parameters, count, ranks);
-            request.parameters = read_parameters("tuttiDpCreate", parameters, count, request.options);
-            refuse_aliases(request.parameters);
+            options = read_options(config, parameters, count, ranks);
+            request.registration.parameters = read_parameters("tuttiDpCreate", parameters, count, options);
+            refuse_aliases(request.registration.parameters);
         } catch (...) {
             request.refusal = caught();
         }
@@ -185,12 +181,7 @@ tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBuc
 }
 
 tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
-    return guarded([&] {
-        const Trace* trace = engine(dp, "tuttiDpWriteTrace").trace();
-        path_of(path, "tuttiDpWriteTrace");
-        if (trace == nullptr) fail(tuttiInvalidUsage, "tuttiDpWriteTrace: config.trace was not 1");
-        trace->write(path);
-    });
+    return guarded([&] { engine(dp, "tuttiDpWriteTrace").write_trace(path); });
 }
 
 tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {

@@ -15,7 +15,7 @@ namespace tutti::dp {
 /// Elements side by side.
 struct Run {
     DataType type;
-    const std::byte* at;
+    std::byte* at;
     std::size_t count;
 };
 
@@ -60,6 +60,20 @@ class Backend {
     virtual void scale(float* values, std::size_t count, const float* largest, int ranks, bool back) = 0;
 };
 using BackendPtr = std::shared_ptr<Backend>;
+
+/// One rank's. Which of them are the same depends on its device and on the options.
+struct Backends {
+    int device = TUTTI_DEVICE_CPU;
+    bool on_gpu = false, offloads = false;  // config.offload, on a GPU
+    BackendPtr values;                      // gradients and values; nullptr: none yet
+    BackendPtr jobs;    // the same memory, as jobs see it: `values` itself but in asynchronous modes on GPUs
+    BackendPtr states;  // what updates work on
+    BackendPtr pinned;  // nullptr on CPUs
+
+    static Backends of(int device, const Options& options);
+    void settle() const;
+    void sweep() const;
+};
 
 /// Of the host: memory that peers can map, and memory that nobody needs to.
 BackendPtr shared_host();

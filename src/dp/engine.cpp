@@ -1,302 +1,290 @@
 // An iteration: begin, gradients that become ready, synchronize, step.
 #include "dp/engine.hpp"
 
-#include <algorithm>
 #include <bit>
 
+#include "dp/checkpoint.hpp"
+
 namespace tutti::dp {
-namespace {
 
-using Us = std::chrono::duration<double, std::micro>;
-
-}  // namespace
-
-double Engine::since_begin_us() const {
-    return Us(Clock::now() - begun_).count();
+std::size_t Engine::checked(std::size_t p, const char* function) const {
+    if (p >= parameters().size())
+        fail(tuttiInvalidArgument, "%s: parameter is %zu; there are %zu", function, p, parameters().size());
+    return p;
 }
 
 void Engine::expect(Phase phase, const char* function, const char* instead) const {
     worker_->check();
-    if (phase_ != phase) fail(tuttiInvalidUsage, "%s: %s", function, instead);
+    iteration_.expect(phase, function, instead);
 }
 
 void* Engine::gradient(std::size_t p) {
-    if (parameters_[p].grad != nullptr) return parameters_[p].grad;
-    Bucket& b = *buckets_[layout_.bucket[p]];
-    if (options_.passing_gradients() && (flags_[p].load(std::memory_order_relaxed) & ready_now))
-        fail(tuttiInvalidUsage, "tuttiDpGradient: '%s' is ready: in this mode its gradient is the layer's now",
-             parameters_[p].name.c_str());
-    if (options_.passing_gradients())
+    const Parameter& parameter = parameters()[p];
+    if (parameter.grad != nullptr) return parameter.grad;
+    if (options().passing_gradients()) {
+        if (iteration_.is_ready(p))
+            fail(tuttiInvalidUsage, "tuttiDpGradient: '%s' is ready: in this mode its gradient is the layer's now",
+                 parameter.name.c_str());
         expect(Phase::collecting, "tuttiDpGradient", "in this mode there are gradients from Begin to GradReady only");
-    return borrow(b) + layout_.offset[p] * size_of(b.type);
+    }
+    return storage_.gradient(p);
 }
 
 void* Engine::data(std::size_t p) {
-    if (values_at_[p] == nullptr && options_.mode == tuttiDpZero3)
+    if (storage_.values()[p] == nullptr && options().mode == tuttiDpZero3)
         fail(tuttiInvalidUsage, "tuttiDpData: '%s' is not here: call tuttiDpGather for unit %d first",
-             parameters_[p].name.c_str(), parameters_[p].unit);
-    return values_at_[p];
+             parameters()[p].name.c_str(), parameters()[p].unit);
+    return storage_.values()[p];
 }
 
 void Engine::begin() {
     worker_->check();
-    if (phase_ == Phase::collecting)
+    if (iteration_.phase == Phase::collecting)
         fail(tuttiInvalidUsage, "tuttiDpBegin: the iteration before has not been synchronized");
-    if (phase_ == Phase::synchronized && options_.asynchronous())
+    if (iteration_.phase == Phase::synchronized && options().asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpBegin: asynchronous iterations end with tuttiDpStep");
     Span span(trace_.get(), Trace::Track::caller, "Begin");
-    if (options_.asynchronous()) take_version();
-    begun_ = Clock::now();
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        flags_[p].store(0, std::memory_order_relaxed);
-        if (options_.zero && parameters_[p].grad != nullptr)
-            backend_->zero(parameters_[p].grad_type, parameters_[p].grad, parameters_[p].count);
-    }
-    for (const auto& b : buckets_) {
-        b->pending.store(static_cast<int>(b->parameters.size()), std::memory_order_relaxed);
-        b->complete = false;
-        if (options_.passing_gradients()) continue;
-        const bool adds = options_.fp32_gradients;  // to what lies there
-        if (options_.zero || adds) backend_->zero(b->type, b->grad, b->count);
-    }
-    next_launch_ = 0;
-    recorded_.store(0, std::memory_order_relaxed);
-    no_sync_ = false;
-    last_sequence_ = std::exchange(sequence_, {});
-    phase_ = Phase::collecting;
+    if (options().asynchronous()) take_version();
+    statistics_.begin();
+    storage_.zero_gradients();
+    units_.begin();
+    iteration_.begin();
 }
 
 void Engine::no_sync(bool on) {
     expect(Phase::collecting, "tuttiDpNoSync", "call tuttiDpBegin first");
-    if (!on || no_sync_) {
-        no_sync_ = on;
-        return;
-    }
-    for (std::size_t p = 0; p < parameters_.size(); ++p)
-        if (flags_[p].load(std::memory_order_relaxed) & ready_now)
-            fail(tuttiInvalidUsage, "tuttiDpNoSync: '%s' is ready already in this pass, which will be synchronized",
-                 parameters_[p].name.c_str());
-    no_sync_ = true;
-}
-
-/// The bucket's memory, borrowed if it has none yet. Several threads may ask; none sees it before it has been zeroed.
-std::byte* Engine::borrow(Bucket& b) {
-    const std::atomic_ref<std::byte*> shared(b.grad);
-    if (std::byte* const here = shared.load(std::memory_order_acquire)) return here;
-    std::lock_guard lock(launching_);
-    if (b.grad != nullptr) return b.grad;
-    b.grad_loan = pool_.take(b.count * size_of(b.type));
-    std::byte* const grad = b.grad_loan->base();
-    if (options_.zero || options_.fp32_gradients) backend_->zero(b.type, grad, b.count);
-    shared.store(grad, std::memory_order_release);
-    return grad;
+    iteration_.no_sync(on);
 }
 
 void Engine::grad_ready(std::size_t p) {
-    if (phase_ != Phase::collecting) {
+    const Parameter& parameter = parameters()[p];
+    if (iteration_.phase != Phase::collecting) {
         worker_->check();
         fail(tuttiInvalidUsage, "tuttiDpGradReady: '%s' after tuttiDpSynchronize: call tuttiDpBegin first",
-             parameters_[p].name.c_str());
+             parameter.name.c_str());
     }
-    const std::uint8_t news = no_sync_ ? touched : ready_now | touched;
-    if (flags_[p].fetch_or(news, std::memory_order_acq_rel) & news & ready_now)
-        fail(tuttiInvalidUsage, "tuttiDpGradReady: '%s' is ready for the second time in this pass",
-             parameters_[p].name.c_str());
-    Bucket& b = *buckets_[layout_.bucket[p]];
-    const Parameter& parameter = parameters_[p];
-    if (parameter.accumulates()) {
-        backend_->add(b.type, borrow(b) + layout_.offset[p] * size_of(b.type), parameter.grad_type, parameter.grad,
-                      parameter.count);
-    }
-    if (options_.nan_check) look_for_nan(p);
-    if (no_sync_) return;
-    if (recording_) order_[recorded_.fetch_add(1, std::memory_order_relaxed)] = p;
-    if (trace_) trace_->add(Trace::Track::caller, "ready: " + parameter.name, Clock::now(), Clock::now());
-    if (b.pending.fetch_sub(1, std::memory_order_acq_rel) == 1) complete(b);
+    iteration_.ready(p);
+    if (parameter.accumulates())
+        backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type, parameter.grad,
+                              parameter.count);
+    if (options().nan_check) look_for_nan(p);
+    if (trace_ && !iteration_.no_sync())
+        trace_->add(Trace::Track::caller, "ready: " + parameter.name, Clock::now(), Clock::now());
+    const auto complete = [&](std::size_t bucket) {
+        statistics_.ready(bucket);
+        return options().mode != tuttiDpNaive;
+    };
+    iteration_.finish(p, complete, [&](std::size_t bucket) { launch(bucket); });
 }
 
-/// Buckets go in their order: the same on all ranks.
-void Engine::complete(Bucket& bucket) {
-    std::lock_guard lock(launching_);
-    bucket.complete = true;
-    {
-        std::lock_guard times(times_);
-        bucket.times.readyUs = since_begin_us();
+void Engine::launch(std::size_t index) {
+    Bucket& b = storage_.buckets()[index];
+    const Gradients sent = storage_.take(b);
+    Backend::Mark packed;
+    if (options().asynchronous()) {  // the caller goes on before the job runs
+        reducer_.pack(b, sent.at);
+        packed = backends_.values->mark();
     }
-    if (options_.mode == tuttiDpNaive) return;
-    while (next_launch_ < buckets_.size() && buckets_[next_launch_]->complete) launch(*buckets_[next_launch_++]);
-}
-
-void Engine::launch(Bucket& b) {
-    if (b.grad == nullptr) {
-        b.grad_loan = pool_.take(b.count * size_of(b.type));
-        b.grad = b.grad_loan->base();
-    }
-    Sent sent{&b, b.grad, std::move(b.grad_loan), begun_, nullptr};
-    if (options_.passing_gradients()) b.grad = nullptr;
-    if (options_.asynchronous()) {  // the caller goes on before the job runs
-        fetch(sent);
-        sent.ready = backend_->mark();
-    }
-    worker_->enqueue([this, sent] {
-        if (!options_.asynchronous()) fetch(sent);
-        communication_->follow(sent.ready);
-        reduce(sent);
+    worker_->enqueue([this, &b, sent, packed, begun = statistics_.begun()] {
+        if (!options().asynchronous()) reducer_.pack(b, sent.at);
+        backends_.jobs->follow(packed);
+        const Deadline start = Clock::now();
+        reducer_.reduce(b, sent.at);
+        end_job();
+        const Deadline end = Clock::now();
+        statistics_.reduced(b.index, begun, start, end);
+        if (trace_)
+            trace_->add(Trace::Track::layer, text("bucket %zu: %zu bytes", b.index, b.count * size_of(b.type)), start,
+                        end);
     });
 }
 
-std::vector<std::size_t> Engine::missing() const {
-    std::vector<std::size_t> missing;
-    for (std::size_t p = 0; p < parameters_.size(); ++p)
-        if (!(flags_[p].load(std::memory_order_acquire) & ready_now)) missing.push_back(p);
-    return missing;
+/// Where a job has a stream of its own: what it has enqueued is done, and what it has borrowed may go to others.
+void Engine::end_job() {
+    if (backends_.jobs == backends_.values) return;
+    backends_.jobs->settle();
+    ranks_.check();
 }
 
 /// Not all gradients are there, and none of the others may wait for them.
-void Engine::refuse_missing(const std::vector<std::size_t>& missing_ones) {
+void Engine::refuse_missing(const std::vector<std::size_t>& missing) {
     std::string names;
-    for (std::size_t i = 0; i < missing_ones.size() && i < 8; ++i)
-        names += (i > 0 ? ", '" : "'") + parameters_[missing_ones[i]].name + "'";
-    if (missing_ones.size() > 8) names += " and others";
-    const Error error(
-        tuttiInvalidUsage,
-        text(
+    for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
+        names += (i > 0 ? ", '" : "'") + parameters()[missing[i]].name + "'";
+    if (missing.size() > 8) names += " and others";
+    or_end([&] {
+        fail(
+            tuttiInvalidUsage,
             "tuttiDpSynchronize: on rank %d, %zu of %zu parameters were not ready: %s. Call tuttiDpGradReady for every "
             "parameter, or set config.findUnusedParameters = 1",
-            rank_, missing_ones.size(), parameters_.size(), names.c_str()));
-    worker_->fail(error);
-    throw error;
+            ranks_.rank(), missing.size(), parameters().size(), names.c_str());
+    });
 }
 
 void Engine::synchronize() {
     expect(Phase::collecting, "tuttiDpSynchronize", "call tuttiDpBegin first");
-    if (no_sync_)
+    if (iteration_.no_sync())
         fail(tuttiInvalidUsage, "tuttiDpSynchronize: tuttiDpNoSync is on: switch it off before the last pass");
     Span span(trace_.get(), Trace::Track::caller, "Synchronize");
-    const double entered = since_begin_us();
-    const std::vector<std::size_t> absent = missing();
-    if (!absent.empty() && !options_.zero_unused && !serves_only()) refuse_missing(absent);
-    if (recording_)
-        for (std::size_t i = 0; i < absent.size(); ++i) order_[parameters_.size() - absent.size() + i] = absent[i];
-    {
-        std::lock_guard lock(launching_);
-        while (next_launch_ < buckets_.size()) launch(*buckets_[next_launch_++]);
-    }
-    phase_ = Phase::idle;  // if the wait fails
-    if (!options_.asynchronous()) {
+    const Deadline called = Clock::now();
+    const bool serves_only = options().dedicated && ranks_.rank() == options().server;
+    if (!options().zero_unused && !serves_only)
+        if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty()) refuse_missing(missing);
+    iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });
+    iteration_.phase = Phase::idle;  // if the wait fails
+    if (!options().asynchronous()) {
         worker_->drain();
-        check_communicator();
         or_end([&] {
-            if (options_.zero_unused) agree_on_unused();
-            if (recording_) rebuild();
+            ranks_.check();
+            if (options().zero_unused) agree_on_unused();
+            if (iteration_.recording()) {
+                std::vector<std::size_t> order = iteration_.recorded();
+                ranks_.broadcast(std::span(order), 0);
+                relayout(order, false);
+                sweep();
+            }
         });
     }
-    std::lock_guard lock(times_);
-    statistics_.communicationUs = 0;
-    statistics_.exposedUs = since_begin_us() - entered;
-    for (const auto& b : buckets_) {
-        b->times.exposedUs = std::max(0.0, b->times.endUs - std::max(b->times.startUs, entered));
-        statistics_.communicationUs += b->times.endUs - b->times.startUs;
-    }
-    ++statistics_.iterations;
-    phase_ = Phase::synchronized;
+    statistics_.synchronized(called);
+    iteration_.phase = Phase::synchronized;
 }
 
 /// A parameter that some rank has used counts on all of them; of the others nothing is touched.
 void Engine::agree_on_unused() {
-    std::vector<std::uint8_t> used(parameters_.size());
-    for (std::size_t p = 0; p < used.size(); ++p) used[p] = (flags_[p].load() & touched) != 0;
-    must(tuttiAllReduce(used.data(), used.data(), used.size(), tuttiUint8, tuttiMax, cpu_comm_, nullptr));
-    for (std::size_t p = 0; p < used.size(); ++p) skipped_[p] = !used[p];
-    if (options_.replicated())
-        for (const auto& b : buckets_) hand_back(*b, b->grad, false);
+    std::vector<std::uint8_t> used(parameters().size());
+    for (std::size_t p = 0; p < used.size(); ++p) used[p] = iteration_.touched(p);
+    ranks_.maximum(used);
+    for (std::uint8_t& u : used) u = !u;
+    iteration_.skip(std::move(used));
+    if (options().replicated())
+        for (const Bucket& b : storage_.buckets()) reducer_.hand_back(b, b.grad, false);
 }
 
 void Engine::step() {
     const auto checks = [&] {
         expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
-        if (options_.optimizer.kind == tuttiDpNoOptimizer)
+        if (options().optimizer.kind == tuttiDpNoOptimizer)
             fail(tuttiInvalidUsage, "tuttiDpStep: config.optimizer.kind is tuttiDpNoOptimizer: the update is yours");
-        refuse_gathered("tuttiDpStep");
+        units_.refuse_gathered("tuttiDpStep");
     };
     // Where parts have owners, none of them updates before all ranks are here: a step is made by all or by none.
-    options_.replicated() || options_.asynchronous() ? checks() : agree(checks);
-    forget_gathered();
+    options().replicated() || options().asynchronous() ? checks() : agree(checks);
+    units_.forget(*worker_);
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
-    if (options_.elastic) backend_->settle();
-    if (!options_.asynchronous()) check_communicator();
-    phase_ = Phase::idle;
-    ++steps_;
-    if (options_.asynchronous()) {
-        step_later();
-    } else {
-        or_end([&] {
-            if (options_.clip_norm > 0) statistics_.norm = norm_of_own(options_.clip_norm);
-            if (offloads_) bring_gradients();
-            count_updates();
-            for (const auto& b : buckets_) {
-                updating_ = true;
-                take_callers_values(*b);
-                update_own(*b, options_.optimizer);
-                if (b == buckets_.back()) updating_ = false, updated_ = steps_;
-                if (options_.mode == tuttiDpZero3) continue;
-                spread(*b, b->data);
-                copy_out(*b, b->data);
-            }
-            received_ = steps_;
-        });
-        statistics_.steps = steps_;
-        // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
-        if (std::has_single_bit(static_cast<unsigned long long>(steps_))) {
-            pool_.trim();
-            sweep();
+    if (options().elastic) backends_.values->settle();
+    if (!options().asynchronous()) or_end([&] { ranks_.check(); });
+    iteration_.phase = Phase::idle;
+    ++progress_.begun;
+    options().asynchronous() ? step_later() : update_all();
+    statistics_.stepped(start, Clock::now());
+}
+
+void Engine::clip_as_configured() {
+    if (options().clip_norm > 0) statistics_.norm(reducer_.clip(options().clip_norm));
+}
+
+void Engine::update_all() {
+    or_end([&] {
+        clip_as_configured();
+        updater_.begin();
+        for (Bucket& b : storage_.buckets()) {
+            progress_.half = true;
+            storage_.take_callers_values(b);
+            updater_.update(b, options().optimizer);
+            if (&b == &storage_.buckets().back()) progress_.half = false, progress_.updated = progress_.begun;
+            if (options().mode == tuttiDpZero3) continue;
+            reducer_.spread(b, b.data);
+            storage_.copy_out(b, b.data);
         }
+        progress_.received = progress_.begun;
+    });
+    statistics_.steps(progress_.begun);
+    // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
+    if (std::has_single_bit(static_cast<unsigned long long>(progress_.begun))) {
+        storage_.pool().trim();
+        sweep();
     }
-    statistics_.stepUs = Us(Clock::now() - start).count();
 }
 
 double Engine::clip(double limit) {
     const auto checks = [&] {
         if (!(limit > 0)) fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", limit);
         expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
-        if (options_.asynchronous())
+        if (options().asynchronous())
             fail(tuttiInvalidUsage, "tuttiDpClipNorm: asynchronous modes clip in their steps: set config.clipNorm");
     };
-    options_.replicated() ? checks() : agree(checks);  // with everything here, nobody waits
-    or_end([&] { statistics_.norm = norm_of_own(limit); });
-    return statistics_.norm;
+    options().replicated() ? checks() : agree(checks);  // with everything here, nobody waits
+    double norm = 0;
+    or_end([&] { norm = reducer_.clip(limit); });
+    statistics_.norm(norm);
+    return norm;
 }
 
-tuttiDpMemory_t Engine::memory() const {
-    tuttiDpMemory_t m{};
-    if (values_) m.parameters = values_->bytes();
-    if (gradients_) m.gradients = gradients_->bytes();
-    for (const Parameter& p : parameters_) {
-        if (p.data != nullptr && options_.mode != tuttiDpZero3) m.parameters += p.count * size_of(p.type);
-        if (p.grad != nullptr) m.gradients += p.count * size_of(p.grad_type);
+void Engine::gather(int unit) {
+    worker_->check();
+    units_.gather(*worker_, unit);
+}
+
+void Engine::release(int unit) {
+    worker_->check();
+    units_.release(unit);
+}
+
+/// Whether this is the moment for a checkpoint, and there is a path.
+void Engine::check_file(const char* function, const char* path) const {
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
+    if (iteration_.phase == Phase::collecting) fail(tuttiInvalidUsage, "%s: in the middle of an iteration", function);
+}
+
+void Engine::save(const char* given) {
+    agree([&] { check_file("tuttiDpSave", given); });
+    const std::string path = given;
+    wait();
+    save_checkpoint(path, ranks_, storage_, progress_.begun, updater_.counts);
+}
+
+void Engine::load(const char* given) {
+    agree([&] {
+        check_file("tuttiDpLoad", given);
+        units_.refuse_gathered("tuttiDpLoad");
+    });
+    const std::string path = given;
+    units_.forget(*worker_);
+    wait();
+    const Manifest m = load_checkpoint(path, ranks_, storage_);
+    if (!options().replicated() && options().mode != tuttiDpZero3) {
+        const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
+        for (const Bucket& b : storage_.buckets()) {
+            std::byte* const values = b.data != nullptr ? b.data : staged.base();
+            reducer_.spread(b, values);
+            backends_.jobs->settle();
+            storage_.copy_out(b, values);
+            backends_.values->settle();  // `staged` is the next one's, too
+        }
     }
-    for (const auto& b : buckets_) {
-        if (b->own_data_block) m.parameters += b->own_data_block->bytes();
-        if (b->own_grad_block) m.gradients += b->own_grad_block->bytes();
-        if (offloads_ && b->own_data_block) m.host += b->own_data_block->bytes();
-    }
-    m.states = states_->bytes();
-    if (offloads_) m.host += states_->bytes() + staging_->bytes();
-    m.transient = pool_.peak();
-    return m;
+    sweep();
+    updater_.counts = m.updates;
+    set_steps(m.step);
+    iteration_.phase = Phase::idle;
 }
 
-tuttiDpStatistics_t Engine::statistics() {
-    std::lock_guard lock(times_);
-    return statistics_;
+void Engine::set_steps(long long steps) {
+    progress_ = {steps, steps, steps};
+    statistics_.steps(steps);
 }
 
-tuttiDpBucketStatistics_t Engine::bucket_statistics(std::size_t bucket) {
-    if (bucket >= buckets_.size())
-        fail(tuttiInvalidArgument, "tuttiDpGetBucketStatistics: bucket is %zu; there are %zu", bucket, buckets_.size());
-    std::lock_guard lock(times_);
-    return buckets_[bucket]->times;
+tuttiDpBucketStatistics_t Engine::bucket_statistics(std::size_t bucket) const {
+    if (bucket >= statistics_.buckets())
+        fail(tuttiInvalidArgument, "tuttiDpGetBucketStatistics: bucket is %zu; there are %zu", bucket,
+             statistics_.buckets());
+    return statistics_.bucket(bucket);
+}
+
+void Engine::write_trace(const char* path) const {
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "tuttiDpWriteTrace: path is empty");
+    if (!trace_) fail(tuttiInvalidUsage, "tuttiDpWriteTrace: config.trace was not 1");
+    trace_->write(path, ranks_.rank());
 }
 
 }  // namespace tutti::dp

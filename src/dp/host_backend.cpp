@@ -42,6 +42,27 @@ BackendPtr private_host() {
     return std::make_shared<PrivateHost>();
 }
 
+Backends Backends::of(int device, const Options& options) {
+    Backends b;
+    b.device = device;
+    b.on_gpu = device != TUTTI_DEVICE_CPU;
+    b.offloads = b.on_gpu && options.offload;
+    b.values = b.on_gpu ? gpu_backend(device, options.stream) : shared_host();
+    b.jobs = b.on_gpu && options.asynchronous() ? gpu_backend_beside(device) : b.values;
+    b.pinned = b.on_gpu ? pinned_host() : nullptr;
+    b.states = b.offloads ? b.pinned : b.on_gpu ? b.jobs : private_host();
+    return b;
+}
+
+void Backends::settle() const {
+    for (const BackendPtr& backend : {values, jobs}) backend->settle();
+}
+
+void Backends::sweep() const {
+    for (const BackendPtr& backend : {values, jobs, pinned})
+        if (backend) backend->sweep();
+}
+
 void HostBackend::copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }

@@ -48,6 +48,12 @@ struct Options {
     std::string describe() const;
 };
 
+/// What was registered, the same on all ranks. Constant but for the learning rate.
+struct Registration {
+    std::vector<Parameter> parameters;
+    Options options{};
+};
+
 /// What the C API was given. Throws tuttiInvalidArgument that names the field or the parameter.
 std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* parameters, std::size_t count,
                                        const Options& options);

@@ -1,35 +1,55 @@
-// How an Engine is made, and made anew: its communicators and its buckets.
+// How an Engine is made, and made anew after ranks have gone: its communicators and its buckets.
 #include <algorithm>
 #include <numeric>
 
-#include "base/caught.hpp"
 #include "dp/engine.hpp"
-#include "dp/numbers.hpp"
+#include "dp/hash.hpp"
 
 namespace tutti::dp {
+namespace {
+
+std::vector<std::size_t> backward_order(std::size_t parameters) {
+    std::vector<std::size_t> order(parameters);
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    return order;
+}
+
+/// Whether a rank makes updates.
+bool owns(const Options& o, int rank) {
+    if (o.mode == tuttiDpServer) return rank == o.server;
+    return o.mode != tuttiDpShardedServer || o.servers == 0 || rank < o.servers;
+}
+
+Shards shards_of(const Options& o, int rank, int ranks) {
+    if (o.replicated()) return {};
+    const int owners = o.mode == tuttiDpServer                           ? 1
+                       : o.mode == tuttiDpShardedServer && o.servers > 0 ? o.servers
+                                                                         : ranks;
+    return {owners, !owns(o, rank) ? -1 : o.mode == tuttiDpServer ? 0 : rank};
+}
+
+}  // namespace
+
 Engine::Engine(Request request, tuttiComm_t comm)
-    : parameters_(std::move(request.parameters)), options_(std::move(request.options)) {
+    : registration_(std::move(request.registration)),
+      storage_(registration_, backends_),
+      iteration_(parameters()),
+      reducer_(ranks_, storage_, iteration_),
+      updater_(storage_, iteration_),
+      trace_(options().trace ? std::make_unique<Trace>() : nullptr),
+      units_(storage_, reducer_, trace_.get()) {
     try {
         join(comm, meet(comm, request.refusal));
         agree_on_registration();
-        all_or_none(control_, ranks_, [&] {
-            size_buckets(options_, parameters_);
-            trace_ = options_.trace ? std::make_unique<Trace>(rank_) : nullptr;
-            const std::size_t count = parameters_.size();
-            flags_ = std::make_unique<std::atomic<std::uint8_t>[]>(count);
-            skipped_.assign(count, 0);
-            updates_.assign(count, 0);
-            values_at_.assign(count, nullptr);
-            recording_ = options_.rebuild;
-            order_ = backward_order();
-            make_layout(order_);
-            compression_ = Compression::make(options_, resources());
-            place_gradients();
-            place_states();
-            place_values();
+        ranks_.all_or_none([&] {
+            size_buckets(registration_.options, parameters());
+            storage_.create(shards_of(options(), ranks_.rank(), ranks_.size()), backward_order(parameters().size()));
+            reducer_.make_compression();
+            units_.lay_out();
+            start_iterations(options().rebuild);
             start_worker();
         });
-        options_.broadcast ? broadcast(0) : sweep();
+        options().broadcast ? broadcast(0) : sweep();
     } catch (...) {
         leave();
         throw;
@@ -40,323 +60,195 @@ Engine::~Engine() {
     leave();
 }
 
-/// Nothing of this engine's is under way afterwards. Where a communicator has failed it has been aborted; else it is
-/// not: others may still read what they shall be told.
+/// Nothing of this engine's is under way afterwards.
 void Engine::leave() {
     worker_.reset();
-    for (const BackendPtr& backend : {communication_, backend_})
+    for (const BackendPtr& backend : {backends_.jobs, backends_.values})
         if (backend) guarded([&] { backend->settle(); });
-    if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
-    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &comm_}) {
-        if (*comm != nullptr) tuttiCommDestroy(*comm);
-        *comm = nullptr;
-    }
+    ranks_.leave();
 }
 
-/// The ranks of comm tell each other whether they can work with what they were given, and who is on a GPU. Nothing has
-/// happened yet: if one rank refuses, all do, and comm is as it was. What they say lies in memory of their devices, for
-/// there is only the caller's communicator yet.
-Engine::Company Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal) {
-    Company all;
-    int device = TUTTI_DEVICE_CPU;
-    must(tuttiCommUserRank(comm, &all.rank));
-    must(tuttiCommCount(comm, &all.ranks));
+/// Nothing has happened yet: if one rank refuses, all do.
+Ranks::Roster Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal) {
+    int rank = 0, device = TUTTI_DEVICE_CPU;
+    must(tuttiCommUserRank(comm, &rank));
     must(tuttiCommDevice(comm, &device));
-    struct Word {
-        Verdict verdict;
-        std::uint8_t on_gpu;
-    } mine{{}, device != TUTTI_DEVICE_CPU};
-    mine.verdict = Verdict::of([&] {
+    const Verdict mine = Verdict::of([&] {
         if (refusal) throw *refusal;
-        if (!backend_) make_places(device);
-        if (device != device_)
+        if (!backends_.values) backends_ = Backends::of(device, options());
+        if (device != backends_.device)
             fail(tuttiInvalidArgument,
-                 "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)", device_,
-                 all.rank, device);
+                 "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)",
+                 backends_.device, rank, device);
     });
-    const BackendPtr via = backend_ && device == device_ ? backend_
-                           : mine.on_gpu                 ? gpu_backend_beside(device)
-                                                         : shared_host();
-    std::vector<Word> words(static_cast<std::size_t>(all.ranks));
-    const Block said(via, (words.size() + 1) * sizeof mine);
-    via->copy(said.base(), &mine, sizeof mine);
-    must(tuttiAllGather(said.base(), said.base() + sizeof mine, sizeof mine, tuttiUint8, comm, via->stream()));
-    via->copy_now(words.data(), said.base() + sizeof mine, words.size() * sizeof mine);
-    std::vector<Verdict> said_by_all;
-    for (const Word& word : words) {
-        said_by_all.push_back(word.verdict);
-        all.gpus.push_back(word.on_gpu);
-    }
-    judge(said_by_all);
-    return all;
+    const bool on_gpu = device != TUTTI_DEVICE_CPU, has_backend = backends_.values && device == backends_.device;
+    const BackendPtr via = has_backend ? backends_.values : on_gpu ? gpu_backend_beside(device) : shared_host();
+    return Ranks::meet(comm, via, on_gpu, mine);
 }
 
-void Engine::join(tuttiComm_t comm, Company company) {
-    users_ = comm;
-    rank_ = company.rank;
-    ranks_ = company.ranks;
-    gpus_ = std::move(company.gpus);
-    const auto among_cpus = [&](const char* name) {
-        tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
-        on_cpus.device = TUTTI_DEVICE_CPU;
-        on_cpus.commName = name;
-        tuttiComm_t made = nullptr;
-        must(tuttiCommSplit(comm, 0, rank_, &made, &on_cpus));
-        return made;
-    };
-    must(tuttiCommSplit(comm, 0, rank_, &comm_, nullptr));
-    control_ = among_cpus("the layer's agreements");
-    cpu_comm_ = gpus_among_us() ? among_cpus("the layer's communicator of CPUs") : comm_;
-    all_or_none(control_, ranks_, [&] { check_places(); });
-    if (options_.mode == tuttiDpServer) owner_ = rank_ == options_.server ? 0 : -1;
-    if (!options_.replicated() && options_.mode != tuttiDpServer) {
-        owners_ = options_.mode == tuttiDpShardedServer && options_.servers > 0 ? options_.servers : ranks_;
-        owner_ = rank_ < owners_ ? rank_ : -1;
-    }
-    const int workers = ranks_ - (options_.dedicated ? 1 : 0);
-    divisor_ = options_.sum ? 1 : workers * options_.micro_batches;
-    for (const tuttiDataType_t type : {tuttiFloat16, tuttiBfloat16}) {
-        const float factor = 1.0f / static_cast<float>(divisor_);
-        std::uint16_t scalar;
-        convert(static_cast<DataType>(type), &scalar, DataType::float32, &factor, 1);
-        must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate, comm_));
-    }
-}
-
-bool Engine::gpus_among_us() const {
-    return std::ranges::count(gpus_, 1) > 0;
-}
-
-void Engine::make_places(int device) {
-    device_ = device;
-    on_gpu_ = device != TUTTI_DEVICE_CPU;
-    offloads_ = on_gpu_ && options_.offload;
-    backend_ = on_gpu_ ? gpu_backend(device, options_.stream) : shared_host();
-    communication_ = on_gpu_ && options_.asynchronous() ? gpu_backend_beside(device) : backend_;
-    pinned_ = on_gpu_ ? pinned_host() : nullptr;
-    states_backend_ = offloads_ ? pinned_ : on_gpu_ ? communication_ : private_host();
-    pool_ = Pool(backend_);
+void Engine::join(tuttiComm_t comm, Ranks::Roster roster) {
+    ranks_.join(comm, std::move(roster));
+    ranks_.all_or_none([&] { check_memory(); });
+    reducer_.join();
 }
 
 /// Throws if this rank can't work with what it was given.
-void Engine::check_places() const {
-    for (const Parameter& p : parameters_)
+void Engine::check_memory() const {
+    const bool on_gpu = backends_.on_gpu;
+    for (const Parameter& p : parameters())
         for (const void* at : {p.data, p.grad})
-            if (at != nullptr && !backend_->reaches(at))
+            if (at != nullptr && !backends_.values->reaches(at))
                 fail(tuttiInvalidArgument,
                      "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but rank %d is on %s", p.name.c_str(),
-                     at == p.data ? "values" : "gradient", at, on_gpu_ ? "the host" : "a GPU", rank_,
-                     on_gpu_ ? text("device %d", device_).c_str() : "a CPU");
-    if (options_.optimizer.kind == tuttiDpCallback && on_gpu_ && !offloads_ && owns(rank_))
+                     at == p.data ? "values" : "gradient", at, on_gpu ? "the host" : "a GPU", ranks_.rank(),
+                     on_gpu ? text("device %d", backends_.device).c_str() : "a CPU");
+    if (options().optimizer.kind == tuttiDpCallback && on_gpu && !backends_.offloads && owns(options(), ranks_.rank()))
         fail(tuttiInvalidUsage,
              "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: rank %d, which makes "
              "updates, is on a GPU, and needs config.offload = 1",
-             rank_);
-}
-
-/// Whether a rank makes updates.
-bool Engine::owns(int rank) const {
-    if (options_.mode == tuttiDpServer) return rank == options_.server;
-    return options_.mode != tuttiDpShardedServer || options_.servers == 0 || rank < options_.servers;
-}
-
-Resources Engine::resources() const {
-    std::size_t most = 0;
-    for (const auto& b : buckets_) most = std::max(most, b->count);
-    return {backend_, pinned_, comm_, cpu_comm_, most};
+             ranks_.rank());
 }
 
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
 /// wait for one that sweeps. Collective.
 void Engine::sweep() {
-    if (!gpus_among_us()) return;
-    for (const BackendPtr& backend : {backend_, communication_}) backend->settle();
-    must(tuttiBarrier(cpu_comm_, nullptr));
-    for (const BackendPtr& backend : {backend_, communication_, pinned_})
-        if (backend) backend->sweep();
-    must(tuttiBarrier(cpu_comm_, nullptr));
+    if (!ranks_.any_gpu()) return;
+    backends_.settle();
+    ranks_.barrier();
+    backends_.sweep();
+    ranks_.barrier();
 }
 
-/// Elements of a bucket before this rank's shard.
-std::size_t Engine::own_shard(const Bucket& bucket) const {
-    return owner_ < 0 ? 0 : static_cast<std::size_t>(owner_) * bucket.shard;
+/// When buckets have been laid out.
+void Engine::start_iterations(bool record) {
+    iteration_.lay_out(storage_.layout(), record);
+    statistics_.lay_out(storage_.layout());
 }
 
-void Engine::make_layout(std::span<const std::size_t> order) {
-    const bool naive = options_.mode == tuttiDpNaive, units = options_.mode == tuttiDpZero3;
-    layout_ = lay_out(parameters_, order, {options_.first_bucket_bytes, options_.bucket_bytes, owners_, naive, units});
-    buckets_.clear();
-    for (std::size_t b = 0; b < layout_.buckets.size(); ++b) {
-        auto bucket = std::make_unique<Bucket>(layout_.buckets[b]);
-        bucket->index = b;
-        bucket->own_begin = own_shard(*bucket);
-        bucket->own_count = owner_ < 0 ? 0 : bucket->shard;
-        bucket->mine = pieces_of(layout_, parameters_, b, bucket->own_begin, bucket->own_begin + bucket->own_count);
-        bucket->times = {
-            bucket->count * size_of(bucket->type), bucket->parameters.size(), bucket->parameters[0], 0, 0, 0, 0};
-        if (units) {
-            // Not always one after the other: a bucket of one pair of types may close between two of another unit.
-            units_[parameters_[bucket->parameters[0]].unit].push_back(b);
-        }
-        buckets_.push_back(std::move(bucket));
-    }
-    statistics_.buckets = buckets_.size();
-}
-
-/// Buckets anew, in this order. Gradients and states go with their parameters. Where every rank has all of a bucket.
-void Engine::relayout(std::span<const std::size_t> order) {
-    const std::vector<std::unique_ptr<Bucket>> old = std::exchange(buckets_, {});
-    const Layout before = layout_;
-    const std::unique_ptr<Block> gradients = std::move(gradients_), states = std::move(states_),
-                                 staging = std::move(staging_);
-    make_layout(order);
-    const std::unique_ptr<Compression> compression =
-        std::exchange(compression_, Compression::make(options_, resources()));
-    place_gradients();
-    place_states();
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        Bucket &from = *old[before.bucket[p]], &to = *buckets_[layout_.bucket[p]];
-        const auto move = [&](Backend& backend, std::byte* into, const std::byte* out_of, DataType type) {
-            const std::size_t size = size_of(type);
-            if (into != nullptr && out_of != into)
-                backend.copy(into + layout_.offset[p] * size, out_of + before.offset[p] * size,
-                             parameters_[p].count * size);
-        };
-        const DataType type = state_type(to.data_type);
-        move(*backend_, to.grad, from.grad, to.type);
-        move(*states_backend_, to.host_data, from.host_data, to.data_type);
-        move(*states_backend_, to.states.master, from.states.master, type);
-        for (int k = 0; k < 2; ++k) move(*states_backend_, to.states.state[k], from.states.state[k], type);
-        std::vector<float>* const residual = compression ? compression->residual(from.index) : nullptr;
-        if (residual == nullptr || residual->empty()) continue;
-        std::vector<float>& moved = *compression_->residual(to.index);
-        moved.resize(to.count, 0.0f);
-        std::copy_n(residual->data() + before.offset[p], parameters_[p].count, moved.data() + layout_.offset[p]);
-    }
-    backend_->settle();  // before the old blocks go
-}
-
-/// In the order in which gradients became ready on rank 0.
-void Engine::rebuild() {
-    recording_ = false;
-    std::vector<std::uint64_t> order(order_.begin(), order_.end());
-    must(tuttiBroadcast(order.data(), order.data(), order.size(), tuttiUint64, 0, cpu_comm_, nullptr));
-    relayout(std::vector<std::size_t>(order.begin(), order.end()));
-    sweep();
-}
-
-std::vector<std::size_t> Engine::backward_order() const {
-    std::vector<std::size_t> order(parameters_.size());
-    std::iota(order.rbegin(), order.rend(), std::size_t{0});
-    return order;
+void Engine::relayout(const std::vector<std::size_t>& order, bool record) {
+    reducer_.relayout(order);
+    start_iterations(record);
 }
 
 void Engine::start_worker() {
-    const bool enqueues = on_gpu_ && !options_.asynchronous();
-    worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside, [this](const Error&) {
-        tuttiCommAbort(control_);  // or the others would wait for what does not come
-        if (cpu_comm_ != comm_) tuttiCommAbort(cpu_comm_);
-        tuttiCommAbort(comm_);
-    });
+    const bool enqueues = backends_.on_gpu && !options().asynchronous();
+    worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside,
+                                       [this](const Error&) { ranks_.abort(); });
+}
+
+/// With ranks on GPUs a step may have been made behind a reduction that failed.
+std::optional<Error> Engine::inelastic(const char* function) const {
+    if (!ranks_.any_gpu() || options().elastic) return std::nullopt;
+    return Error(tuttiInvalidUsage,
+                 text("%s: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
+                      "reduction that failed. Create a new layer, and load a checkpoint",
+                      function));
 }
 
 void Engine::move(tuttiComm_t comm) {
-    std::optional<Error> refusal;
-    if (!options_.replicated())
+    std::optional<Error> refusal = inelastic("tuttiDpMove");
+    if (!options().replicated())
         refusal.emplace(
             tuttiInvalidUsage,
             "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed. Else create a new "
             "layer, and load a checkpoint");
-    else if (gpus_among_us() && !options_.elastic)
-        refusal.emplace(
-            tuttiInvalidUsage,
-            "tuttiDpMove: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
-            "reduction that failed. Create a new layer, and load a checkpoint");
-    Company company = meet(comm, refusal);
-    rejoin(comm, std::move(company));
+    rejoin(comm, meet(comm, refusal));
 }
 
 /// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
 void Engine::abandon() {
-    if (options_.asynchronous()) return abandon_beside();
-    if (gpus_among_us() && !options_.elastic)
-        fail(
-            tuttiInvalidUsage,
-            "tuttiDpAbandon: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind "
-            "a reduction that failed. Create a new layer, and load a checkpoint");
-    worker_->fail(Error(tuttiRemoteError, text("rank %d has abandoned the iteration: call tuttiDpAbandon", rank_)));
-    rejoin(users_, meet(users_, std::nullopt));
+    if (options().asynchronous()) return abandon_beside();
+    if (const auto refusal = inelastic("tuttiDpAbandon")) throw *refusal;
+    worker_->fail(
+        Error(tuttiRemoteError, text("rank %d has abandoned the iteration: call tuttiDpAbandon", ranks_.rank())));
+    rejoin(ranks_.users(), meet(ranks_.users(), std::nullopt));
 }
 
 /// Communicators anew, with the memory that there is. Nothing is under way afterwards.
-void Engine::rejoin(tuttiComm_t comm, Company company) {
+void Engine::rejoin(tuttiComm_t comm, Ranks::Roster roster) {
     leave();
     start_worker();
-    try {
-        join(comm, std::move(company));
+    or_end([&] {
+        join(comm, std::move(roster));
         agree_on_registration();
-        phase_ = Phase::idle;
-        options_.replicated() ? follow_the_furthest() : complete_the_step();
-    } catch (...) {
-        worker_->fail(caught());
-        throw;
-    }
+        iteration_.phase = Phase::idle;
+        options().replicated() ? follow_the_furthest() : complete_the_step();
+    });
 }
 
 /// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::follow_the_furthest() {
-    order_ = backward_order();
-    relayout(order_);
-    recording_ = options_.rebuild;
-    const std::vector<long long> steps = exchange(control_, ranks_, updated_);
+    relayout(backward_order(parameters().size()), options().rebuild);
+    const std::vector<long long> steps = ranks_.exchange(progress_.updated);
     const auto most = std::ranges::max_element(steps);
     const int root = static_cast<int>(most - steps.begin());
-    steps_ = updated_ = received_ = statistics_.steps = *most;
-    must(tuttiBroadcast(updates_.data(), updates_.data(), updates_.size(), tuttiInt64, root, control_, nullptr));
+    set_steps(*most);
+    ranks_.broadcast(std::span(updater_.counts), root);
     broadcast(root);
-    std::byte* const states = states_->base();
-    const bool on_hosts = options_.offload;  // on CPUs anyway
-    must(tuttiBroadcast(states, states, states_->bytes(), tuttiUint8, root, on_hosts ? cpu_comm_ : comm_,
-                        on_hosts ? nullptr : backend_->stream()));
+    const bool on_hosts = options().offload;  // on CPUs anyway
+    const std::span<std::byte> states = storage_.states();
+    must(tuttiBroadcast(states.data(), states.data(), states.size(), tuttiUint8, root,
+                        on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
 }
 
 /// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
 /// and only values may not have come to all ranks, or none has. Unless an update failed, and then nothing can be done
 /// about it here.
 void Engine::complete_the_step() {
-    struct Progress {
-        long long updated, received;
-        bool half;
-    };
-    const std::vector<Progress> all = exchange(control_, ranks_, Progress{updated_, received_, updating_});
-    const Progress& first = all[options_.mode == tuttiDpServer ? static_cast<std::size_t>(options_.server) : 0];
-    for (int r = 0; r < ranks_; ++r) {
+    const std::vector<Progress> all = ranks_.exchange(progress_);
+    const int owner = options().mode == tuttiDpServer ? options().server : 0;
+    const long long steps = all[static_cast<std::size_t>(owner)].updated;
+    for (int r = 0; r < ranks_.size(); ++r) {
         const Progress& p = all[static_cast<std::size_t>(r)];
-        if (owns(r) && (p.half || p.updated != first.updated))
+        if (owns(options(), r) && (p.half || p.updated != steps))
             fail(tuttiInvalidUsage,
                  "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
                  "checkpoint",
                  p.updated + p.half, r);
     }
-    const long long steps = first.updated;
-    const int owner = static_cast<int>(&first - all.data());
-    must(tuttiBroadcast(updates_.data(), updates_.data(), updates_.size(), tuttiInt64, owner, control_, nullptr));
-    sequence_.clear();
-    last_sequence_.clear();
-    for (const auto& b : buckets_) {
-        if (options_.mode == tuttiDpZero3) drop_values(*b);
-        if (options_.passing_gradients()) b->grad = nullptr;
-        b->grad_loan.reset();
-    }
-    if (options_.mode == tuttiDpZero3) {
-        std::ranges::fill(values_at_, nullptr);
+    ranks_.broadcast(std::span(updater_.counts), owner);
+    storage_.drop_gradients();
+    if (options().mode == tuttiDpZero3) {
+        units_.reset();
     } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {
-        for (const auto& b : buckets_) {
-            spread(*b, b->data);
-            copy_out(*b, b->data);
+        for (const Bucket& b : storage_.buckets()) {
+            reducer_.spread(b, b.data);
+            storage_.copy_out(b, b.data);
         }
     }
-    steps_ = updated_ = received_ = statistics_.steps = steps;
+    set_steps(steps);
+}
+
+/// Throws on all ranks if they have registered different things.
+void Engine::agree_on_registration() const {
+    std::vector<std::string> texts{options().describe()};
+    for (const Parameter& p : parameters()) texts.push_back(describe(p));
+    struct Summary {
+        std::uint64_t items, hash;
+    };
+    std::vector<std::uint64_t> hashes;
+    for (const std::string& t : texts) hashes.push_back(hash(t));
+    const auto all = ranks_.exchange(Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
+    const auto differs = [&](const Summary& s) { return s.items != all[0].items || s.hash != all[0].hash; };
+    if (std::ranges::none_of(all, differs)) return;
+    const std::size_t longest = std::ranges::max(all, {}, &Summary::items).items;
+    hashes.resize(longest, 0);
+    const std::vector<std::uint64_t> table = ranks_.gather(std::span<const std::uint64_t>(hashes));
+    for (std::size_t i = 0; i < longest; ++i)
+        for (int r = 1; r < ranks_.size(); ++r) {
+            if (table[static_cast<std::size_t>(r) * longest + i] == table[i]) continue;
+            struct Text {
+                char words[480];
+            } mine;
+            std::snprintf(mine.words, sizeof mine.words, "%s", i < texts.size() ? texts[i].c_str() : "nothing");
+            const auto said = ranks_.exchange(mine);
+            const char *on_0 = said[0].words, *on_r = said[static_cast<std::size_t>(r)].words;
+            if (i == 0)
+                fail(tuttiInvalidUsage, "tuttiDpCreate: the options differ: rank 0 has %s, but rank %d has %s", on_0, r,
+                     on_r);
+            fail(tuttiInvalidUsage, "tuttiDpCreate: parameter %zu differs: rank 0 has %s, but rank %d has %s", i - 1,
+                 on_0, r, on_r);
+        }
 }
 
 }  // namespace tutti::dp

@@ -27,15 +27,15 @@ void Trace::add(Track track, std::string name, Deadline begin, Deadline end) {
         events_.push_back({track, std::move(name), Us(begin - start_).count(), Us(end - begin).count()});
 }
 
-void Trace::write(const std::string& path) const {
+void Trace::write(const std::string& path, int rank) const {
     std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
     for (const auto& [track, name] : {std::pair{Track::caller, "training"}, std::pair{Track::layer, "communication"}})
-        out += text("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",
-                    rank_, static_cast<int>(track), name);
-    out += text("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank_, rank_);
+        out += text("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n", rank,
+                    static_cast<int>(track), name);
+    out += text("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
     std::lock_guard lock(mutex_);
     for (const Event& e : events_)
-        out += text(",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", rank_,
+        out += text(",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", rank,
                     static_cast<int>(e.track), e.begin_us, e.duration_us) +
                quoted(e.name) + "}";
     out += "\n]}\n";

@@ -12,12 +12,11 @@ namespace tutti::dp {
 
 class Trace {
   public:
-    explicit Trace(int rank) : rank_(rank), start_(Clock::now()) {}
     enum class Track { caller = 1, layer = 2 };
     /// Any thread. After a million events no more are kept.
     void add(Track track, std::string name, Deadline begin, Deadline end);
     /// In the format of Chrome's traces. Throws tuttiSystemError that names the file.
-    void write(const std::string& path) const;
+    void write(const std::string& path, int rank) const;
 
   private:
     struct Event {
@@ -25,8 +24,7 @@ class Trace {
         std::string name;
         double begin_us, duration_us;
     };
-    int rank_;
-    Deadline start_;
+    const Deadline start_ = Clock::now();
     mutable std::mutex mutex_;
     std::vector<Event> events_;
 };

@@ -1,0 +1,83 @@
+#include "dp/ranks.hpp"
+
+#include <algorithm>
+
+#include "dp/memory.hpp"
+
+namespace tutti::dp {
+
+void judge(std::span<const Verdict> all) {
+    for (std::size_t r = 0; r < all.size(); ++r)
+        if (all[r].code != tuttiSuccess) fail(all[r].code, "on rank %zu: %s", r, all[r].words);
+}
+
+Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine) {
+    Roster roster;
+    must(tuttiCommUserRank(comm, &roster.rank));
+    must(tuttiCommCount(comm, &roster.size));
+    struct Word {
+        Verdict verdict;
+        std::uint8_t on_gpu;
+    } word{mine, on_gpu};
+    std::vector<Word> words(static_cast<std::size_t>(roster.size));
+    const Block said(via, (words.size() + 1) * sizeof word);
+    via->copy(said.base(), &word, sizeof word);
+    must(tuttiAllGather(said.base(), said.base() + sizeof word, sizeof word, tuttiUint8, comm, via->stream()));
+    via->copy_now(words.data(), said.base() + sizeof word, words.size() * sizeof word);
+    std::vector<Verdict> all;
+    for (const Word& w : words) {
+        all.push_back(w.verdict);
+        roster.gpus.push_back(w.on_gpu);
+    }
+    judge(all);
+    return roster;
+}
+
+void Ranks::join(tuttiComm_t users, Roster roster) {
+    users_ = users;
+    roster_ = std::move(roster);
+    const auto among_cpus = [&](const char* name) {
+        tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
+        on_cpus.device = TUTTI_DEVICE_CPU;
+        on_cpus.commName = name;
+        tuttiComm_t made = nullptr;
+        must(tuttiCommSplit(users, 0, rank(), &made, &on_cpus));
+        return made;
+    };
+    must(tuttiCommSplit(users, 0, rank(), &comm_, nullptr));
+    control_ = among_cpus("the layer's agreements");
+    cpu_comm_ = any_gpu() ? among_cpus("the layer's communicator of CPUs") : comm_;
+}
+
+void Ranks::leave() noexcept {
+    if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
+    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &comm_}) {
+        if (*comm != nullptr) tuttiCommDestroy(*comm);
+        *comm = nullptr;
+    }
+}
+
+void Ranks::abort() const noexcept {
+    tuttiCommAbort(control_);
+    if (cpu_comm_ != comm_) tuttiCommAbort(cpu_comm_);
+    tuttiCommAbort(comm_);
+}
+
+void Ranks::check() const {
+    if (!roster_.gpus[static_cast<std::size_t>(rank())]) return;
+    tuttiResult_t state = tuttiSuccess;
+    must(tuttiCommGetAsyncError(comm_, &state));
+    if (state != tuttiSuccess) throw Error(state, tuttiGetLastError(comm_));
+}
+
+bool Ranks::any_gpu() const {
+    return std::ranges::count(roster_.gpus, 1) > 0;
+}
+
+std::vector<Verdict> Ranks::verdicts(const Verdict& mine) const {
+    std::uint8_t refused = mine.code != tuttiSuccess;
+    maximum({&refused, 1});
+    return refused ? exchange(mine) : std::vector<Verdict>{};
+}
+
+}  // namespace tutti::dp

@@ -1,0 +1,99 @@
+// The ranks that train together: the layer's communicators, and what ranks tell each other beside reductions.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <vector>
+
+#include "dp/backend.hpp"
+#include "dp/calls.hpp"
+
+namespace tutti::dp {
+
+/// Whether a rank accepts what it was given, and why not.
+struct Verdict {
+    tuttiResult_t code = tuttiSuccess;
+    char words[500] = "";
+
+    /// What body throws.
+    template <class Body>
+    static Verdict of(Body body) {
+        Verdict mine;
+        mine.code = guarded(body);
+        if (mine.code != tuttiSuccess) std::snprintf(mine.words, sizeof mine.words, "%s", last_error());
+        return mine;
+    }
+};
+
+/// Throws the first refusal.
+void judge(std::span<const Verdict> all);
+
+/// Owns three communicators, split from the caller's: between join() and leave(). Functions that talk to other ranks
+/// are collective, block, and are for the callers' threads: comm() and cpu_comm() are for reductions, and jobs may be
+/// using them meanwhile. They throw what a communicator throws.
+class Ranks {
+  public:
+    /// Who is there.
+    struct Roster {
+        int rank = 0, size = 1;
+        std::vector<std::uint8_t> gpus;  // by rank: whether it is on one
+    };
+    /// Before there are communicators: the ranks of comm tell each other who they are, and whether they agree. If one
+    /// refuses, all throw its text, and comm is as it was. via: memory on comm's device, where the words travel.
+    static Roster meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine);
+
+    ~Ranks() { leave(); }
+    /// users must outlive this, or the next join().
+    void join(tuttiComm_t users, Roster roster);
+    /// Does not abort: other ranks may still read what they are to be told.
+    void leave() noexcept;
+    /// So that no rank waits for what does not come. Any thread.
+    void abort() const noexcept;
+    /// Ranks on GPUs: throws what has befallen kernels that were enqueued.
+    void check() const;
+
+    int rank() const { return roster_.rank; }
+    int size() const { return roster_.size; }
+    bool any_gpu() const;
+    tuttiComm_t users() const { return users_; }        // the caller's
+    tuttiComm_t comm() const { return comm_; }          // for memory where gradients are
+    tuttiComm_t cpu_comm() const { return cpu_comm_; }  // for memory of hosts; comm() itself if no rank is on a GPU
+
+    void barrier() const { must(tuttiBarrier(control_, nullptr)); }
+    /// What every rank has to say, by rank. T is plain data, and all say equally much.
+    template <class T>
+    std::vector<T> gather(std::span<const T> mine) const {
+        std::vector<T> all(mine.size() * static_cast<std::size_t>(size()));
+        must(tuttiAllGather(mine.data(), all.data(), mine.size_bytes(), tuttiUint8, control_, nullptr));
+        return all;
+    }
+    template <class T>
+    std::vector<T> exchange(const T& mine) const {
+        return gather(std::span<const T>(&mine, 1));
+    }
+    template <class T>
+    void broadcast(std::span<T> values, int root) const {
+        must(tuttiBroadcast(values.data(), values.data(), values.size_bytes(), tuttiUint8, root, control_, nullptr));
+    }
+    void maximum(std::span<std::uint8_t> values) const {
+        must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint8, tuttiMax, control_, nullptr));
+    }
+
+    /// By rank; none if nobody refuses, which takes one byte.
+    std::vector<Verdict> verdicts(const Verdict& mine) const;
+    /// body throws or not; then all ranks do: tuttiInvalidUsage, with the first one's text.
+    template <class Body>
+    void all_or_none(Body body) const {
+        Verdict mine = Verdict::of(body);
+        if (mine.code != tuttiSuccess) mine.code = tuttiInvalidUsage;
+        judge(verdicts(mine));
+    }
+
+  private:
+    Roster roster_;
+    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr;
+    tuttiComm_t control_ = nullptr;  // of CPUs, for callers' threads
+};
+
+}  // namespace tutti::dp

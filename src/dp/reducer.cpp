@@ -1,0 +1,151 @@
+#include "dp/reducer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "dp/numbers.hpp"
+
+namespace tutti::dp {
+
+void Reducer::join() {
+    const Options& o = storage_.options();
+    const int workers = ranks_.size() - (o.dedicated ? 1 : 0);
+    divisor_ = o.sum ? 1 : workers * o.micro_batches;
+    for (const tuttiDataType_t type : {tuttiFloat16, tuttiBfloat16}) {
+        const float factor = 1.0f / static_cast<float>(divisor_);
+        std::uint16_t scalar;
+        convert(static_cast<DataType>(type), &scalar, DataType::float32, &factor, 1);
+        must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate, ranks_.comm()));
+    }
+}
+
+void Reducer::make_compression() {
+    std::size_t most = 0;
+    for (const Bucket& b : storage_.buckets()) most = std::max(most, b.count);
+    const Backends& backends = storage_.backends();
+    compression_ = Compression::make(storage_.options(),
+                                     {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most});
+}
+
+void Reducer::relayout(std::span<const std::size_t> order) {
+    const Layout before = storage_.layout();
+    storage_.relayout(order);
+    const std::unique_ptr<Compression> old = std::move(compression_);
+    make_compression();
+    for (std::size_t p = 0; p < storage_.parameters().size(); ++p) {
+        const std::vector<float>* const residual = old ? old->residual(before.bucket[p]) : nullptr;
+        if (residual == nullptr || residual->empty()) continue;
+        const Bucket& to = storage_.bucket_of(p);
+        std::vector<float>& moved = *compression_->residual(to.index);
+        moved.resize(to.count, 0.0f);
+        std::copy_n(residual->data() + before.offset[p], storage_.parameters()[p].count,
+                    moved.data() + storage_.layout().offset[p]);
+    }
+}
+
+void Reducer::pack(const Bucket& b, std::byte* gradients) const {
+    Backend& values = *storage_.backends().values;
+    for (const std::size_t p : b.parameters) {
+        const Parameter& parameter = storage_.parameters()[p];
+        std::byte* const at = gradients + storage_.offset(p, b.type);
+        if (!iteration_.touched(p))
+            values.zero(b.type, at, parameter.count);
+        else if (parameter.grad != nullptr && !parameter.accumulates())
+            values.copy(at, parameter.grad, parameter.count * size_of(b.type));
+    }
+}
+
+void Reducer::reduce(Bucket& b, std::byte* gradients) {
+    const Options& o = storage_.options();
+    const tuttiStream_t stream = storage_.backends().values->stream();
+    const bool first = size_of(b.type) < 4 && divisor_ > 1;  // divided before it is added
+    const bool average = !first && divisor_ > 1 && divisor_ == ranks_.size();
+    const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
+    bool divided = first || average || divisor_ == 1;
+    std::byte* const own = o.passing_gradients() ? b.own_grad : gradients + b.own_begin * size_of(b.type);
+    if (!o.replicated()) {
+        reduce_to_owners(b, gradients, own, op);
+    } else if (compression_ && compression_->reduce({b.index, gradients, b.count, c_type(b.type), divisor_,
+                                                     ranks_.size(), ranks_.rank(), stream})) {
+        divided = true;
+    } else {
+        must(tuttiAllReduce(gradients, gradients, b.count, c_type(b.type), op, ranks_.comm(), stream));
+    }
+    if (!divided) jobs().divide(b.type, own, b.own_count, divisor_);
+    if (o.replicated()) hand_back(b, gradients, true);
+}
+
+/// Elements by rank: the owners have a shard.
+std::vector<std::size_t> Reducer::counts_of(const Bucket& b) const {
+    std::vector<std::size_t> counts(static_cast<std::size_t>(ranks_.size()), 0);
+    std::fill_n(counts.begin(), storage_.shards().owners, b.shard);
+    return counts;
+}
+
+/// own: where this rank's shard goes.
+void Reducer::reduce_to_owners(const Bucket& b, const std::byte* gradients, std::byte* own, tuttiRedOp_t op) const {
+    const tuttiDataType_t type = c_type(b.type);
+    const tuttiComm_t comm = ranks_.comm();
+    std::byte* const mine = b.own_count > 0 ? own : nullptr;
+    if (storage_.options().mode == tuttiDpServer)
+        must(tuttiReduce(gradients, mine, b.count, type, op, storage_.options().server, comm, jobs().stream()));
+    else if (all_own())
+        must(tuttiReduceScatter(gradients, own, b.shard, type, op, comm, jobs().stream()));
+    else
+        must(tuttiReduceScatterv(gradients, mine, counts_of(b).data(), type, op, comm, jobs().stream()));
+}
+
+void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touched) const {
+    for (const std::size_t p : b.parameters) {
+        const Parameter& parameter = storage_.parameters()[p];
+        const std::byte* const at = gradients + storage_.offset(p, b.type);
+        const bool mine = iteration_.touched(p);
+        if (parameter.grad == nullptr || parameter.grad == at) continue;
+        if (touched ? mine : !mine && !iteration_.skipped(p))
+            storage_.backends().values->convert(parameter.grad_type, parameter.grad, b.type, at, parameter.count);
+    }
+}
+
+double Reducer::clip(double limit) {
+    std::vector<Run> mine;
+    for (const Bucket& b : storage_.buckets())
+        for (const Piece& piece : b.mine)
+            if (!iteration_.skipped(piece.parameter))
+                mine.push_back({b.type, b.own_grad + piece.at * size_of(b.type), piece.count});
+    double sum = jobs().sum_of_squares(mine);
+    const bool replicated = storage_.options().replicated();
+    if (!replicated) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, ranks_.cpu_comm(), nullptr));
+    const double norm = std::sqrt(sum);
+    if (!(norm > limit)) return norm;
+    for (const Run& run : mine) jobs().multiply(run.type, run.at, run.count, limit / norm);
+    if (replicated)
+        for (const Bucket& b : storage_.buckets())
+            for (const bool touched : {true, false}) hand_back(b, b.grad, touched);
+    return norm;
+}
+
+void Reducer::spread(const Bucket& b, std::byte* into) const {
+    if (storage_.options().replicated()) return;
+    const tuttiDataType_t type = c_type(b.data_type);
+    const tuttiComm_t comm = ranks_.comm();
+    const std::byte* own = b.own_count > 0 ? b.own_data : nullptr;
+    if (own != nullptr && own == b.host_data) {  // offloaded
+        std::byte* const here = into + b.own_begin * size_of(b.data_type);
+        jobs().copy(here, own, b.own_count * size_of(b.data_type));
+        own = here;
+    }
+    if (storage_.options().mode == tuttiDpServer) {
+        const int server = storage_.options().server;
+        must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
+    } else if (all_own()) {
+        must(tuttiAllGather(own, into, b.shard, type, comm, jobs().stream()));
+    } else {
+        const std::vector<std::size_t> counts = counts_of(b);
+        std::vector<std::size_t> offsets(counts.size(), 0);
+        std::partial_sum(counts.begin(), counts.end() - 1, offsets.begin() + 1);
+        must(tuttiAllGatherv(own, b.own_count, into, counts.data(), offsets.data(), type, comm, jobs().stream()));
+    }
+}
+
+}  // namespace tutti::dp

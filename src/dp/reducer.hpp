@@ -1,0 +1,58 @@
+// In: how the gradients of a bucket become one. Out: how all ranks get the new values.
+//
+//     mode            owners of a bucket     in                 out
+//     naive, DDP      every rank, all of it  all-reduce         -
+//     server          one rank               reduce             broadcast
+//     sharded server  k ranks, a k-th each   reduce-scatter     all-gather
+//     ZeRO-1, 2, 3    all ranks              reduce-scatter     all-gather (3: when a unit is gathered)
+#pragma once
+
+#include <memory>
+
+#include "dp/compression.hpp"
+#include "dp/iteration.hpp"
+#include "dp/ranks.hpp"
+#include "dp/storage.hpp"
+
+namespace tutti::dp {
+
+/// Collective, and on GPUs only enqueued. In jobs (worker.hpp), or where none is under way: one thread at a time.
+class Reducer {
+  public:
+    /// All outlive this.
+    Reducer(const Ranks& ranks, Storage& storage, const Iteration& iteration)
+        : ranks_(ranks), storage_(storage), iteration_(iteration) {}
+    /// When ranks have joined: by what their gradients are divided.
+    void join();
+    /// When buckets have been laid out.
+    void make_compression();
+    /// Moves what compression has kept of each parameter, too.
+    void relayout(std::span<const std::size_t> order);
+
+    /// What is not in the bucket's gradients yet comes there; what has none is zero.
+    void pack(const Bucket& bucket, std::byte* gradients) const;
+    /// Of the packed gradients of all ranks; the owned range is in own_grad afterwards.
+    void reduce(Bucket& bucket, std::byte* gradients);
+    /// Every rank has all: the caller's gradients that are apart from the bucket become those of all ranks. touched:
+    /// the ones that this rank has written, or the others, if any rank has.
+    void hand_back(const Bucket& bucket, const std::byte* gradients, bool touched) const;
+    /// The norm of all gradients, which are scaled down to limit.
+    double clip(double limit);
+    /// All ranks get all owners' values of a bucket.
+    void spread(const Bucket& bucket, std::byte* into) const;
+
+  private:
+    void reduce_to_owners(const Bucket& bucket, const std::byte* gradients, std::byte* own, tuttiRedOp_t op) const;
+    std::vector<std::size_t> counts_of(const Bucket& bucket) const;
+    bool all_own() const { return storage_.shards().owners == ranks_.size(); }
+    Backend& jobs() const { return *storage_.backends().jobs; }
+
+    const Ranks& ranks_;
+    Storage& storage_;
+    const Iteration& iteration_;
+    int divisor_ = 1;
+    tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first
+    std::unique_ptr<Compression> compression_;
+};
+
+}  // namespace tutti::dp
