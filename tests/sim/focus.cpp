@@ -98,6 +98,8 @@ class Focus {
         kill.what = Blow::kill;
         if (draw(2) == 0) {
             job_.rejoins = true;
+            ranks(4, 5);  // so that the news of a death and the answer of where ranks meet come in any order
+            if (draw(4) != 0) job_.transport = "tcp";
             call(4, {"suspend"});
             kill.rank = some_rank(0);
             kill.at = 2 * ms + draw(10 * ms);

@@ -97,6 +97,11 @@ MUTANTS = {
     "lost pair not called": (
         "a connection for descriptors that was lost is not made again", "bootstrap/fetch.cpp",
         "self->attempt([&] { self->call_pair(peer); });", "(void)peer;"),
+    "rendezvous not told": (
+        "a rank that hears of a death while it calls the rendezvous registers there without a word, and hangs up",
+        "bootstrap/membership.cpp",
+        "            send_news(connection);\n            if (state_ == State::failed) shut_soon();  // since it called",
+        "            if (state_ == State::failed) shut_soon();  // since it called"),
     "offer not announced": (
         "who has asked for a descriptor that is not there yet never gets it", "bootstrap/fetch.cpp",
         "    parked_.push_back({self, fetch});\n}", "}"),
