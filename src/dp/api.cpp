@@ -1,15 +1,23 @@
 // The C functions: they check handles and arguments, and turn errors into codes.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <vector>
 
 #include "base/caught.hpp"
 #include "dp/data_parallel.hpp"
-#include "dp/handles.hpp"
+#include "dp/engine.hpp"
 #include "tutti/dp.h"
 
 using namespace tutti;
 using namespace tutti::dp;
+
+/// Its memory is not given back when the handle is destroyed, so that it is known as such.
+struct tuttiDp {
+    static constexpr std::uint32_t living = 0x54754431, dead = 0x54754430;
+    std::atomic<std::uint32_t> magic{living};
+    std::unique_ptr<Engine> engine;
+};
 
 namespace {
 

@@ -70,7 +70,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
             fail(tuttiInvalidArgument, "tuttiDpFindNan: %s is NULL", rank == nullptr ? "rank" : "parameter");
         if (options().asynchronous())
             fail(tuttiInvalidUsage, "tuttiDpFindNan: asynchronous ranks would wait for each other here");
-        if (collecting && iteration_.launched() > 0 && !options().nan_check)
+        if (collecting && iteration_.launched() > 0 && !options().nanCheck)
             fail(
                 tuttiInvalidUsage,
                 "tuttiDpFindNan: gradients are being added up already, and nobody has kept whose they were: ask before "
@@ -86,7 +86,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
         const Parameter& q = parameters()[p];
         const Bucket& b = storage_.bucket_of(p);
         if (iteration_.bad(p)) mine.made = std::min<std::uint64_t>(mine.made, p);
-        if (collecting && options().nan_check && iteration_.is_ready(p))
+        if (collecting && options().nanCheck && iteration_.is_ready(p))
             continue;  // seen, and perhaps not here any more
         const bool callers = q.grad != nullptr;
         if (!callers && b.grad == nullptr) continue;

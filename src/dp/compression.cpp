@@ -255,7 +255,7 @@ class PowerSgd : public WithMemory {
 }  // namespace
 
 std::unique_ptr<Compression> Compression::make(const Options& options, const Resources& resources) {
-    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hook_user, resources.comm);
+    if (options.hook != nullptr) return std::make_unique<Hook>(options.hook, options.hookUser, resources.comm);
     switch (options.compression) {
         case tuttiDpFp16:
             return std::make_unique<Halves>(DataType::float16, resources);
@@ -264,9 +264,9 @@ std::unique_ptr<Compression> Compression::make(const Options& options, const Res
         case tuttiDpFp8:
             return std::make_unique<Eighths>(resources);
         case tuttiDpTopK:
-            return std::make_unique<TopK>(options.top_k, resources);
+            return std::make_unique<TopK>(options.topK, resources);
         case tuttiDpPowerSgd:
-            return std::make_unique<PowerSgd>(options.power_rank, resources);
+            return std::make_unique<PowerSgd>(options.powerRank, resources);
         default:
             return nullptr;
     }

@@ -67,7 +67,7 @@ void Engine::grad_ready(std::size_t p) {
     if (parameter.accumulates())
         backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type, parameter.grad,
                               parameter.count);
-    if (options().nan_check) look_for_nan(p);
+    if (options().nanCheck) look_for_nan(p);
     if (trace_ && !iteration_.no_sync())
         trace_->add(Trace::Track::caller, "ready: " + parameter.name, Clock::now(), Clock::now());
     const auto complete = [&](std::size_t bucket) {
@@ -128,7 +128,7 @@ void Engine::synchronize() {
     Span span(trace_.get(), Trace::Track::caller, "Synchronize");
     const Deadline called = Clock::now();
     const bool serves_only = options().dedicated && ranks_.rank() == options().server;
-    if (!options().zero_unused && !serves_only)
+    if (!options().findUnusedParameters && !serves_only)
         if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty()) refuse_missing(missing);
     iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });
     iteration_.phase = Phase::idle;  // if the wait fails
@@ -136,7 +136,7 @@ void Engine::synchronize() {
         worker_->drain();
         or_end([&] {
             ranks_.check();
-            if (options().zero_unused) agree_on_unused();
+            if (options().findUnusedParameters) agree_on_unused();
             if (iteration_.recording()) {
                 std::vector<std::size_t> order = iteration_.recorded();
                 ranks_.broadcast(std::span(order), 0);
@@ -181,7 +181,7 @@ void Engine::step() {
 }
 
 void Engine::clip_as_configured() {
-    if (options().clip_norm > 0) statistics_.norm(reducer_.clip(options().clip_norm));
+    if (options().clipNorm > 0) statistics_.norm(reducer_.clip(options().clipNorm));
 }
 
 void Engine::update_all() {

@@ -11,24 +11,6 @@ namespace {
 
 constexpr const char* create = "tuttiDpCreate";
 
-int or_default(int value, int fallback) {
-    return value == TUTTI_UNDEF_INT ? fallback : value;
-}
-
-/// 0 or 1.
-bool flag(const char* name, int value, bool fallback) {
-    const int v = or_default(value, fallback);
-    if (v != 0 && v != 1) fail(tuttiInvalidArgument, "%s: config.%s is %d; 0 or 1 was expected", create, name, v);
-    return v == 1;
-}
-
-int within(const char* name, int value, int fallback, int least, int most) {
-    const int v = or_default(value, fallback);
-    if (v < least || v > most)
-        fail(tuttiInvalidArgument, "%s: config.%s is %d; %d to %d was expected", create, name, v, least, most);
-    return v;
-}
-
 bool is_float(DataType type) {
     return type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 ||
            type == DataType::float64;
@@ -66,7 +48,7 @@ void check_mode(const Options& o, int ranks) {
     if (o.asynchronous() && !serves)
         fail(tuttiInvalidArgument,
              "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpShardedServer", create);
-    if (o.exact_delay && !o.asynchronous())
+    if (o.exactDelay && !o.asynchronous())
         fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
     if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
         fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server", create);
@@ -74,13 +56,13 @@ void check_mode(const Options& o, int ranks) {
         fail(tuttiInvalidArgument, "%s: hooks and compression are for tuttiDpNaive and tuttiDpBucketed", create);
     if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
         fail(tuttiInvalidArgument, "%s: config.compression %d is unknown", create, static_cast<int>(o.compression));
-    if (!(o.top_k > 0 && o.top_k <= 1))
+    if (!(o.topK > 0 && o.topK <= 1))
         fail(tuttiInvalidArgument, "%s: config.topK is %g; a part was expected, more than 0 and at most 1", create,
-             o.top_k);
+             o.topK);
     if (o.offload && o.optimizer.kind == tuttiDpNoOptimizer)
         fail(tuttiInvalidArgument, "%s: config.offload needs an optimizer of the layer's: there are no states else",
              create);
-    if (!(o.clip_norm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clip_norm);
+    if (!(o.clipNorm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clipNorm);
 }
 
 tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
@@ -100,45 +82,46 @@ int states_of(tuttiDpOptimizerKind_t kind) {
 
 Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count,
                      int ranks) {
-    const tuttiDpConfig_t c = known_part(config);
-    if (c.mode < 0 || c.mode >= tuttiDpNumModes)
-        fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(c.mode));
+    Options o{known_part(config), {}};
+    if (o.mode < 0 || o.mode >= tuttiDpNumModes)
+        fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(o.mode));
     bool all_callers = true;
     for (std::size_t i = 0; i < count; ++i) all_callers &= parameters[i].grad != nullptr;
-    Options o{};
-    o.mode = c.mode;
-    o.bucket_bytes = c.bucketBytes;
-    o.first_bucket_bytes = c.firstBucketBytes;
-    o.rebuild = flag("rebuild", c.rebuild, all_callers) && c.mode == tuttiDpBucketed;
-    o.sum = flag("sum", c.sum, false);
-    o.micro_batches = within("microBatches", c.microBatches, 1, 1, 1 << 20);
-    o.fp32_gradients = flag("fp32Gradients", c.fp32Gradients, false);
-    o.zero_unused = flag("findUnusedParameters", c.findUnusedParameters, false);
-    o.broadcast = flag("broadcast", c.broadcast, true);
-    o.zero = flag("zeroGrad", c.zeroGrad, true);
-    o.optimizer = c.optimizer;
-    if (c.groupCount < 0 || (c.groupCount > 0 && c.groups == nullptr))
+    const struct Field {
+        const char* name;
+        int& value;
+        int fallback, least, most;
+    } fields[] = {{"rebuild", o.rebuild, all_callers, 0, 1},
+                  {"sum", o.sum, 0, 0, 1},
+                  {"microBatches", o.microBatches, 1, 1, 1 << 20},
+                  {"fp32Gradients", o.fp32Gradients, 0, 0, 1},
+                  {"findUnusedParameters", o.findUnusedParameters, 0, 0, 1},
+                  {"broadcast", o.broadcast, 1, 0, 1},
+                  {"zeroGrad", o.zeroGrad, 1, 0, 1},
+                  {"server", o.server, 0, 0, ranks - 1},
+                  {"servers", o.servers, 0, 1, ranks},
+                  {"dedicated", o.dedicated, 0, 0, 1},
+                  {"staleness", o.staleness, -1, 0, 64},
+                  {"exactDelay", o.exactDelay, 0, 0, 1},
+                  {"powerRank", o.powerRank, 2, 1, 64},
+                  {"trace", o.trace, 0, 0, 1},
+                  {"offload", o.offload, 0, 0, 1},
+                  {"elastic", o.elastic, 0, 0, 1},
+                  {"nanCheck", o.nanCheck, 0, 0, 1}};
+    if (o.powerRank == 0) o.powerRank = TUTTI_UNDEF_INT;
+    for (const auto& [name, value, fallback, least, most] : fields) {
+        if (value == TUTTI_UNDEF_INT)
+            value = fallback;
+        else if (value < least || value > most)
+            fail(tuttiInvalidArgument, "%s: config.%s is %d; %d %s %d was expected", create, name, value, least,
+                 most == least + 1 ? "or" : "to", most);
+    }
+    o.rebuild &= o.mode == tuttiDpBucketed;
+    if (o.groupCount < 0 || (o.groupCount > 0 && o.groups == nullptr))
         fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);
-    if (c.groupCount > 0)
-        o.groups.assign(c.groups, c.groups + c.groupCount);
-    else
-        o.groups = {{1.0, c.optimizer.weightDecay}};
-    o.clip_norm = c.clipNorm;
-    o.server = within("server", c.server, 0, 0, ranks - 1);
-    o.servers = c.servers == TUTTI_UNDEF_INT ? 0 : within("servers", c.servers, 1, 1, ranks);
-    o.dedicated = flag("dedicated", c.dedicated, false);
-    o.staleness = c.staleness == TUTTI_UNDEF_INT ? -1 : within("staleness", c.staleness, 0, 0, 64);
-    o.exact_delay = flag("exactDelay", c.exactDelay, false);
-    o.compression = c.compression;
-    o.top_k = c.topK == 0 ? 0.01 : c.topK;
-    o.power_rank = c.powerRank == 0 ? 2 : within("powerRank", c.powerRank, 2, 1, 64);
-    o.hook = c.hook;
-    o.hook_user = c.hookUser;
-    o.trace = flag("trace", c.trace, false);
-    o.stream = c.stream;
-    o.offload = flag("offload", c.offload, false);
-    o.elastic = flag("elastic", c.elastic, false);
-    o.nan_check = flag("nanCheck", c.nanCheck, false);
+    o.own_groups.assign(o.groups, o.groups + o.groupCount);
+    if (o.own_groups.empty()) o.own_groups = {{1.0, o.optimizer.weightDecay}};
+    if (o.topK == 0) o.topK = 0.01;
     check_mode(o, ranks);
     check_optimizer(o);
     return o;
@@ -160,16 +143,16 @@ std::vector<Parameter> read_parameters(const char* function, const tuttiDpParame
         p.count = g.count;
         p.type = float_type(function, "type", g.name, g.type);
         p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type(function, "gradType", g.name, g.gradType);
-        const bool main = options.fp32_gradients && size_of(p.grad_type) < 4;
+        const bool main = options.fp32Gradients && size_of(p.grad_type) < 4;
         p.main_type = main ? DataType::float32 : p.grad_type;
         if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
         p.group = g.group;
         p.unit = g.unit;
         if (p.count == 0 || p.count > SIZE_MAX / 64)
             fail(tuttiInvalidArgument, "%s: parameter '%s' has a count of %zu", function, g.name, g.count);
-        if (g.group < 0 || static_cast<std::size_t>(g.group) >= options.groups.size())
+        if (g.group < 0 || static_cast<std::size_t>(g.group) >= options.own_groups.size())
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of group %d; there are %zu", function, g.name, g.group,
-                 options.groups.size());
+                 options.own_groups.size());
         if (g.unit < (all.empty() ? 0 : all.back().unit))
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of unit %d; units may not decrease", function, g.name,
                  g.unit);
@@ -211,8 +194,8 @@ void size_buckets(Options& options, const std::vector<Parameter>& parameters) {
     constexpr std::size_t mib = std::size_t{1} << 20, parts = 16;
     std::size_t all = 0;
     for (const Parameter& p : parameters) all += p.count * size_of(p.main_type);
-    if (options.bucket_bytes == 0) options.bucket_bytes = std::clamp(all / parts, mib, 25 * mib);
-    if (options.first_bucket_bytes == 0) options.first_bucket_bytes = std::min(mib, options.bucket_bytes);
+    if (options.bucketBytes == 0) options.bucketBytes = std::clamp(all / parts, mib, 25 * mib);
+    if (options.firstBucketBytes == 0) options.firstBucketBytes = std::min(mib, options.bucketBytes);
 }
 
 std::string describe(const Parameter& p) {
@@ -227,12 +210,12 @@ std::string Options::describe() const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
         "%d, elastic %d, NaN check %d, ",
-        mode, first_bucket_bytes, bucket_bytes, rebuild, sum, micro_batches, zero_unused, broadcast, server, servers,
-        dedicated, staleness, exact_delay, compression, top_k, power_rank, hook != nullptr, clip_norm, offload, elastic,
-        nan_check);
+        mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
+        servers, dedicated, staleness, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm, offload,
+        elastic, nanCheck);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
-    for (const tuttiDpGroup_t& g : groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
+    for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
     return all;
 }
 

@@ -21,23 +21,10 @@ struct Parameter {
     bool accumulates() const { return main_type != grad_type; }  // GradReady adds to a main gradient
 };
 
-struct Options {
-    tuttiDpMode_t mode;
-    std::size_t bucket_bytes, first_bucket_bytes;  // 0: what size_buckets() makes of it
-    bool rebuild, sum, fp32_gradients, zero_unused, broadcast, zero, dedicated, exact_delay, trace, offload, elastic,
-        nan_check;
-    int micro_batches, server;
-    int servers;    // 0: all ranks, how many there are
-    int staleness;  // -1: synchronous
-    tuttiDpOptimizer_t optimizer;
-    std::vector<tuttiDpGroup_t> groups;
-    double clip_norm;
-    tuttiDpCompression_t compression;
-    double top_k;
-    int power_rank;
-    tuttiDpHook_t hook;
-    void* hook_user;
-    tuttiStream_t stream;
+/// The config, with the defaults filled in; but bucketBytes and firstBucketBytes of 0 are for size_buckets(), servers
+/// of 0 are all ranks, and a staleness of -1 is synchronous.
+struct Options : tuttiDpConfig_t {
+    std::vector<tuttiDpGroup_t> own_groups;  // instead of `groups`; at least one
 
     bool asynchronous() const { return staleness >= 0; }
     /// Every rank has all gradients and updates all parameters itself.

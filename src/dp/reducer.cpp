@@ -11,7 +11,7 @@ namespace tutti::dp {
 void Reducer::join() {
     const Options& o = storage_.options();
     const int workers = ranks_.size() - (o.dedicated ? 1 : 0);
-    divisor_ = o.sum ? 1 : workers * o.micro_batches;
+    divisor_ = o.sum ? 1 : workers * o.microBatches;
     for (const tuttiDataType_t type : {tuttiFloat16, tuttiBfloat16}) {
         const float factor = 1.0f / static_cast<float>(divisor_);
         std::uint16_t scalar;

@@ -38,11 +38,11 @@ void Engine::abandon_beside() {
     step();
 }
 
-/// Waits for the bound, and takes the newest values, or with exact_delay those that are as old as the bound allows.
+/// Waits for the bound, and takes the newest values, or with exactDelay those that are as old as the bound allows.
 void Engine::take_version() {
     worker_->wait(versions_.beyond(static_cast<std::size_t>(options().staleness)));
     std::optional<long long> most;
-    if (options().exact_delay) most = std::max(0LL, progress_.begun - options().staleness);
+    if (options().exactDelay) most = std::max(0LL, progress_.begun - options().staleness);
     if (auto taken = versions_.take(most)) {
         apply(*taken);
         if (backends_.jobs != backends_.values) versions_.leaving = std::move(taken->values);

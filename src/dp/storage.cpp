@@ -41,7 +41,7 @@ void Storage::lay_out(std::span<const std::size_t> order) {
     const Options& o = options();
     layout_ = dp::lay_out(
         parameters(), order,
-        {o.first_bucket_bytes, o.bucket_bytes, shards_.owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3});
+        {o.firstBucketBytes, o.bucketBytes, shards_.owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3});
     buckets_.clear();
     for (const BucketLayout& bucket : layout_.buckets) {
         Bucket& b = buckets_.emplace_back(bucket);
@@ -151,7 +151,7 @@ std::byte* Storage::gradients(Bucket& b) {
     if (b.grad != nullptr) return b.grad;
     b.grad_loan = pool_.take(b.count * size_of(b.type));
     std::byte* const grad = b.grad_loan->base();
-    if (options().zero || options().fp32_gradients) backends_.values->zero(b.type, grad, b.count);
+    if (options().zeroGrad || options().fp32Gradients) backends_.values->zero(b.type, grad, b.count);
     shared.store(grad, std::memory_order_release);
     return grad;
 }
@@ -168,11 +168,11 @@ Gradients Storage::take(Bucket& b) {
 }
 
 void Storage::zero_gradients() {
-    const bool zero = options().zero;
+    const bool zero = options().zeroGrad;
     for (const Parameter& p : parameters())
         if (zero && p.grad != nullptr) backends_.values->zero(p.grad_type, p.grad, p.count);
     for (const Bucket& b : buckets_)  // main gradients are added to what lies there
-        if (!options().passing_gradients() && (zero || options().fp32_gradients))
+        if (!options().passing_gradients() && (zero || options().fp32Gradients))
             backends_.values->zero(b.type, b.grad, b.count);
 }
 

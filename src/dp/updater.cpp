@@ -27,7 +27,7 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer) {
                 break;
             piece.count = neighbour.at + neighbour.count - piece.at;
         }
-        const tuttiDpGroup_t& group = storage_.options().groups[static_cast<std::size_t>(group_of(piece))];
+        const tuttiDpGroup_t& group = storage_.options().own_groups[static_cast<std::size_t>(group_of(piece))];
         const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay,
                          counts[piece.parameter]};
         std::byte* const at = storage_.value_of(b, piece);

@@ -54,10 +54,6 @@ void Worker::check() const {
 }
 
 void Worker::fail(const Error& error) {
-    keep_failure(error);
-}
-
-void Worker::keep_failure(const Error& error) {
     {
         std::lock_guard lock(mutex_);
         if (failure_) return;
@@ -72,7 +68,7 @@ void Worker::run(std::function<void()>& job) {
         try {
             job();
         } catch (...) {
-            keep_failure(caught());
+            fail(caught());
         }
     }
     job = nullptr;  // what it holds is let go before anybody hears that it has ended

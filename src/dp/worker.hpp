@@ -37,7 +37,6 @@ class Worker {
   private:
     void work();
     void run(std::function<void()>& job);
-    void keep_failure(const Error& error);
 
     const Runs runs_;
     std::mutex turn_;  // at once: jobs of several threads do not overlap

@@ -216,10 +216,10 @@ TEST_CASE("buckets whose size nobody gave are a sixteenth of all gradients, with
             p.main_type = DataType::float32;
         }
         dp::Options options{};
-        options.bucket_bytes = bucket;
-        options.first_bucket_bytes = first;
+        options.bucketBytes = bucket;
+        options.firstBucketBytes = first;
         dp::size_buckets(options, parameters);
-        return std::pair(options.bucket_bytes, options.first_bucket_bytes);
+        return std::pair(options.bucketBytes, options.firstBucketBytes);
     };
     REQUIRE(sized(16 * mib, 0, 0) == std::pair(4 * mib, mib));
     REQUIRE(sized(1000, 0, 0) == std::pair(mib, mib));
