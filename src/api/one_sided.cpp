@@ -50,7 +50,7 @@ void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size
             trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
         }
     InTurn turn(*comm.ticket_lock());
-    window.window = comm.register_window(buffer, size, std::move(trouble));
+    window.window = comm.windows().open(buffer, size, std::move(trouble));
 }
 
 void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buffer, std::size_t size, bool demanded,
@@ -58,7 +58,7 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     const auto window = std::make_shared<OpenWindow>();
     window->handle = handle;
     window->comm = comm;
-    window->obstacle = comm->one_sided_obstacle();
+    window->obstacle = comm->windows().obstacle();
     const tuttiWindow_t number = windows().add(window);  // nothing can fail any more once the window is open
     try {
         try {
@@ -122,7 +122,7 @@ tuttiResult_t issue_one_sided(const char* function, tuttiComm_t handle, tuttiStr
         tuttiComm& h = checked(handle);
         CommunicatorPtr comm = communicator(handle);
         refuse_closed(function, h);
-        if (const std::string& obstacle = comm->one_sided_obstacle(); !obstacle.empty())
+        if (const std::string& obstacle = comm->windows().obstacle(); !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
         const auto operation = std::make_shared<const OneSided>(make(comm));
         comm->faults().check();
@@ -176,7 +176,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
         refuse_closed(function, *comm);
         c->faults().check();
         const bool demanded = winFlags == TUTTI_WIN_DEFAULT;
-        if (const std::string& obstacle = c->one_sided_obstacle(); demanded && !obstacle.empty())
+        if (const std::string& obstacle = c->windows().obstacle(); demanded && !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
         now_or_then(comm, [=] { register_window(comm, c, buff, size, demanded, win); });
     });
@@ -189,7 +189,7 @@ tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
             fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
         if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
             InTurn turn(*c->ticket_lock());
-            c->deregister_window(*window->window);
+            c->windows().close(*window->window);
         }
         if (window->registration != nullptr) deregister_memory(window->registration);
     });

@@ -7,7 +7,6 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "base/peer_error.hpp"
 #include "comm/pieces.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/to_all.hpp"
@@ -348,34 +347,6 @@ HostExecution& Communicator::start(const Operation& o) {
     job.call = describe(o, shape);
     plan.execution->start(job);
     return *plan.execution;
-}
-
-Operation Communicator::exchange_of_calls(const Operation& o) {
-    my_call_ = {};
-    my_call_.signature = 1;
-    my_call_.collective = o.collective;
-    my_call_.type = o.type;
-    my_call_.op = o.call_op;
-    my_call_.root = o.root;
-    my_call_.count = o.rows ? o.rows->digest() : o.count;
-    all_calls_.resize(static_cast<std::size_t>(ranks()));
-    my_calls_.assign(gpu_ ? all_calls_.size() : 1, my_call_);
-    Operation exchange;
-    exchange.collective = gpu_ ? Collective::all_to_all : Collective::all_gather;  // see begin()
-    exchange.type = DataType::uint8;
-    exchange.count = sizeof(Call);
-    exchange.input = my_calls_.data();
-    exchange.output = all_calls_.data();
-    return exchange;
-}
-
-void Communicator::compare_calls() const {
-    for (Rank r = 0; r < ranks(); ++r) {
-        const Call& theirs = all_calls_[static_cast<std::size_t>(r)];
-        if (std::memcmp(&theirs, &my_call_, sizeof(Call)) == 0) continue;
-        fail_by(r, tuttiInvalidUsage, "rank %d calls %s, but rank %d calls %s", rank(), call_text(my_call_).c_str(), r,
-                call_text(theirs).c_str());
-    }
 }
 
 }  // namespace tutti

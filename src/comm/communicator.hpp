@@ -1,37 +1,37 @@
-// One rank of one communicator: its links, its programs, its state. Made in named phases (see join()), then used by one
-// thread at a time, which the TicketLock sees to; fail(), failed() and fault() may be called from any thread.
+// One rank of one communicator: the order of its calls, their plans, and what runs. Whom it reaches is in Connections,
+// what has befallen it in Faults, what is one-sided in Windows.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <tuple>
 #include <vector>
 
-#include "bootstrap/session.hpp"
+#include "comm/call_comparison.hpp"
 #include "comm/choice.hpp"
-#include "comm/connections.hpp"
-#include "comm/faults.hpp"
-#include "comm/one_sided.hpp"
-#include "comm/operation.hpp"
-#include "comm/options.hpp"
 #include "comm/recent.hpp"
 #include "comm/ticket_lock.hpp"
-#include "comm/user_programs.hpp"
-#include "kernels/host/executor.hpp"
-#include "transport/transport.hpp"
+#include "comm/windows.hpp"
 #include "tuner/tuner.hpp"
 
 namespace tutti {
 
 struct Hello;
 
+/// What decides how a rank passes the time until others have done something.
+struct Waiting {
+    bool oversubscribed = false;                    // ranks of this host outnumber its cores: waiting must not spin
+    bool all_fence = true;                          // all ranks' processes let others fence their cores
+    std::chrono::microseconds trust_in_yields{50};  // see Backoff
+};
+
+/// Owned by its handle and by whatever runs on it (CommunicatorPtr). Used by one thread at a time, inside
+/// ticket_lock(). From any thread: who it is, its options and its GPU, and of its parts what they allow.
 class Communicator {
   public:
     /// Blocks until all ranks have joined.
@@ -52,6 +52,10 @@ class Communicator {
     const Connections& connections() const { return connections_; }
     Faults& faults() { return faults_; }
     const Faults& faults() const { return faults_; }
+    Windows& windows() { return windows_; }
+    /// Options::check.
+    CallComparison& comparison() { return comparison_; }
+    Waiting& waiting() { return waiting_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
     /// Before its first operation: it takes the place of another one, whose ticket lock it is.
@@ -82,38 +86,9 @@ class Communicator {
     /// peer; the puts and signals to one peer; the waits for signals.
     static int queue_of(const Operation& operation);
 
-    /// Options::check: the exchange of all ranks' calls that precedes operation, and the look at what came of it, which
-    /// throws tuttiInvalidUsage that names two ranks and their calls. One at a time.
-    Operation exchange_of_calls(const Operation& operation);
-    void compare_calls() const;
-
-    /// Why no rank can write to another one's windows, nor signal, the same on all ranks; empty: it can.
-    const std::string& one_sided_obstacle();
-
-    /// Called by all ranks, inside the ticket lock, where there is no obstacle. trouble: why this rank can't.
-    /// Throws on all ranks if one of them can't open its part: tuttiSystemError if it lacks what the system has to
-    /// give, else tuttiInvalidArgument.
-    std::shared_ptr<const Window> register_window(void* buffer, std::size_t bytes, std::optional<Error> trouble);
-
-    /// Of this rank alone, inside the ticket lock. Nobody writes to its part any more when it returns. Throws
-    /// tuttiTimeout if a peer does not end what it writes.
-    void deregister_window(const Window& window);
-
-    /// Goes on with it, `done` bytes of which have been put; true if it has ended. Throws if the peer has given up, or
-    /// closed its part.
-    bool advance(const OneSided& operation, std::size_t& done);
-    void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);  // as Faults::diagnose
-
     /// Of collectives; bounded on CPUs, whatever is called.
     std::size_t plans() const { return plans_.size(); }
     std::size_t most_plans() const { return 64 + static_cast<std::size_t>(ranks()); }
-
-    /// Ranks of this host outnumber its cores: waiting must not spin.
-    bool oversubscribed() const { return oversubscribed_; }
-    std::chrono::microseconds& trust_in_yields() { return trust_in_yields_; }  // see Backoff
-
-    /// All ranks' processes let others fence their cores.
-    bool all_fence() const { return all_fence_; }
 
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
@@ -129,7 +104,6 @@ class Communicator {
     static std::unique_ptr<Communicator> meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                               std::span<const std::uint64_t> processes, SessionOrigin origin);
 
-    struct Told;
     struct Plan {
         Collective collective;
         Rank root;
@@ -177,26 +151,16 @@ class Communicator {
     std::size_t bytes_of(const Operation& operation) const;
     bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
     void learn();
-    std::vector<Told> exchange(const std::vector<Told>& mine);
-    std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::optional<Error> why);
-    void map_parts(Window& window, const std::vector<Told>& all);
-    WindowPart open_part(std::size_t bytes);
-    std::string find_obstacle() const;
-    void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
-    void copy_piece(const OneSided& operation, std::size_t& done);
-    void signal(const OneSided& operation);
-    std::uint64_t& taken(Rank peer, int signal);
-    std::uint64_t arrived(const OneSided::Wanted& wanted);
 
     Options options_;
     Connections connections_;
     std::unique_ptr<GpuSide> gpu_;
     Faults faults_;
+    Windows windows_;
+    CallComparison comparison_;
     GpuBudget budget_;
     std::vector<Rank> order_;  // see ring_order
-    bool oversubscribed_ = false;
-    std::chrono::microseconds trust_in_yields_{50};
-    bool all_fence_ = true;
+    Waiting waiting_;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
     std::shared_ptr<Tuner> tuner_;
@@ -212,15 +176,7 @@ class Communicator {
     } lesson_;                              // what the call under way will tell
     std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
 
-    std::once_flag looked_for_obstacle_;
-    std::string one_sided_obstacle_;
-    std::uint32_t last_key_ = 0;                                      // of the last window
-    std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // signals that waits have ended with, by rank
-
     std::unique_ptr<HostExecution> on_host_;  // start_on_host
-
-    Call my_call_;  // exchange_of_calls
-    std::vector<Call> my_calls_, all_calls_;
 
     bool suspended_ = false;
 };

@@ -148,12 +148,12 @@ class Work {
             if (queue.running == nullptr) {
                 queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
                 const Operation& next = queue.operations.front();
-                queue.running = &comm_.begin(queue.comparing ? comm_.exchange_of_calls(next) : next);
+                queue.running = &comm_.begin(queue.comparing ? comm_.comparison().exchange(next) : next);
             }
             moved |= queue.running->progress();
             if (queue.running->finished()) {
                 queue.running = nullptr;
-                if (queue.comparing) comm_.compare_calls();
+                if (queue.comparing) comm_.comparison().check();
                 queue.compared = queue.comparing && !compare_only_ && queue.operations.front().moves();
                 if (!queue.compared) queue.operations.pop_front();
                 moved = true;
@@ -169,7 +169,7 @@ class Work {
             if (queue.running != nullptr)
                 comm_.faults().diagnose(*queue.running, waited);
             else if (const OneSided* const o = queue.operations.front().one_sided)
-                comm_.diagnose(*o, waited);
+                comm_.windows().diagnose(*o, waited);
     }
 
   private:
@@ -181,7 +181,7 @@ class Work {
     };
 
     bool advance(const OneSided& operation, Queue& queue) {
-        if (!comm_.advance(operation, queue.put)) return operation.kind == OneSided::Kind::put;
+        if (!comm_.windows().advance(operation, queue.put)) return operation.kind == OneSided::Kind::put;
         queue.operations.pop_front();
         queue.put = 0;
         return true;
@@ -210,7 +210,8 @@ void run_one(Communicator& comm, const Operation& operation) {
     comm.faults().check();
     try {
         HostExecution& execution = comm.begin(operation);
-        Backoff backoff(comm.oversubscribed(), comm.connections().page().wake_up, comm.trust_in_yields());
+        Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
+                        comm.waiting().trust_in_yields);
         for (;;) {
             bool moved = execution.progress();
             if (execution.finished()) break;
@@ -223,7 +224,7 @@ void run_one(Communicator& comm, const Operation& operation) {
             if (backoff.stay_awake(&execution)) continue;
             bool news = false;
             sleep_on(
-                comm.connections().page().wake_up, comm.all_fence(), milliseconds(20),
+                comm.connections().page().wake_up, comm.waiting().all_fence, milliseconds(20),
                 [&] { return news = execution.progress() || comm.connections().poll() || comm.faults().failed(); },
                 [&] { return news = comm.connections().rest(true); });
             if (news) {
@@ -309,8 +310,8 @@ class SharedThread {
 void SharedThread::drive() {
     const auto progress = [](Work& w) { return w.progress(); };
     bool oversubscribed = work_.size() > 1;
-    for (const auto& w : work_) oversubscribed |= w->comm().oversubscribed();
-    microseconds trust = work_.front()->comm().trust_in_yields();
+    for (const auto& w : work_) oversubscribed |= w->comm().waiting().oversubscribed;
+    microseconds trust = work_.front()->comm().waiting().trust_in_yields;
     Backoff backoff(oversubscribed, work_.front()->comm().connections().page().wake_up, trust);
     while (!work_.empty()) {
         if (look(progress)) {
@@ -324,7 +325,7 @@ void SharedThread::drive() {
         const auto at_most = work_.size() == 1 ? milliseconds(20) : milliseconds(1);
         Communicator& one = work_.front()->comm();
         sleep_on(
-            one.connections().page().wake_up, one.all_fence(), at_most,
+            one.connections().page().wake_up, one.waiting().all_fence, at_most,
             [&] { return news = look(progress) || work_.empty(); },
             [&] {
                 for (auto& w : work_) news |= w->comm().connections().rest(true);

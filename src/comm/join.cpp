@@ -11,8 +11,9 @@
 #include "bootstrap/frame.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/service.hpp"
-#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
 #include "comm/hello.hpp"
+#include "comm/user_programs.hpp"
 #include "gpu/direct.hpp"
 #include "topology/placement.hpp"
 
@@ -187,17 +188,19 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     : options_(options),
       connections_({std::move(session), std::move(arena), infos_of(hellos)}, gpu_infos_of(hellos), options_),
       gpu_(std::move(gpu)),
-      faults_(connections_, gpu_.get(), options_.timeout) {
+      faults_(connections_, gpu_.get(), options_.timeout),
+      windows_(connections_, faults_, gpu_.get(), options_.timeout, [this](const Operation& o) { run_one(*this, o); }),
+      comparison_(connections_) {
     std::map<std::uint64_t, Cores> cores;  // by host
     std::size_t here = 0;
     std::vector<Seat> seats;
     for (const Hello& hello : hellos) {
         seats.push_back({hello.info.host, static_cast<std::int32_t>(hello.place)});
-        all_fence_ = all_fence_ && hello.fences == 1;
+        waiting_.all_fence = waiting_.all_fence && hello.fences == 1;
         here += hello.info.host == host_id();
         cores[hello.info.host] |= hello.cores;
     }
-    oversubscribed_ = here > cores[host_id()].count();
+    waiting_.oversubscribed = here > cores[host_id()].count();
     if (!options_.reproducible) order_ = ring_order(seats);
     if (connections_.on_gpus()) meet_gpus();
     std::function<std::unique_ptr<DeviceSlots>(std::string&)> device_slots;
@@ -216,7 +219,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
     });
     log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
-        options_.name.c_str(), oversubscribed_ ? "ranks outnumber cores: waits yield" : "waits spin first");
+        options_.name.c_str(), waiting_.oversubscribed ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
 /// All conclude alike, also those on CPUs.
@@ -234,8 +237,8 @@ void Communicator::meet_gpus() {
     if (options_.check)
         log(Level::warn, "rank %d: config.check has no effect where messages between GPUs go through host memory",
             rank());
-    options_.check = false;  // its messages would go where the kernels' do
-    all_fence_ = false;      // and do not ring
+    options_.check = false;      // its messages would go where the kernels' do
+    waiting_.all_fence = false;  // and do not ring
 }
 
 void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores,

@@ -1,9 +1,9 @@
 /*
  * Ranks copy to and from each other's memory, and give up at any moment. Models, by their names:
  *   step()    HostChannel::touch(), end_step() and the handler in progress() of src/kernels/host/channel.cpp; class
- *             Touching and Communicator::copy_piece() of src/comm/one_sided.cpp
+ *             Touching and Windows::copy_piece() of src/comm/windows.cpp
  *   give_up() Faults::keep(), fail() and until_untouched() of src/comm/faults.cpp
- *   close()   Communicator::deregister_window() and open_part() of src/comm/one_sided.cpp, Faults::close_parts()
+ *   close()   Windows::close() and open_part() of src/comm/windows.cpp, Faults::close_parts()
  * One rank is killed, or stopped and goes on later or never, at any point.
  * Holds: nobody touches a rank's memory after the rank has given it back to its user. Waiting for peers ends; only a
  * peer that is stopped is given up on, and then the memory is not given back.

@@ -1,14 +1,12 @@
 // Windows, puts, signals. What a rank raises for another one lies in the other's arena, a counter for each pair and
 // signal, so whoever waits looks at its own memory, and what was raised stays when the raiser is gone.
-#include "comm/one_sided.hpp"
+#include "comm/windows.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/caught.hpp"
 #include "base/peer_error.hpp"
-#include "comm/communicator.hpp"
-#include "comm/driver.hpp"
 
 namespace tutti {
 namespace {
@@ -46,42 +44,43 @@ void raise_signal(Signals& signals, int number) {
 }  // namespace
 
 /// What a rank tells another one of its part, and whether it could open it.
-struct Communicator::Told {
+struct Windows::Told {
     WindowPart part;
     gpu::Exposed exposed;
     std::int32_t lacks;  // 1: what the system has to give, memory above all; 0: the window can't be
     char trouble[220];
 };
 
-std::string Communicator::find_obstacle() const {
+std::string Windows::find_obstacle() const {
     for (Rank a = 0; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b) {
             if (connections_.on_gpus()) {
                 const char* const obstacle = connections_.places().obstacle(a, b);
                 if (obstacle == nullptr) continue;
                 return text("%s and %s are not both on GPUs that p2p joins (%s): ranks can't write to each other",
-                            session().name(a).c_str(), session().name(b).c_str(), obstacle);
+                            connections_.session().name(a).c_str(), connections_.session().name(b).c_str(), obstacle);
             }
             const Transport& t = connections_.transport_between(a, b);
             if (t.sees() != Sees::nothing) continue;
             return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
-                        session().name(a).c_str(), session().name(b).c_str(), std::string(t.name()).c_str());
+                        connections_.session().name(a).c_str(), connections_.session().name(b).c_str(),
+                        std::string(t.name()).c_str());
         }
     return "";
 }
 
-const std::string& Communicator::one_sided_obstacle() {
-    std::call_once(looked_for_obstacle_, [this] { one_sided_obstacle_ = find_obstacle(); });
-    return one_sided_obstacle_;
+const std::string& Windows::obstacle() {
+    std::call_once(looked_for_obstacle_, [this] { obstacle_ = find_obstacle(); });
+    return obstacle_;
 }
 
 /// Opens this rank's part: from now on peers that know it may write there.
-WindowPart Communicator::open_part(std::size_t bytes) {
+WindowPart Windows::open_part(std::size_t bytes) {
     RankPage& page = connections_.page();
     for (std::uint32_t gate = 0; gate < most_windows; ++gate) {
         if (page.gates[gate].load(std::memory_order_relaxed) != 0) continue;
         if (++last_key_ == 0) ++last_key_;
-        if (gpu_) gpu_->boards().open(gate, last_key_);
+        if (gpu_ != nullptr) gpu_->boards().open(gate, last_key_);
         page.gates[gate].store(last_key_, std::memory_order_release);
         return {{0, 0}, bytes, gate, last_key_};
     }
@@ -90,7 +89,7 @@ WindowPart Communicator::open_part(std::size_t bytes) {
 }
 
 /// Every rank's entry for this one.
-std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& mine) {
+std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
     std::vector<Told> all(mine);
     Operation exchange;
     exchange.collective = Collective::all_to_all;
@@ -98,7 +97,7 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
     exchange.count = sizeof(Told);
     exchange.input = mine.data();
     exchange.output = all.data();
-    run_one(*this, exchange);
+    run_(exchange);
     for (const Told& told : all) {
         if (told.trouble[0] != 0)
             fail(told.lacks == 1 ? tuttiSystemError : tuttiInvalidArgument, "%.*s",
@@ -112,12 +111,12 @@ std::vector<Communicator::Told> Communicator::exchange(const std::vector<Told>& 
 }
 
 /// To each rank. why: this rank has no part.
-std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, void* buffer, std::size_t bytes,
-                                                      std::optional<Error> why) {
+std::vector<Windows::Told> Windows::tell_of(const WindowPart& part, void* buffer, std::size_t bytes,
+                                            std::optional<Error> why) {
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
     gpu::Exposed exposed;
     try {
-        if (gpu_ && !why) exposed = gpu_->boards().expose(buffer, bytes);
+        if (gpu_ != nullptr && !why) exposed = gpu_->boards().expose(buffer, bytes);
     } catch (...) {
         why = caught();
     }
@@ -126,8 +125,8 @@ std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, vo
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.exposed = exposed;
-        if (!gpu_ && !why && r != rank() && !connections_.linked(r).link->refer(buffer, bytes, told.part.where) &&
-            bytes > 0)
+        if (gpu_ == nullptr && !why && r != rank() &&
+            !connections_.linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
             why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "
                                                    "can map as a whole: take memory of "
                                                    "tuttiMemAlloc, or whole pages",
@@ -142,7 +141,7 @@ std::vector<Communicator::Told> Communicator::tell_of(const WindowPart& part, vo
 }
 
 /// On GPUs: parts of ranks in other processes, as this rank's kernels see them. All ranks can, or all throw.
-void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
+void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     std::string why;
     for (Rank r = 0; r < ranks() && why.empty(); ++r) {
         WindowPart& part = window.parts[static_cast<std::size_t>(r)];
@@ -160,8 +159,7 @@ void Communicator::map_parts(Window& window, const std::vector<Told>& all) {
     exchange(mine);
 }
 
-std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::size_t bytes,
-                                                            std::optional<Error> trouble) {
+std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std::optional<Error> trouble) {
     std::shared_ptr<Window> window;
     std::vector<Told> mine;
     try {
@@ -177,26 +175,26 @@ std::shared_ptr<const Window> Communicator::register_window(void* buffer, std::s
         mine = tell_of(part, buffer, bytes, std::move(trouble));
     } catch (...) {  // the others wait to be told
         with_caught([&](const Error& error) { faults_.fail(error); });
-        if (window && !window->parts.empty()) deregister_window(*window);
+        if (window && !window->parts.empty()) close(*window);
         throw;
     }
     try {
         const std::vector<Told> all = exchange(mine);
         for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
-        if (gpu_ && !budget_.by_reference) map_parts(*window, all);
+        if (gpu_ != nullptr && !gpu_->budget().by_reference) map_parts(*window, all);
     } catch (...) {
-        deregister_window(*window);
+        close(*window);
         throw;
     }
     return window;
 }
 
-void Communicator::deregister_window(const Window& window) {
-    if (gpu_) gpu_->finish();  // what this rank has put goes by what it has mapped
+void Windows::close(const Window& window) {
+    if (gpu_ != nullptr) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
                            faults_.close_parts({&connections_.page().gates[part.gate], 1}) ||
-                           (gpu_ && faults_.failed());
+                           (gpu_ != nullptr && faults_.failed());
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
     fail(tuttiTimeout,
@@ -205,7 +203,7 @@ void Communicator::deregister_window(const Window& window) {
          rank());
 }
 
-void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) const {
+void Windows::refuse_closed(const OneSided& o, const RankPage& theirs) const {
     if (theirs.closed.load(std::memory_order_relaxed) != 0)
         fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has given up", rank(), o.peer);
     if (is_open(theirs, o.window->parts[static_cast<std::size_t>(o.peer)])) return;
@@ -217,7 +215,7 @@ void Communicator::refuse_closed(const OneSided& o, const RankPage& theirs) cons
 }
 
 /// The next piece of a put.
-void Communicator::copy_piece(const OneSided& o, std::size_t& done) {
+void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
     const std::size_t size = std::min(piece_bytes, o.bytes - done);
     const bool self = o.peer == rank();
@@ -232,7 +230,7 @@ void Communicator::copy_piece(const OneSided& o, std::size_t& done) {
     done += size;
 }
 
-void Communicator::signal(const OneSided& o) {
+void Windows::signal(const OneSided& o) {
     if (o.peer == rank()) return raise_signal(connections_.arena().signals(rank()), o.signal);
     Link& link = *connections_.linked(o.peer).link;
     if (link.page()->closed.load(std::memory_order_relaxed) != 0)
@@ -241,17 +239,17 @@ void Communicator::signal(const OneSided& o) {
     wake(link.page()->wake_up);
 }
 
-std::uint64_t& Communicator::taken(Rank peer, int signal) {
+std::uint64_t& Windows::taken(Rank peer, int signal) {
     taken_.resize(static_cast<std::size_t>(ranks()));
     return taken_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(signal)];
 }
 
-std::uint64_t Communicator::arrived(const OneSided::Wanted& wanted) {
+std::uint64_t Windows::arrived(const OneSided::Wanted& wanted) {
     const auto& raised = connections_.arena().signals(wanted.peer).raised[wanted.signal];
     return raised.load(std::memory_order_acquire) - taken(wanted.peer, wanted.signal);
 }
 
-bool Communicator::advance(const OneSided& o, std::size_t& done) {
+bool Windows::advance(const OneSided& o, std::size_t& done) {
     if (o.kind == OneSided::Kind::wait) {
         for (const OneSided::Wanted& wanted : o.wanted)
             if (arrived(wanted) < wanted.count) return false;
@@ -264,20 +262,20 @@ bool Communicator::advance(const OneSided& o, std::size_t& done) {
     return true;
 }
 
-void Communicator::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
+void Windows::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
         // A peer's signals come before it leaves: look for them once more after having seen that.
-        bool left = session().has_left(wanted.peer);
+        bool left = connections_.session().has_left(wanted.peer);
         if (wanted.peer != rank() && !left) {
             try {
                 left = connections_.linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
             } catch (const Error&) {  // no more to be met, or soon to be declared dead
-                left = session().has_left(wanted.peer);
+                left = connections_.session().has_left(wanted.peer);
             }
         }
         const std::uint64_t come = arrived(wanted);
-        if (come >= wanted.count || (!left && waited < options_.timeout)) continue;
+        if (come >= wanted.count || (!left && waited < timeout_)) continue;
         const std::string what = text("for %llu signals %d of rank %d, of which %llu have come",
                                       static_cast<unsigned long long>(wanted.count), wanted.signal, wanted.peer,
                                       static_cast<unsigned long long>(come));
