@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/caught.hpp"
-#include "dp/data_parallel.hpp"
 #include "dp/engine.hpp"
 #include "tutti/dp.h"
 
@@ -206,29 +205,6 @@ tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
 
 tuttiResult_t tuttiDpAbandon(tuttiDp_t dp) {
     return guarded([&] { engine(dp, "tuttiDpAbandon").abandon(); });
-}
-
-tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
-                                  const tuttiDpParameter_t* parameters, size_t count, const tuttiDpBatch_t* batch,
-                                  tuttiDpWork_t work, void* user) {
-    return guarded([&] {
-        constexpr const char* function = "tuttiDpDataParallel";
-        required(comms, function, "comms");
-        const tuttiDpBatch_t& b = required(batch, function, "batch");
-        if (devices < 1) fail(tuttiInvalidArgument, "%s: devices is %d; 1 or more was expected", function, devices);
-        if (count > 0) required(parameters, function, "parameters");
-        if (work == nullptr) fail(tuttiInvalidArgument, "%s: work is NULL", function);
-        if ((b.input == nullptr && b.samples * b.inputBytes > 0) ||
-            (b.output == nullptr && b.samples * b.outputBytes > 0))
-            fail(tuttiInvalidArgument, "%s: the batch's %s is NULL", function, b.input == nullptr ? "input" : "output");
-        const std::vector<Parameter> all =
-            read_parameters(function, parameters, count, read_options(nullptr, parameters, count, devices));
-        for (const Parameter& p : all)
-            if (p.data == nullptr) fail(tuttiInvalidArgument, "%s: '%s' has no values", function, p.name.c_str());
-        const std::vector<tuttiStream_t> null_streams(static_cast<std::size_t>(devices), nullptr);
-        const std::span used(streams != nullptr ? streams : null_streams.data(), null_streams.size());
-        data_parallel({comms, used.size()}, used, all, b, work, user);
-    });
 }
 
 }  // extern "C"

@@ -1,13 +1,12 @@
 // DataParallel of one process: the calling thread issues the collectives of all devices in groups, and only the
 // caller's function runs on threads.
-#include "dp/data_parallel.hpp"
-
 #include <algorithm>
 #include <deque>
 
 #include "base/thread.hpp"
 #include "dp/calls.hpp"
 #include "dp/memory.hpp"
+#include "dp/options.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -105,15 +104,13 @@ void run(const Devices& devices, tuttiDpWork_t work, void* user) {
                  tuttiGetErrorString(results[d]), d);
 }
 
-}  // namespace
-
-void data_parallel(std::span<const tuttiComm_t> comms, std::span<const tuttiStream_t> streams,
+void data_parallel(std::span<const tuttiComm_t> comms, const tuttiStream_t* streams,
                    const std::vector<Parameter>& parameters, const tuttiDpBatch_t& batch, tuttiDpWork_t work,
                    void* user) {
     Devices devices;
     for (std::size_t d = 0; d < comms.size(); ++d)
-        devices.emplace_back(static_cast<int>(d), comms[d], streams[d], parameters, batch,
-                             static_cast<int>(comms.size()));
+        devices.emplace_back(static_cast<int>(d), comms[d], streams != nullptr ? streams[d] : nullptr, parameters,
+                             batch, static_cast<int>(comms.size()));
     in_group([&] {
         for (const Device& device : devices)
             for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -139,4 +136,31 @@ void data_parallel(std::span<const tuttiComm_t> comms, std::span<const tuttiStre
     for (const Device& device : devices) device.settle();
 }
 
+}  // namespace
 }  // namespace tutti::dp
+
+tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
+                                  const tuttiDpParameter_t* parameters, size_t count, const tuttiDpBatch_t* batch,
+                                  tuttiDpWork_t work, void* user) {
+    using namespace tutti;
+    return guarded([&] {
+        const auto required = [](const void* given, const char* name) {
+            if (given == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", dp::function, name);
+        };
+        required(comms, "comms");
+        required(batch, "batch");
+        if (devices < 1) fail(tuttiInvalidArgument, "%s: devices is %d; 1 or more was expected", dp::function, devices);
+        if (count > 0) required(parameters, "parameters");
+        if (work == nullptr) fail(tuttiInvalidArgument, "%s: work is NULL", dp::function);
+        const tuttiDpBatch_t& b = *batch;
+        if ((b.input == nullptr && b.samples * b.inputBytes > 0) ||
+            (b.output == nullptr && b.samples * b.outputBytes > 0))
+            fail(tuttiInvalidArgument, "%s: the batch's %s is NULL", dp::function,
+                 b.input == nullptr ? "input" : "output");
+        const std::vector<dp::Parameter> all =
+            dp::read_parameters(dp::function, parameters, count, dp::read_options(nullptr, parameters, count, devices));
+        for (const dp::Parameter& p : all)
+            if (p.data == nullptr) fail(tuttiInvalidArgument, "%s: '%s' has no values", dp::function, p.name.c_str());
+        dp::data_parallel({comms, static_cast<std::size_t>(devices)}, streams, all, b, work, user);
+    });
+}

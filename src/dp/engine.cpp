@@ -177,16 +177,19 @@ void Engine::step() {
     iteration_.phase = Phase::idle;
     ++progress_.begun;
     options().asynchronous() ? step_later() : update_all();
-    statistics_.stepped(start, Clock::now());
+    const double us = Statistics::us_between(start, Clock::now());
+    statistics_.change([&](auto& all) { all.stepUs = us; });
 }
 
-void Engine::clip_as_configured() {
-    if (options().clipNorm > 0) statistics_.norm(reducer_.clip(options().clipNorm));
+double Engine::clip_to(double limit) {
+    const double norm = reducer_.clip(limit);
+    statistics_.change([&](auto& all) { all.norm = norm; });
+    return norm;
 }
 
 void Engine::update_all() {
     or_end([&] {
-        clip_as_configured();
+        if (options().clipNorm > 0) clip_to(options().clipNorm);
         updater_.begin();
         for (Bucket& b : storage_.buckets()) {
             progress_.half = true;
@@ -199,7 +202,7 @@ void Engine::update_all() {
         }
         progress_.received = progress_.begun;
     });
-    statistics_.steps(progress_.begun);
+    statistics_.change([&](auto& all) { all.steps = progress_.begun; });
     // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
     if (std::has_single_bit(static_cast<unsigned long long>(progress_.begun))) {
         storage_.pool().trim();
@@ -216,8 +219,7 @@ double Engine::clip(double limit) {
     };
     options().replicated() ? checks() : agree(checks);  // with everything here, nobody waits
     double norm = 0;
-    or_end([&] { norm = reducer_.clip(limit); });
-    statistics_.norm(norm);
+    or_end([&] { norm = clip_to(limit); });
     return norm;
 }
 
@@ -271,7 +273,7 @@ void Engine::load(const char* given) {
 
 void Engine::set_steps(long long steps) {
     progress_ = {steps, steps, steps};
-    statistics_.steps(steps);
+    statistics_.change([&](auto& all) { all.steps = steps; });
 }
 
 tuttiDpBucketStatistics_t Engine::bucket_statistics(std::size_t bucket) const {

@@ -96,7 +96,7 @@ class Engine {
     void refuse_missing(const std::vector<std::size_t>& parameters);
     void agree_on_unused();
     void update_all();
-    void clip_as_configured();
+    double clip_to(double limit);
     void check_file(const char* function, const char* path) const;
     void set_steps(long long steps);
 

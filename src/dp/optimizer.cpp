@@ -13,54 +13,26 @@ namespace {
 constexpr std::size_t block = 1024;  // elements at a time: what is converted stays in the first cache
 
 template <class T>
-using Constants = UpdateConstants<T>;
-
-template <class T>
-void sgd(const Constants<T>& c, T* __restrict w, const T* __restrict g, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) tutti::sgd(c, w[i], g[i]);
-}
-
-template <class T>
-void momentum(const Constants<T>& c, T* __restrict w, const T* __restrict g, T* __restrict m, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) tutti::momentum(c, w[i], g[i], m[i]);
-}
-
-template <class T>
-void adam(const Constants<T>& c, T* __restrict w, const T* __restrict g, T* __restrict m, T* __restrict v,
-          std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) tutti::adam(c, w[i], g[i], m[i], v[i]);
-}
-
-template <class T>
 void call_back(const Update& u, const Piece& piece, std::size_t first, T* w, const T* g, T* s0, T* s1, std::size_t n) {
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<T, float>) {  // callbacks for others are refused by tuttiDpCreate
         const tuttiDpPiece_t p{piece.parameter, piece.first + first, n,     w, g, s0, s1,
                                u.learning_rate, u.weight_decay,      u.step};
         const tuttiResult_t result = u.optimizer->update(u.optimizer->user, &p);
         if (result != tuttiSuccess)
             fail(result, "the update callback returned %d for parameter %zu", static_cast<int>(result),
                  piece.parameter);
-    } else {
-        fail(tuttiInvalidUsage, "update callbacks are for parameters of at most 32 bits");
     }
 }
 
 template <class T>
-void update_block(const Update& u, const Constants<T>& c, const Piece& piece, std::size_t first, T* w, const T* g,
-                  T* s0, T* s1, std::size_t n) {
-    switch (u.optimizer->kind) {
-        case tuttiDpSgd:
-            return sgd(c, w, g, n);
-        case tuttiDpMomentum:
-            return momentum(c, w, g, s0, n);
-        case tuttiDpAdam:
-        case tuttiDpAdamW:
-            return adam(c, w, g, s0, s1, n);
-        case tuttiDpCallback:
-            return call_back(u, piece, first, w, g, s0, s1, n);
-        default:
-            TUTTI_ASSERT(!"an optimizer");
-    }
+void update_block(tuttiDpOptimizerKind_t kind, const UpdateConstants<T>& c, T* __restrict w, const T* __restrict g,
+                  T* __restrict s0, T* __restrict s1, std::size_t n) {
+    if (kind == tuttiDpSgd)
+        for (std::size_t i = 0; i < n; ++i) sgd(c, w[i], g[i]);
+    else if (kind == tuttiDpMomentum)
+        for (std::size_t i = 0; i < n; ++i) momentum(c, w[i], g[i], s0[i]);
+    else
+        for (std::size_t i = 0; i < n; ++i) adam(c, w[i], g[i], s0[i], s1[i]);
 }
 
 template <class T>
@@ -85,7 +57,7 @@ template <class T>
 void update_piece(const Update& u, const Piece& piece, DataType data_type, std::byte* weights, DataType grad_type,
                   const std::byte* gradients, const States& states) {
     constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
-    const Constants<T> constants(numbers_of(u));
+    const UpdateConstants<T> constants(numbers_of(u));
     T converted[block];
     alignas(T) std::byte rounded[block * sizeof(T)];
     for (std::size_t i = 0; i < piece.count; i += block) {
@@ -97,8 +69,9 @@ void update_piece(const Update& u, const Piece& piece, DataType data_type, std::
         T* master = at<T>(states.master, piece.at + i);
         T* w = master != nullptr ? master : reinterpret_cast<T*>(stored);
         if (master != nullptr) follow_the_caller(data_type, stored, master, rounded, n);
-        update_block(u, constants, piece, i, w, g, at<T>(states.state[0], piece.at + i),
-                     at<T>(states.state[1], piece.at + i), n);
+        T *const s0 = at<T>(states.state[0], piece.at + i), *const s1 = at<T>(states.state[1], piece.at + i);
+        u.optimizer->kind == tuttiDpCallback ? call_back(u, piece, i, w, g, s0, s1, n)
+                                             : update_block(u.optimizer->kind, constants, w, g, s0, s1, n);
         if (master != nullptr) convert(data_type, stored, own, master, n);
     }
 }

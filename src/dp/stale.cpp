@@ -16,7 +16,7 @@ void Engine::step_later() {
                                        leaving = std::exchange(versions_.leaving, {})] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
         backends_.jobs->follow(taken);
-        clip_as_configured();
+        if (options().clipNorm > 0) clip_to(options().clipNorm);
         updater_.begin();
         Versions::Version version{step, {}};
         for (const Bucket& b : storage_.buckets()) {
@@ -52,7 +52,7 @@ void Engine::take_version() {
 
 void Engine::apply(const Versions::Version& version) {
     for (const Bucket& b : storage_.buckets()) storage_.copy_out(b, version.values[b.index]->base());
-    statistics_.steps(version.step);
+    statistics_.change([&](auto& all) { all.steps = version.step; });
 }
 
 void Engine::wait() {

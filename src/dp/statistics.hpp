@@ -22,6 +22,9 @@ class Statistics {
     }
     void begin() { begun_ = Clock::now(); }
     Deadline begun() const { return begun_; }
+    static double us_between(Deadline from, Deadline to) {
+        return std::chrono::duration<double, std::micro>(to - from).count();
+    }
 
     void ready(std::size_t bucket) {
         const double now = us_between(begun_, Clock::now());
@@ -54,15 +57,10 @@ class Statistics {
             ++all.staleness[std::min<long long>(steps, TUTTI_DP_STALENESS_BINS - 1)];
         });
     }
-    /// A step's call has ended; this rank's parameters have had so many steps; a gradient's norm.
-    void stepped(Deadline start, Deadline end) {
-        change([&](auto& all) { all.stepUs = us_between(start, end); });
-    }
-    void steps(long long count) {
-        change([&](auto& all) { all.steps = count; });
-    }
-    void norm(double value) {
-        change([&](auto& all) { all.norm = value; });
+    template <class Change>
+    void change(Change body) {
+        std::lock_guard lock(mutex_);
+        body(all_);
     }
 
     tuttiDpStatistics_t all() const {
@@ -76,15 +74,6 @@ class Statistics {
     }
 
   private:
-    static double us_between(Deadline from, Deadline to) {
-        return std::chrono::duration<double, std::micro>(to - from).count();
-    }
-    template <class Change>
-    void change(Change body) {
-        std::lock_guard lock(mutex_);
-        body(all_);
-    }
-
     mutable std::mutex mutex_;
     tuttiDpStatistics_t all_{};
     std::vector<tuttiDpBucketStatistics_t> buckets_;
