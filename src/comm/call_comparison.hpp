@@ -21,8 +21,7 @@ class CallComparison {
 
   private:
     const Connections& connections_;
-    Call my_call_;
-    std::vector<Call> my_calls_, all_calls_;  // what the exchange reads and writes
+    std::vector<Call> mine_, all_;  // what the exchange reads, one call or as many as there are ranks; what it writes
 };
 
 }  // namespace tutti

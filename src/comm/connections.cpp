@@ -47,15 +47,20 @@ const Transport& Connections::transport_between(Rank a, Rank b) const {
     return choose_transport(info(a), info(b), p2p ? "" : options_.transport);
 }
 
-std::string Connections::told_by(Rank peer) const {
-    if (peer < 0) return "";
-    if (session().has_left(peer)) return ", which has destroyed its communicator";
+std::string Connections::last_call_of(Rank peer) const {
     const RankPage* const page = page_of(peer);
     if (page == nullptr) return "";
     const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
-    if (begun == 0) return ", which has called no collective yet";
-    return text(", which has called %u collectives, the last one %s", begun,
+    if (begun == 0)
+        return transport_to(peer).needs_engine() ? "has told of no collective yet" : "has called no collective yet";
+    return text("has called %u collectives, the last one %s", begun,
                 call_text(page->board[(begun - 1) % board_entries].get()).c_str());
+}
+
+std::string Connections::told_by(Rank peer) const {
+    if (peer < 0) return "";
+    const std::string known = session().has_left(peer) ? "has destroyed its communicator" : last_call_of(peer);
+    return known.empty() ? "" : ", which " + known;
 }
 
 std::unique_ptr<Link> Connections::make_link(const Transport& transport, Rank peer) {

@@ -27,7 +27,7 @@ struct Peer {
 
 /// The session, this rank's arena and engine, and the links with its peers, each made when a program first names the
 /// peer. Owned by its Communicator, and used inside that one's ticket lock by one thread at a time; except that who the
-/// ranks are (rank() to transport_to()), page_of() and told_by() may be asked from any thread.
+/// ranks are (rank() to transport_to()), page_of() and what it tells may be asked from any thread.
 class Connections {
   public:
     /// here: with the endpoint infos of all ranks, and no engine. gpus: of all ranks. options outlives it.
@@ -54,7 +54,9 @@ class Connections {
     const RankPage* page_of(Rank peer) const {
         return pages_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
     }
-    /// What the peer last called, for error texts, as far as page_of() tells. peer: -1 if it is not known which.
+    /// For error texts, as far as page_of() tells: what the peer last called; the same, or that it has left, as a
+    /// clause that follows its name. Empty: not known, nor whom (-1).
+    std::string last_call_of(Rank peer) const;
     std::string told_by(Rank peer) const;
 
     /// Makes the link if there is none.

@@ -263,11 +263,6 @@ class SharedThread {
     }
 
   private:
-    /// With what is being thrown.
-    static void fail(Communicator& comm) {
-        with_caught([&](const Error& error) { comm.faults().fail(error); });
-    }
-
     /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
     /// concerned).
     template <class Act>
@@ -279,7 +274,7 @@ class SharedThread {
                 comm.faults().check();
                 moved |= act(**w);
             } catch (...) {
-                fail(comm);
+                with_caught([&](const Error& error) { comm.faults().fail(error); });
                 if (!first_) first_ = comm.faults().error();
                 w = work_.erase(w);
                 moved = true;

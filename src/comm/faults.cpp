@@ -190,24 +190,16 @@ void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited)
     const Peer* const peer = connections_.find(blocked.peer);
     const RankPage* const page = connections_.page_of(blocked.peer);
     const auto mine = static_cast<std::uint32_t>(connections_.page().sequence.load(std::memory_order_relaxed)) - 1;
-    std::string theirs;
-    const std::string where = peer == nullptr ? "" : peer->link->describe();
-    if (page != nullptr) {
-        const auto begun = static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
-        if (!pair && begun - mine - 1 < board_entries) {
-            const Call other = page->board[mine % board_entries].get();
-            const Call own = connections_.page().board[mine % board_entries].get();
-            // A later call may be told of first, by another socket.
-            if (other.sequence == mine && other.signature != 0 && other.signature != own.signature)
-                fail_by(blocked.peer, tuttiInvalidUsage,
-                        "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the "
-                        "same operations "
-                        "in the same order with the same count, type, op and root",
-                        connections_.rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
-        }
-        theirs = begun == 0 ? where.empty() ? "has called no collective yet" : "has told of no collective yet"
-                            : text("has called %u collectives, the last one %s", begun,
-                                   call_text(page->board[(begun - 1) % board_entries].get()).c_str());
+    const auto begun = page == nullptr ? 0 : static_cast<std::uint32_t>(page->sequence.load(std::memory_order_acquire));
+    if (!pair && page != nullptr && begun - mine - 1 < board_entries) {
+        const Call other = page->board[mine % board_entries].get();
+        const Call own = connections_.page().board[mine % board_entries].get();
+        // A later call may be told of first, by another socket.
+        if (other.sequence == mine && other.signature != 0 && other.signature != own.signature)
+            fail_by(blocked.peer, tuttiInvalidUsage,
+                    "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the same "
+                    "operations in the same order with the same count, type, op and root",
+                    connections_.rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
     // What came before the peer left may have come after the last look.
@@ -216,6 +208,8 @@ void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited)
                 "rank %d waits for %s rank %d in %s, which has destroyed its communicator", connections_.rank(), what,
                 blocked.peer, std::string(name_of(program.collective)).c_str());
     if (waited < timeout_) return;
+    const std::string theirs = connections_.last_call_of(blocked.peer);
+    const std::string where = peer == nullptr ? "" : peer->link->describe();
     fail_by(blocked.peer, tuttiTimeout,
             "rank %d waited %.1f s for %s rank %d in %s (channel %d, tile %u, step %u), which %s%s",
             connections_.rank(), static_cast<double>(waited.count()) * 1e-9, what, blocked.peer,

@@ -96,16 +96,11 @@ std::vector<Hello> hellos_of(const Session& session, std::uint64_t programs) {
     return hellos;
 }
 
-std::vector<EndpointInfo> infos_of(const std::vector<Hello>& hellos) {
-    std::vector<EndpointInfo> infos;
-    for (const Hello& hello : hellos) infos.push_back(hello.info);
-    return infos;
-}
-
-std::vector<gpu::EndpointInfo> gpu_infos_of(const std::vector<Hello>& hellos) {
-    std::vector<gpu::EndpointInfo> infos;
-    for (const Hello& hello : hellos) infos.push_back(hello.gpu);
-    return infos;
+template <class T>
+std::vector<T> each(const std::vector<Hello>& hellos, T Hello::*field) {
+    std::vector<T> values;
+    for (const Hello& hello : hellos) values.push_back(hello.*field);
+    return values;
 }
 
 }  // namespace
@@ -186,7 +181,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                            const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
                            const std::vector<Hello>& hellos)
     : options_(options),
-      connections_({std::move(session), std::move(arena), infos_of(hellos)}, gpu_infos_of(hellos), options_),
+      connections_({std::move(session), std::move(arena), each(hellos, &Hello::info)}, each(hellos, &Hello::gpu),
+                   options_),
       gpu_(std::move(gpu)),
       faults_(connections_, gpu_.get(), options_.timeout),
       windows_(connections_, faults_, gpu_.get(), options_.timeout, [this](const Operation& o) { run_one(*this, o); }),
