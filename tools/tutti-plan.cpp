@@ -12,7 +12,6 @@
 #include "algorithms/user.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
-#include "comm/choice.hpp"
 #include "plan/options.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/json.hpp"
@@ -116,7 +115,7 @@ std::string reason(const Candidate& best, const Candidate& next) {
     const double chain = next.price.chain - best.price.chain, work = next.price.work - best.price.work;
     const double lost = next.price.lost - best.price.lost;
     const double tiles = (next.price.time - next.price.chain) - (best.price.time - best.price.chain);
-    if (tiles > chain && best.tiles > 1)
+    if (tiles > chain && best.tiling.tiles > 1)
         return text("its tiles follow each other faster: %.3g us less after the first", tiles);
     if (lost > std::max(chain, work)) return text("the cores lose %.3g us less by waits and switches", lost);
     if (chain >= work) return text("the chain of its first tile is %.3g us shorter", chain);
@@ -144,8 +143,8 @@ int explain(const Options& args) {
             std::printf("%-24s %10s %s\n", c.algorithm->name.data(), "-", c.refusal.c_str());
         else
             std::printf("%-24s %10.4g %8zu %6u %6d %10.4g %10.4g %10.4g %10.4g %7lld %10.3g%s\n",
-                        c.algorithm->name.data(), c.time, c.chunk_bytes, c.tiles, c.chunking.channels, c.price.chain,
-                        c.price.busiest, c.price.work, c.price.lost, c.price.waits, c.correction,
+                        c.algorithm->name.data(), c.time, c.tiling.tile, c.tiling.tiles, c.tiling.channels,
+                        c.price.chain, c.price.busiest, c.price.work, c.price.lost, c.price.waits, c.correction,
                         c.closed_form ? "  (closed form)" : "");
     }
     if (!all.empty() && all.front().refusal.empty()) {

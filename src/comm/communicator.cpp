@@ -41,8 +41,11 @@ constexpr std::size_t size_class(Collective c, std::size_t bytes) {
     return static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes));
 }
 
-/// What an operation and its cut say of it.
-Job job_of(const Operation& o, const Cut& c) {
+/// Buffers from here on are too large to stay in the cache.
+constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
+
+/// What an operation and its tiling say of it.
+Job job_of(const Operation& o, const Tiling& t) {
     Job job;
     job.input = static_cast<const std::byte*>(o.input);
     job.output = static_cast<std::byte*>(o.output);
@@ -50,9 +53,11 @@ Job job_of(const Operation& o, const Cut& c) {
     job.op = o.op;
     job.rows = o.rows;
     job.count = o.count;
-    job.block = c.block;
-    job.tile = c.tile;
-    job.tiles = c.tiles;
+    job.block = t.block;
+    job.tile = t.tile;
+    job.tiles = t.tiles;
+    job.by_reference = t.by_reference;
+    job.streaming = o.count * size_of(o.type) >= streaming_bytes;
     return job;
 }
 
@@ -123,19 +128,6 @@ Communicator::Plan Communicator::make_plan(Collective collective, Rank root, con
     return {collective, root, &algorithm, all, std::move(execution), nullptr};
 }
 
-/// The same on all ranks, which must cut alike. It matters only where all ranks are in this process: there are so few
-/// then that the programs of all cost nothing.
-bool Communicator::sends_slices(Plan& plan, bool altered) {
-    std::optional<bool>& known = plan.sends_slices[altered];
-    if (known) return *known;
-    known = plan.algorithm->pull_safe && budget_.by_reference;
-    const bool pair = plan.collective == Collective::send || plan.collective == Collective::recv;
-    if (!*known || pair) return *known;
-    for (const Program& program : make_programs(plan.collective, plan.root, *plan.algorithm))
-        known = *known && gpu::sends_slices(program, altered);
-    return *known;
-}
-
 Communicator::Plans::Entry& Communicator::plan_by(const Operation& o, const Algorithm& algorithm, bool all) {
     const bool collective = queue_of(o) == 0;
     Plans& plans = collective ? plans_ : pair_plans_;
@@ -158,7 +150,8 @@ std::size_t Communicator::bytes_of(const Operation& o) const {
 }
 
 const Candidate& Communicator::candidate_for(const Operation& o) {
-    return tuner_->choose({o.collective, bytes_of(o), o.root, o.rows != nullptr, all_can_map(o)});
+    return tuner_->choose(
+        {o.collective, bytes_of(o), o.root, o.rows != nullptr, all_can_map(o), o.premultiply || o.average});
 }
 
 /// As far as the last call of this kind has told.
@@ -177,19 +170,21 @@ double Communicator::expected_time(const Operation& o) {
            static_cast<double>(o.count * size_of(o.type)) * byte;
 }
 
-std::pair<Communicator::Plans::Entry*, Chunking> Communicator::plan_for(const Operation& o) {
+std::pair<Communicator::Plans::Entry*, Tiling> Communicator::plan_for(const Operation& o) {
+    const std::size_t element = size_of(o.type);
     if (queue_of(o) != 0) {
+        constexpr TileShape one_message{.sends_slices = true};
         const bool by_network =
             !connections_.on_gpus() && connections_.linked(o.root).by_network;  // kernels have one channel for it
         return {&plan_by(o, *find_algorithm("pair"), false),
-                pair_chunking(bytes_of(o), by_network, tuner_->platform())};
+                tile(o.count, element, one_message, pair_limits(bytes_of(o), by_network, tuner_->platform()))};
     }
     const Candidate& chosen = candidate_for(o);
     if (logs(Level::info) && announced_.insert(&chosen).second)
         log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels, %.3g us expected", rank(),
             std::string(name_of(o.collective)).c_str(), bytes_of(o), std::string(chosen.algorithm->name).c_str(),
-            chosen.chunk_bytes, chosen.chunking.channels, chosen.time);
-    return {&plan_by(o, *chosen.algorithm, tuner_->platform().rates.to_all), chosen.chunking};
+            chosen.tiling.tile, chosen.tiling.channels, chosen.time);
+    return {&plan_by(o, *chosen.algorithm, tuner_->platform().rates.to_all), chosen.tiling_of(o.count, element)};
 }
 
 int Communicator::queue_of(const Operation& o) {
@@ -212,28 +207,20 @@ const Communicator::Shape& Communicator::shape_of(const Operation& o) {
         s.root == o.root && !o.rows)
         return s;
     s = {};
-    auto [plan, chunking] = plan_for(o);
-    const Program& program = plan->value.program();
-    const std::size_t element = size_of(o.type);
-    const Cut c =
-        through_host() ? cut_through_host(o.count, element, program.columns, program.message_chunks, chunking, budget_)
-        : gpu_         ? cut_for_gpus(o.count, element, program.columns, program.message_chunks,
-                                      sends_slices(plan->value, o.premultiply || o.average), budget_)
-        : o.rows       ? cut_uneven(o.count, element, program.message_chunks, ranks())
-                 : cut(o.count, element, program.columns, program.message_chunks, chunking, slot_bytes_for(ranks()));
+    auto [plan, tiling] = plan_for(o);
     // What peers can fetch where it lies need not be written even once.
-    if (plan->value.to_all && c.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
+    if (plan->value.to_all && tiling.by_reference && (tuner_->platform().rates.references || all_can_map(o)))
         plan = &plan_by(o, *plan->value.algorithm, false);
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
     if (o.rows) hash = ~hash;
     if (queue_of(o) == 0) {  // the two sides of a pair differ in all else
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
-                             c.tile);
+                             tiling.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(*plan->value.algorithm));
     }
-    hash = mix(hash, static_cast<std::uint64_t>(c.channels));
+    hash = mix(hash, static_cast<std::uint64_t>(tiling.channels));
     const std::size_t like = o.rows ? SIZE_MAX : o.count;  // no call is like an uneven one
-    s = {o.collective, o.type, o.call_op, o.root, like, plan, c, hash};
+    s = {o.collective, o.type, o.call_op, o.root, like, plan, tiling, hash};
     return s;
 }
 
@@ -269,7 +256,7 @@ gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
         if (const Peer* const linked = connections_.find(peer))
             for (const auto& sender : linked->senders)
                 if (sender) sender->begin(call);
-    return gpu_->job(o, shape.cut, call, *shape.plan->value.uploaded, options_.timeout, stream);
+    return gpu_->job(o, shape.tiling, call, *shape.plan->value.uploaded, options_.timeout, stream);
 }
 
 /// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
@@ -302,9 +289,9 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
             [this](BoundProgram::Peer peer, int channel, bool) { return connections_.connection(peer.rank, channel); });
     }
     const Program& program = on_host_->program();
-    const Cut c = cut(o.count, 1, program.columns, program.message_chunks, {.tile = o.count, .channels = 1},
-                      slot_bytes_for(ranks()));
-    Job job = job_of(o, c);
+    TileLimits limits;
+    limits.slots.message = slot_bytes_for(ranks());
+    Job job = job_of(o, tile(o.count, 1, {program.columns, program.message_chunks}, limits));
     job.call.signature = 1;
     job.call.collective = o.collective;
     job.call.type = o.type;
@@ -326,12 +313,9 @@ HostExecution& Communicator::start(const Operation& o) {
     const Shape& shape = shape_of(o);
     Plan& plan = shape.plan->value;
     plans_.use(*shape.plan);
-    const Cut& c = shape.cut;
-    Job job = job_of(o, c);
-    job.channels = std::min(c.channels, plan.execution->most_channels());
-    job.by_reference = c.by_reference;
-    job.streaming = c.streaming;
-    if (c.by_reference && o.rows == nullptr && tells_all(o.collective) && !through_host()) {
+    Job job = job_of(o, shape.tiling);
+    job.channels = std::min(shape.tiling.channels, plan.execution->most_channels());
+    if (job.by_reference && o.rows == nullptr && tells_all(o.collective) && !through_host()) {
         const Program& p = plan.program();
         job.mappable =
             peers_can_map(o, static_cast<std::size_t>(p.input_rows), static_cast<std::size_t>(p.output_rows));

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "comm/call_comparison.hpp"
-#include "comm/choice.hpp"
 #include "comm/recent.hpp"
 #include "comm/ticket_lock.hpp"
 #include "comm/windows.hpp"
@@ -111,7 +110,6 @@ class Communicator {
         bool to_all;                               // with messages to all, where it has any
         std::unique_ptr<HostExecution> execution;  // on the CPU
         std::unique_ptr<gpu::Program> uploaded;    // on a GPU
-        std::optional<bool> sends_slices[2] = {};  // of all ranks: gpu::sends_slices(), not altered and altered
         const Program& program() const { return execution ? execution->program() : uploaded->bound().program; }
     };
     /// By collective, root, algorithm, and whether with messages to all.
@@ -124,7 +122,7 @@ class Communicator {
         Rank root = -1;
         std::size_t count = 0;
         Plans::Entry* plan = nullptr;
-        Cut cut{};
+        Tiling tiling{};
         std::uint32_t hash = 0;
     };
 
@@ -138,12 +136,11 @@ class Communicator {
     static std::size_t place_of(const Operation& operation);
     const Shape& shape_of(const Operation& operation);
     Plans::Entry& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
-    std::pair<Plans::Entry*, Chunking> plan_for(const Operation& operation);
+    std::pair<Plans::Entry*, Tiling> plan_for(const Operation& operation);
     HostExecution& start(const Operation& operation);
     HostExecution& start_on_host(const Operation& exchange);
     Program make_program(const Algorithm& algorithm, const Request& request) const;
     std::vector<Program> make_programs(Collective collective, Rank root, const Algorithm& algorithm) const;
-    bool sends_slices(Plan& plan, bool altered);
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
     Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
@@ -158,7 +155,7 @@ class Communicator {
     Faults faults_;
     Windows windows_;
     CallComparison comparison_;
-    GpuBudget budget_;
+    gpu::Budget budget_;
     std::vector<Rank> order_;  // see ring_order
     Waiting waiting_;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();

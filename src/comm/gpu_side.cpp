@@ -41,7 +41,7 @@ void GpuSide::finish() noexcept {
     if (last_ != nullptr) gpus_.await(device_, last_);
 }
 
-void GpuSide::connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline) {
+void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline) {
     const Rank self = session.rank();
     budget_ = budget;
     move_in(places, self);
@@ -134,26 +134,26 @@ void GpuSide::check_mates(void* stream, std::uint64_t group) const {
          of_seat(seat_), device_, of_seat(blocking));
 }
 
-gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu::Program& program,
+gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call, gpu::Program& program,
                       std::chrono::milliseconds timeout, void* stream) {
     const tutti::Program& p = program.bound().program;
     const std::size_t element = size_of(o.type), row = o.count * element;
     // A graph would name memory by numbers that may have become others' when it is replayed.
-    const bool lend = cut.by_reference && budget_.lends && !gpus_.capturing(stream);
+    const bool lend = tiling.by_reference && budget_.lends && !gpus_.capturing(stream);
     if (lend)
         for (gpu::Borrower& borrower : borrowers_) borrower.look();
     gpu::Job job;
-    job.plan = program.plan(cut.tile * element);
+    job.plan = program.plan(tiling.tile * element);
     // What is not used may be anything: users give the root's arguments on all ranks.
     if (program.uses(Place::input))
         job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
     if (program.uses(Place::output))
         job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lend);
     job.count = o.count;
-    job.block = cut.block;
-    job.tile = cut.tile;
-    job.tiles = cut.tiles;
-    job.channels = static_cast<std::uint32_t>(std::min(cut.channels, program.channels()));
+    job.block = tiling.block;
+    job.tile = tiling.tile;
+    job.tiles = tiling.tiles;
+    job.channels = static_cast<std::uint32_t>(std::min(tiling.channels, program.channels()));
     job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
     job.signature = call.signature;
     job.call = number_++;
@@ -164,9 +164,10 @@ gpu::Job GpuSide::job(const Operation& o, const Cut& cut, const Call& call, gpu:
     job.scaled = o.premultiply;
     job.scalar = o.premultiply ? o.scalar : nullptr;
     job.immediate = o.immediate;
-    job.by_reference = budget_.lends ? lend && knows_loans(job) : cut.by_reference;
-    job.in_lines = cut.in_lines;
-    job.in_cells = static_cast<std::size_t>(p.message_chunks) * std::min(cut.tile, cut.block) * element <= inline_bytes;
+    job.by_reference = budget_.lends ? lend && knows_loans(job) : tiling.by_reference;
+    job.in_lines = tiling.in_lines;
+    job.in_cells =
+        static_cast<std::size_t>(p.message_chunks) * std::min(tiling.tile, tiling.block) * element <= inline_bytes;
     return job;
 }
 

@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "comm/choice.hpp"
 #include "comm/one_sided.hpp"
 #include "comm/operation.hpp"
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
+#include "gpu/budget.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/program.hpp"
 #include "gpu/residents.hpp"
@@ -27,11 +27,11 @@ class GpuSide {
     const gpu::EndpointInfo& info() const { return info_; }
     /// Before it connects: for ranks of other processes, under the key of the info's arena.
     void offer(Session& session) const { session.offer(info_.arena_key, lender_.fd()); }
-    void connect(Session& session, const gpu::Places& places, const GpuBudget& budget, Deadline deadline);
+    void connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline);
 
     gpu::Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
-    const GpuBudget& budget() const { return budget_; }
+    const gpu::Budget& budget() const { return budget_; }
     std::size_t memory() const { return arena_->bytes() + pool_bytes; }
 
     /// Gives the wires of the host's channel with a peer that is not reached by p2p.
@@ -42,7 +42,7 @@ class GpuSide {
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair, const Connect& connect);
 
     /// Throws if a buffer or the stream is not of this device.
-    gpu::Job job(const Operation& operation, const Cut& cut, const Call& call, gpu::Program& program,
+    gpu::Job job(const Operation& operation, const Tiling& tiling, const Call& call, gpu::Program& program,
                  std::chrono::milliseconds timeout, void* stream);
     void check_stream(void* stream) const;
     /// Throws if another rank's kernel is on that stream, and waits for the one that is about to be put behind it.
@@ -94,7 +94,7 @@ class GpuSide {
     std::vector<gpu::Borrower> borrowers_;
     gpu::Control* control_ = nullptr;
     std::optional<gpu::Boards> boards_;
-    GpuBudget budget_;
+    gpu::Budget budget_;
     std::shared_ptr<gpu::Tenant> tenant_;
     int seat_ = 0;
     std::vector<Rank> mates_;  // by seat

@@ -226,7 +226,7 @@ void Communicator::meet_gpus() {
                 if (const char* obstacle = connections_.places().obstacle(k, r))
                     fail(tuttiInvalidUsage,
                          "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r, obstacle);
-    budget_ = budget_of(connections_.places());
+    budget_ = gpu::budget_of(connections_.places());
     if (options_.channels > 0) budget_.channels = std::min(budget_.channels, options_.channels);
     if (gpu_) gpu_->connect(session(), connections_.places(), budget_, Clock::now() + options_.init_timeout);
     if (!through_host()) return;
@@ -253,8 +253,8 @@ void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores,
         p2p ? gpu_platform(ranks(), budget_)
             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
-    if (options_.channels > 0 && !p2p) platform.channels = options_.channels;
     platform.core_of = cores_of(hellos, order_);
     for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
     std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();

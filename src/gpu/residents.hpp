@@ -1,6 +1,6 @@
 // Whose blocks run on a device. Blocks of ranks that share one wait for each other, so all of them must find room at
 // the same time, or those that have would wait for those that have not. Within a communicator that is certain: its
-// ranks divide the device among them (comm/choice.hpp). Between communicators whose ranks are threads of one process it
+// ranks divide the device among them (gpu/budget.hpp). Between communicators whose ranks are threads of one process it
 // is seen to here: one whose ranks do not fit beside those that run waits, on the host, until they have ended.
 //
 // Other processes need nothing of the kind: the driver gives them the whole device in turn.

@@ -12,13 +12,14 @@ namespace {
 
 class Clock {
   public:
-    Clock(const Rehearsal& r, const Pieces& pieces, const Rates& rates, const std::function<Line(Rank, Rank)>& line)
+    Clock(const Rehearsal& r, const Tiling& tiling, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
+          Cached cached)
         : r_(r),
           rates_(rates),
-          bytes_(static_cast<double>(pieces.chunk_bytes)),
-          slice_extra_(pieces.buffers_cached ? 0 : rates.memory),
-          message_extra_(pieces.messages_cached ? 0 : rates.memory),
-          refers_(rates.references && pieces.chunk_bytes >= reference_bytes),
+          bytes_(static_cast<double>(tiling.tile)),
+          slice_extra_(cached.buffers ? 0 : rates.memory),
+          message_extra_(cached.messages ? 0 : rates.memory),
+          refers_(rates.references && tiling.by_reference),
           free_(r.programs.size()),
           busy_(r.programs.size()),
           arrives_(r.matching.messages.size()) {
@@ -132,11 +133,11 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
                  (tiles - 1.0) * std::max({of_a_rank, price.chain / channels, of_cores});
 }
 
-Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
-            const std::function<Line(Rank, Rank)>& line) {
-    Price p = Clock(rehearsal, pieces, rates, line).run();
+Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line, Cached cached) {
+    Price p = Clock(rehearsal, tiling, rates, line, cached).run();
     p.lost = rehearsal.lost;
-    add_tiles(p, pieces.tiles, pieces.channels, static_cast<int>(rehearsal.programs.size()), rates);
+    add_tiles(p, tiling.tiles, tiling.channels, static_cast<int>(rehearsal.programs.size()), rates);
     return p;
 }
 

@@ -11,6 +11,7 @@
 
 #include "schedule/match.hpp"
 #include "schedule/program.hpp"
+#include "schedule/tiling.hpp"
 
 namespace tutti {
 
@@ -51,17 +52,10 @@ struct Rehearsal {
 /// The most other ranks that one rank sends to.
 int most_peers(std::span<const Program> programs);
 
-/// How a collective is cut.
-struct Pieces {
-    std::size_t chunk_bytes;  // of one tile
-    std::uint32_t tiles;
-    int channels;
-    bool buffers_cached = true;   // the buffers of all ranks are in the caches
-    bool messages_cached = true;  // and so is all that may be under way
+struct Cached {
+    bool buffers = true;   // those of all ranks
+    bool messages = true;  // and all that may be under way
 };
-
-/// Below, an acknowledgement costs more than a copy.
-inline constexpr std::size_t reference_bytes = 16 * 1024;
 
 /// In microseconds.
 struct Price {
@@ -73,9 +67,9 @@ struct Price {
     long long waits = 0;  // how often a rank has nothing to do until a message comes, in one tile, of all ranks
 };
 
-/// line: from one rank to another.
-Price price(const Rehearsal& rehearsal, const Pieces& pieces, const Rates& rates,
-            const std::function<Line(Rank, Rank)>& line);
+/// tiling: of bytes. line: from one rank to another.
+Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line, Cached cached = {});
 
 /// How one tile's chain and work make the time of all.
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates);

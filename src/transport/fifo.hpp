@@ -33,9 +33,10 @@ inline constexpr std::uint32_t slot_depth = 4;  // those of them that lie in slo
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
 inline constexpr std::size_t inline_bytes = 48;
+inline constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowledgement costs more than a copy
 inline constexpr int collective_channels = 8;
 inline constexpr int pair_channel =
-    collective_channels;  // sends and receives have a channel of their own: see pair_chunking()
+    collective_channels;  // sends and receives have a channel of their own: see pair_limits()
 inline constexpr int channels_per_link = collective_channels + 1;
 
 static_assert(slot_depth >= 2,

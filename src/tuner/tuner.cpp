@@ -5,6 +5,7 @@
 
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
+#include "gpu/program.hpp"
 #include "schedule/oversubscription.hpp"
 #include "transport/fifo.hpp"
 
@@ -17,10 +18,6 @@ constexpr std::size_t lavish_bytes = 64 << 20;  // of a rank's slots, where it h
 constexpr std::size_t smallest_tile = 16 * 1024;
 constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
 
-std::size_t line_up(std::size_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
 }  // namespace
 
 struct Tuner::Subject {
@@ -28,12 +25,12 @@ struct Tuner::Subject {
     Collective collective;
     Rehearsal rehearsal;  // of all ranks; of more than rehearsed_ranks only rank 0's program, for its shape
     bool whole;
+    TileShape shapes[2];  // not altered, and altered
     ClosedForm form;
     std::string refusal;
     const Tuning::Curve* measured = nullptr;
     std::vector<double> corrections;  // by point of the curve: measured over computed
 
-    const Program& shape() const { return rehearsal.programs.front(); }
     int rows() const {
         int rows = 1;
         for (const Program& p : rehearsal.programs) rows = std::max({rows, p.input_rows, p.output_rows});
@@ -138,20 +135,27 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     std::vector<Subject> all;
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
-        Subject s{a, q.collective, {}, whole, busiest_form_of(*a, q.collective), {}, nullptr, {}};
+        Subject s{a, q.collective, {}, whole, {}, busiest_form_of(*a, q.collective), {}, nullptr, {}};
         s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
-        const auto packed = static_cast<std::size_t>(s.shape().message_chunks);
+        const Program& shape = s.rehearsal.programs.front();
+        s.shapes[0] = s.shapes[1] = {shape.columns, shape.message_chunks, false};
+        const auto packed = static_cast<std::size_t>(s.shapes[0].message_chunks);
         if (const char* reason = objection(*a, q))
             s.refusal = reason;
         else if (a_list_holds && !allowed_.allows(q.collective, *a))
             s.refusal = "it is not among those allowed: " + allowed_.text();
-        else if (const std::size_t most = platform_.most_tile / 64; packed > most)
+        else if (const std::size_t most = limits_of(q).most_chunks(); packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
         const ClosedForm sent = form_of(*a, q.collective);
         if (!whole) s.rehearsal.most_peers = static_cast<int>(sent.busiest_rank / std::max(1LL, sent.busiest_link));
         if (s.refusal.empty() && whole) {
             s.rehearsal.programs = all_programs(*a, q.collective, ranks, root, nodes);
             s.rehearsal.most_peers = most_peers(s.rehearsal.programs);
+            for (const bool altered : {false, true})
+                s.shapes[altered].sends_slices =
+                    a->pull_safe && std::ranges::all_of(s.rehearsal.programs, [&](const Program& p) {
+                        return gpu::sends_slices(p, altered);
+                    });
         }
         all.push_back(std::move(s));
     }
@@ -190,20 +194,21 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
         if (!s.refusal.empty() || !tuning_) continue;
         s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
         if (s.measured != nullptr)
-            for (const Tuning::Point& p : *s.measured) s.corrections.push_back(p.time / weigh(s, p.bytes, false).time);
+            for (const Tuning::Point& p : *s.measured)
+                s.corrections.push_back(p.time / weigh(s, {q.collective, p.bytes, q.root, q.uneven}).time);
     }
     return all;
 }
 
 /// Of more ranks than can be played through.
-void Tuner::price_by_form(Candidate& c, const Subject& s, const Pieces& pieces, const Rates& r) const {
+void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, const Rates& r, Cached cached) const {
     c.closed_form = true;
     const auto add = [&](const Line& line, int rounds, long long chunks) {
-        const double moved = static_cast<double>(chunks), packed = s.shape().message_chunks;
+        const double moved = static_cast<double>(chunks), packed = s.shapes[0].message_chunks;
         const double messages = std::max(moved / packed, static_cast<double>(rounds));
-        const double per_byte = 2 * (r.load + r.store) + line.us_per_byte + (pieces.buffers_cached ? 0 : 2 * r.memory);
+        const double per_byte = 2 * (r.load + r.store) + line.us_per_byte + (cached.buffers ? 0 : 2 * r.memory);
         const double work = messages * (r.step + 2 * (r.message + line.handling_us)) +
-                            moved * static_cast<double>(pieces.chunk_bytes) * per_byte;
+                            moved * static_cast<double>(tiling.tile) * per_byte;
         c.price.busiest += work;
         c.price.chain += work + rounds * line.alpha_us;
     };
@@ -213,56 +218,61 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Pieces& pieces, 
     c.price.work = c.price.busiest * platform_.ranks;
     c.price.waits = static_cast<long long>(f.rounds) * platform_.ranks;
     if (platform_.oversubscribed()) c.price.lost = r.switching * static_cast<double>(c.price.waits) / r.cores;
-    add_tiles(c.price, c.tiles, pieces.channels, platform_.ranks, r);
+    add_tiles(c.price, tiling.tiles, tiling.channels, platform_.ranks, r);
 }
 
-/// The price of `bytes` cut in one way.
-Candidate Tuner::cut(const Subject& s, std::size_t bytes, Chunking chunking, bool mappable) const {
-    const Program& p = s.shape();
-    const auto packed = static_cast<std::size_t>(p.message_chunks), columns = static_cast<std::size_t>(p.columns);
-    const std::size_t row = (bytes + static_cast<std::size_t>(s.rows()) - 1) / static_cast<std::size_t>(s.rows());
-    const std::size_t block = bytes == 0 ? 0 : columns == 1 ? row : line_up((row + columns - 1) / columns);
-    const std::size_t room = platform_.most_tile / packed / 64 * 64;
-    const auto ranks = static_cast<std::size_t>(platform_.ranks);
+const TileLimits& Tuner::limits_of(const Question& q) const {
+    return q.uneven ? platform_.uneven : platform_.limits;
+}
+
+/// The price of the call within these limits.
+Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limits) const {
+    const auto rows = static_cast<std::size_t>(s.rows()), ranks = static_cast<std::size_t>(platform_.ranks);
     Rates rates = platform_.rates;
-    rates.references = rates.references || mappable;
+    rates.references = rates.references || q.mappable;
     Candidate c;
     c.algorithm = s.algorithm;
-    c.chunking = chunking;
-    c.chunk_bytes = std::min({block, chunking.tile, room});
-    c.tiles = block == 0 ? 1 : static_cast<std::uint32_t>((block + c.chunk_bytes - 1) / c.chunk_bytes);
-    Pieces pieces{c.chunk_bytes, c.tiles, std::min(chunking.channels, static_cast<int>(c.tiles))};
-    c.chunking.channels = pieces.channels;
-    pieces.buffers_cached = 2 * ranks * bytes <= platform_.cache_bytes;
+    c.shape = s.shapes[q.altered];
+    c.limits = limits;
+    c.tiling = c.tiling_of((q.bytes + rows - 1) / rows, 1);
+    Tiling moved = c.tiling;
+    moved.tile = std::min(c.tiling.tile, c.tiling.block);  // short rows are short messages
+    Cached cached{.buffers = 2 * ranks * q.bytes <= platform_.cache_bytes};
     if (!s.whole) {
-        price_by_form(c, s, pieces, rates);
+        price_by_form(c, s, moved, rates, cached);
     } else {
         const std::size_t under_way =  // one message to each peer
-            s.rehearsal.matching.connections.size() * c.chunk_bytes * packed *
-            static_cast<std::size_t>(pieces.channels);
-        pieces.messages_cached = under_way < platform_.near_bytes;
-        c.price = price(s.rehearsal, pieces, rates, [&](Rank a, Rank b) { return platform_.line_between(a, b); });
+            s.rehearsal.matching.connections.size() * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
+            static_cast<std::size_t>(moved.channels);
+        cached.messages = under_way < platform_.near_bytes;
+        const auto line = [&](Rank a, Rank b) { return platform_.line_between(a, b); };
+        c.price = price(s.rehearsal, moved, rates, line, cached);
     }
     c.time = c.price.time;
     return c;
 }
 
-/// The best way to cut `bytes`, by computation alone.
-Candidate Tuner::weigh(const Subject& s, std::size_t bytes, bool mappable) const {
+/// The best way to cut it, by computation alone.
+Candidate Tuner::weigh(const Subject& s, const Question& q) const {
+    TileLimits limits = limits_of(q);
+    if (limits.fixed()) return cut(s, q, limits);
     Candidate best;
-    const int forced = platform_.channels, fewest = forced > 0 ? forced : 1;
+    const std::size_t longest = std::min(limits.tile, limits.slots.message);
+    const int channels = limits.slots.channels;
     const std::size_t most =  // bytes under way to a peer
         s.rehearsal.most_peers <= frugal_peers
             ? SIZE_MAX
             : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.most_peers);
-    for (std::size_t tile = smallest_tile; tile <= platform_.most_tile; tile *= 2) {
-        for (int channels = fewest; channels <= (forced > 0 ? forced : platform_.most_channels); channels *= 2) {
-            if (best.algorithm != nullptr && tile * static_cast<std::size_t>(channels) > most) break;
-            Candidate c = cut(s, bytes, {tile, channels}, mappable);
+    for (limits.tile = smallest_tile; limits.tile <= longest; limits.tile *= 2) {
+        for (int n = platform_.fewest_channels; n <= channels; n *= 2) {
+            if (best.algorithm != nullptr && limits.tile * static_cast<std::size_t>(n) > most) break;
+            limits.slots.channels = n;
+            Candidate c = cut(s, q, limits);
+            c.limits.slots.channels = c.tiling.channels;
             if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
-            if (best.tiles <= static_cast<std::uint32_t>(channels)) break;  // more channels would be idle
+            if (best.tiling.tiles <= static_cast<std::uint32_t>(n)) break;  // more channels would be idle
         }
-        if (best.tiles == 1 && best.chunking.tile < tile) break;
+        if (best.tiling.tiles == 1 && best.limits.tile < limits.tile) break;
     }
     return best;
 }
@@ -270,7 +280,7 @@ Candidate Tuner::weigh(const Subject& s, std::size_t bytes, bool mappable) const
 Candidate Tuner::judge(const Subject& s, const Question& q) const {
     const std::size_t bytes = q.bytes;
     Candidate c;
-    if (s.refusal.empty()) c = weigh(s, bytes, q.mappable);
+    if (s.refusal.empty()) c = weigh(s, q);
     c.algorithm = s.algorithm;
     c.refusal = s.refusal;
     if (s.corrections.empty() || q.mappable) return c;  // what was measured was private
@@ -321,8 +331,8 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) c
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
         return c.refusal.empty() && c.correction == 1 && c.time <= equal * sorted.front().time;
     });
-    const auto busiest = [](const Candidate& c) { return c.price.busiest * c.tiles; };
-    const auto waits = [](const Candidate& c) { return c.price.waits * c.tiles; };
+    const auto busiest = [](const Candidate& c) { return c.price.busiest * c.tiling.tiles; };
+    const auto waits = [](const Candidate& c) { return c.price.waits * c.tiling.tiles; };
     auto best = sorted.begin();
     for (auto c = sorted.begin(); c != close; ++c)
         if ((bytes_matter && busiest(*c) * about_equal < busiest(*best)) ||
@@ -332,7 +342,7 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) c
 }
 
 const Candidate& Tuner::choose(const Question& q) {
-    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable);
+    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable, q.altered && platform_.limits.slices > 0);
     std::lock_guard lock(mutex_);
     const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;

@@ -1,6 +1,6 @@
-// Which algorithm a call gets, and in tiles of which size on how many channels its data goes: the cheapest by the cost
-// model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, where it has. A decision is a
-// function of what all ranks know, so all of them decide alike, without a word.
+// Which algorithm a call gets, and in tiles of which size on how many channels its data goes (schedule/tiling.hpp): the
+// cheapest by the cost model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, where it
+// has. A decision is a function of what all ranks know, so all of them decide alike, without a word.
 #pragma once
 
 #include <map>
@@ -12,53 +12,25 @@
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
-#include "schedule/cost.hpp"
 #include "tuner/allowed.hpp"
+#include "tuner/platform.hpp"
 #include "tuner/tuning.hpp"
 
 namespace tutti {
 
-/// Where a communicator's ranks run, as all of them see it.
-struct Platform {
-    int ranks = 1;
-    Rates rates;
-    Line line{0.1, 0};                   // of the slowest transport among them
-    Line near{0.1, 0};                   // between ranks of one host, where there are several
-    std::vector<int> host_of;            // by part; empty: there is one host
-    std::vector<int> core_of;            // by part, where each is bound to one core; empty: unknown
-    std::vector<int> nodes;              // parts of each host, see Request; empty: hosts are no nodes
-    std::string transport = "shm";       // its name, for what was measured
-    bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
-    std::size_t cache_bytes = 32 << 20;  // of the largest cache
-    std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
-    int channels = 0;                    // 0: as the model says
-    int most_channels = 1;
-    std::size_t most_tile = 0;  // bytes
-
-    friend bool operator==(const Platform&, const Platform&) = default;
-    bool oversubscribed() const { return ranks > rates.cores; }
-    Line line_between(Rank a, Rank b) const {
-        if (host_of.empty()) return line;
-        return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)] ? near : line;
-    }
-};
-
-/// How large data is cut.
-struct Chunking {
-    std::size_t tile = 0;  // bytes
-    int channels = 1;
-};
-
 struct Candidate {
     const Algorithm* algorithm = nullptr;
     std::string refusal;  // why it is out of the question; what follows is valid if it is empty
-    Chunking chunking;
-    std::size_t chunk_bytes = 0;
-    std::uint32_t tiles = 1;
-    Price price;
+    TileShape shape;
+    TileLimits limits;      // the platform's, narrowed to what is chosen
+    Tiling tiling;          // of the bytes that were asked about, in bytes
+    Price price;            // of these
     double correction = 1;  // measured over computed
     double time = 0;        // in microseconds: the price's, corrected
     bool closed_form = false;
+
+    /// How a call of this candidate runs: tiling, but for the count and element that it has.
+    Tiling tiling_of(std::size_t count, std::size_t element) const { return tile(count, element, shape, limits); }
 };
 
 /// What a call asks for.
@@ -68,6 +40,7 @@ struct Question {
     Rank root = 0;
     bool uneven = false;    // rows differ in length, which takes algorithms that are uneven_safe
     bool mappable = false;  // peers can map all ranks' buffers, so large messages go by reference
+    bool altered = false;   // inputs are multiplied on their way, or results divided
 };
 
 /// Any thread may ask at any time.
@@ -113,9 +86,11 @@ class Tuner {
     void play(Subject& subject) const;
     void prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const;
     Candidate judge(const Subject& subject, const Question& question) const;
-    Candidate weigh(const Subject& subject, std::size_t bytes, bool mappable) const;
-    void price_by_form(Candidate& candidate, const Subject& subject, const Pieces& pieces, const Rates& rates) const;
-    Candidate cut(const Subject& subject, std::size_t bytes, Chunking chunking, bool mappable) const;
+    const TileLimits& limits_of(const Question& question) const;
+    Candidate weigh(const Subject& subject, const Question& question) const;
+    void price_by_form(Candidate& candidate, const Subject& subject, const Tiling& tiling, const Rates& rates,
+                       Cached cached) const;
+    Candidate cut(const Subject& subject, const Question& question, const TileLimits& limits) const;
     const char* objection(const Algorithm& algorithm, const Question& question) const;
 
     const Platform platform_;
@@ -125,7 +100,7 @@ class Tuner {
     const std::shared_ptr<const UserAlgorithms> own_;
     mutable std::mutex mutex_;  // of what follows
     std::map<Key, std::vector<Subject>> subjects_;
-    std::map<std::tuple<Key, int, bool>, Candidate> decided_;  // by power of two, and whether mappable
+    std::map<std::tuple<Key, int, bool, bool>, Candidate> decided_;  // by power of two; whether mappable, and altered
 };
 
 }  // namespace tutti

@@ -7,7 +7,6 @@
 #include <string>
 #include <thread>
 
-#include "comm/choice.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 #include "harness/catch.hpp"

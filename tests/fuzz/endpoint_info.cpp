@@ -1,8 +1,8 @@
 // Endpoint infos: what another rank tells of itself when it joins, and what is concluded from that.
-#include "comm/choice.hpp"
 #include "comm/hello.hpp"
 #include "fuzz.hpp"
 #include "topology/placement.hpp"
+#include "tuner/platform.hpp"
 #include "tutti/tutti.h"
 
 using namespace tutti;
@@ -47,7 +47,7 @@ FUZZ_TARGET(endpoint_info) {
         for (Rank a = 0; a < ranks && places.any_on_gpu(); ++a)
             for (Rank b = 0; b < ranks; ++b)
                 TUTTI_ASSERT((places.obstacle(a, b) == nullptr) == (places.obstacle(b, a) == nullptr));
-        const GpuBudget budget = budget_of(places);
+        const gpu::Budget budget = gpu::budget_of(places);
         if (places.any_on_gpu()) gpu_platform(ranks, budget);
     });
     const Platform host = host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, shm_transport());

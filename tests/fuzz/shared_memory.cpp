@@ -60,7 +60,7 @@ Program program_of(fuzz::Input& in) {
     return known[&call] = all_programs(*algorithm, call.collective, 2)[0];
 }
 
-/// Cut as comm/choice.cpp does, more or less. bytes: of the larger one of the buffers.
+/// Cut as schedule/tiling.cpp does, more or less. bytes: of the larger one of the buffers.
 Job job_of(fuzz::Input& in, const Program& program, const World& world, Rows& rows, std::size_t& bytes) {
     constexpr std::size_t counts[] = {0, 1, 2, 7, 12, 13, 100, 1000, 5000, 40000};
     constexpr DataType types[] = {DataType::float32, DataType::int8, DataType::float64, DataType::bfloat16};

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "comm/choice.hpp"
 #include "gpu/arena.hpp"
+#include "gpu/budget.hpp"
 #include "gpu/places.hpp"
 #include "harness/catch.hpp"
 
@@ -75,19 +75,22 @@ TEST_CASE("GPUs, their places: one pair that p2p does not join changes how all a
     CHECK_FALSE(places_of({{1, 1, 0}, {1, 2, 0}, {1, 3, 0}}).through_host());
     CHECK(places_of({{1, 1, 0, {1, 2}}, {1, 2, 1, {0}}, {1, 3, 2, {0}}}).through_host());
     const Places mixed = places_of({{1, 1, 0}, {1, 2, 0}, {1, 3, -1}});
-    const GpuBudget budget = budget_of(mixed);
+    const gpu::Budget budget = gpu::budget_of(mixed);
     CHECK(budget.through_host);
     CHECK_FALSE(budget.by_reference);
     CHECK(budget.channels == 4);  // of the 8 blocks that each of two has
-    const Cut c = cut_through_host(10'000'000, 4, 3, 1, {1 << 20, 100}, budget);
+    TileLimits hosts;
+    hosts.slots = {1 << 20, 100};
+    const TileLimits limits = gpu::through_host(hosts, budget);
+    const Tiling c = tile(10'000'000, 4, {3, 1}, limits);
     CHECK(c.channels == 4);
     CHECK(c.tile * 4 <= gpu::slot_bytes);
     CHECK_FALSE(c.in_lines);
-    CHECK(cut_through_host(100, 4, 1, 1, {1 << 20, 100}, budget).in_lines);
+    CHECK(tile(100, 4, {1, 1}, limits).in_lines);
 }
 
 TEST_CASE("GPUs, their places: ranks lend memory where several processes are joined, and none has two ranks on a GPU") {
-    const auto lends = [](const std::vector<Somebody>& ranks) { return budget_of(places_of(ranks)).lends; };
+    const auto lends = [](const std::vector<Somebody>& ranks) { return gpu::budget_of(places_of(ranks)).lends; };
     CHECK(lends({{1, 1, 0}, {1, 2, 0}}));
     CHECK(lends({{1, 1, 0, {1}}, {1, 1, 1, {0}}, {1, 2, 0, {1}}, {1, 2, 1, {0}}}));
     CHECK_FALSE(lends({{1, 1, 0}, {1, 1, 0}}));  // addresses do
@@ -104,5 +107,5 @@ TEST_CASE("GPUs, their places: ranks for whom there is no room in an arena go th
     for (Rank r = 1; r <= gpu::most_seats; ++r) CHECK(places.seat(r) == r - 1);
     CHECK(places.p2p(1, gpu::most_seats));
     CHECK(why_not(places, 1, gpu::most_seats + 1) == "too many ranks are on the GPUs of that host");
-    CHECK_THROWS_AS(budget_of(places), Error);  // 33 ranks, and a GPU with 16 blocks
+    CHECK_THROWS_AS(gpu::budget_of(places), Error);  // 33 ranks, and a GPU with 16 blocks
 }

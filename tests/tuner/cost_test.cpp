@@ -123,18 +123,18 @@ TEST_CASE("references save the copies of large messages only") {
         return r;
     }();
     Rates rates;
-    const auto time = [&](std::size_t bytes) { return price(direct, {bytes, 1, 1}, rates, still).time; };
+    const auto time = [&](std::size_t bytes) { return price(direct, {bytes, 1, 1, 0, true}, rates, still).time; };
     const double small = time(64), large = time(1 << 20);
     rates.references = true;
-    CHECK(time(64) == small);
+    CHECK(price(direct, {64, 1, 1}, rates, still).time == small);
     CHECK(time(1 << 20) < large / 1.5);
 }
 
 TEST_CASE("buffers and messages that no cache holds cost more") {
     const Rehearsal ring = Rehearsal::of(all_programs(*find_algorithm("ring"), Collective::all_reduce, 4));
     const Rates rates;
-    const double cached = price(ring, {1 << 16, 4, 1, true, true}, rates, still).time;
-    const double buffers = price(ring, {1 << 16, 4, 1, false, true}, rates, still).time;
+    const double cached = price(ring, {1 << 16, 4, 1}, rates, still).time;
+    const double buffers = price(ring, {1 << 16, 4, 1}, rates, still, {.buffers = false}).time;
     CHECK(buffers > cached);
-    CHECK(price(ring, {1 << 16, 4, 1, false, false}, rates, still).time > buffers);
+    CHECK(price(ring, {1 << 16, 4, 1}, rates, still, {false, false}).time > buffers);
 }

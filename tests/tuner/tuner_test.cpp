@@ -13,8 +13,10 @@ Platform machine(int ranks, int cores) {
     p.ranks = ranks;
     p.rates.cores = cores;
     p.line = {0.15, 1 / 40e3};
-    p.most_channels = 8;
-    p.most_tile = 256 * 1024;
+    p.limits.slots = {256 * 1024, 8};
+    p.uneven = p.limits;
+    p.uneven.uneven = true;
+    p.uneven.tile = 64 * 1024;
     return p;
 }
 
@@ -45,7 +47,7 @@ TEST_CASE("small sums take few rounds, large ones move few bytes") {
         const ClosedForm form = large.algorithm->closed_form(Collective::all_reduce, n);
         const int columns = large.algorithm->make({Collective::all_reduce, 0, n, 0}).columns;
         CHECK(form.busiest_rank <= 2 * columns);
-        CHECK(large.tiles > 1);
+        CHECK(large.tiling.tiles > 1);
     }
 }
 
@@ -63,7 +65,7 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
                 for (std::size_t i = 0; i < all.size(); ++i) {
                     if (!all[i].refusal.empty()) continue;
                     CHECK((all[i].time > 0 || n == 1));
-                    CHECK(all[i].chunking.channels >= 1);
+                    CHECK(all[i].tiling.channels >= 1);
                     if (i > 0) CHECK(all[i - 1].time <= 1.1 * all[i].time);
                 }
             }
@@ -215,9 +217,9 @@ TEST_CASE("what was measured corrects what is computed") {
 TEST_CASE("channels can be forced") {
     Platform p = machine(4, 4);
     for (int channels = 1; channels <= 8; ++channels) {
-        p.channels = channels;
+        p.force_channels(channels);
         Tuner tuner(p, {}, false, nullptr);
-        CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).chunking.channels == channels);
+        CHECK(tuner.choose({Collective::all_reduce, 64 << 20}).tiling.channels == channels);
     }
 }
 
@@ -255,9 +257,9 @@ TEST_CASE("all-to-all of large rows goes straight to every rank, however many th
         for (const std::size_t row : {std::size_t{64} << 10, std::size_t{4} << 20}) {
             const Candidate c = of(row);
             CHECK(c.algorithm->name == "direct");
-            CHECK(c.chunking.tile <= tuner.platform().most_tile);
+            CHECK(c.tiling.tile <= tuner.platform().limits.slots.message);
             if (n > 32)
-                CHECK(slot_depth * c.chunking.tile * static_cast<std::size_t>(c.chunking.channels) * (rows - 1) <=
+                CHECK(slot_depth * c.tiling.tile * static_cast<std::size_t>(c.tiling.channels) * (rows - 1) <=
                       64 << 20);
         }
     }

@@ -11,7 +11,6 @@
 
 #include "base/types.hpp"
 #include "kernels/interpreter.hpp"
-#include "schedule/cost.hpp"
 #include "schedule/program.hpp"
 #include "schedule/rows.hpp"
 #include "transport/transport.hpp"

@@ -1,0 +1,82 @@
+#include "gpu/budget.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <map>
+
+#include "base/result.hpp"
+#include "gpu/arena.hpp"
+#include "transport/arena.hpp"
+
+namespace tutti::gpu {
+namespace {
+
+// Guesses, until a GPU has measured them: lines cost twice the bytes and save a flag's round trip.
+constexpr std::size_t line_limit = 16 * 1024;                         // bytes of a block that go in lines
+constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes worth a channel more
+constexpr std::size_t slices_message = 4 * 1024 * 1024;
+static_assert(line_limit <= line_bytes);
+constexpr int host_channels = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
+static_assert(host_channels <= tutti::collective_channels);
+static_assert(slot_bytes <= slot_bytes_for(few_ranks + 1));
+
+}  // namespace
+
+Budget budget_of(const Places& places) {
+    Budget budget{.share = INT_MAX, .by_reference = !places.through_host(), .through_host = places.through_host()};
+    std::map<Uuid, int> sharing;
+    std::map<std::uint64_t, Uuid> of_process;
+    std::map<std::pair<std::uint64_t, Uuid>, int> in_process;
+    for (Rank r = 0; r < places.ranks(); ++r)
+        if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
+    bool alone = true;  // of its process on its GPU, each rank
+    // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
+    for (Rank r = 0; r < places.ranks(); ++r) {
+        const std::uint64_t process = places.info(r).process;
+        budget.by_reference = budget.by_reference && process == places.info(0).process;
+        if (!places.on_gpu(r)) continue;
+        const EndpointInfo& info = places.gpu(r);
+        alone = ++in_process[{process, info.uuid}] == 1 && alone;
+        budget.across = budget.across || of_process.try_emplace(process, info.uuid).first->second != info.uuid;
+        const int share = info.blocks / sharing[info.uuid];
+        if (share < 2)  // a send and a receive at the same time
+            fail(tuttiInvalidUsage,
+                 "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all, "
+                 "each needs two",
+                 sharing[info.uuid], r, info.blocks);
+        budget.share = std::min(budget.share, share);
+    }
+    budget.channels = std::min(gpu::collective_channels, budget.share);
+    budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
+    // Letting go of what was lent may wait for all kernels of the process on that GPU, and one of another rank may wait
+    // for the caller's.
+    budget.lends = !budget.through_host && !budget.by_reference && alone;
+    if (budget.through_host) {
+        budget.channels = std::min(budget.channels, host_channels);
+        budget.pair_channels = 1;
+    }
+    return budget;
+}
+
+TileLimits limits_of(const Budget& budget) {
+    TileLimits l;
+    l.line = 128;
+    l.slots = {slot_bytes, budget.channels, slot_share};
+    l.lines = {line_bytes, std::min(budget.channels, line_channels), line_share};
+    l.in_lines = line_limit;
+    if (budget.by_reference || budget.lends) l.reference = 0;
+    if (budget.by_reference) l.slices = slices_message;
+    l.packed_references = false;
+    return l;
+}
+
+TileLimits through_host(TileLimits l, const Budget& budget) {
+    l.slots.message = std::min(l.slots.message, slot_bytes);
+    l.slots.channels = std::min(l.slots.channels, budget.channels);
+    l.lines = l.slots;
+    l.in_lines = line_limit;
+    l.tile = std::min(l.tile, slot_bytes);
+    return l;
+}
+
+}  // namespace tutti::gpu

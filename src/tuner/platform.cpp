@@ -1,0 +1,117 @@
+#include "tuner/platform.hpp"
+
+#include <algorithm>
+
+#include "transport/fifo.hpp"
+
+namespace tutti {
+namespace {
+
+// Over networks a message lies in slots at both ends, and in the kernel in between. Where more than tile times channels
+// is under way, it falls out of the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long.
+// As much in fewer channels took 1.2 times as long: what the kernel does for one goes on while another is reduced.
+constexpr std::size_t network_tile = 64 * 1024;
+constexpr int network_channels = 4;
+static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_channels <= collective_channels);
+
+constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
+
+TileLimits host_limits(int ranks) {
+    TileLimits l;
+    l.slots = {slot_bytes_for(ranks), collective_channels};
+    l.tile = l.slots.message;
+    l.reference = reference_bytes;
+    return l;
+}
+
+/// Tile and channels can't depend on the size here: what is under way between all pairs must stay in the caches, and of
+/// many ranks, each of which keeps slots for all others, not take too much memory.
+TileLimits uneven_limits(int ranks) {
+    TileLimits l = host_limits(ranks);
+    l.uneven = true;
+    l.tile = ranks <= 4 ? 64 * 1024 : ranks <= few_ranks ? 32 * 1024 : 16 * 1024;
+    l.slots.channels = ranks <= 4 ? 2 : 1;
+    return l;
+}
+
+}  // namespace
+
+Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
+                       const Transport& slowest) {
+    Platform p;
+    p.ranks = ranks;
+    p.rates.cores = std::max(1, cores);
+    p.rates.references = slowest.sees() == Sees::everything;
+    p.rates.to_all = slowest.carries_to_all() && ranks <= most_to_all;
+    p.sees_regions = slowest.sees() == Sees::regions;
+    p.line = slowest.cost();
+    p.transport = slowest.name();
+    p.cache_bytes = cache_bytes;
+    p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
+    p.limits = host_limits(ranks);
+    p.uneven = uneven_limits(ranks);
+    if (slowest.needs_engine()) {
+        p.limits.tile = network_tile;
+        p.fewest_channels = p.limits.slots.channels = network_channels;
+    }
+    return p;
+}
+
+Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
+    std::vector<std::uint64_t> known;
+    std::vector<int> size;
+    bool scattered = false;  // ranks of a host do not follow each other
+    for (const std::uint64_t host : hosts) {
+        const auto at = std::ranges::find(known, host);
+        const auto number = static_cast<std::size_t>(at - known.begin());
+        if (at == known.end()) known.push_back(host), size.push_back(0);
+        scattered |= number + 1 < known.size();
+        ++size[number];
+        p.host_of.push_back(static_cast<int>(number));
+    }
+    if (known.size() < 2) {
+        p.host_of.clear();
+        return p;
+    }
+    p.near = near;
+    if (!scattered && std::ranges::max(size) > 1) p.nodes = std::move(size);
+    return p;
+}
+
+Platform gpu_platform(int ranks, const gpu::Budget& budget) {
+    Platform p;
+    p.ranks = ranks;
+    p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
+    p.rates.channels_share_core = false;
+    p.rates.references = budget.by_reference || budget.lends;
+    p.line = {1.0, 0};
+    p.transport = "gpu";
+    p.limits = gpu::limits_of(budget);
+    return p;
+}
+
+Platform through_host(Platform p, const gpu::Budget& budget) {
+    p.rates.references = p.rates.to_all = p.sees_regions = false;
+    p.transport = "gpu through " + p.transport;
+    for (Line* line : {&p.line, &p.near})
+        *line = {line->alpha_us + over_pcie.alpha_us, line->us_per_byte + over_pcie.us_per_byte, line->handling_us};
+    p.limits = gpu::through_host(p.limits, budget);
+    p.fewest_channels = std::min(p.fewest_channels, p.limits.slots.channels);
+    return p;
+}
+
+TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& p) {
+    TileLimits l = p.limits;
+    if (l.fixed()) return l;
+    // Of a message that fits into the slots of one channel all is under way at once. So more channels never have slots
+    // for more than the message that they were taken for.
+    constexpr std::size_t channel_bytes = slot_depth * network_tile;
+    const int spare = channels_per_link - l.slots.channels;
+    const int most = by_network ? std::clamp(spare, 1, network_channels) : 1;
+    const std::size_t filled = (bytes + channel_bytes - 1) / channel_bytes;
+    l.tile = network_tile;
+    l.slots.channels = static_cast<int>(std::clamp<std::size_t>(filled, 1, static_cast<std::size_t>(most)));
+    return l;
+}
+
+}  // namespace tutti

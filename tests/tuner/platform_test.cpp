@@ -1,0 +1,113 @@
+// What the tuner prices is what runs, on every kind of machine.
+#include "tuner/platform.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "algorithms/prove.hpp"
+#include "gpu/program.hpp"
+#include "harness/catch.hpp"
+#include "tuner/tuner.hpp"
+
+using namespace tutti;
+
+namespace {
+
+struct Machine {
+    std::string name;
+    Platform platform;
+};
+
+std::vector<Machine> machines(int n) {
+    const auto hosts = [&](const char* transport) {
+        return host_platform(n, 2, 32 << 20, 1 << 20, *find_transport(transport));
+    };
+    const gpu::Budget lends{.share = 32, .channels = 32, .pair_channels = 4, .lends = true};
+    const gpu::Budget refers{.share = 32, .channels = 32, .pair_channels = 4, .by_reference = true};
+    const gpu::Budget slots{.share = 8, .channels = 4, .pair_channels = 1, .through_host = true};
+    Platform forced = hosts("shm");
+    forced.force_channels(3);
+    return {{"shm", hosts("shm")},
+            {"local", hosts("local")},
+            {"tcp", hosts("tcp")},
+            {"three channels", forced},
+            {"GPUs of processes", gpu_platform(n, lends)},
+            {"GPUs of a process", gpu_platform(n, refers)},
+            {"GPUs through hosts", through_host(hosts("tcp"), slots)}};
+}
+
+/// In bytes, of a call of so many.
+void check_priced(const Candidate& c, std::size_t row) {
+    CHECK(c.tiling == c.tiling_of(row, 1));
+    if (row % 4 != 0) return;
+    const Tiling runs = c.tiling_of(row / 4, 4);
+    CHECK(c.tiling.tile == runs.tile * 4);
+    CHECK(c.tiling.tiles == runs.tiles);
+    CHECK(c.tiling.channels == runs.channels);
+    CHECK(c.tiling.by_reference == runs.by_reference);
+    CHECK(c.tiling.in_lines == runs.in_lines);
+}
+
+void check_shape(const Candidate& c, const std::vector<Program>& programs, bool altered) {
+    bool slices = c.algorithm->pull_safe;
+    for (const Program& p : programs) {
+        CHECK(c.shape.columns == p.columns);
+        CHECK(c.shape.message_chunks == p.message_chunks);
+        slices = slices && gpu::sends_slices(p, altered);
+    }
+    CHECK(c.shape.sends_slices == slices);
+}
+
+}  // namespace
+
+TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ") {
+    for (int n = 2; n <= 8; ++n)
+        for (const Machine& m : machines(n))
+            for (int number = 0; number < collectives; ++number) {
+                const auto collective = static_cast<Collective>(number);
+                if (collective == Collective::send || collective == Collective::recv) continue;
+                const std::size_t rows = row_per_rank(collective) ? static_cast<std::size_t>(n) : 1;
+                Tuner tuner(m.platform, {}, false, nullptr);
+                for (const bool uneven : {false, true})
+                    for (const std::size_t row :
+                         {0, 4, 60, 64, 68, 4000, 16384, 16388, 40000, 262144, 262148, 4000000}) {
+                        if (uneven && m.platform.uneven == TileLimits{}) continue;  // such calls run in pieces there
+                        if (collective == Collective::barrier && row > 0) continue;
+                        const Question q{collective, row * rows, 0, uneven, false, row % 3 == 0};
+                        for (const Candidate& c : tuner.candidates(q)) {
+                            if (!c.refusal.empty()) continue;
+                            INFO(m.name << ", " << n << " ranks: " << name_of(collective) << " by " << c.algorithm->name
+                                        << ", rows of " << row << (uneven ? " and others" : ""));
+                            check_priced(c, row);
+                            CHECK(c.limits.uneven == uneven);
+                            if (row == 68) check_shape(c, all_programs(*c.algorithm, collective, n), q.altered);
+                        }
+                    }
+            }
+}
+
+TEST_CASE("a call that was decided with others of its size runs within the limits that were priced") {
+    for (const Machine& m : machines(4)) {
+        INFO(m.name);
+        Tuner tuner(m.platform, {}, false, nullptr);
+        for (const std::size_t bytes : {std::size_t{5000}, std::size_t{100'000}, std::size_t{3} << 20}) {
+            const Candidate& c = tuner.choose({Collective::all_reduce, bytes});
+            check_priced(c, std::bit_floor(bytes));
+            const Tiling runs = c.tiling_of(bytes / 4, 4);
+            CHECK(runs.tile * 4 <= std::max(c.limits.tile, c.limits.slices));
+            CHECK(runs.channels <= c.limits.slots.channels);
+        }
+    }
+}
+
+TEST_CASE("config.channels holds for calls whose rows differ, and through host memory as far as its room goes") {
+    Platform p = host_platform(4, 4, 32 << 20, 1 << 20, shm_transport());
+    p.force_channels(5);
+    Tuner tuner(p, {}, false, nullptr);
+    CHECK(tuner.choose({Collective::all_gather, 64 << 20, 0, true}).tiling.channels == 5);
+    const gpu::Budget budget{.share = 8, .channels = 4, .pair_channels = 1, .through_host = true};
+    Tuner narrowed(through_host(p, budget), {}, false, nullptr);
+    CHECK(narrowed.choose({Collective::all_gather, 64 << 20}).tiling.channels == 4);
+}
