@@ -1,5 +1,6 @@
 #include "comm/components.hpp"
 
+#include <deque>
 #include <numeric>
 #include <unordered_map>
 
@@ -25,6 +26,29 @@ std::vector<Component> components_of(std::span<const Component::Key> calls) {
         components[known->second].members.push_back(i);
     }
     return components;
+}
+
+std::vector<std::size_t> meetings_of(std::span<const CallToSelf> calls) {
+    using Kind = CallToSelf::Kind;
+    struct Waiting {
+        Kind kind = Kind::none;
+        std::deque<std::size_t> calls;  // all of this kind
+    };
+    std::unordered_map<const void*, Waiting> of_comm;
+    std::vector<std::size_t> meets(calls.size(), unmet);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        if (calls[i].kind == Kind::none) continue;
+        Waiting& waiting = of_comm[calls[i].comm];
+        if (waiting.calls.empty() || waiting.kind == calls[i].kind) {
+            waiting.kind = calls[i].kind;
+            waiting.calls.push_back(i);
+            continue;
+        }
+        meets[i] = waiting.calls.front();
+        meets[meets[i]] = i;
+        waiting.calls.pop_front();
+    }
+    return meets;
 }
 
 }  // namespace tutti

@@ -19,28 +19,30 @@ namespace {
 /// Sends to oneself meet receives from oneself, in order, and are copies. The receives do them; the sends stay for the
 /// order on their streams.
 void copy_to_self(std::vector<Issued>& calls) {
+    std::vector<CallToSelf> kinds;
     for (const Issued& call : calls) {
-        const Operation& send = call.operation;
-        if (send.collective != Collective::send || send.root != call.comm->rank()) continue;
-        const auto match = std::find_if(calls.begin(), calls.end(), [&](const Issued& other) {
-            return other.comm == call.comm && other.operation.collective == Collective::recv &&
-                   other.operation.root == send.root && other.operation.input == nullptr;
-        });
-        if (match == calls.end())
-            fail(tuttiInvalidUsage, "rank %d sends to itself without a receive from itself in the same group",
-                 send.root);
-        if (match->operation.count != send.count || match->operation.type != send.type)
-            fail(tuttiInvalidUsage,
-                 "rank %d sends itself %zu elements and receives %zu from itself, or the types differ", send.root,
-                 send.count, match->operation.count);
-        match->operation.input = send.input;
-        match->sender_stream = call.gpu_stream;
+        const Operation& o = call.operation;
+        const bool to_self = o.is_pair() && o.root == call.comm->rank();
+        const auto kind = o.collective == Collective::send ? CallToSelf::Kind::send : CallToSelf::Kind::receive;
+        kinds.push_back({call.comm.get(), to_self ? kind : CallToSelf::Kind::none});
     }
-    for (const Issued& call : calls)
-        if (call.operation.collective == Collective::recv && call.operation.root == call.comm->rank() &&
-            call.operation.input == nullptr)
-            fail(tuttiInvalidUsage, "rank %d receives from itself without a send to itself in the same group",
-                 call.operation.root);
+    const std::vector<std::size_t> meets = meetings_of(kinds);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        if (kinds[i].kind == CallToSelf::Kind::none) continue;
+        const Operation& o = calls[i].operation;
+        const bool sends = kinds[i].kind == CallToSelf::Kind::send;
+        if (meets[i] == unmet)
+            fail(tuttiInvalidUsage, "rank %d %s itself without a %s itself in the same group", o.root,
+                 sends ? "sends to" : "receives from", sends ? "receive from" : "send to");
+        if (!sends) continue;
+        Issued& receive = calls[meets[i]];
+        if (receive.operation.count != o.count || receive.operation.type != o.type)
+            fail(tuttiInvalidUsage,
+                 "rank %d sends itself %zu elements and receives %zu from itself, or the types differ", o.root, o.count,
+                 receive.operation.count);
+        receive.operation.input = o.input;
+        receive.sender_stream = calls[i].gpu_stream;
+    }
 }
 
 std::vector<Batch> batches_of(const std::vector<Issued>& calls) {

@@ -82,6 +82,26 @@ TEST_CASE("calls that share a communicator or a stream, directly or through othe
     CHECK(components_of(many).size() == 2);
 }
 
+TEST_CASE("what a rank sends itself meets what it receives from itself, in the order of the calls") {
+    const char things[2] = {};
+    using Kind = CallToSelf::Kind;
+    const auto meet = [&](std::initializer_list<std::pair<int, Kind>> calls) {
+        std::vector<CallToSelf> all;
+        for (const auto& [comm, kind] : calls) all.push_back({things + comm, kind});
+        return meetings_of(all);
+    };
+    using Numbers = std::vector<std::size_t>;
+    CHECK(meet({}).empty());
+    CHECK(meet({{0, Kind::send}, {0, Kind::none}, {0, Kind::receive}}) == Numbers{2, unmet, 0});
+    CHECK(meet({{0, Kind::receive}, {0, Kind::receive}, {1, Kind::send}, {0, Kind::send}, {0, Kind::send}}) ==
+          Numbers{3, 4, unmet, 0, 1});
+    // So many that anything quadratic would not end.
+    std::vector<CallToSelf> many(1'000'000, {things, Kind::send});
+    for (std::size_t i = 500'000; i < many.size(); ++i) many[i].kind = Kind::receive;
+    const Numbers meets = meetings_of(many);
+    for (std::size_t i = 0; i < 500'000; ++i) REQUIRE(meets[i] == i + 500'000);
+}
+
 TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what it has forgotten", "[exhaustive]") {
     constexpr int ranks = 24;
     const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
