@@ -15,6 +15,9 @@ struct Members {
     explicit Members(int ranks) : connections(harness::connections_of(ranks, options)) {
         for (const auto& its : connections) faults.emplace_back(*its, nullptr, options.timeout).listen();
     }
+    ~Members() {
+        for (const auto& its : connections) its->session().leave();  // after which nobody hears anything
+    }
     const Options options = Options::from(nullptr);
     const std::vector<std::unique_ptr<Connections>> connections;
     std::deque<Faults> faults;
