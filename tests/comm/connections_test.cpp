@@ -1,6 +1,7 @@
 // Who a rank is joined to, without a communicator around it.
 #include "in_process.hpp"
 
+#include "base/config.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
@@ -27,6 +28,7 @@ TEST_CASE("a link is made when a peer is named first, and its FIFOs count as mem
     CHECK(first.sender != other.sender);
     CHECK(first.link == other.link);
     CHECK(mine.memory() > before);
+    if (!config().fault.empty()) return;  // such links carry no messages to all
     CHECK(mine.connection_to_all(0).sender != nullptr);  // which names everybody
     CHECK(mine.find(2) != nullptr);
 }
@@ -57,7 +59,12 @@ TEST_CASE("a message is unread until the peer has taken it") {
     REQUIRE(out.sender->ready(false));
     out.sender->commit(Kind::inlined, 0, 1);
     CHECK(all[0]->unread(1));
-    REQUIRE(in.receiver->ready());
+    const auto soon = [](const auto& condition) {  // slow links take their time
+        for (const Deadline limit = Clock::now() + std::chrono::seconds(10); Clock::now() < limit;)
+            if (condition()) return true;
+        return false;
+    };
+    REQUIRE(soon([&] { return in.receiver->ready(); }));
     in.receiver->release();
-    CHECK_FALSE(all[0]->unread(1));
+    CHECK(soon([&] { return !all[0]->unread(1); }));
 }

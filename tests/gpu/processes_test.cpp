@@ -32,7 +32,7 @@ class Processes {
     /// "CPU": rank 1 is on one; "hosts": likewise, and each rank believes to be on a host of its own.
     Processes(int ranks, const std::string& task, const std::string& where = "one GPU",
               const std::string& transport = "") {
-        const std::string port = text("%d", 20000 + getpid() % 20000);
+        const std::string port = text("%d", 20000 + getpid() % 12000);  // the kernel deals out others
         for (int rank = 0; rank < ranks; ++rank) {
             std::vector<std::string> variables{text("RANK=%d", rank),
                                                text("WORLD_SIZE=%d", ranks),
