@@ -154,9 +154,17 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     };
     if (w.cut.what != Cut::none) {
         // Where calls wait no longer than silence is borne, one may end by its own time-out, and names whom it waits
-        // for.
-        const bool by_itself = told.code == tuttiTimeout && static_cast<int>(w.silence_ms) >= timeout_ms;
-        if (!by_itself && !names(w.cut.a) && !names(w.cut.b)) return "does not say which link is cut: " + said;
+        // for. The others are then told of its rank, by a communicator that this ends.
+        const auto by_itself = [&](const Told& e) {
+            return e.what == Told::error && e.at <= told.at && e.code == tuttiTimeout &&
+                   static_cast<int>(w.silence_ms) >= timeout_ms;
+        };
+        const auto is_named = [&](const Report& r) { return names(static_cast<int>(&r - board->reports)); };
+        const bool by_other = std::ranges::any_of(board->reports, [&](const Report& r) {
+            return is_named(r) && std::ranges::any_of(events_of(r), by_itself);
+        });
+        if (!by_itself(told) && !by_other && !names(w.cut.a) && !names(w.cut.b))
+            return "does not say which link is cut: " + said;
         std::uint64_t heard = w.cut.at;
         for (const Report& r : board->reports)
             for (int i = 0; i < r.busy; ++i) heard = std::max(heard, r.busy_until[i]);
