@@ -38,7 +38,7 @@ BANNED = [
 ]
 
 # A room may include the rooms before it; README.md has the same order.
-ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport", "kernels", "gpu", "tuner", "comm",
+ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport", "kernels", "gpu", "plan", "comm",
          "api", "dp"]
 # Except these.
 MAY_NOT_INCLUDE = {"kernels": ["algorithms"], "gpu": ["algorithms"], "transport": ["schedule", "algorithms"],

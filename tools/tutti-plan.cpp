@@ -13,12 +13,12 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "plan/options.hpp"
+#include "plan/tuner.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/json.hpp"
 #include "schedule/text.hpp"
 #include "schedule/verify.hpp"
 #include "transport/fifo.hpp"
-#include "tuner/tuner.hpp"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include "algorithms/algorithms.hpp"
 #include "base/cores.hpp"
 #include "base/result.hpp"
+#include "plan/tuning.hpp"
 #include "tune/options.hpp"
-#include "tuner/tuning.hpp"
 #include "tutti/tutti.h"
 
 namespace {

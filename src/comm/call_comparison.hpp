@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/connections.hpp"
-#include "comm/operation.hpp"
+#include "plan/operation.hpp"
 
 namespace tutti {
 

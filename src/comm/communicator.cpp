@@ -7,7 +7,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "comm/pieces.hpp"
+#include "plan/pieces.hpp"
 #include "schedule/compose.hpp"
 #include "schedule/to_all.hpp"
 #include "schedule/verify.hpp"

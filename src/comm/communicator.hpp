@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "comm/call_comparison.hpp"
-#include "comm/recent.hpp"
 #include "comm/ticket_lock.hpp"
 #include "comm/windows.hpp"
-#include "tuner/tuner.hpp"
+#include "plan/recent.hpp"
+#include "plan/tuner.hpp"
 
 namespace tutti {
 

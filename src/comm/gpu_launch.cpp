@@ -7,7 +7,7 @@
 
 #include "base/caught.hpp"
 #include "comm/gpu_one_sided.hpp"
-#include "comm/pieces.hpp"
+#include "plan/pieces.hpp"
 
 namespace tutti {
 namespace {

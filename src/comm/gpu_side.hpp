@@ -7,13 +7,13 @@
 #include <optional>
 
 #include "comm/one_sided.hpp"
-#include "comm/operation.hpp"
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
 #include "gpu/budget.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/program.hpp"
 #include "gpu/residents.hpp"
+#include "plan/operation.hpp"
 
 namespace tutti {
 

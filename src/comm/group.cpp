@@ -11,7 +11,7 @@
 #include "base/thread.hpp"
 #include "comm/components.hpp"
 #include "comm/gpu_launch.hpp"
-#include "comm/pieces.hpp"
+#include "plan/pieces.hpp"
 
 namespace tutti {
 namespace {

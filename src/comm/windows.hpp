@@ -12,7 +12,7 @@
 
 #include "comm/faults.hpp"
 #include "comm/one_sided.hpp"
-#include "comm/operation.hpp"
+#include "plan/operation.hpp"
 
 namespace tutti {
 

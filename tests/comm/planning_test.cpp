@@ -5,10 +5,10 @@
 #include "comm/communicator.hpp"
 #include "comm/components.hpp"
 #include "comm/driver.hpp"
-#include "comm/recent.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
+#include "plan/recent.hpp"
 
 using namespace tutti;
 using harness::Case;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.hpp"
-#include "tuner/tuning.hpp"
+#include "plan/tuning.hpp"
 #include "walk.hpp"
 
 namespace tutti::failing {

@@ -1,8 +1,8 @@
 // Endpoint infos: what another rank tells of itself when it joins, and what is concluded from that.
 #include "comm/hello.hpp"
 #include "fuzz.hpp"
+#include "plan/platform.hpp"
 #include "topology/placement.hpp"
-#include "tuner/platform.hpp"
 #include "tutti/tutti.h"
 
 using namespace tutti;

@@ -1,9 +1,9 @@
 // Environment variables: numbers, TUTTI_ALGO and NCCL_ALGO, TUTTI_FAULT, and all others that are read at the start.
 #include "base/config.hpp"
 #include "fuzz.hpp"
+#include "plan/allowed.hpp"
 #include "surroundings.hpp"
 #include "transport/faulty.hpp"
-#include "tuner/allowed.hpp"
 
 using namespace tutti;
 

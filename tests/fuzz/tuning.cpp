@@ -1,5 +1,5 @@
 // What tutti-tune has written, or somebody else.
-#include "tuner/tuning.hpp"
+#include "plan/tuning.hpp"
 #include "fuzz.hpp"
 
 using namespace tutti;

@@ -95,7 +95,7 @@ TEST_CASE("each receive meets the message that it met before, whether all get it
     std::map<std::string, int> with_messages_to_all;
     std::vector<int> sizes(17);
     std::iota(sizes.begin(), sizes.end(), 1);
-    for (const int n : {24, 31, 32, 33, 48, 63, 64}) sizes.push_back(n);  // 64: most_to_all of tuner/platform.hpp
+    for (const int n : {24, 31, 32, 33, 48, 63, 64}) sizes.push_back(n);  // 64: most_to_all of plan/platform.hpp
     for (const Algorithm& a : algorithms())
         for (int c = 0; c < collectives; ++c)
             for (const int n : sizes) {

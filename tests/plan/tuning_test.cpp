@@ -1,4 +1,4 @@
-#include "tuner/tuning.hpp"
+#include "plan/tuning.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "algorithms/algorithms.hpp"
-#include "tuner/allowed.hpp"
-#include "tuner/platform.hpp"
-#include "tuner/tuning.hpp"
+#include "plan/allowed.hpp"
+#include "plan/platform.hpp"
+#include "plan/tuning.hpp"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tuner/tuner.hpp"
+#include "plan/tuner.hpp"
 
 #include <algorithm>
 #include <bit>

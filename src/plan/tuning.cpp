@@ -1,4 +1,4 @@
-#include "tuner/tuning.hpp"
+#include "plan/tuning.hpp"
 
 #include <sched.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "tuner/tuner.hpp"
+#include "plan/tuner.hpp"
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"

@@ -1,4 +1,4 @@
-#include "tuner/platform.hpp"
+#include "plan/platform.hpp"
 
 #include <algorithm>
 

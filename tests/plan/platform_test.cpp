@@ -1,5 +1,5 @@
 // What the tuner prices is what runs, on every kind of machine.
-#include "tuner/platform.hpp"
+#include "plan/platform.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 #include "algorithms/prove.hpp"
 #include "gpu/program.hpp"
 #include "harness/catch.hpp"
-#include "tuner/tuner.hpp"
+#include "plan/tuner.hpp"
 
 using namespace tutti;
 

@@ -1,4 +1,4 @@
-#include "comm/pieces.hpp"
+#include "plan/pieces.hpp"
 
 #include <optional>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "comm/operation.hpp"
+#include "plan/operation.hpp"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tuner/allowed.hpp"
+#include "plan/allowed.hpp"
 
 #include <algorithm>
 
