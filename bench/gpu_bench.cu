@@ -61,30 +61,7 @@ __global__ void nothing() {}
 using Kernel = void (*)(Work);
 
 Kernel kernel_of(DataType type) {
-    switch (type) {
-        case DataType::int8:
-        case DataType::uint8:
-            return reduce_all<gpu::Bytes>;
-        case DataType::int32:
-        case DataType::uint32:
-            return reduce_all<gpu::Integer<std::uint32_t>>;
-        case DataType::int64:
-        case DataType::uint64:
-            return reduce_all<gpu::Integer<std::uint64_t>>;
-        case DataType::float16:
-            return reduce_all<gpu::Float16>;
-        case DataType::float32:
-            return reduce_all<gpu::Native<float>>;
-        case DataType::float64:
-            return reduce_all<gpu::Native<double>>;
-        case DataType::bfloat16:
-            return reduce_all<gpu::Bfloat16>;
-        case DataType::float8e4m3:
-            return reduce_all<gpu::Float8<false>>;
-        case DataType::float8e5m2:
-            return reduce_all<gpu::Float8<true>>;
-    }
-    return nullptr;
+    return gpu::with_lanes_of(type, [](auto lanes) -> Kernel { return reduce_all<decltype(lanes)>; });
 }
 
 class Device {

@@ -32,6 +32,12 @@ std::size_t parse_size(const std::string& flag, const std::string& text) {
     return static_cast<std::size_t>(value);
 }
 
+std::string type_names() {
+    std::string names;
+    for (const tuttiDataType_t type : all_types()) names += (names.empty() ? "" : " ") + std::string(name_of(type));
+    return names;
+}
+
 bool is_rank_zero() {
     for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
         if (const char* value = std::getenv(name)) return std::string_view(value) == "0";
@@ -75,9 +81,7 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-p,--parallel_init", o.parallel_init, "threads initialise concurrently (0)");
     app.add_option("-c,--check", o.checks, "checked iterations per row, 0: none (1)")->check(not_negative);
     app.add_option("-o,--op", t.op, "sum, prod, min, max, avg, mulsum, all (sum)");
-    app.add_option("-d,--datatype", t.type,
-                   "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 "
-                   "f8e5m2 all (float)");
+    app.add_option("-d,--datatype", t.type, type_names() + " all (float)");
     app.add_option("-r,--root", o.root, "root, -1: each rank in turn (0)")->check(CLI::Range(-1, 1 << 30));
     app.add_option("-z,--blocking", t.blocking, "1: complete each operation on all ranks before the next (0)");
     app.add_option("-y,--stream_null", t.null_stream, "1: the null stream, here and now; 0: a stream per rank (1)");
@@ -135,9 +139,7 @@ void interpret(Options& o, const Texts& t) {
     } else if (const auto type = type_named(t.type)) {
         o.types = {*type};
     } else {
-        throw Invalid("--datatype", "unknown type '" + t.type +
-                                        "'; known: int8 uint8 int32 uint32 int64 uint64 half float "
-                                        "double bfloat16 f8e4m3 f8e5m2 all");
+        throw Invalid("--datatype", "unknown type '" + t.type + "'; known: " + type_names() + " all");
     }
     if (o.min_bytes > o.max_bytes)
         throw Invalid("--minbytes",

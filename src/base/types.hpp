@@ -53,20 +53,73 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int collectives = 11;
 
+/// How an element lies in memory. Floats: sign, exponent, mantissa, the most significant bit first; with infinities the
+/// highest exponent is reserved for them and for NaN, as IEEE 754 has it; without, only the highest code of all is NaN.
+struct Format {
+    std::string_view name;
+    std::size_t size;  // in bytes
+    bool is_signed;
+    int exponent_bits = 0, mantissa_bits = 0;  // none: an integer
+    bool infinities = true;
+};
+
+constexpr Format format_of(DataType type) {
+    constexpr Format formats[data_types] = {{"int8", 1, true},
+                                            {"uint8", 1, false},
+                                            {"int32", 4, true},
+                                            {"uint32", 4, false},
+                                            {"int64", 8, true},
+                                            {"uint64", 8, false},
+                                            {"float16", 2, true, 5, 10},
+                                            {"float32", 4, true, 8, 23},
+                                            {"float64", 8, true, 11, 52},
+                                            {"bfloat16", 2, true, 8, 7},
+                                            {"f8e4m3", 1, true, 4, 3, false},
+                                            {"f8e5m2", 1, true, 5, 2}};
+    return formats[static_cast<int>(type)];
+}
+
 constexpr std::size_t size_of(DataType type) {
-    constexpr std::uint8_t sizes[data_types] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-    return sizes[static_cast<int>(type)];
+    return format_of(type).size;
 }
-
-/// Of integers: whether there are negative ones.
+constexpr bool is_integer(DataType type) {
+    return format_of(type).exponent_bits == 0;
+}
 constexpr bool has_sign(DataType type) {
-    return type == DataType::int8 || type == DataType::int32 || type == DataType::int64;
+    return format_of(type).is_signed;
+}
+constexpr std::string_view name_of(DataType type) {
+    return format_of(type).name;
 }
 
-constexpr std::string_view name_of(DataType type) {
-    constexpr std::string_view names[data_types] = {"int8",    "uint8",   "int32",   "uint32",   "int64",  "uint64",
-                                                    "float16", "float32", "float64", "bfloat16", "f8e4m3", "f8e5m2"};
-    return names[static_cast<int>(type)];
+/// visit(T{}), where T is the type of C++ whose values elements are; for floats of 16 and 8 bits there is none, and T
+/// is the unsigned integer of their size.
+template <class Visit>
+constexpr decltype(auto) with_type_of(DataType type, Visit&& visit) {
+    switch (type) {
+        case DataType::int8:
+            return visit(std::int8_t{});
+        case DataType::int32:
+            return visit(std::int32_t{});
+        case DataType::uint32:
+            return visit(std::uint32_t{});
+        case DataType::int64:
+            return visit(std::int64_t{});
+        case DataType::uint64:
+            return visit(std::uint64_t{});
+        case DataType::float32:
+            return visit(float{});
+        case DataType::float64:
+            return visit(double{});
+        case DataType::float16:
+        case DataType::bfloat16:
+            return visit(std::uint16_t{});
+        case DataType::uint8:
+        case DataType::float8e4m3:
+        case DataType::float8e5m2:
+            return visit(std::uint8_t{});
+    }
+    __builtin_trap();
 }
 
 constexpr std::string_view name_of(ReduceOp op) {

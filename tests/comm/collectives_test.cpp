@@ -146,7 +146,7 @@ TEST_CASE("what ranks give reaches the extremes of every type, in both signs and
     constexpr size_t count = 4000;
     for (int t = 0; t < tuttiNumTypes; ++t) {
         const auto type = static_cast<DataType>(t);
-        const bool integer = type <= DataType::uint64, is_signed = !integer || t % 2 == 0;
+        const bool integer = is_integer(type), is_signed = has_sign(type);
         const size_t size = size_of(type);
         std::vector<unsigned char> data(count * size);
         for (const auto op : {std::optional<tuttiRedOp_t>(), {tuttiSum}, {tuttiMax}, {tuttiProd}}) {

@@ -37,34 +37,7 @@ void run(ReduceOp op, const Terms& terms, std::size_t bytes) {
 }
 
 void run(DataType type, ReduceOp op, const Terms& terms, std::size_t bytes) {
-    switch (type) {
-        case DataType::int8:
-        case DataType::uint8:
-            return run<Bytes>(op, terms, bytes);
-        case DataType::int32:
-        case DataType::uint32:
-            return run<Integer<std::uint32_t>>(op, terms, bytes);
-        case DataType::float32:
-            return run<Native<float>>(op, terms, bytes);
-        case DataType::bfloat16:
-            return run<Bfloat16>(op, terms, bytes);
-#ifndef TUTTI_FEW_TYPES
-        case DataType::int64:
-        case DataType::uint64:
-            return run<Integer<std::uint64_t>>(op, terms, bytes);
-        case DataType::float16:
-            return run<Float16>(op, terms, bytes);
-        case DataType::float64:
-            return run<Native<double>>(op, terms, bytes);
-        case DataType::float8e4m3:
-            return run<Float8<false>>(op, terms, bytes);
-        case DataType::float8e5m2:
-            return run<Float8<true>>(op, terms, bytes);
-#else
-        default:
-            FAIL("a type that is not emulated");
-#endif
-    }
+    with_lanes_of(type, [&](auto lanes) { run<decltype(lanes)>(op, terms, bytes); });
 }
 
 bool same(DataType type, const std::byte* a, const std::byte* b) {

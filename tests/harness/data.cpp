@@ -43,10 +43,6 @@ Exponents exponents_of(DataType type) {
     }
 }
 
-bool is_integer(DataType type) {
-    return type <= DataType::uint64;
-}
-
 double number(DataType type, tuttiRedOp_t op, std::uint64_t own, std::size_t index) {
     const double sign = own & 1 ? -1 : 1;
     if (op == tuttiProd) return own % 32 < 28 ? sign : own % 32 < 30 ? 2 * sign : sign / 2;

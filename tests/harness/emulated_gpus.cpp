@@ -72,34 +72,7 @@ void run_blocks(const Launch& launch, unsigned channels, unsigned jobs, unsigned
 
 void run_blocks(DataType type, const Launch& launch, unsigned channels, unsigned jobs, unsigned size,
                 Multiprocessors& device) {
-    switch (type) {
-        case DataType::int8:
-        case DataType::uint8:
-            return run_blocks<Bytes>(launch, channels, jobs, size, device);
-        case DataType::int32:
-        case DataType::uint32:
-            return run_blocks<Integer<std::uint32_t>>(launch, channels, jobs, size, device);
-        case DataType::float32:
-            return run_blocks<Native<float>>(launch, channels, jobs, size, device);
-        case DataType::bfloat16:
-            return run_blocks<Bfloat16>(launch, channels, jobs, size, device);
-#ifndef TUTTI_FEW_TYPES
-        case DataType::int64:
-        case DataType::uint64:
-            return run_blocks<Integer<std::uint64_t>>(launch, channels, jobs, size, device);
-        case DataType::float16:
-            return run_blocks<Float16>(launch, channels, jobs, size, device);
-        case DataType::float64:
-            return run_blocks<Native<double>>(launch, channels, jobs, size, device);
-        case DataType::float8e4m3:
-            return run_blocks<Float8<false>>(launch, channels, jobs, size, device);
-        case DataType::float8e5m2:
-            return run_blocks<Float8<true>>(launch, channels, jobs, size, device);
-#else
-        default:
-            std::abort();  // emulates() has said so
-#endif
-    }
+    with_lanes_of(type, [&](auto lanes) { run_blocks<decltype(lanes)>(launch, channels, jobs, size, device); });
 }
 
 /// Small ones by one thread: starting others would be most of the work.

@@ -278,4 +278,39 @@ struct Float8 : InFloats {
     }
 };
 
+/// visit(F{}), where F is the format above in which kernels compute with elements of type. Integers with a sign share
+/// theirs with those without. TUTTI_FEW_TYPES: only some are compiled (emulates() of tests says which).
+template <class Visit>
+auto with_lanes_of(DataType type, Visit&& visit) -> decltype(visit(Bytes{})) {
+    switch (type) {
+        case DataType::int8:
+        case DataType::uint8:
+            return visit(Bytes{});
+        case DataType::int32:
+        case DataType::uint32:
+            return visit(Integer<std::uint32_t>{});
+        case DataType::float32:
+            return visit(Native<float>{});
+        case DataType::bfloat16:
+            return visit(Bfloat16{});
+#ifndef TUTTI_FEW_TYPES
+        case DataType::int64:
+        case DataType::uint64:
+            return visit(Integer<std::uint64_t>{});
+        case DataType::float16:
+            return visit(Float16{});
+        case DataType::float64:
+            return visit(Native<double>{});
+        case DataType::float8e4m3:
+            return visit(Float8<false>{});
+        case DataType::float8e5m2:
+            return visit(Float8<true>{});
+#else
+        default:
+            break;
+#endif
+    }
+    __builtin_trap();
+}
+
 }  // namespace tutti::gpu

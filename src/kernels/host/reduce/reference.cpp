@@ -95,32 +95,12 @@ void reduce_reference(const Reduction& r) {
         for (int m = 0; m < r.sink_count; ++m) std::memmove(r.sinks[m], r.sources[0], r.count * size_of(r.type));
         return;
     }
-    switch (r.type) {
-        case DataType::int8:
-            return reduce_as<std::int8_t, std::int8_t>(r);
-        case DataType::uint8:
-            return reduce_as<std::uint8_t, std::uint8_t>(r);
-        case DataType::int32:
-            return reduce_as<std::int32_t, std::int32_t>(r);
-        case DataType::uint32:
-            return reduce_as<std::uint32_t, std::uint32_t>(r);
-        case DataType::int64:
-            return reduce_as<std::int64_t, std::int64_t>(r);
-        case DataType::uint64:
-            return reduce_as<std::uint64_t, std::uint64_t>(r);
-        case DataType::float16:
-            return reduce_as<std::uint16_t, float>(r);
-        case DataType::float32:
-            return reduce_as<float, float>(r);
-        case DataType::float64:
-            return reduce_as<double, double>(r);
-        case DataType::bfloat16:
-            return reduce_as<std::uint16_t, float>(r);
-        case DataType::float8e4m3:
-            return reduce_as<std::uint8_t, float>(r);
-        case DataType::float8e5m2:
-            return reduce_as<std::uint8_t, float>(r);
-    }
+    with_type_of(r.type, [&](auto zero) {
+        using Element = decltype(zero);
+        if constexpr (sizeof zero <= 2)
+            if (!is_integer(r.type)) return reduce_as<Element, float>(r);
+        reduce_as<Element, Element>(r);
+    });
 }
 
 }  // namespace tutti
