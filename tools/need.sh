@@ -67,6 +67,7 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     python3-torch) /usr/bin/python3 -c 'import torch' ;;
     libtorch-dev) [[ -e /usr/include/torch/csrc ]] ;;
     python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
+    python3-venv) /usr/bin/python3 -c 'import ensurepip, venv' ;;
     python3-setuptools) /usr/bin/python3 -c 'import setuptools' ;;
     pybind11-dev) [[ -e /usr/include/pybind11 ]] ;;
     abigail-tools) there abidw abidiff ;;

@@ -49,7 +49,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tutti-installed-") as folder:
         folder = pathlib.Path(folder)
         run("meson", "install", "-C", build, "--no-rebuild", "--destdir", folder / "root")
-        pc = next((folder / "root").rglob("tutti.pc"))
+        found = (folder / "root").rglob("tutti.pc")
+        pc = min(found, key=lambda path: len(path.parts))  # not that of the Python package
         prefix = re.search(r"^prefix=(.*)$", pc.read_text(), re.M).group(1)
         root = folder / "root" / prefix.lstrip("/")
         libraries = pc.parent.parent

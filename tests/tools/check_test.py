@@ -18,6 +18,7 @@ if get_option('gpu_architectures') == 'none'
 endif
 """
 OPTIONS = """option('gpu_architectures', type: 'string')
+option('python', type: 'string')
 option('precompiled', type: 'boolean')
 """
 

@@ -1,7 +1,7 @@
 // All *_perf in one: which one it is says the name under which it is called.
 #include <string>
 
-#include "../../bench/run.hpp"
+#include "run.hpp"
 
 int main(int argc, char** argv) {
     std::string program = argv[0];

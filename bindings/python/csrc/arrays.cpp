@@ -1,0 +1,339 @@
+#include "arrays.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace tutti::python {
+
+namespace {
+
+constexpr const char* names[tuttiNumTypes] = {"int8",    "uint8",    "int32",       "uint32",
+                                              "int64",   "uint64",   "float16",     "float32",
+                                              "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
+
+tuttiDataType_t integer(bool is_signed, size_t itemsize) {
+    switch (itemsize) {
+        case 1:
+            return is_signed ? tuttiInt8 : tuttiUint8;
+        case 4:
+            return is_signed ? tuttiInt32 : tuttiUint32;
+        case 8:
+            return is_signed ? tuttiInt64 : tuttiUint64;
+        default:
+            return tuttiNumTypes;
+    }
+}
+
+// The type of a format of the struct module. tuttiNumTypes: another one.
+tuttiDataType_t type_of(const char* format, size_t itemsize) {
+    if (*format == '@' || *format == '=' || *format == '<') ++format;
+    if (*format == '\0' || format[1] != '\0') return tuttiNumTypes;
+    switch (*format) {
+        case 'b':
+        case 'i':
+        case 'l':
+        case 'q':
+            return integer(true, itemsize);
+        case 'c':
+        case 'B':
+        case 'I':
+        case 'L':
+        case 'Q':
+            return integer(false, itemsize);
+        case 'e':
+            return tuttiFloat16;
+        case 'f':
+            return tuttiFloat32;
+        case 'd':
+            return tuttiFloat64;
+        default:
+            return tuttiNumTypes;
+    }
+}
+
+// Whether elements of this format are references to Python objects, at least in part. Names of fields (":name:") do not
+// count.
+bool has_objects(const char* format) {
+    for (bool name = false; *format != '\0'; ++format) {
+        if (*format == ':') name = !name;
+        if (*format == 'O' && !name) return true;
+    }
+    return false;
+}
+
+// Of a type that NumPy itself does not know (package ml_dtypes). tuttiNumTypes: none of those.
+tuttiDataType_t small_float(nb::handle object) {
+    const nb::object type = nb::getattr(object, "dtype", nb::none());
+    if (type.is_none()) return tuttiNumTypes;
+    const std::string name = nb::cast<std::string>(nb::str(type));
+    if (name == "bfloat16") return tuttiBfloat16;
+    if (name == "float8_e4m3fn") return tuttiFloat8e4m3;
+    return name == "float8_e5m2" ? tuttiFloat8e5m2 : tuttiNumTypes;
+}
+
+bool packed(int ndim, const int64_t* shape, const int64_t* strides, int64_t unit) {
+    if (strides == nullptr) return true;
+    for (int i = 0; i < ndim; ++i)
+        if (shape[i] == 0) return true;
+    for (int i = ndim; i-- > 0; unit *= shape[i])
+        if (shape[i] != 1 && strides[i] != unit) return false;
+    return true;
+}
+
+[[noreturn]] void refuse_strides(const char* name) {
+    refuse(PyExc_ValueError,
+           "%s: the array is not contiguous (in C order): pass a copy, as numpy.ascontiguousarray(%s) or "
+           "%s.contiguous() make",
+           name, name, name);
+}
+
+[[noreturn]] void refuse_read_only(const char* name) {
+    refuse(PyExc_ValueError, "%s: the array is read-only, and the result is to be written to it", name);
+}
+
+size_t product(int ndim, const int64_t* shape) {
+    size_t count = 1;
+    for (int i = 0; i < ndim; ++i) count *= static_cast<size_t>(shape[i]);
+    return count;
+}
+
+}  // namespace
+
+void refuse(PyObject* exception, const char* format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    PyErr_SetString(exception, text);
+    throw nb::python_error();
+}
+
+Array::Array(nb::handle object, const char* name, Use use, int device) {
+    if (!from_buffer(object, name, use) && !from_cuda(object, name, use) && !from_dlpack(object, name, use))
+        refuse(PyExc_TypeError,
+               "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__",
+               name, Py_TYPE(object.ptr())->tp_name);
+    if (device_ != device) {
+        const auto place = [](int d) { return d < 0 ? std::string("the CPU") : "CUDA device " + std::to_string(d); };
+        refuse(PyExc_ValueError,
+               "%s: the array is on %s, and this rank on %s: move the array, or make the communicator "
+               "with device=",
+               name, place(device_).c_str(), place(device).c_str());
+    }
+}
+
+Array::Array(Array&& other) noexcept {
+    *this = std::move(other);
+}
+
+Array& Array::operator=(Array&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    data_ = other.data_;
+    count_ = other.count_;
+    itemsize_ = other.itemsize_;
+    type_ = other.type_;
+    device_ = other.device_;
+    buffer_ = std::exchange(other.buffer_, {});
+    owner_ = std::move(other.owner_);
+    return *this;
+}
+
+void Array::release() {
+    if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+    buffer_.obj = nullptr;
+    owner_.reset();
+}
+
+bool Array::from_buffer(nb::handle object, const char* name, Use use) {
+    if (!PyObject_CheckBuffer(object.ptr())) return false;
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FULL_RO) != 0) {
+        buffer_.obj = nullptr;
+        nb::python_error error;  // as NumPy refuses the types of ml_dtypes
+        const tuttiDataType_t type = small_float(object);
+        if (type == tuttiNumTypes) return false;
+        const nb::object bits = object.attr("view")(type == tuttiBfloat16 ? "uint16" : "uint8");
+        from_buffer(bits, name, use);
+        type_ = type;
+        return true;
+    }
+    data_ = buffer_.buf;
+    itemsize_ = static_cast<size_t>(buffer_.itemsize);
+    format_ = buffer_.format != nullptr ? buffer_.format : "B";
+    type_ = type_of(format_, itemsize_);
+    ndim_ = buffer_.ndim;
+    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+    shape_ = reinterpret_cast<const int64_t*>(buffer_.shape);
+    count_ = itemsize_ == 0 ? 0 : static_cast<size_t>(buffer_.len) / itemsize_;
+    if (type_ == tuttiNumTypes && has_objects(format_))
+        refuse(PyExc_TypeError, "%s: elements are Python objects: see all_gather_object() and its sisters", name);
+    if (buffer_.suboffsets != nullptr ||
+        !packed(ndim_, shape_, reinterpret_cast<const int64_t*>(buffer_.strides), buffer_.itemsize))
+        refuse_strides(name);
+    if (use == Use::write && buffer_.readonly != 0) refuse_read_only(name);
+    return true;
+}
+
+bool Array::from_cuda(nb::handle object, const char* name, Use use) {
+    if (!nb::hasattr(object, "__cuda_array_interface__") || nb::hasattr(object, "__dlpack__")) return false;
+    const nb::dict said = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
+    const std::string kind = nb::cast<std::string>(said["typestr"]);
+    const nb::tuple place = nb::cast<nb::tuple>(said["data"]);
+    for (nb::handle length : nb::cast<nb::tuple>(said["shape"])) lengths_.push_back(nb::cast<int64_t>(length));
+    if (kind.size() < 3) refuse(PyExc_TypeError, "%s: the type '%s' is unknown", name, kind.c_str());
+    itemsize_ = std::stoul(kind.substr(2));
+    const char letter = kind[1] == 'i'   ? 'b'
+                        : kind[1] == 'u' ? 'B'
+                        : kind[1] != 'f' ? '?'
+                                         : "??e?f???d"[itemsize_ & 15];
+    const char format[] = {letter, '\0'};
+    type_ = type_of(format, itemsize_);
+    ndim_ = static_cast<int>(lengths_.size());
+    shape_ = lengths_.data();
+    count_ = product(ndim_, shape_);
+    data_ = reinterpret_cast<void*>(nb::cast<uintptr_t>(place[0]));
+    std::vector<int64_t> strides;
+    if (said.contains("strides") && !said["strides"].is_none())
+        for (nb::handle stride : nb::cast<nb::tuple>(said["strides"])) strides.push_back(nb::cast<int64_t>(stride));
+    if (!strides.empty() && !packed(ndim_, shape_, strides.data(), static_cast<int64_t>(itemsize_)))
+        refuse_strides(name);
+    if (use == Use::write && nb::cast<bool>(place[1])) refuse_read_only(name);
+    device_ = nb::hasattr(object, "device") && nb::hasattr(object.attr("device"), "id")
+                  ? nb::cast<int>(object.attr("device").attr("id"))
+                  : 0;
+    owner_ = nb::borrow(object);
+    return true;
+}
+
+bool Array::from_dlpack(nb::handle object, const char* name, Use use) {
+    if (!nb::hasattr(object, "__dlpack__")) return false;
+    nb::ndarray<nb::ro> array;
+    nb::ndarray<> writable;
+    if (!nb::try_cast(object, array, false)) {
+        if (nb::hasattr(object, "requires_grad") && nb::cast<bool>(object.attr("requires_grad")))
+            refuse(PyExc_ValueError, "%s: the tensor requires a gradient: pass %s.detach()", name, name);
+        object.attr("__dlpack__")();  // its own words
+        refuse(PyExc_ValueError, "%s: its DLPack capsule can't be used", name);
+    }
+    if (use == Use::write && !nb::try_cast(object, writable, false)) refuse_read_only(name);
+    const nb::dlpack::dtype type = array.dtype();
+    itemsize_ = (type.bits * type.lanes + 7U) / 8U;
+    switch (static_cast<nb::dlpack::dtype_code>(type.code)) {
+        case nb::dlpack::dtype_code::Int:
+            type_ = integer(true, itemsize_);
+            break;
+        case nb::dlpack::dtype_code::UInt:
+            type_ = integer(false, itemsize_);
+            break;
+        case nb::dlpack::dtype_code::Float:
+            type_ = itemsize_ == 2   ? tuttiFloat16
+                    : itemsize_ == 4 ? tuttiFloat32
+                    : itemsize_ == 8 ? tuttiFloat64
+                                     : tuttiNumTypes;
+            break;
+        case nb::dlpack::dtype_code::Bfloat:
+            type_ = itemsize_ == 2 ? tuttiBfloat16 : tuttiNumTypes;
+            break;
+        default:
+            type_ = type.code == 10 ? tuttiFloat8e4m3 : type.code == 12 ? tuttiFloat8e5m2 : tuttiNumTypes;
+    }
+    const size_t ndim = array.ndim();
+    lengths_.assign(array.shape_ptr(), array.shape_ptr() + ndim);
+    ndim_ = static_cast<int>(ndim);
+    shape_ = lengths_.data();
+    count_ = array.size();
+    data_ = const_cast<void*>(array.data());
+    if (!packed(ndim_, shape_, array.stride_ptr(), 1)) refuse_strides(name);
+    const bool on_gpu = array.device_type() == nb::device::cuda::value || array.device_type() == 13;  // managed
+    if (!on_gpu && array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value)
+        refuse(PyExc_ValueError, "%s: the array is on a device of DLPack's type %d, neither a CPU nor CUDA's", name,
+               array.device_type());
+    device_ = on_gpu ? array.device_id() : TUTTI_DEVICE_CPU;
+    owner_ = nb::cast(std::move(array), nb::rv_policy::reference);
+    return true;
+}
+
+tuttiDataType_t Array::type() const {
+    if (!known())
+        refuse(PyExc_TypeError,
+               "elements of %zu bytes ('%s') are none that Tutti adds up: it knows int8, int32, int64, their unsigned "
+               "forms, float16, float32, float64, bfloat16, float8_e4m3 and float8_e5m2",
+               itemsize_, format_);
+    return type_;
+}
+
+bool Array::same_type(const Array& other) const {
+    return type_ == other.type_ && (known() || itemsize_ == other.itemsize_);
+}
+
+const char* Array::type_name() const {
+    return known() ? names[type_] : format_;
+}
+
+namespace {
+
+// numpy.ndarray and numpy.empty, once NumPy was imported by somebody: an array of its has to come from there.
+struct Numpy {
+    PyObject* array = nullptr;
+    PyObject* empty = nullptr;
+    PyObject* copy_name = nullptr;
+    PyObject* dtype_name = nullptr;
+};
+
+const Numpy& numpy() {
+    static Numpy known;
+    if (known.array == nullptr) {
+        PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+        if (module == nullptr) return known;
+        known.empty = nb::object(nb::handle(module).attr("empty")).release().ptr();
+        known.copy_name = PyUnicode_InternFromString("copy");
+        known.dtype_name = PyUnicode_InternFromString("dtype");
+        known.array = nb::object(nb::handle(module).attr("ndarray")).release().ptr();
+    }
+    return known;
+}
+
+nb::object with_shape(nb::handle like, nb::handle shape) {
+    const Numpy& n = numpy();
+    if (n.array == reinterpret_cast<PyObject*>(Py_TYPE(like.ptr()))) {
+        const nb::object type = nb::steal(PyObject_GetAttr(like.ptr(), n.dtype_name));
+        PyObject* arguments[] = {nullptr, shape.ptr(), type.ptr()};
+        PyObject* made = PyObject_Vectorcall(n.empty, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        if (made == nullptr) throw nb::python_error();
+        return nb::steal(made);
+    }
+    return nb::module_::import_("tutti._arrays").attr("empty")(like, shape);
+}
+
+constexpr size_t small = 2048;  // bytes, of which a copy takes no longer than an allocation
+
+}  // namespace
+
+nb::object new_array(nb::handle like, const Array& seen, size_t first, bool drop) {
+    const Numpy& n = numpy();
+    if (first == 0 && !drop && seen.bytes() <= small && n.array == reinterpret_cast<PyObject*>(Py_TYPE(like.ptr()))) {
+        PyObject* arguments[] = {like.ptr()};
+        PyObject* made = PyObject_VectorcallMethod(n.copy_name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        if (made == nullptr) throw nb::python_error();
+        return nb::steal(made);
+    }
+    const int skip = drop ? 1 : 0;
+    const nb::object shape = nb::steal(PyTuple_New(seen.ndim() - skip + (first != 0 ? 1 : 0)));
+    Py_ssize_t at = 0;
+    if (first != 0) PyTuple_SET_ITEM(shape.ptr(), at++, PyLong_FromSize_t(first));
+    for (int i = skip; i < seen.ndim(); ++i) PyTuple_SET_ITEM(shape.ptr(), at++, PyLong_FromLongLong(seen.shape()[i]));
+    return with_shape(like, shape);
+}
+
+nb::object new_row(nb::handle like, size_t count) {
+    return with_shape(like, nb::make_tuple(count));
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,252 @@
+#include "communicator.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "calls.hpp"
+#include "work.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+int milliseconds(nb::handle value) {
+    return static_cast<int>(nb::cast<double>(value) * 1000);
+}
+
+}  // namespace
+
+std::vector<int> ranks_that_failed(tuttiComm_t comm) {
+    int count = 0;
+    std::vector<int> ranks;
+    if (comm != nullptr && tuttiCommGetFailedRanks(comm, nullptr, 0, &count) == tuttiSuccess && count > 0) {
+        ranks.resize(static_cast<size_t>(count));
+        tuttiCommGetFailedRanks(comm, ranks.data(), static_cast<int>(ranks.size()), &count);
+    }
+    return ranks;
+}
+
+void raise_result(tuttiResult_t result, const std::string& text, const std::vector<int>& failed) {
+    const nb::object error = nb::module_::import_("tutti.errors").attr("of")(static_cast<int>(result), text, failed);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    throw nb::python_error();
+}
+
+// ---------------------------------------------------------------------------------------------------------- options
+
+const char* Config::text(nb::handle value, const char* name) {
+    const char* utf8 = PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8(value.ptr()) : nullptr;
+    if (utf8 == nullptr) refuse(PyExc_TypeError, "%s= is a text", name);
+    texts_.append(value);
+    return utf8;
+}
+
+Config::Config(const nb::kwargs& options) {
+    config_.blocking = 0;  // the caller waits, so that Ctrl-C can end it
+    for (auto [key, value] : options) {
+        const std::string name = nb::cast<std::string>(key);
+        if (value.is_none()) continue;
+        if (name == "timeout")
+            config_.timeoutMs = milliseconds(value);
+        else if (name == "init_timeout")
+            config_.initTimeoutMs = milliseconds(value);
+        else if (name == "check")
+            config_.check = nb::cast<bool>(value) ? 1 : 0;
+        else if (name == "reproducible")
+            config_.reproducible = nb::cast<bool>(value) ? 1 : 0;
+        else if (name == "algorithm")
+            config_.algorithm = text(value, "algorithm");
+        else if (name == "transport")
+            config_.transport = text(value, "transport");
+        else if (name == "name")
+            config_.commName = text(value, "name");
+        else if (name == "programs")
+            config_.programs = text(value, "programs");
+        else if (name == "device")
+            config_.device = nb::cast<int>(value);
+        else if (name == "channels")
+            config_.channels = nb::cast<int>(value);
+        else
+            refuse(PyExc_TypeError,
+                   "unknown option '%s': there are timeout, init_timeout, check, reproducible, algorithm, transport, "
+                   "name, programs, device and channels",
+                   name.c_str());
+    }
+}
+
+// ----------------------------------------------------------------------------------------------- beginning and end
+
+Communicator::Communicator(tuttiComm_t comm) : comm_(comm) {
+    expect(tuttiCommCount(comm, &size_), comm);
+    expect(tuttiCommUserRank(comm, &rank_), comm);
+    expect(tuttiCommDevice(comm, &device_), comm);
+    listen_for_interrupts();
+}
+
+Communicator::~Communicator() {
+    if (comm_ == nullptr) return;
+    if (forks_ != forks()) {
+        new std::shared_ptr<Worker>(std::move(worker_));  // lost on purpose: its thread is not in this process
+        return;
+    }
+    if (worker_ != nullptr) worker_->end();
+    const nb::gil_scoped_release free;
+    tuttiCommDestroy(comm_);
+}
+
+tuttiComm_t Communicator::made(const Make& make, tuttiComm_t parent) {
+    if (in_group())
+        raise_result(tuttiInvalidUsage, "communicators are made outside of groups: give each rank its thread");
+    tuttiComm_t comm = nullptr;
+    tuttiResult_t result;
+    {
+        const nb::gil_scoped_release free;
+        result = make(&comm);
+    }
+    try {
+        for (Naps naps; result == tuttiInProgress; naps.nap()) {
+            expect(tuttiCommGetAsyncError(comm != nullptr ? comm : parent, &result));
+        }
+        if (result != tuttiSuccess) expect(result, comm);
+    } catch (...) {
+        const nb::gil_scoped_release free;
+        if (comm != nullptr) tuttiCommAbort(comm);
+        throw;
+    }
+    return comm;
+}
+
+void Communicator::refuse_call() const {
+    const char* why = "another thread is in a call on the communicator: it is used by one thread at a time";
+    if (comm_ == nullptr) why = "the communicator was closed or aborted";
+    if (forks_ != forks())
+        why =
+            "the communicator was made before this process was forked: make a new one, or start processes by spawn "
+            "instead of fork";
+    raise_result(tuttiInvalidUsage, why);
+}
+
+void Communicator::failed(tuttiResult_t result) {
+    const std::string text = tuttiGetLastError(comm_);
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    raise_result(result, text, ranks_that_failed(comm_));
+}
+
+void Communicator::close() {
+    if (comm_ == nullptr) return;
+    const tuttiComm_t comm = handle();
+    drain();
+    std::string text;
+    tuttiResult_t result;
+    comm_ = nullptr;
+    if (worker_ != nullptr) worker_->end();
+    {
+        const nb::gil_scoped_release free;
+        result = tuttiCommDestroy(comm);
+        if (result != tuttiSuccess) text = tuttiGetLastError(nullptr);
+    }
+    if (result != tuttiSuccess) raise_result(result, text);
+}
+
+void Communicator::abort() {
+    if (comm_ == nullptr || forks_ != forks()) return;
+    const tuttiComm_t comm = comm_;
+    comm_ = nullptr;
+    if (worker_ != nullptr) worker_->stop();
+    {
+        const nb::gil_scoped_release free;
+        tuttiCommAbort(comm);
+    }
+    if (const auto worker = std::move(worker_)) worker->end();
+}
+
+void Communicator::revoke() {
+    if (comm_ == nullptr || forks_ != forks()) refuse_call();
+    const tuttiComm_t comm = comm_;
+    revoked_ = true;
+    tuttiResult_t result;
+    {
+        const nb::gil_scoped_release free;
+        result = tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
+    }
+    expect(result, comm);
+}
+
+void Communicator::interrupt() {
+    if (comm_ == nullptr) return;
+    revoked_ = true;
+    tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT);
+}
+
+void Communicator::drain() {
+    if (worker_ != nullptr) worker_->drain();
+}
+
+const std::shared_ptr<Worker>& Communicator::worker() {
+    const tuttiComm_t comm = handle();
+    if (worker_ == nullptr) worker_ = std::make_shared<Worker>(comm);
+    return worker_;
+}
+
+nb::tuple Communicator::failed_ranks() const {
+    return nb::tuple(nb::cast(ranks_that_failed(forks_ == forks() ? comm_ : nullptr)));
+}
+
+nb::object Communicator::failed_rank() const {
+    const nb::tuple ranks = failed_ranks();
+    return ranks.size() > 0 ? nb::object(ranks[0]) : nb::none();
+}
+
+uint64_t Communicator::memory() {
+    uint64_t bytes = 0;
+    expect(tuttiCommMemory(handle(), &bytes), comm_);
+    return bytes;
+}
+
+// -------------------------------------------------------------------------------- communicators from communicators
+
+nb::object Communicator::from_this(const std::function<tuttiResult_t(tuttiComm_t, tuttiComm_t*)>& make) {
+    const tuttiComm_t parent = handle();
+    drain();
+    tuttiComm_t comm = nullptr;
+    {
+        const Busy busy(*this);
+        comm = made([&](tuttiComm_t* made) { return make(parent, made); }, parent);
+    }
+    return comm == nullptr ? nb::none() : nb::cast(std::make_unique<Communicator>(comm));
+}
+
+nb::object Communicator::split(nb::object color, int key, const nb::kwargs& options) {
+    const Config config(options);
+    const int number = color.is_none() ? TUTTI_SPLIT_NOCOLOR : nb::cast<int>(color);
+    return from_this(
+        [&](tuttiComm_t parent, tuttiComm_t* made) { return tuttiCommSplit(parent, number, key, made, config.get()); });
+}
+
+nb::object Communicator::shrink(const std::vector<int>& exclude, bool abort, const nb::kwargs& options) {
+    const Config config(options);
+    return from_this([&](tuttiComm_t parent, tuttiComm_t* made) {
+        return tuttiCommShrink(parent, exclude.data(), static_cast<int>(exclude.size()), made, config.get(),
+                               abort ? TUTTI_SHRINK_ABORT : TUTTI_SHRINK_DEFAULT);
+    });
+}
+
+nb::object Communicator::grow(int nranks, const nb::kwargs& options) {
+    const Config config(options);
+    return from_this([&](tuttiComm_t parent, tuttiComm_t* made) {
+        return tuttiCommGrow(parent, nranks, nullptr, -1, made, config.get());
+    });
+}
+
+nb::bytes Communicator::grow_id() {
+    tuttiUniqueId id;
+    wait_for([&](tuttiComm_t comm) { return tuttiCommGetUniqueId(comm, &id); });
+    return nb::bytes(id.internal, sizeof id.internal);
+}
+
+}  // namespace tutti::python

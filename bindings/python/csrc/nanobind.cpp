@@ -1,0 +1,2 @@
+// nanobind itself, compiled for this Python.
+#include <nb_combined.cpp>

@@ -1,0 +1,135 @@
+#include "work.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace tutti::python {
+
+void Worker::end() {
+    {
+        const nb::gil_scoped_release free;
+        {
+            const std::lock_guard lock(mutex_);
+            ending_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+    begun_ = 0;
+    std::exchange(jobs_, {}).clear();
+}
+
+void Worker::begin(const std::shared_ptr<Job>& job) {
+    std::deque<std::shared_ptr<Job>> ended;  // objects of Python end without the lock: what they run may come here
+    {
+        const std::lock_guard lock(mutex_);
+        for (; begun_ > 0 && jobs_.front()->code != tuttiInProgress; --begun_) {
+            ended.push_back(std::move(jobs_.front()));
+            jobs_.pop_front();
+        }
+        jobs_.push_back(job);
+    }
+    changed_.notify_all();
+}
+
+void Worker::stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+}
+
+void Worker::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return begun_ < jobs_.size() || ending_; });
+        if (begun_ == jobs_.size()) return;
+        Job& job = *jobs_[begun_++];
+        tuttiResult_t code = tuttiRemoteError;
+        job.text = "the communicator was aborted before the operation began";
+        if (!stopped_) {
+            lock.unlock();
+            code = job.issue(comm_);
+            if (code != tuttiSuccess) {
+                job.text = tuttiGetLastError(comm_);
+                job.failed = ranks_that_failed(comm_);
+            }
+            lock.lock();
+        }
+        job.code = code;
+        changed_.notify_all();
+    }
+}
+
+template <typename Done>
+bool Worker::wait_until(const Done& done, double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const bool main = Interruptible::is_main();
+    const Clock::time_point end =
+        Clock::now() + std::chrono::microseconds(seconds < 0 ? 0 : std::llround(seconds * 1e6));
+    for (;;) {
+        bool is_done = false;
+        {
+            const nb::gil_scoped_release free;
+            std::unique_lock lock(mutex_);
+            if (main || seconds >= 0) {  // the main thread looks for signals now and then
+                const auto slice = Clock::now() + std::chrono::milliseconds(50);
+                is_done = changed_.wait_until(lock, seconds < 0 ? slice : std::min(slice, end), done);
+            } else {
+                changed_.wait(lock, done);
+                is_done = true;
+            }
+        }
+        if (is_done) return true;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (seconds >= 0 && Clock::now() >= end) return false;
+    }
+}
+
+void Worker::drain() {
+    wait_until([&] { return jobs_.empty() || (begun_ == jobs_.size() && jobs_.back()->code != tuttiInProgress); }, -1);
+}
+
+bool Worker::wait(const Job& job, double seconds) {
+    return wait_until([&] { return job.code != tuttiInProgress; }, seconds);
+}
+
+bool Worker::done(const Job& job) {
+    const std::lock_guard lock(mutex_);
+    return job.code != tuttiInProgress;
+}
+
+// -------------------------------------------------------------------------------------------------------- the handle
+
+bool Work::done() {
+    return worker_->done(*job_);
+}
+
+nb::object Work::wait(nb::object timeout) {
+    if (!worker_->wait(*job_, timeout.is_none() ? -1 : nb::cast<double>(timeout)))
+        refuse(PyExc_TimeoutError, "the operation is still under way");
+    if (job_->code != tuttiSuccess) raise_result(job_->code, job_->text, job_->failed);
+    return job_->result;
+}
+
+nb::object Work::awaited(nb::handle self) {
+    const nb::object loop = nb::module_::import_("asyncio").attr("get_running_loop")();
+    return loop.attr("run_in_executor")(nb::none(), self.attr("wait")).attr("__await__")();
+}
+
+void bind_work(nb::module_& module) {
+    using namespace nb::literals;
+    nb::class_<Work>(module, "Work", R"(An operation that was begun with async_=True.
+
+It goes on in the background, behind the ones begun before; its arrays must not be touched until it has ended. `await`
+it in asyncio, or call wait().)")
+        .def("done", &Work::done, "Whether the operation has ended, well or with an error.")
+        .def("wait", &Work::wait, "timeout"_a.none() = nb::none(),
+             R"(Waits for the operation, and returns its result: what the method would have returned without async_.
+
+timeout: in seconds; the built-in TimeoutError tells that it was too short, and the operation goes on.
+Raises the operation's error. Ctrl-C ends the wait, not the operation.)")
+        .def("__await__", &Work::awaited);
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,61 @@
+"""python -m tutti: what works here, what does not, and why."""
+import ctypes.util
+import importlib.metadata
+import os
+import pathlib
+import platform
+import sys
+
+import tutti
+
+
+def transports() -> "list[tuple[str, str]]":
+    rows = [("local", "yes: ranks that are threads of one process")]
+    try:
+        with tutti.Communicator(1, tutti.unique_id(), 0) as comm:
+            comm.barrier()
+    except tutti.Error as error:
+        rows[0] = ("local", f"no: {error}")
+    room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    rows.append(("shm", f"yes: {room.f_bavail * room.f_frsize >> 20} MiB free in /dev/shm" if room else
+                 "no: there is no /dev/shm"))
+    rows.append(("tcp", "yes: between hosts (docs/cluster.md: interfaces, firewalls, encryption)"))
+    folder = pathlib.Path("/sys/class/infiniband")
+    adapters = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not adapters:
+        rows.append(("verbs", "no: there is no InfiniBand or RoCE adapter (/sys/class/infiniband)"))
+    elif ctypes.util.find_library("ibverbs") is None:
+        rows.append(("verbs", f"no: there is {', '.join(adapters)}, but no libibverbs: install rdma-core"))
+    else:
+        rows.append(("verbs", f"yes: {', '.join(adapters)}"))
+    plugin = tutti.settings().get("TUTTI_NET_PLUGIN")
+    rows.append(("plugin", f"TUTTI_NET_PLUGIN={plugin}" if plugin else "no: TUTTI_NET_PLUGIN names none"))
+    return rows
+
+
+def gpus() -> str:
+    try:
+        count = tutti.device_count()
+    except tutti.Error as error:
+        return f"no: {error}"
+    return f"yes: {count}" if count > 0 else "no: there is no CUDA device, no driver, or no code for GPUs in this build"
+
+
+def package(name: str, meaning: str) -> "tuple[str, str]":
+    try:
+        return name, f"yes: {importlib.metadata.version(name)}, {meaning}"
+    except importlib.metadata.PackageNotFoundError:
+        return name, f"no: it is not installed ({meaning})"
+
+
+def main() -> None:
+    print(f"tutti {tutti.__version__}, Python {platform.python_version()}, {platform.machine()}, in "
+          f"{pathlib.Path(tutti.__file__).parent}")
+    rows = [*transports(), ("GPUs", gpus()), package("numpy", "arrays are made by it"),
+            package("torch", "tensors are arrays"), package("cupy", "arrays on GPUs")]
+    for name, what in rows:
+        print(f"  {name:8} {what}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
