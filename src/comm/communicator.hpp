@@ -2,21 +2,16 @@
 // what has befallen it in Faults, what is one-sided in Windows.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "comm/call_comparison.hpp"
 #include "comm/ticket_lock.hpp"
 #include "comm/windows.hpp"
-#include "plan/recent.hpp"
-#include "plan/tuner.hpp"
+#include "plan/planner.hpp"
 
 namespace tutti {
 
@@ -54,6 +49,7 @@ class Communicator {
     Windows& windows() { return windows_; }
     /// Options::check.
     CallComparison& comparison() { return comparison_; }
+    const Planner& planner() const { return *planner_; }
     Waiting& waiting() { return waiting_; }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
@@ -61,15 +57,12 @@ class Communicator {
     void go_on_with(std::shared_ptr<TicketLock> ticket_lock) { ticket_lock_ = std::move(ticket_lock); }
 
     /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
-    /// of different queues (see queue_of) may be under way at once. On a GPU: an exchange, all to all, of what ranks
-    /// tell each other over their hosts.
+    /// of different queues (Operation::queue()) may be under way at once. On a GPU: an exchange, all to all, of what
+    /// ranks tell each other over their hosts.
     HostExecution& begin(const Operation& operation);
 
     /// A number for an exchange of its ranks by way of the session: all of them ask equally often.
     std::uint64_t next_exchange() { return exchanges_++; }
-
-    /// By the cost model, in microseconds.
-    double expected_time(const Operation& operation);
 
     /// The rank's GPU; nullptr on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
@@ -80,14 +73,6 @@ class Communicator {
 
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
     gpu::Job gpu_job(const Operation& operation, void* stream);
-
-    /// Operations of one queue run one after the other: all collectives; the sends to one peer; the receives from one
-    /// peer; the puts and signals to one peer; the waits for signals.
-    static int queue_of(const Operation& operation);
-
-    /// Of collectives; bounded on CPUs, whatever is called.
-    std::size_t plans() const { return plans_.size(); }
-    std::size_t most_plans() const { return 64 + static_cast<std::size_t>(ranks()); }
 
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
@@ -103,51 +88,18 @@ class Communicator {
     static std::unique_ptr<Communicator> meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                               std::span<const std::uint64_t> processes, SessionOrigin origin);
 
-    struct Plan {
-        Collective collective;
-        Rank root;
-        const Algorithm* algorithm;
-        bool to_all;                               // with messages to all, where it has any
-        std::unique_ptr<HostExecution> execution;  // on the CPU
-        std::unique_ptr<gpu::Program> uploaded;    // on a GPU
-        const Program& program() const { return execution ? execution->program() : uploaded->bound().program; }
-    };
-    /// By collective, root, algorithm, and whether with messages to all.
-    using Plans = Recent<std::tuple<Collective, Rank, const Algorithm*, bool>, Plan>;
-    /// What follows from an operation's arguments other than its buffers.
-    struct Shape {
-        Collective collective{};
-        DataType type{};
-        std::uint8_t call_op = 0;
-        Rank root = -1;
-        std::size_t count = 0;
-        Plans::Entry* plan = nullptr;
-        Tiling tiling{};
-        std::uint32_t hash = 0;
-    };
-
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
                  std::unique_ptr<GpuSide> gpu, const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
                  const std::vector<Hello>& hellos);
-    void meet_gpus();
-    void make_tuner(const std::vector<Hello>& hellos, int cores, const std::shared_ptr<const UserAlgorithms>& own);
-    const Candidate& candidate_for(const Operation& operation);
-    bool all_can_map(const Operation& operation) const;
-    static std::size_t place_of(const Operation& operation);
-    const Shape& shape_of(const Operation& operation);
-    Plans::Entry& plan_by(const Operation& operation, const Algorithm& algorithm, bool to_all);
-    std::pair<Plans::Entry*, Tiling> plan_for(const Operation& operation);
+    gpu::Budget meet_gpus();
+    Platform platform_of(const std::vector<Hello>& hellos, int cores, std::span<const Rank> order,
+                         const gpu::Budget& budget) const;
     HostExecution& start(const Operation& operation);
     HostExecution& start_on_host(const Operation& exchange);
-    Program make_program(const Algorithm& algorithm, const Request& request) const;
-    std::vector<Program> make_programs(Collective collective, Rank root, const Algorithm& algorithm) const;
+    Executable prepare(BoundProgram bound, bool pair);
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
-    Plan make_plan(Collective collective, Rank root, const Algorithm& algorithm, bool to_all);
-    Call describe(const Operation& operation, const Shape& shape);
-    std::size_t bytes_of(const Operation& operation) const;
-    bool peers_can_map(const Operation& operation, std::size_t input_rows, std::size_t output_rows) const;
-    void learn();
+    Call describe(const Operation& operation, const Plan& plan);
 
     Options options_;
     Connections connections_;
@@ -155,26 +107,12 @@ class Communicator {
     Faults faults_;
     Windows windows_;
     CallComparison comparison_;
-    gpu::Budget budget_;
-    std::vector<Rank> order_;  // see ring_order
     Waiting waiting_;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
-    std::shared_ptr<Tuner> tuner_;
-    std::set<const Candidate*> announced_;  // in the log
-    Plans plans_;                           // of collectives: on CPUs, those that were used last
-    Plans pair_plans_;                      // of sends and receives: two for each peer at most
-    std::array<Shape, 128> shapes_;         // of operations before, by place_of(): most are like one of them
-    std::array<std::atomic<bool>, collectives * 65>
-        mappable_{};  // by size_class: the buffers of all ranks were, in the last call
-    struct {
-        const HostExecution* execution = nullptr;
-        std::atomic<bool>* known = nullptr;
-    } lesson_;                              // what the call under way will tell
-    std::map<int, std::uint64_t> scalars_;  // by queue: the scalar of the operation under way
-
-    std::unique_ptr<HostExecution> on_host_;  // start_on_host
-
+    std::optional<Planner> planner_;          // since the ranks have met
+    std::map<int, std::uint64_t> scalars_;    // by queue: the scalar of the operation under way
+    std::unique_ptr<HostExecution> on_host_;  // of start_on_host()
     bool suspended_ = false;
 };
 

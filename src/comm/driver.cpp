@@ -123,7 +123,7 @@ class Work {
             if (o.is_pair() && o.root == comm_.rank())
                 to_itself_.push_back(o);
             else
-                queues_[Communicator::queue_of(o)].operations.push_back(o);
+                queues_[o.queue()].operations.push_back(o);
     }
     ~Work() { turn_.end(); }
     Work(const Work&) = delete;

@@ -270,7 +270,7 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
     std::map<const gpu::Tenant*, int> tenants;
     const auto add = [&](Communicator& comm, const Operation& operation, void* stream, void* sender_stream) {
-        const std::size_t number = in_queue[{&comm, Communicator::queue_of(operation)}]++;
+        const std::size_t number = in_queue[{&comm, operation.queue()}]++;
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         Ready r{&comm, stream, as_bytes(operation), {number, round_of(comm, operation), tenant}};
         r.copies = is_plain_copy(comm, operation);

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "comm/one_sided.hpp"
+#include "plan/one_sided.hpp"
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
 #include "gpu/budget.hpp"

@@ -200,7 +200,7 @@ void match_kernels(std::vector<Issued>& calls) {
 void compare_calls(std::span<const Issued> calls) {
     std::vector<Issued> compared;
     for (const Issued& call : calls)
-        if (call.comm->options().check && Communicator::queue_of(call.operation) == 0) compared.push_back(call);
+        if (call.comm->options().check && call.operation.queue() == 0) compared.push_back(call);
     if (compared.empty()) return;
     std::vector<Batch> batches = batches_of(compared);
     for (Batch& batch : batches) {
@@ -278,8 +278,8 @@ double Group::simulate_end() {
     double longest = 0;
     for (const Issued& call : calls) {
         Load& load = loads[call.comm.get()];
-        const double time = call.comm->expected_time(call.operation);
-        if (Communicator::queue_of(call.operation) == 0)
+        const double time = call.comm->planner().expected_time(call.operation);
+        if (call.operation.queue() == 0)
             load.collectives += time;
         else
             load.longest_pair = std::max(load.longest_pair, time);

@@ -96,6 +96,16 @@ std::vector<Hello> hellos_of(const Session& session, std::uint64_t programs) {
     return hellos;
 }
 
+/// What `tutti-tune` has measured here, if it is the same on all ranks; else nullptr.
+std::shared_ptr<const Tuning> common_tuning(const std::vector<Hello>& hellos) {
+    const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
+    const auto other = std::ranges::find_if(hellos, knows_other);
+    if (other == hellos.end()) return Tuning::of_this_machine();
+    log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used",
+        static_cast<int>(other - hellos.begin()));
+    return nullptr;
+}
+
 template <class T>
 std::vector<T> each(const std::vector<Hello>& hellos, T Hello::*field) {
     std::vector<T> values;
@@ -197,8 +207,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         cores[hello.info.host] |= hello.cores;
     }
     waiting_.oversubscribed = here > cores[host_id()].count();
-    if (!options_.reproducible) order_ = ring_order(seats);
-    if (connections_.on_gpus()) meet_gpus();
+    const std::vector<Rank> order = options_.reproducible ? std::vector<Rank>() : ring_order(seats);
+    const gpu::Budget budget = connections_.on_gpus() ? meet_gpus() : gpu::Budget{};
     std::function<std::unique_ptr<DeviceSlots>(std::string&)> device_slots;
     if (gpu_)
         device_slots = [this](std::string& why) {
@@ -209,7 +219,15 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [host, its] : cores) all_cores += its.count();
-    make_tuner(hellos, static_cast<int>(all_cores), own);
+    auto tuner =
+        Tuner::shared(platform_of(hellos, static_cast<int>(all_cores), order, budget),
+                      Allowed::parse(options_.algorithm, own.get()), options_.reproducible, common_tuning(hellos), own);
+    const auto by_network = [this](Rank peer) {
+        return !connections_.on_gpus() && connections_.transport_to(peer).needs_engine();  // kernels have one channel
+    };
+    planner_.emplace(std::move(tuner),
+                     Planner::Site{rank(), order, gpu_ != nullptr, by_network,
+                                   [this](BoundProgram b, bool pair) { return prepare(std::move(b), pair); }});
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());
@@ -219,53 +237,46 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
 }
 
 /// All conclude alike, also those on CPUs.
-void Communicator::meet_gpus() {
+gpu::Budget Communicator::meet_gpus() {
     if (options_.transport == "p2p" && through_host())
         for (Rank r = 0; r < ranks(); ++r)
             for (Rank k = 0; k < r; ++k)
                 if (const char* obstacle = connections_.places().obstacle(k, r))
                     fail(tuttiInvalidUsage,
                          "transport p2p, the only one allowed here, does not join ranks %d and %d: %s", k, r, obstacle);
-    budget_ = gpu::budget_of(connections_.places());
-    if (options_.channels > 0) budget_.channels = std::min(budget_.channels, options_.channels);
-    if (gpu_) gpu_->connect(session(), connections_.places(), budget_, Clock::now() + options_.init_timeout);
-    if (!through_host()) return;
+    gpu::Budget budget = gpu::budget_of(connections_.places());
+    if (options_.channels > 0) budget.channels = std::min(budget.channels, options_.channels);
+    if (gpu_) gpu_->connect(session(), connections_.places(), budget, Clock::now() + options_.init_timeout);
+    if (!through_host()) return budget;
     if (options_.check)
         log(Level::warn, "rank %d: config.check has no effect where messages between GPUs go through host memory",
             rank());
     options_.check = false;      // its messages would go where the kernels' do
     waiting_.all_fence = false;  // and do not ring
+    return budget;
 }
 
-void Communicator::make_tuner(const std::vector<Hello>& hellos, int cores,
-                              const std::shared_ptr<const UserAlgorithms>& own) {
-    const auto info = [&](Rank r) -> const EndpointInfo& { return hellos[static_cast<std::size_t>(r)].info; };
-    const Transport* slowest = &local_transport();
+Platform Communicator::platform_of(const std::vector<Hello>& hellos, int cores, std::span<const Rank> order,
+                                   const gpu::Budget& budget) const {
     std::vector<std::uint64_t> hosts;
     for (Rank part = 0; part < ranks(); ++part)
-        hosts.push_back(info(order_.empty() ? part : order_[static_cast<std::size_t>(part)]).host);
+        hosts.push_back(
+            hellos[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].info.host);
     const bool p2p = connections_.on_gpus() && !through_host();
+    const Transport* slowest = &local_transport();
     for (Rank r = 1; r < ranks() && !p2p; ++r) {
         const Transport& t = connections_.transport_between(0, r);
         if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
     }
     Platform platform =
-        p2p ? gpu_platform(ranks(), budget_)
+        p2p ? gpu_platform(ranks(), budget)
             : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
-    if (through_host()) platform = tutti::through_host(std::move(platform), budget_);
-    platform.core_of = cores_of(hellos, order_);
+    if (through_host()) platform = tutti::through_host(std::move(platform), budget);
+    platform.core_of = cores_of(hellos, order);
     for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
-    std::shared_ptr<const Tuning> tuning = Tuning::of_this_machine();
-    const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
-    if (const auto other = std::ranges::find_if(hellos, knows_other); other != hellos.end()) {
-        log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used",
-            static_cast<int>(other - hellos.begin()));
-        tuning = nullptr;
-    }
-    tuner_ = Tuner::shared(std::move(platform), Allowed::parse(options_.algorithm, own.get()), options_.reproducible,
-                           std::move(tuning), own);
+    return platform;
 }
 
 }  // namespace tutti

@@ -12,12 +12,8 @@ Communicator::~Communicator() {
         if (!suspended_) session().leave();
         if (gpu_ && connections_.engine() != nullptr) connections_.engine()->on_loss(nullptr);
     });
-    if (gpu_) gpu_->finish();  // what its kernels use goes now, in this order: programs, ends, then the links' memory
+    if (gpu_) gpu_->finish();  // what its kernels use goes now, in the order of members: programs, ends, links' memory
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
-    plans_.clear();
-    pair_plans_.clear();
-    on_host_.reset();
-    gpu_.reset();
 }
 
 void Communicator::leave() {

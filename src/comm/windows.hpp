@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/faults.hpp"
-#include "comm/one_sided.hpp"
+#include "plan/one_sided.hpp"
 #include "plan/operation.hpp"
 
 namespace tutti {

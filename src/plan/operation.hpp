@@ -1,16 +1,15 @@
-// A call that has passed its checks, ready to run.
+// What the user asked for: a call that has passed its checks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "base/types.hpp"
+#include "plan/one_sided.hpp"
 #include "schedule/rows.hpp"
 
 namespace tutti {
 
-struct OneSided;
-
+/// Plain data; its Batch keeps what it points to.
 struct Operation {
     Collective collective{};
     DataType type{};
@@ -24,8 +23,8 @@ struct Operation {
     void* output = nullptr;
     const void* scalar = nullptr;         // pre-multiplied sum: read when it runs; nullptr: immediate
     std::uint64_t immediate = 0;          // pre-multiplied sum: the bytes of one element
-    const Rows* rows = nullptr;           // of an uneven call; its Batch keeps them
-    const OneSided* one_sided = nullptr;  // what it is instead, with nothing of the above; its Batch keeps it
+    const Rows* rows = nullptr;           // of an uneven call
+    const OneSided* one_sided = nullptr;  // what it is instead, with nothing of the above
 
     bool is_pair() const {
         return one_sided == nullptr && (collective == Collective::send || collective == Collective::recv);
@@ -34,6 +33,14 @@ struct Operation {
     /// some.
     bool moves() const {
         return count > 0 || collective == Collective::barrier || rows != nullptr || one_sided != nullptr;
+    }
+    /// Operations of one queue run one after the other: all collectives (0); the sends to one peer; the receives from
+    /// one peer; the puts and signals to one peer; the waits for signals.
+    int queue() const {
+        if (one_sided != nullptr) return one_sided->kind == OneSided::Kind::wait ? -1 : -2 - one_sided->peer;
+        if (collective == Collective::send) return 1 + 2 * root;
+        if (collective == Collective::recv) return 2 + 2 * root;
+        return 0;
     }
 };
 

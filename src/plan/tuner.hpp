@@ -33,7 +33,7 @@ struct Candidate {
     Tiling tiling_of(std::size_t count, std::size_t element) const { return tile(count, element, shape, limits); }
 };
 
-/// What a call asks for.
+/// What of a call decides how it runs: calls of which this is equal have one plan.
 struct Question {
     Collective collective;
     std::size_t bytes = 0;  // of the larger one of a rank's buffers; uneven: 0 where ranks do not know all lengths
@@ -41,6 +41,10 @@ struct Question {
     bool uneven = false;    // rows differ in length, which takes algorithms that are uneven_safe
     bool mappable = false;  // peers can map all ranks' buffers, so large messages go by reference
     bool altered = false;   // inputs are multiplied on their way, or results divided
+    DataType type{};        // of no concern to the tuner, as the last one
+    std::uint8_t call_op = 0;
+
+    friend bool operator==(const Question&, const Question&) = default;
 };
 
 /// Any thread may ask at any time.

@@ -8,22 +8,11 @@
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
-#include "plan/recent.hpp"
 
 using namespace tutti;
 using harness::Case;
 
 namespace {
-
-/// Counts how often two of them are compared.
-struct Counted {
-    int number;
-    static inline std::size_t comparisons = 0;
-    friend bool operator<(const Counted& a, const Counted& b) {
-        ++comparisons;
-        return a.number < b.number;
-    }
-};
 
 void all_to_all(int ranks, std::size_t count, std::vector<std::size_t>* memory = nullptr) {
     const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
@@ -46,21 +35,6 @@ void all_to_all(int ranks, std::size_t count, std::vector<std::size_t>* memory =
 }
 
 }  // namespace
-
-TEST_CASE("plans are found by few comparisons among thousands, and those that were used longest ago are forgotten") {
-    Recent<Counted, int> recent;
-    for (int i = 0; i < 4096; ++i) recent.add({i}, i);
-    Counted::comparisons = 0;
-    for (int i = 0; i < 4096; ++i) REQUIRE(recent.find({i})->value == i);
-    CHECK(Counted::comparisons < 4096 * 30);
-    recent.use(*recent.find({0}));
-    std::vector<int> forgotten;
-    recent.trim(4094, [&](int old) { forgotten.push_back(old); });
-    CHECK(forgotten == std::vector{1, 2});
-    CHECK(recent.size() == 4094);
-    CHECK(recent.find({1}) == nullptr);
-    CHECK(recent.find({0}) != nullptr);
-}
 
 TEST_CASE("calls that share a communicator or a stream, directly or through others, are one component") {
     const char things[8] = {};
@@ -107,8 +81,8 @@ TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what i
     const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
     harness::run(ranks, [&](int rank) {
         Communicator& comm = *comms[static_cast<std::size_t>(rank)];
-        std::vector<int> in(ranks, rank), out(ranks);
-        for (int round = 0; round < 2; ++round)
+        std::vector<int> in(2 * ranks, rank), out(2 * ranks);
+        for (const std::size_t count : {1, 2, 1})
             for (const Collective c :
                  {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter})
                 for (Rank root = 0; root < ranks; ++root) {
@@ -116,16 +90,50 @@ TEST_CASE("a communicator keeps a bounded number of plans, and makes anew what i
                     o.collective = c;
                     o.type = DataType::int32;
                     o.root = root;
-                    o.count = 1;
+                    o.count = count;
                     o.input = in.data();
                     o.output = out.data();
                     run_one(comm, o);
                     const int expected = c == Collective::reduce ? ranks * (ranks - 1) / 2 : root;
                     if (c == Collective::reduce || c == Collective::gather ? rank == root : true)
-                        harness::check(out[c == Collective::gather ? static_cast<std::size_t>(root) : 0] == expected,
-                                       "a result");
+                        harness::check(
+                            out[c == Collective::gather ? static_cast<std::size_t>(root) * count : 0] == expected,
+                            "a result");
                 }
-        harness::check(comm.plans() <= comm.most_plans(), "plans are kept without bound");
+        harness::check(comm.planner().plans() == comm.planner().most_plans(), "more plans than are kept");
+    });
+}
+
+TEST_CASE("of a group, what is under way keeps its plan while more sends are planned than plans are kept") {
+    constexpr int ranks = 2;
+    const auto made = Communicator::in_process(ranks, Options::from(nullptr));
+    const std::size_t pairs = 4 * made.front()->planner().most_plans(), count = 1 << 20;
+    std::vector<CommunicatorPtr> comms;
+    for (const auto& comm : made) comms.emplace_back(comm.get(), [](Communicator*) {});
+    harness::run(ranks, [&](int rank) {
+        std::vector<int> in(count, rank + 1), out(count), sent(pairs, rank + 1), received(pairs);
+        Batch batch{comms[static_cast<std::size_t>(rank)], {}};
+        Operation o;
+        o.type = DataType::int32;
+        o.count = count;
+        o.input = in.data();
+        o.output = out.data();
+        batch.operations.push_back(o);
+        o.root = 1 - rank;
+        for (o.count = 1; o.count <= pairs; ++o.count) {
+            o.collective = Collective::send;
+            o.input = sent.data();
+            batch.operations.push_back(o);
+            o.collective = Collective::recv;
+            o.output = received.data();
+            batch.operations.push_back(o);
+        }
+        batch.turn = Reservation(batch.comm->ticket_lock());
+        harness::check(!run_batches(std::span(&batch, 1)), "no error");
+        harness::check(out == std::vector(count, 3), "the sum");
+        harness::check(received == std::vector(pairs, 2 - rank), "what was received");
+        const Planner& planner = comms[static_cast<std::size_t>(rank)]->planner();
+        harness::check(planner.plans() <= planner.most_plans() + 3, "what is under way at most is more");
     });
 }
 

@@ -1,0 +1,181 @@
+#include "plan/planner.hpp"
+
+#include <bit>
+
+#include "algorithms/prove.hpp"
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "schedule/compose.hpp"
+#include "schedule/to_all.hpp"
+#include "schedule/verify.hpp"
+
+namespace tutti {
+namespace {
+
+/// The same on all ranks: names are unique, and user algorithms of one name were compared when the ranks met.
+std::uint32_t number_of(const Algorithm& algorithm) {
+    std::uint32_t hash = 0x811c9dc5u;  // FNV-1a
+    for (const char c : algorithm.name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
+    return hash;
+}
+
+std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
+    hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9e3779b1u;
+    hash = (hash ^ static_cast<std::uint32_t>(value >> 32)) * 0x85ebca77u;
+    return hash ^ hash >> 15;
+}
+
+std::uint32_t signature_of(const Operation& o, const Tiling& tiling, const Algorithm& algorithm) {
+    std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
+    if (o.rows) hash = ~hash;
+    if (!o.is_pair()) {  // the two sides of a pair differ in all else
+        hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
+                             tiling.tile);
+        hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(algorithm));
+    }
+    return mix(hash, static_cast<std::uint64_t>(tiling.channels));
+}
+
+/// After these every rank has had a message of every other, directly or not, so all have learned the same.
+constexpr bool tells_all(Collective c) {
+    return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::all_gather ||
+           c == Collective::all_to_all;
+}
+
+const Algorithm& pair_algorithm() {
+    static const Algorithm& pair = *find_algorithm("pair");
+    return pair;
+}
+
+/// For each of two directions with every peer, and some collectives.
+std::size_t most_plans_of(int ranks) {
+    return 128 + 2 * static_cast<std::size_t>(ranks);
+}
+
+}  // namespace
+
+Planner::Planner(std::shared_ptr<Tuner> tuner, Site site)
+    : tuner_(std::move(tuner)), site_(std::move(site)), plans_(most_plans_of(platform().ranks)) {}
+
+std::size_t Planner::Hash::operator()(const Question& q) const {
+    const std::uint64_t what = q.bytes << 16 ^ static_cast<std::uint64_t>(q.root) << 8 ^
+                               static_cast<std::uint64_t>(q.type) << 4 ^ static_cast<std::uint64_t>(q.collective);
+    return what * 0x9e3779b97f4a7c15u >> 48;
+}
+
+std::size_t Planner::size_class(Collective c, std::size_t bytes) {
+    return static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes));
+}
+
+std::size_t Planner::bytes_of(const Operation& o) const {
+    if (o.rows) return o.rows->known * size_of(o.type);
+    return o.count * size_of(o.type) * (row_per_rank(o.collective) ? static_cast<std::size_t>(platform().ranks) : 1);
+}
+
+/// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
+/// before the call. The call before tells: users call again and again with the same buffers.
+Question Planner::question_of(const Operation& o) const {
+    const std::size_t bytes = bytes_of(o);
+    const bool mappable = o.rows == nullptr && mappable_[size_class(o.collective, bytes)];
+    return {o.collective, bytes, o.root, o.rows != nullptr, mappable, o.premultiply || o.average, o.type, o.call_op};
+}
+
+void Planner::learn() {
+    const bool known = lesson_.plan->runs->execution->mappable();
+    lesson_.plan = nullptr;
+    if (*lesson_.known == known) return;
+    *lesson_.known = known;
+    log(Level::info, "rank %d: %s of the last call can be mapped by peers", site_.rank,
+        known ? "the buffers of all ranks" : "not all buffers");
+}
+
+/// What runs must stay.
+bool Planner::may_go(const Plan& plan) {
+    if (plan.runs->execution && !plan.runs->execution->finished()) return false;
+    if (&plan == lesson_.plan) learn();
+    return true;
+}
+
+const Plan& Planner::plan(const Operation& o) {
+    if (lesson_.plan != nullptr && !o.is_pair()) learn();
+    const Question question = question_of(o);
+    if (o.rows) [[unlikely]] {  // no uneven call is like another: each takes the place of the last one
+        Question kind = question;
+        kind.bytes = 0;
+        return keep(kind, make(question, o));
+    }
+    if (const Plan* const known = plans_.find(question)) [[likely]]
+        return *known;
+    return keep(question, make(question, o));
+}
+
+const Plan& Planner::keep(const Question& question, Plan plan) {
+    if (Plan* const known = plans_.find(question)) return *known = std::move(plan);
+    return plans_.add(question, std::move(plan), [this](const Plan& old) { return may_go(old); });
+}
+
+Plan Planner::make(const Question& q, const Operation& o) {
+    const std::size_t element = size_of(o.type);
+    Plan plan;
+    if (o.is_pair()) {
+        constexpr TileShape one_message{.sends_slices = true};
+        plan.algorithm = &pair_algorithm();
+        plan.tiling = tile(o.count, element, one_message, pair_limits(q.bytes, site_.by_network(o.root), platform()));
+        plan.runs = executable(o, *plan.algorithm, false);
+    } else {
+        const Candidate& chosen = tuner_->choose(q);
+        if (logs(Level::info) && announced_.insert(&chosen).second)
+            log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels, %.3g us expected",
+                site_.rank, std::string(name_of(o.collective)).c_str(), q.bytes,
+                std::string(chosen.algorithm->name).c_str(), chosen.tiling.tile, chosen.tiling.channels, chosen.time);
+        plan.algorithm = chosen.algorithm;
+        plan.tiling = chosen.tiling_of(o.count, element);
+        plan.tells = plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions;
+        // What peers can fetch where it lies need not be written even once.
+        const bool fetched = plan.tiling.by_reference && (platform().rates.references || q.mappable);
+        plan.runs = executable(o, *chosen.algorithm, platform().rates.to_all && !fetched);
+    }
+    plan.number = static_cast<std::uint8_t>(number_of(*plan.algorithm));
+    plan.signature = signature_of(o, plan.tiling, *plan.algorithm);
+    return plan;
+}
+
+/// Ranks play the parts that suit their places; who brings an own program has said who does what.
+Program Planner::program_of(const Operation& o, const Algorithm& algorithm, Rank rank) const {
+    const bool ours = find_algorithm(algorithm.name) == &algorithm && !o.is_pair();
+    return reordered(algorithm.make, {o.collective, rank, platform().ranks, o.root, platform().nodes},
+                     ours ? site_.order : std::span<const Rank>());
+}
+
+std::shared_ptr<Executable> Planner::executable(const Operation& o, const Algorithm& algorithm, bool all) {
+    std::weak_ptr<Executable>& known = executables_[{o.collective, o.root, &algorithm, all}];
+    if (std::shared_ptr<Executable> executable = known.lock()) return executable;
+    const auto program = [&](Rank r) { return program_of(o, algorithm, r); };
+    if (config().verify && !o.is_pair()) {
+        std::vector<Program> programs;
+        for (Rank r = 0; r < platform().ranks; ++r) programs.push_back(program(r));
+        const Report report = verify(programs);
+        if (!report.ok) fail(tuttiInternalError, "%s", report.error.c_str());
+    }
+    TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
+    Program own = program(site_.rank);
+    if (all) own = to_all(own, program);
+    BoundProgram bound = BoundProgram::bind(std::move(own), algorithm.pull_safe, algorithm.push_safe);
+    const auto made = std::make_shared<Executable>(site_.prepare(std::move(bound), o.is_pair()));
+    if (site_.on_gpu) uploaded_.push_back(made);
+    known = made;
+    return made;
+}
+
+double Planner::expected_time(const Operation& o) const {
+    const Platform& p = platform();
+    const double put = p.rates.load + p.rates.store;  // by bytes
+    if (o.one_sided) return p.line.alpha_us + static_cast<double>(o.one_sided->bytes) * put;
+    if (!o.is_pair()) return tuner_->choose(question_of(o)).time;
+    if (o.root == site_.rank) return 0;
+    return 2 * (p.rates.message + p.line.handling_us) + p.line.alpha_us +
+           static_cast<double>(o.count * size_of(o.type)) * (p.line.us_per_byte + put);
+}
+
+}  // namespace tutti

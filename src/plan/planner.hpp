@@ -1,0 +1,96 @@
+// From an operation to what will run. A plan is a function of what all ranks know, so all of them plan alike, without a
+// word.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "gpu/program.hpp"
+#include "kernels/host/executor.hpp"
+#include "plan/operation.hpp"
+#include "plan/recent.hpp"
+#include "plan/tuner.hpp"
+
+namespace tutti {
+
+/// A bound program, ready to run on this rank with any number of elements: by one of the two.
+struct Executable {
+    std::unique_ptr<HostExecution> execution;  // on the CPU
+    std::unique_ptr<gpu::Program> uploaded;    // on a GPU
+};
+
+/// What will run. With an operation's buffers it is a Job of one of the two.
+struct Plan {
+    std::shared_ptr<Executable> runs;  // shared by plans that differ in sizes and types alone
+    Tiling tiling;
+    const Algorithm* algorithm = nullptr;
+    std::uint8_t number = 0;      // the algorithm's, for Call
+    std::uint32_t signature = 0;  // equal on all ranks that take part, if they call the same
+    bool tells = false;           // when it has run, all ranks know whether the buffers of all were mappable
+};
+
+/// The plans of one communicator, those that were used last. Owned by it, and used inside its ticket lock by one thread
+/// at a time; expected_time() from any thread.
+class Planner {
+  public:
+    /// What it needs to know of its rank.
+    struct Site {
+        Rank rank;
+        std::vector<Rank> order;                                // see ring_order; empty: parts and ranks are the same
+        bool on_gpu;                                            // where captured graphs may name any program: all stay
+        std::function<bool(Rank)> by_network;                   // whether sends to that rank go by one, not by a GPU
+        std::function<Executable(BoundProgram, bool)> prepare;  // whether it is of sends and receives
+    };
+    Planner(std::shared_ptr<Tuner> tuner, Site site);
+
+    /// Of a collective, which then runs before the next one is planned, or a send or receive. Valid until the next
+    /// call. Throws tuttiInvalidUsage if no algorithm is capable of it, and what prepare throws.
+    const Plan& plan(const Operation& operation);
+
+    /// A plan that tells now begins.
+    void learn_from(const Plan& plan, const Operation& operation) {
+        lesson_ = {&plan, &mappable_[size_class(operation.collective, bytes_of(operation))]};
+    }
+
+    /// By the cost model, in microseconds.
+    double expected_time(const Operation& operation) const;
+
+    const Platform& platform() const { return tuner_->platform(); }
+    std::size_t plans() const { return plans_.size(); }
+    std::size_t most_plans() const { return plans_.most(); }
+
+  private:
+    struct Hash {
+        std::size_t operator()(const Question& question) const;
+    };
+    /// Calls of one collective and of sizes from one power of two to the next.
+    static std::size_t size_class(Collective collective, std::size_t bytes);
+    std::size_t bytes_of(const Operation& operation) const;
+    Question question_of(const Operation& operation) const;
+    const Plan& keep(const Question& question, Plan plan);
+    Plan make(const Question& question, const Operation& operation);
+    std::shared_ptr<Executable> executable(const Operation& operation, const Algorithm& algorithm, bool to_all);
+    Program program_of(const Operation& operation, const Algorithm& algorithm, Rank rank) const;
+    bool may_go(const Plan& plan);
+    void learn();
+
+    const std::shared_ptr<Tuner> tuner_;
+    const Site site_;
+    std::map<std::tuple<Collective, Rank, const Algorithm*, bool>, std::weak_ptr<Executable>> executables_;
+    std::vector<std::shared_ptr<Executable>> uploaded_;  // on a GPU: all of them
+    Recent<Question, Plan, Hash> plans_;
+    std::set<const Candidate*> announced_;                        // in the log
+    std::array<std::atomic<bool>, collectives * 65> mappable_{};  // by size_class: in the last call all buffers were
+    struct {
+        const Plan* plan = nullptr;
+        std::atomic<bool>* known = nullptr;
+    } lesson_;  // what the call under way will tell
+};
+
+}  // namespace tutti
