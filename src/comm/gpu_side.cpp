@@ -24,21 +24,20 @@ GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device)
     if (device < 0 || device >= gpus_.count())
         fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
     arena_ = gpu::Arena::make(gpus_, device, ranks);
-    info_ = arena_->info();
     control_ = new (gpus_.allocate_pinned(sizeof(gpu::Control))) gpu::Control{};
 }
 
 GpuSide::~GpuSide() {
     finish();
     boards_.reset();
-    if (tenant_) tenant_->leave(seat_);
+    if (mates_.tenant) mates_.tenant->leave(mates_.seat);
     for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
-    if (last_ != nullptr) gpus_.drop(device_, last_);
+    if (last_launch_.event != nullptr) gpus_.drop(device_, last_launch_.event);
     gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
 }
 
 void GpuSide::finish() noexcept {
-    if (last_ != nullptr) gpus_.await(device_, last_);
+    if (last_launch_.event != nullptr) gpus_.await(device_, last_launch_.event);
 }
 
 void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline) {
@@ -62,18 +61,18 @@ void GpuSide::move_in(const gpu::Places& places, Rank self) {
     for (Rank r = 0; r < places.ranks(); ++r) {
         if (!places.on_gpu(r) || places.info(r).process != places.info(self).process) continue;
         if (places.gpu(r).uuid != places.gpu(self).uuid) continue;
-        if (r == self) seat_ = static_cast<int>(mates_.size());
-        mates_.push_back(r);
+        if (r == self) mates_.seat = static_cast<int>(mates_.ranks.size());
+        mates_.ranks.push_back(r);
     }
-    const std::uint64_t key = places.gpu(mates_.front()).arena_key;
-    tenant_ = gpu::Tenant::of(gpus_, device_, key, static_cast<int>(mates_.size()), budget_.share);
-    tenant_->watch(seat_, &control_->verdict.done);
-    if (seat_ != 0 || static_cast<int>(mates_.size()) < config().gpu_queues) return;
+    const std::uint64_t key = places.gpu(mates_.ranks.front()).arena_key;
+    mates_.tenant = gpu::Tenant::of(gpus_, device_, key, static_cast<int>(mates_.ranks.size()), budget_.share);
+    mates_.tenant->watch(mates_.seat, &control_->verdict.done);
+    if (mates_.seat != 0 || static_cast<int>(mates_.ranks.size()) < config().gpu_queues) return;
     log(Level::warn,
         "%zu ranks are threads of this process on GPU %d, whose streams share %d queues there: what stands in one "
         "behind a kernel that waits may be what that waits for. Set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program "
         "starts, or let a thread's ranks call in groups",
-        mates_.size(), device_, config().gpu_queues);
+        mates_.ranks.size(), device_, config().gpu_queues);
 }
 
 void* GpuSide::spare_stream(std::size_t number) {
@@ -124,14 +123,14 @@ void GpuSide::check_stream(void* stream) const {
 }
 
 void GpuSide::check_mates(void* stream, std::uint64_t group) const {
-    if (mates_.size() < 2 || gpus_.capturing(stream)) return;
-    const int blocking = tenant_->blocked_by(seat_, stream, group);
+    if (mates_.ranks.size() < 2 || gpus_.capturing(stream)) return;
+    const int blocking = mates_.tenant->blocked_by(mates_.seat, stream, group);
     if (blocking < 0) return;
-    const auto of_seat = [&](int seat) { return mates_[static_cast<std::size_t>(seat)]; };
+    const auto of_seat = [&](int seat) { return mates_.ranks[static_cast<std::size_t>(seat)]; };
     fail(tuttiInvalidUsage,
          "rank %d would wait for itself: on the same stream of GPU %d rank %d's kernel already waits for the one of "
          "this call. Give every rank a stream of its own, or let the ranks of a thread call in one group",
-         of_seat(seat_), device_, of_seat(blocking));
+         of_seat(mates_.seat), device_, of_seat(blocking));
 }
 
 gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call, gpu::Program& program,
@@ -156,8 +155,8 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
     job.channels = static_cast<std::uint32_t>(std::min(tiling.channels, program.channels()));
     job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
     job.signature = call.signature;
-    job.call = number_++;
-    calls_[job.call % remembered].set(call);
+    job.call = calls_.number++;
+    calls_.last[job.call % remembered].set(call);
     job.divide_by = o.average ? p.ranks : 0;
     job.op = static_cast<std::uint8_t>(o.op);
     job.is_signed = has_sign(o.type);
@@ -190,7 +189,8 @@ bool GpuSide::knows_loans(const gpu::Job& job) const {
 }
 
 void GpuSide::before_launch(void* stream, Engine* engine) {
-    if (launched_ && stream != last_stream_ && !gpus_.capturing(stream)) gpus_.follow(device_, last_, stream);
+    if (last_launch_.event != nullptr && stream != last_launch_.stream && !gpus_.capturing(stream))
+        gpus_.follow(device_, last_launch_.event, stream);
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
     if (engine != nullptr) gpus_.call(device_, begin, engine, stream);
 }
@@ -202,15 +202,14 @@ void GpuSide::leave_engine(Engine* engine, void* stream) {
 
 void GpuSide::after_launch(void* stream) {
     if (gpus_.capturing(stream)) return;
-    gpus_.mark(device_, last_, stream);
-    if (tenant_) tenant_->launched(seat_, last_);
-    last_stream_ = stream;
-    launched_ = true;
+    gpus_.mark(device_, last_launch_.event, stream);
+    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
+    last_launch_.stream = stream;
 }
 
 void GpuSide::abort() {
     __atomic_store_n(&control_->abort, 1, __ATOMIC_RELEASE);
-    if (tenant_) tenant_->forsake(seat_);
+    if (mates_.tenant) mates_.tenant->forsake(mates_.seat);
 }
 
 const gpu::Verdict* GpuSide::verdict() const {

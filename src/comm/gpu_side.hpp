@@ -6,17 +6,20 @@
 #include <memory>
 #include <optional>
 
-#include "plan/one_sided.hpp"
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
 #include "gpu/budget.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/program.hpp"
 #include "gpu/residents.hpp"
+#include "plan/one_sided.hpp"
 #include "plan/operation.hpp"
 
 namespace tutti {
 
+/// Owned by its Communicator, and used inside that one's ticket lock by one thread at a time; except that any thread
+/// may abort(), look at verdict() and call_of() it, and ask what connect() has left as it is: gpus(), device(),
+/// budget(), tenant().
 class GpuSide {
   public:
     /// Throws tuttiInvalidArgument if there is no such device.
@@ -24,9 +27,9 @@ class GpuSide {
     ~GpuSide();  // waits for its kernels, which then end soon
     GpuSide(const GpuSide&) = delete;
 
-    const gpu::EndpointInfo& info() const { return info_; }
+    gpu::EndpointInfo info() const { return arena_->info(); }
     /// Before it connects: for ranks of other processes, under the key of the info's arena.
-    void offer(Session& session) const { session.offer(info_.arena_key, lender_.fd()); }
+    void offer(Session& session) const { session.offer(arena_->key(), lender_.fd()); }
     void connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline);
 
     gpu::Gpus& gpus() const { return gpus_; }
@@ -63,9 +66,9 @@ class GpuSide {
     void* spare_stream(std::size_t number);
 
     /// This rank's blocks among all that run on the device.
-    gpu::Tenant* tenant() const { return tenant_.get(); }
+    gpu::Tenant* tenant() const { return mates_.tenant.get(); }
     gpu::Stay stay(int blocks, bool collective, void* stream, std::uint64_t group) const {
-        return {tenant(), seat_, blocks, collective, stream, group};
+        return {tenant(), mates_.seat, blocks, collective, stream, group};
     }
 
     /// Every kernel under way ends.
@@ -75,7 +78,7 @@ class GpuSide {
 
     /// Why a kernel has given up; nullptr: none has.
     const gpu::Verdict* verdict() const;
-    Call call_of(const gpu::Verdict& verdict) const { return calls_[verdict.call % remembered].get(); }
+    Call call_of(const gpu::Verdict& verdict) const { return calls_.last[verdict.call % remembered].get(); }
 
   private:
     static constexpr std::uint32_t remembered = 64;
@@ -87,7 +90,6 @@ class GpuSide {
     gpu::Gpus& gpus_;
     const int device_;
     std::shared_ptr<gpu::Arena> arena_;
-    gpu::EndpointInfo info_;
     std::unique_ptr<gpu::Ends> ends_;
     std::unique_ptr<gpu::Pool> pool_;  // for programs
     gpu::Lender lender_;
@@ -95,15 +97,20 @@ class GpuSide {
     gpu::Control* control_ = nullptr;
     std::optional<gpu::Boards> boards_;
     gpu::Budget budget_;
-    std::shared_ptr<gpu::Tenant> tenant_;
-    int seat_ = 0;
-    std::vector<Rank> mates_;  // by seat
+    struct {
+        std::shared_ptr<gpu::Tenant> tenant;
+        int seat = 0;             // this rank's
+        std::vector<Rank> ranks;  // by seat
+    } mates_;                     // the communicator's ranks that are threads of this process on this device
     std::vector<void*> spare_streams_;
-    SharedCall calls_[remembered] = {};  // the last ones
-    std::uint32_t number_ = 0;
-    void* last_ = nullptr;  // event after the last launch
-    void* last_stream_ = nullptr;
-    bool launched_ = false;
+    struct {
+        SharedCall last[remembered] = {};
+        std::uint32_t number = 0;  // of the next one
+    } calls_;
+    struct {
+        void* event = nullptr;  // after it
+        void* stream = nullptr;
+    } last_launch_;
 };
 
 }  // namespace tutti

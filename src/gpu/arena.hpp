@@ -55,6 +55,7 @@ class Arena {
 
     /// What a rank of `ranks` shows of it. process-wide key first, then a handle for others.
     EndpointInfo info() const;
+    std::uint64_t key() const { return key_; }
     static std::shared_ptr<Arena> find(std::uint64_t key);
 
     Gpus& gpus() const { return gpus_; }
