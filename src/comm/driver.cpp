@@ -193,10 +193,12 @@ class Work {
     std::vector<Operation> to_itself_;
 };
 
-/// Sleeps until a peer wakes it, at most for `at_most`. look() is the last look, after which a wake-up can't be missed;
-/// where fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
+/// Sleeps until a peer wakes comm, at most for `at_most`. look() is the last look, after which a wake-up can't be
+/// missed; where fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
 template <class Look, class Rest>
-void sleep_on(WakeUp& wake_up, bool all_fence, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
+void sleep_on(Communicator& comm, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
+    WakeUp& wake_up = comm.connections().page().wake_up;
+    const bool all_fence = comm.waiting().all_fence;
     const std::uint32_t word = wake_up.word.load(std::memory_order_acquire);
     wake_up.sleeping.store(1, std::memory_order_seq_cst);
     const bool wake_ups_reach_us = all_fence && fence_all_cores();
@@ -204,51 +206,51 @@ void sleep_on(WakeUp& wake_up, bool all_fence, std::chrono::nanoseconds at_most,
     wake_up.sleeping.store(0, std::memory_order_relaxed);
 }
 
-}  // namespace
-
-void run_one(Communicator& comm, const Operation& operation) {
-    comm.faults().check();
-    try {
-        HostExecution& execution = comm.begin(operation);
-        Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
-                        comm.waiting().trust_in_yields);
-        for (;;) {
-            bool moved = execution.progress();
-            if (execution.finished()) break;
-            moved |= comm.connections().poll();
-            comm.faults().check();
-            if (moved) {
-                backoff.reset();
-                continue;
-            }
-            if (backoff.stay_awake(&execution)) continue;
-            bool news = false;
-            sleep_on(
-                comm.connections().page().wake_up, comm.waiting().all_fence, milliseconds(20),
-                [&] { return news = execution.progress() || comm.connections().poll() || comm.faults().failed(); },
-                [&] { return news = comm.connections().rest(true); });
-            if (news) {
-                backoff.reset();
-            } else if (!execution.finished() && !execution.progress() && !comm.connections().poll() &&
-                       !comm.faults().failed()) {
-                comm.faults().diagnose(execution, backoff.waited());
-            } else {
-                backoff.reset();
-            }
-            if (execution.finished()) break;
+/// Looks at `work` until it is finished: spins, yields and sleeps while nothing of it moves. Its finished() may throw.
+template <class Work>
+void look_after(Work& work, Backoff& backoff) {
+    while (!work.finished()) {
+        if (work.progress()) {
+            backoff.reset();
+            continue;
         }
-        backoff.reset();
-        comm.connections().rest(false);
-    } catch (const Error& error) {
-        comm.faults().fail(error);
-        comm.faults().check();  // what is thrown may be what lies behind the error
-    } catch (...) {
-        comm.faults().fail(caught());
-        throw;
+        if (backoff.stay_awake(work.execution())) continue;
+        bool news = false;
+        sleep_on(
+            work.wakes(), work.longest_sleep(), [&] { return news = work.progress(); },
+            [&] { return news = work.rest(); });
+        if (news || work.progress_or_diagnose(backoff.waited())) backoff.reset();
     }
 }
 
-namespace {
+/// One operation.
+class Single {
+  public:
+    Single(Communicator& comm, HostExecution& execution) : comm_(comm), execution_(execution) {}
+    bool finished() const {
+        if (execution_.finished()) return true;
+        comm_.faults().check();
+        return false;
+    }
+    bool progress() {
+        const bool moved = execution_.progress();
+        if (execution_.finished()) return true;
+        return comm_.connections().poll() | moved | comm_.faults().failed();
+    }
+    bool rest() { return comm_.connections().rest(true); }
+    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
+        if (progress()) return true;
+        comm_.faults().diagnose(execution_, waited);
+        return false;
+    }
+    HostExecution* execution() const { return &execution_; }
+    Communicator& wakes() const { return comm_; }
+    milliseconds longest_sleep() const { return milliseconds(20); }
+
+  private:
+    Communicator& comm_;
+    HostExecution& execution_;
+};
 
 /// Batches under way, with the first error of those that have ended.
 class SharedThread {
@@ -258,9 +260,36 @@ class SharedThread {
     }
     std::optional<Error> run() {
         await_turns();
-        if (!work_.empty()) drive();
+        if (work_.empty()) return std::move(first_);
+        bool oversubscribed = work_.size() > 1;
+        for (const auto& w : work_) oversubscribed |= w->comm().waiting().oversubscribed;
+        microseconds trust = wakes().waiting().trust_in_yields;
+        Backoff backoff(oversubscribed, wakes().connections().page().wake_up, trust);
+        look_after(*this, backoff);
         return std::move(first_);
     }
+
+    bool finished() const { return work_.empty(); }
+    bool progress() {
+        return look([](Work& w) { return w.progress(); }) || finished();
+    }
+    bool rest() {
+        bool moved = false;
+        for (auto& w : work_) moved |= w->comm().connections().rest(true);
+        return moved;
+    }
+    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
+        return look([&](Work& w) {
+            if (w.progress()) return true;
+            w.diagnose(waited);
+            return false;
+        });
+    }
+    HostExecution* execution() const { return nullptr; }
+    /// Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
+    /// sleep.
+    Communicator& wakes() const { return work_.front()->comm(); }
+    milliseconds longest_sleep() const { return work_.size() == 1 ? milliseconds(20) : milliseconds(1); }
 
   private:
     /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
@@ -296,52 +325,29 @@ class SharedThread {
             });
         }
     }
-    void drive();
 
     std::vector<std::unique_ptr<Work>> work_;
     std::optional<Error> first_;
 };
 
-void SharedThread::drive() {
-    const auto progress = [](Work& w) { return w.progress(); };
-    bool oversubscribed = work_.size() > 1;
-    for (const auto& w : work_) oversubscribed |= w->comm().waiting().oversubscribed;
-    microseconds trust = work_.front()->comm().waiting().trust_in_yields;
-    Backoff backoff(oversubscribed, work_.front()->comm().connections().page().wake_up, trust);
-    while (!work_.empty()) {
-        if (look(progress)) {
-            backoff.reset();
-            continue;
-        }
-        if (backoff.stay_awake(nullptr)) continue;
-        // Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
-        // sleep.
-        bool news = false;
-        const auto at_most = work_.size() == 1 ? milliseconds(20) : milliseconds(1);
-        Communicator& one = work_.front()->comm();
-        sleep_on(
-            one.connections().page().wake_up, one.waiting().all_fence, at_most,
-            [&] { return news = look(progress) || work_.empty(); },
-            [&] {
-                for (auto& w : work_) news |= w->comm().connections().rest(true);
-                return news;
-            });
-        const auto waited = backoff.waited();
-        if (news) {
-            backoff.reset();
-        } else if (!look([&](Work& w) {
-                       if (w.progress()) return true;
-                       w.diagnose(waited);
-                       return false;
-                   })) {
-            continue;
-        } else {
-            backoff.reset();
-        }
+}  // namespace
+
+void run_one(Communicator& comm, const Operation& operation) {
+    comm.faults().check();
+    try {
+        Single single(comm, comm.begin(operation));
+        Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
+                        comm.waiting().trust_in_yields);
+        look_after(single, backoff);
+        comm.connections().rest(false);
+    } catch (const Error& error) {
+        comm.faults().fail(error);
+        comm.faults().check();  // what is thrown may be what lies behind the error
+    } catch (...) {
+        comm.faults().fail(caught());
+        throw;
     }
 }
-
-}  // namespace
 
 std::optional<Error> run_batches(std::span<Batch> batches) {
     try {
