@@ -12,10 +12,7 @@
 #include <bit>
 
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -66,27 +63,25 @@ Program scatter(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    if (c == Collective::broadcast) return {floor_log(n), 1, ceil_log(n)};
+    if (c == Collective::reduce) return {floor_log(n), 1, 1};
+    return {floor_log(n), largest_subtree(n), c == Collective::scatter ? n - 1 : largest_subtree(n)};
+}
+
 }  // namespace
 
-Program binomial(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    Request forward = request;
-    switch (request.collective) {
-        case Collective::broadcast:
-            return broadcast(request);
-        case Collective::scatter:
-            return scatter(request);
-        case Collective::reduce:
-            forward.collective = Collective::broadcast;
-            return reversed(broadcast(forward), Collective::reduce);
-        case Collective::gather:
-            forward.collective = Collective::scatter;
-            return reversed(scatter(forward), Collective::gather);
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "binomial was asked for %s, which it does not support",
-         name_of(request.collective).data());
+Algorithm binomial() {
+    return {.name = "binomial",
+            .summary = "binomial tree; rooted collectives, log n rounds",
+            .ways = {{Collective::broadcast, broadcast},
+                     {Collective::reduce, backwards<broadcast, Collective::broadcast>},
+                     {Collective::gather, backwards<scatter, Collective::scatter>},
+                     {Collective::scatter, scatter}},
+            .form = form,
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

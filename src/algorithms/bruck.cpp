@@ -16,10 +16,8 @@
 #include <bit>
 
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
+#include "algorithms/circle.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -72,27 +70,28 @@ Program all_to_all(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    if (c != Collective::all_to_all) return circle_form(c, n, [n](int d) { return std::min(d, n - d); });
+    ClosedForm form{round_the_circle(n), 0, 0};
+    for (int d = 1; d < n; d *= 2) {
+        form.busiest_link = std::max<long long>(form.busiest_link, with_bit(n, d));
+        form.busiest_rank += with_bit(n, d);
+    }
+    return form;
+}
+
 }  // namespace
 
-Program bruck(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    Request forward = request;
-    switch (request.collective) {
-        case Collective::all_gather:
-            return spread(request);
-        case Collective::reduce_scatter:
-            forward.collective = Collective::all_gather;
-            return reversed(spread(forward), request.collective);
-        case Collective::all_reduce: {
-            const Program gather = spread(request);
-            return joined(reversed(gather, request.collective), gather);
-        }
-        case Collective::all_to_all:
-            return all_to_all(request);
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "bruck was asked for %s, which it does not support", name_of(request.collective).data());
+Algorithm bruck() {
+    Algorithm a{.name = "bruck",
+                .summary = "circle by doubled distances; log n rounds for any n",
+                .ways = ways_of_gather<spread>(),
+                .form = form,
+                .fifo_depth = 2,
+                .pull_safe = true,
+                .push_safe = true};
+    a.ways.push_back({Collective::all_to_all, all_to_all});
+    return a;
 }
 
 }  // namespace tutti

@@ -4,9 +4,6 @@
 // Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1), 2005. The sharded parameter server
 // is the same schedule.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -86,28 +83,28 @@ Program broadcast(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    if (c == Collective::all_reduce) return {2, 2, 2LL * (n - 1)};
+    if (c == Collective::broadcast) return {n == 2 ? 1 : 2, 2, 2LL * (n - 1)};
+    if (c == Collective::reduce) return {n == 2 ? 1 : 2, 2, n};
+    return {1, 1, n - 1};
+}
+
 }  // namespace
 
-Program direct(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    switch (request.collective) {
-        case Collective::all_reduce:
-            return all_reduce(request);
-        case Collective::reduce_scatter:
-            return reduce_scatter(request);
-        case Collective::all_gather:
-            return all_gather(request);
-        case Collective::all_to_all:
-            return all_to_all(request);
-        case Collective::broadcast:
-            return broadcast(request);
-        case Collective::reduce:
-            return reversed(broadcast({Collective::broadcast, request.rank, request.ranks, request.root}),
-                            Collective::reduce);
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "direct was asked for %s, which it does not support", name_of(request.collective).data());
+Algorithm direct() {
+    return {.name = "direct",
+            .summary = "all pairs, two phases; least bytes per rank, 2 rounds",
+            .ways = {{Collective::all_reduce, all_reduce, {.in_rank_order = true}},
+                     {Collective::reduce_scatter, reduce_scatter, {.in_rank_order = true, .uneven_safe = true}},
+                     {Collective::all_gather, all_gather, {.uneven_safe = true}},
+                     {Collective::broadcast, broadcast},
+                     {Collective::reduce, backwards<broadcast, Collective::broadcast>},
+                     {Collective::all_to_all, all_to_all, {.uneven_safe = true}}},
+            .form = form,
+            .fifo_depth = 2,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -4,17 +4,12 @@
 // (D. Hensgen, R. Finkel, U. Manber: Two algorithms for barrier synchronization. International Journal of Parallel
 // Programming 17(1), 1988.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
 
 namespace tutti {
+namespace {
 
-Program dissemination(const Request& q) {
-    if (q.collective != Collective::barrier)
-        fail(tuttiInternalError, "dissemination was asked for %s, which it does not support",
-             name_of(q.collective).data());
-    if (q.ranks == 1) return one_rank(q);
+Program barrier(const Request& q) {
     Program p = program_for(q);
     p.scratch_chunks = ceil_log(q.ranks);
     for (int d = 1, round = 0; d < q.ranks; d *= 2, ++round) {
@@ -22,6 +17,22 @@ Program dissemination(const Request& q) {
         p.step({recv((q.rank + q.ranks - d) % q.ranks)}, {scratch(round)});
     }
     return p;
+}
+
+ClosedForm form(Collective, int n) {
+    return {ceil_log(n), 1, ceil_log(n)};
+}
+
+}  // namespace
+
+Algorithm dissemination() {
+    return {.name = "dissemination",
+            .summary = "barrier in log n rounds",
+            .ways = {{Collective::barrier, barrier}},
+            .form = form,
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -6,9 +6,7 @@
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
 // 2005.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
 
 namespace tutti {
 namespace {
@@ -40,14 +38,25 @@ Program all_reduce(const Request& q) {
     return p;
 }
 
+Program all_gather(const Request& q) {
+    return halving_doubling().make(q);
+}
+
+ClosedForm form(Collective c, int n) {
+    if (c == Collective::all_gather) return halving_doubling().form(c, n);
+    return {once_through_the_cube(n), 1, floor_log(n) + (is_power(n) ? 0 : 1)};
+}
+
 }  // namespace
 
-Program doubling(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    if (request.collective == Collective::all_reduce) return all_reduce(request);
-    if (request.collective == Collective::all_gather) return halving_doubling(request);
-    fail(tuttiInternalError, "doubling was asked for %s, which it does not support",
-         name_of(request.collective).data());
+Algorithm doubling() {
+    return {.name = "doubling",
+            .summary = "recursive doubling; small sizes, log n rounds",
+            .ways = {{Collective::all_reduce, all_reduce}, {Collective::all_gather, all_gather, {.uneven_safe = true}}},
+            .form = form,
+            .fifo_depth = 1,
+            .pull_safe = false,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -1,9 +1,6 @@
 // Flat: everything to everybody who needs it, in one phase. The fewest rounds, for small sizes, where bytes cost
 // nothing.
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -71,28 +68,25 @@ Program barrier(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    return {1, 1, c == Collective::reduce || c == Collective::gather ? 1 : n - 1};
+}
+
 }  // namespace
 
-Program flat(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    switch (request.collective) {
-        case Collective::all_reduce:
-            return all_reduce(request);
-        case Collective::broadcast:
-            return broadcast(request);
-        case Collective::reduce:
-            return reduce(request);
-        case Collective::scatter:
-            return scatter(request);
-        case Collective::gather:
-            return reversed(scatter({Collective::scatter, request.rank, request.ranks, request.root}),
-                            Collective::gather);
-        case Collective::barrier:
-            return barrier(request);
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "flat was asked for %s, which it does not support", name_of(request.collective).data());
+Algorithm flat() {
+    return {.name = "flat",
+            .summary = "everything to everybody in one round; small sizes",
+            .ways = {{Collective::all_reduce, all_reduce, {.in_rank_order = true}},
+                     {Collective::broadcast, broadcast},
+                     {Collective::reduce, reduce, {.in_rank_order = true}},
+                     {Collective::gather, backwards<scatter, Collective::scatter>, {.uneven_safe = true}},
+                     {Collective::scatter, scatter, {.uneven_safe = true}},
+                     {Collective::barrier, barrier}},
+            .form = form,
+            .fifo_depth = 1,
+            .pull_safe = false,  // in place, a rank overwrites the input that its peers still read
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -12,10 +12,7 @@
 // If ranks are no power of two, the first ones go in pairs: a remainder rank, the even one, lets its partner take part
 // for both. (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -77,26 +74,29 @@ Program spread(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    const int size = floor_power(n), remainder = n - size;
+    if (c == Collective::all_reduce)  // the remainder's rounds are before and after both phases
+        return {2 * floor_log(n) + (remainder > 0 ? 2 : 0), size, 2LL * (size - 1) + (remainder > 0 ? size : 0)};
+    const int rounds = once_through_the_cube(n);
+    const int link = remainder > 0 ? n - 1 : n / 2;
+    if (c == Collective::reduce_scatter) return {rounds, link, n - 1};
+    long long rank = size - 1 + (remainder > 0 ? n - 1 : 0);
+    for (int d = 1; d < size; d *= 2)
+        rank += std::min(d, remainder);  // what the first partner has of the remainder in each round
+    return {rounds, link, rank};
+}
+
 }  // namespace
 
-Program halving_doubling(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    Request forward = request;
-    switch (request.collective) {
-        case Collective::all_gather:
-            return spread(request);
-        case Collective::reduce_scatter:
-            forward.collective = Collective::all_gather;
-            return reversed(spread(forward), request.collective);
-        case Collective::all_reduce: {
-            const Program gather = spread(request);
-            return joined(reversed(gather, request.collective), gather);
-        }
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "halving_doubling was asked for %s, which it does not support",
-         name_of(request.collective).data());
+Algorithm halving_doubling() {
+    return {.name = "halving_doubling",
+            .summary = "recursive halving and doubling; least bytes per rank in log n rounds",
+            .ways = ways_of_gather<spread>(),
+            .form = form,
+            .fifo_depth = 2,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

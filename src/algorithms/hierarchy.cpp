@@ -12,9 +12,9 @@
 // performance. IPDPS 2000.)
 #include <algorithm>
 #include <deque>
+#include <string>
 
-#include "algorithms/forms.hpp"
-#include "base/result.hpp"
+#include "algorithms/algorithms.hpp"
 #include "schedule/compose.hpp"
 
 namespace tutti {
@@ -36,23 +36,21 @@ int usual_node(int ranks) {
     return ranks % 4 == 0 ? 4 : ranks % 2 == 0 ? 2 : 1;
 }
 
-Program composed(const Make& inside, const Make& across, Request q) {
-    if (q.collective != Collective::all_reduce && !spreads(q.collective))
-        fail(tuttiInternalError, "hierarchy was asked for %s, which it does not support", name_of(q.collective).data());
+/// Both are rows of the table, which stay.
+Program composed(const Algorithm& inside, const Algorithm& across, Request q) {
     std::vector<int> nodes;
     if (q.nodes.empty()) {
         const int size = usual_node(q.ranks);
         nodes.assign(static_cast<std::size_t>(q.ranks / size), size);
         q.nodes = nodes;
     }
-    return hierarchical(inside, across, q);
+    return hierarchical(inside.maker(), across.maker(), q);
 }
 
 /// Of an algorithm across that has one column: the root deals out a share to all rails, each brings it to all nodes,
 /// and these gather. A rank sends most if it is the root, or where the algorithm across wants most. Reduced to, it gets
 /// that; the others send each rail's share where it belongs, the rails' ranks all but the last.
 ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
-    if (nodes * size == 1) return {0, 0, 0};
     const int dealt = size - 1, deals = dealt > 0;
     const ClosedForm near = inside.closed_form(Collective::all_gather, size), far = across.closed_form(c, nodes);
     const Program root = across.make({Collective::broadcast, 0, nodes});
@@ -74,10 +72,6 @@ ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective 
             pieces * near.busiest_rank + far.busiest_rank, pieces * near.rounds, pieces * near.busiest_rank};
 }
 
-ClosedForm form_on_usual_nodes(const Algorithm& inside, const Algorithm& across, Collective c, int ranks) {
-    return form_of(inside, across, c, ranks / usual_node(ranks), usual_node(ranks));
-}
-
 /// What is broadcast in several columns, to save bytes, has nothing to save here, where there are rails; and tiles
 /// stream through the others.
 bool in_one_column(const Algorithm& a, Collective c) {
@@ -91,24 +85,23 @@ bool goes_inside(const Algorithm& a) {
 /// Both are rows of the table, which stay.
 Algorithm composition(const Algorithm& inside, const Algorithm& across, std::string_view name,
                       std::string_view summary) {
-    Algorithm a;
-    a.name = name;
-    a.summary = summary;
-    a.supports = [over = &across](Collective c) {
-        return c == Collective::all_reduce ? over->supports(c) : in_one_column(*over, c);
-    };
-    a.make = [in = &inside, over = &across](const Request& q) { return composed(in->make, over->make, q); };
-    a.closed_form = [in = &inside, over = &across](Collective c, int n) {
-        return form_on_usual_nodes(*in, *over, c, n);
-    };
-    a.form_on_hosts = [in = &inside, over = &across](Collective c, int hosts, int ranks) {
-        return form_of(*in, *over, c, hosts, ranks);
-    };
-    a.fifo_depth = std::max(inside.fifo_depth, across.fifo_depth);
-    a.pull_safe = inside.pull_safe && across.pull_safe;
-    a.push_safe = inside.push_safe && across.push_safe;
-    a.family = family;
+    Algorithm a{.name = name,
+                .summary = summary,
+                .ways = {},
+                .form = [in = &inside, over = &across](
+                            Collective c, int n) { return form_of(*in, *over, c, n / usual_node(n), usual_node(n)); },
+                .fifo_depth = std::max(inside.fifo_depth, across.fifo_depth),
+                .pull_safe = inside.pull_safe && across.pull_safe,
+                .push_safe = inside.push_safe && across.push_safe,
+                .family = family,
+                .form_on_hosts =
+                    [in = &inside, over = &across](Collective c, int hosts, int ranks) {
+                        return hosts * ranks == 1 ? ClosedForm{} : form_of(*in, *over, c, hosts, ranks);
+                    }};
     a.usual = inside.name == usual_inside && std::ranges::find(usual_across, across.name) != std::end(usual_across);
+    for (const Collective c : {Collective::all_reduce, Collective::broadcast, Collective::reduce})
+        if (c == Collective::all_reduce ? across.supports(c) : in_one_column(across, c))
+            a.ways.push_back({c, [in = &inside, over = &across](const Request& q) { return composed(*in, *over, q); }});
     return a;
 }
 
@@ -134,12 +127,13 @@ std::span<const Algorithm> compositions() {
     return all;
 }
 
-Program hierarchy(const Request& request) {
-    return composed(direct, tree, request);
-}
-
-ClosedForm hierarchy_form(Collective c, int n) {
-    return form_on_usual_nodes(*find_algorithm("direct"), *find_algorithm("tree"), c, n);
+Algorithm hierarchy() {
+    static const Algorithm inside = direct(), across = tree();
+    Algorithm a = composition(inside, across, family,
+                              "one inside hosts (or nodes of 4), another one across them, as direct+tree");
+    a.form_on_hosts = nullptr;
+    a.usual = true;
+    return a;
 }
 
 }  // namespace tutti

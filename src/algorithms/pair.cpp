@@ -3,20 +3,34 @@
 #include "base/result.hpp"
 
 namespace tutti {
+namespace {
 
 /// request.root is the peer. A rank that sends to itself copies: that is no communication, and no program is made for
 /// it.
-Program pair(const Request& request) {
-    TUTTI_ASSERT(request.root != request.rank);
-    Program p = program_for(request);
-    if (request.collective == Collective::send)
-        p.step({input(0)}, {send(request.root)});
-    else if (request.collective == Collective::recv)
-        p.step({recv(request.root)}, {output(0)});
+Program one_end(const Request& q) {
+    TUTTI_ASSERT(q.root != q.rank);
+    Program p = program_for(q);
+    if (q.collective == Collective::send)
+        p.step({input(0)}, {send(q.root)});
     else
-        fail(tuttiInternalError, "pair was asked for %s, which it does not support",
-             name_of(request.collective).data());
+        p.step({recv(q.root)}, {output(0)});
     return p;
+}
+
+ClosedForm form(Collective, int) {
+    return {1, 1, 1};
+}
+
+}  // namespace
+
+Algorithm pair() {
+    return {.name = "pair",
+            .summary = "send and recv: one message from one rank to another",
+            .ways = {{Collective::send, one_end}, {Collective::recv, one_end}},
+            .form = form,
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -10,10 +10,8 @@
 //
 // (S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. arXiv:2506.20252, 2025.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
+#include "algorithms/circle.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -44,25 +42,20 @@ Program spread(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    return circle_form(c, n, [n](int d) { return (n - d + 2 * d - 1) / (2 * d); });
+}
+
 }  // namespace
 
-Program pat(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    Request forward = request;
-    switch (request.collective) {
-        case Collective::all_gather:
-            return spread(request);
-        case Collective::reduce_scatter:
-            forward.collective = Collective::all_gather;
-            return reversed(spread(forward), request.collective);
-        case Collective::all_reduce: {
-            const Program gather = spread(request);
-            return joined(reversed(gather, request.collective), gather);
-        }
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "pat was asked for %s, which it does not support", name_of(request.collective).data());
+Algorithm pat() {
+    return {.name = "pat",
+            .summary = "a tree per row, messages shared; short messages far, long ones near",
+            .ways = ways_of_gather<spread>(),
+            .form = form,
+            .fifo_depth = 2,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -22,6 +22,13 @@ constexpr bool is_power(int n) {
     return std::has_single_bit(static_cast<unsigned>(n));
 }
 
+/// Rounds on a hypercube, of n that is no power of two as well: to the opposite corner, or from a remainder rank there,
+/// or from one to another, whose partner may be nearer.
+constexpr int once_through_the_cube(int n) {
+    const int remainder = n - floor_power(n);
+    return remainder == 0 ? floor_log(n) : std::max(1 + floor_log(n), 2 + ceil_log(remainder));
+}
+
 /// The largest min(d, n - d) of a power d < n: the ranks under a child of a binomial tree's root, and the chunks of the
 /// largest message of bruck's all-gather.
 constexpr int largest_subtree(int n) {

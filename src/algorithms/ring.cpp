@@ -4,8 +4,6 @@
 //     P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations.
 //     Journal of Parallel and Distributed Computing 69(2), 2009.
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
-#include "base/result.hpp"
 
 namespace tutti {
 namespace {
@@ -83,25 +81,26 @@ Program reduce(const Request& q) {
     return p;
 }
 
+ClosedForm form(Collective c, int n) {
+    if (c == Collective::all_reduce) return {2 * (n - 1), 2LL * (n - 1), 2LL * (n - 1)};
+    if (has_root(c)) return {n - 1, 1, 1};
+    return {n - 1, n - 1, n - 1};
+}
+
 }  // namespace
 
-Program ring(const Request& request) {
-    if (request.ranks == 1) return one_rank(request);
-    switch (request.collective) {
-        case Collective::all_reduce:
-            return all_reduce(request);
-        case Collective::reduce_scatter:
-            return reduce_scatter(request);
-        case Collective::all_gather:
-            return all_gather(request);
-        case Collective::broadcast:
-            return broadcast(request);
-        case Collective::reduce:
-            return reduce(request);
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "ring was asked for %s, which it does not support", name_of(request.collective).data());
+Algorithm ring() {
+    return {.name = "ring",
+            .summary = "neighbours only; least bytes per link, 2(n-1) rounds",
+            .ways = {{Collective::all_reduce, all_reduce},
+                     {Collective::reduce_scatter, reduce_scatter, {.uneven_safe = true}},
+                     {Collective::all_gather, all_gather, {.uneven_safe = true}},
+                     {Collective::broadcast, broadcast},
+                     {Collective::reduce, reduce}},
+            .form = form,
+            .fifo_depth = 2,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

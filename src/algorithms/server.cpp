@@ -6,9 +6,6 @@
 #include <algorithm>
 
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -25,22 +22,39 @@ Program spread(const Request& q, int servers) {
     return p;
 }
 
-Program serve(const Request& q, int servers) {
-    if (q.collective != Collective::all_reduce)
-        fail(tuttiInternalError, "server was asked for %s, which it does not support", name_of(q.collective).data());
-    if (q.ranks == 1) return one_rank(q);
-    const Program results = spread(q, std::min(servers, q.ranks));
-    return joined(reversed(results, q.collective), results);
+Program one(const Request& q) {
+    return spread(q, 1);
+}
+Program two(const Request& q) {
+    return spread(q, 2);
 }
 
 }  // namespace
 
-Program server(const Request& request) {
-    return serve(request, 1);
+Algorithm server() {
+    return {.name = "server",
+            .summary = "parameter server: rank 0 adds for all",
+            .ways = {{Collective::all_reduce, there_and_back<one>, {.in_rank_order = true}}},
+            .form =
+                [](Collective, int n) {
+                    return ClosedForm{2, 1, n - 1};
+                },
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
-Program server2(const Request& request) {
-    return serve(request, 2);
+Algorithm server2() {
+    return {.name = "server2",
+            .summary = "two parameter servers, half of the data each",
+            .ways = {{Collective::all_reduce, there_and_back<two>}},
+            .form =
+                [](Collective, int n) {
+                    return ClosedForm{2, 2, n};
+                },
+            .fifo_depth = 2,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

@@ -13,10 +13,7 @@
 // (P. Sanders, J. Speck, J. L. Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan. Parallel
 // Computing 35(12), 2009.)
 #include "algorithms/algorithms.hpp"
-#include "algorithms/one_rank.hpp"
 #include "algorithms/powers.hpp"
-#include "base/result.hpp"
-#include "schedule/compose.hpp"
 
 namespace tutti {
 namespace {
@@ -79,32 +76,55 @@ Program spread(const Request& q, int trees) {
     return p;
 }
 
-Program in_trees(const Request& q, int trees) {
-    if (q.ranks == 1) return one_rank(q);
-    switch (q.collective) {
-        case Collective::broadcast:
-            return spread(q, trees);
-        case Collective::reduce:
-            return reversed(spread(q, trees), q.collective);
-        case Collective::all_reduce: {
-            const Program down = spread({q.collective, q.rank, q.ranks, 0}, trees);
-            return joined(reversed(down, q.collective), down);
-        }
-        default:
-            break;
-    }
-    fail(tuttiInternalError, "%s was asked for %s, which it does not support", trees == 1 ? "tree" : "double_tree",
-         name_of(q.collective).data());
+Program one(const Request& q) {
+    return spread(q, 1);
+}
+Program two(const Request& q) {
+    return spread(q, 2);
+}
+
+template <Program (*spread)(const Request&)>
+Ways ways() {
+    return {{Collective::all_reduce, there_and_back<spread>},
+            {Collective::broadcast, spread},
+            {Collective::reduce, backwards<spread, Collective::broadcast>}};
+}
+
+/// An inner rank with two children is there from 4 ranks on.
+ClosedForm form_of_one(Collective c, int n) {
+    const int depth = ceil_log(n);
+    if (c == Collective::reduce) return {depth, 1, 1};
+    if (c == Collective::broadcast) return {depth, 1, n >= 4 ? 2 : 1};
+    return {2 * depth, 1, std::min(n - 1, 3)};
+}
+
+/// A rank sends up in both trees, and down to two children in one of them.
+ClosedForm form_of_two(Collective c, int n) {
+    const int depth = ceil_log(n);
+    if (c == Collective::all_reduce) return {2 * depth, 2, n == 2 ? 2 : n == 3 ? 3 : 4};
+    return {depth, n == 2 ? 2 : 1, 2};
 }
 
 }  // namespace
 
-Program tree(const Request& request) {
-    return in_trees(request, 1);
+Algorithm tree() {
+    return {.name = "tree",
+            .summary = "binary tree; large sizes by tiles, log n rounds",
+            .ways = ways<one>(),
+            .form = form_of_one,
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
-Program double_tree(const Request& request) {
-    return in_trees(request, 2);
+Algorithm double_tree() {
+    return {.name = "double_tree",
+            .summary = "two binary trees, half of the data each; nobody is inner in both",
+            .ways = ways<two>(),
+            .form = form_of_two,
+            .fifo_depth = 1,
+            .pull_safe = true,
+            .push_safe = true};
 }
 
 }  // namespace tutti

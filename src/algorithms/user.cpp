@@ -20,18 +20,15 @@ Algorithm row_of(const ProgramFile& file, const ProgramSet& set, const Report& r
     const ClosedForm form{report.rounds, report.busiest_link, report.busiest_rank};
     const bool ordered =
         reduces(set.collective) && (set.ranks == 1 || other_than_rank_order(set.ranks, report).empty());
-    Algorithm a;
-    a.name = file.name;
-    a.summary = file.summary;
-    a.supports = [c = set.collective](Collective asked) { return asked == c; };
-    a.make = [&set](const Request& q) { return set.programs[static_cast<std::size_t>(q.rank)]; };
-    a.closed_form = [form](Collective, int) { return form; };
-    a.fifo_depth = report.fifo_depth;
-    a.pull_safe = report.pull_safe;
-    a.push_safe = report.push_safe;
-    a.in_rank_order = [ordered](Collective) { return ordered; };
-    a.uneven_safe = [safe = report.uneven_safe](Collective) { return safe; };
-    return a;
+    return {.name = file.name,
+            .summary = file.summary,
+            .ways = {{set.collective,
+                      [&set](const Request& q) { return set.programs[static_cast<std::size_t>(q.rank)]; },
+                      {.in_rank_order = ordered, .uneven_safe = report.uneven_safe}}},
+            .form = [form](Collective, int) { return form; },
+            .fifo_depth = report.fifo_depth,
+            .pull_safe = report.pull_safe,
+            .push_safe = report.push_safe};
 }
 
 }  // namespace

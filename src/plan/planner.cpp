@@ -144,7 +144,7 @@ Plan Planner::make(const Question& q, const Operation& o) {
 /// Ranks play the parts that suit their places; who brings an own program has said who does what.
 Program Planner::program_of(const Operation& o, const Algorithm& algorithm, Rank rank) const {
     const bool ours = find_algorithm(algorithm.name) == &algorithm && !o.is_pair();
-    return reordered(algorithm.make, {o.collective, rank, platform().ranks, o.root, platform().nodes},
+    return reordered(algorithm.maker(), {o.collective, rank, platform().ranks, o.root, platform().nodes},
                      ours ? site_.order : std::span<const Rank>());
 }
 

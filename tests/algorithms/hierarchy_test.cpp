@@ -14,6 +14,10 @@ using namespace tutti;
 
 namespace {
 
+Make made_by(const char* name) {
+    return find_algorithm(name)->maker();
+}
+
 using Nodes = std::vector<int>;
 
 int ranks_of(const Nodes& nodes) {
@@ -156,11 +160,12 @@ TEST_CASE(
     const Nodes nodes{3, 5, 2};
     const int n = ranks_of(nodes);
     const auto host_of = [&](Rank r) { return r < 3 ? 0 : r < 8 ? 1 : 2; };
-    for (const Make& across : {Make(tree), Make(double_tree), Make(direct), Make(ring)})
+    for (const char* const across : {"tree", "double_tree", "direct", "ring"})
         for (const Collective c : {Collective::broadcast, Collective::reduce})
             for (Rank root = 0; root < n; ++root) {
                 std::vector<Program> programs;
-                for (Rank r = 0; r < n; ++r) programs.push_back(hierarchical(bruck, across, {c, r, n, root, nodes}));
+                for (Rank r = 0; r < n; ++r)
+                    programs.push_back(hierarchical(made_by("bruck"), made_by(across), {c, r, n, root, nodes}));
                 INFO(name_of(c) << ", root " << root);
                 const Report report = verify(programs);
                 REQUIRE(report.error == "");
@@ -187,11 +192,11 @@ TEST_CASE("nodes of nodes: a hierarchy may be what runs across") {
     const Make across = [&](const Request& q) {
         Request of_racks = q;
         of_racks.nodes = racks;
-        return hierarchical(ring, tree, of_racks);
+        return hierarchical(made_by("ring"), made_by("tree"), of_racks);
     };
     std::vector<Program> programs;
     for (Rank r = 0; r < n; ++r)
-        programs.push_back(hierarchical(direct, across, {Collective::all_reduce, r, n, 0, hosts}));
+        programs.push_back(hierarchical(made_by("direct"), across, {Collective::all_reduce, r, n, 0, hosts}));
     const Report report = verify(programs);
     REQUIRE(report.error == "");
     CHECK(different_order(programs, report) == "");

@@ -157,17 +157,17 @@ TEST_CASE("broken promises are found") {
     a.fifo_depth = 1;
     CHECK(prove(a, Collective::all_reduce, 3).error == "needs 2 slots per connection, the table says 1");
     a = *find_algorithm("ring");
-    a.closed_form = find_algorithm("direct")->closed_form;
+    a.form = find_algorithm("direct")->form;
     CHECK(prove(a, Collective::all_reduce, 3).error == "rounds: 4, the closed form says 2");
     a = *find_algorithm("flat");
     a.pull_safe = true;
     CHECK(prove(a, Collective::all_reduce, 3).error.starts_with("is not pull safe: in place, "));
     a = *find_algorithm("bruck");
-    a.uneven_safe = a.supports;
+    for (Way& way : a.ways) way.promises.uneven_safe = true;
     CHECK(prove(a, Collective::all_to_all, 4).error.starts_with("is not uneven safe: its messages have several parts"));
     a = *find_algorithm("flat");
-    a.make = [](const Request& q) {
-        Program p = flat(q);
+    a.ways.front().make = [](const Request& q) {
+        Program p = flat().make(q);
         if (q.rank == 1) std::swap(p.operands[p.steps[1].first], p.operands[p.steps[1].first + 1]);
         return p;
     };

@@ -95,8 +95,7 @@ TEST_CASE("every algorithm is as right with its parts dealt in another order") {
                 std::iota(order.begin(), order.end(), 0);
                 std::shuffle(order.begin(), order.end(), random);
                 Algorithm other = a;
-                other.make = [&](const Request& request) { return reordered(a.make, request, order); };
-                other.in_rank_order = [](Collective) { return false; };
+                other.ways = {{op, [&](const Request& request) { return reordered(a.way(op)->make, request, order); }}};
                 const Rank root = static_cast<Rank>(random() % static_cast<unsigned>(ranks));
                 const Report report = prove(other, op, ranks, root);
                 INFO(a.name << " " << name_of(op) << " ranks " << ranks << ": " << report.error);

@@ -28,10 +28,10 @@ TEST_CASE("parts of a message keep together backwards") {
 }
 
 TEST_CASE("a reduction and what spreads it are joined where they meet") {
-    CHECK(text_of(tree({Collective::all_reduce, 0, 3})) ==
+    CHECK(text_of(tree().make({Collective::all_reduce, 0, 3})) ==
           "all_reduce, rank 0 of 3: 1 row in, 1 row out, 1 column\n"
           "  0  {in[0], recv 2} -> {out[0], send 2}  completes\n");
-    CHECK(text_of(double_tree({Collective::all_reduce, 0, 3})) ==
+    CHECK(text_of(double_tree().make({Collective::all_reduce, 0, 3})) ==
           "all_reduce, rank 0 of 3: 1 row in, 1 row out, 2 columns\n"
           "  0  {in[1], recv 1} -> {out[1]}  completes\n"
           "  1  {in[0], recv 2} -> {out[0], send 2}  completes\n"

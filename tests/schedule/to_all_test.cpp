@@ -107,7 +107,7 @@ TEST_CASE("each receive meets the message that it met before, whether all get it
                 for (const bool reorders : {false, true}) {
                     std::vector<Program> before;
                     for (Rank r = 0; r < n; ++r)
-                        before.push_back(reordered(a.make, {collective, r, n, has_root(collective) ? n / 2 : 0},
+                        before.push_back(reordered(a.maker(), {collective, r, n, has_root(collective) ? n / 2 : 0},
                                                    reorders ? order : std::span<const Rank>()));
                     const std::vector<Program> after = rewritten(before);
                     for (const Program& p : after)

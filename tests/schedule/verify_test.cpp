@@ -295,7 +295,7 @@ TEST_CASE("a barrier that does not wait for all") {
 }
 
 TEST_CASE("sends and receives are verified as a set") {
-    const auto make = [](Collective c, Rank rank, Rank peer) { return pair({c, rank, 5, peer}); };
+    const auto make = [](Collective c, Rank rank, Rank peer) { return pair().make({c, rank, 5, peer}); };
     Programs p{make(Collective::send, 0, 3), make(Collective::recv, 3, 0), make(Collective::send, 3, 0),
                make(Collective::recv, 0, 3), make(Collective::send, 0, 4), make(Collective::recv, 4, 0)};
     const Report r = verify(p);
@@ -312,7 +312,7 @@ TEST_CASE("sends and receives are verified as a set") {
     q.push_back(p.back());
     check_error(q, "rank 4: has a second recv with rank 0");
     q = p;
-    q.push_back(ring({Collective::all_gather, 0, 5}));
+    q.push_back(ring().make({Collective::all_gather, 0, 5}));
     check_error(q, "rank 0: all_gather among sends and receives");
     q = p;
     q[0].root = 0;
