@@ -202,9 +202,8 @@ class Cases:
                 self.comm.barrier()
 
     def check_one_sided(self):
-        n, memory = self.comm.size, tutti.Memory(8 * self.comm.size)
-        mine = np.frombuffer(memory, "int64")
-        with self.comm.window(memory) as window:
+        n, mine = self.comm.size, tutti.zeros(self.comm.size, "int64")
+        with self.comm.window(mine) as window:
             for q in self.ranks:
                 window.put(np.array([self.me + 1]), q, offset=8 * self.me)
             for q in self.ranks:

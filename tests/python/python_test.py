@@ -2,22 +2,26 @@
 """python_test.py BUILD: the wheel, installed into a fresh virtual environment and used from there alone."""
 import os
 import pathlib
+import re
+import subprocess
 import sys
 import tempfile
-import subprocess
 import unittest
+import zipfile
 
 import wheel
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
 
 
 def setUpModule():
-    global FOLDER, PYTHON, WHEEL  # pylint: disable=global-variable-undefined
+    global FOLDER, PACKAGE, PYTHON, WHEEL  # pylint: disable=global-variable-undefined
     FOLDER = tempfile.TemporaryDirectory(prefix="tutti-python-")
     unittest.addModuleCleanup(FOLDER.cleanup)
     PYTHON, WHEEL = wheel.installed(BUILD, pathlib.Path(FOLDER.name))
+    PACKAGE = next(PYTHON.parents[1].glob("lib/python*/site-packages/tutti"))
 
 
 def environment():
@@ -42,6 +46,116 @@ class Operations(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual(len(done.stdout.splitlines()), ranks)
 
+
+class Examples(unittest.TestCase):
+    def of(self, name, says, ranks):
+        for n in ranks:
+            with self.subTest(ranks=n):
+                done = run_ranks(n, SOURCE / f"examples/python/{name}.py")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                lines = done.stdout.splitlines()
+                for line in lines:
+                    self.assertRegex(line, f"^{says.format(ranks=n)}$")
+                self.assertEqual(len(lines), 1 if says.startswith("{ranks} ranks") else n)
+
+    def test_hello(self):
+        self.of("hello", r"rank \d of {ranks}: the sum is \d+", (1, 3))
+
+    def test_neighbours(self):
+        self.of("neighbours", r"rank \d of {ranks}: \d+ warm cells, the heat of all is 1000\.000", (1, 3))
+
+    def test_one_sided(self):
+        self.of("one_sided", r"rank \d of {ranks}: the sum so far is \d", (1, 3))
+
+    def test_least_squares(self):
+        self.of("least_squares", r"{ranks} ranks: loss \d\.\d+e-2\d, constant 9\.000, "
+                r"weights \[1. 2. 3. 4. 5. 6. 7. 8.\]", (1, 2))
+
+    def test_each_has_a_test(self):
+        tested = {name[len("test_"):] for name in dir(self) if name.startswith("test_")} - {"each_has_a_test"}
+        self.assertEqual(tested, {path.stem for path in (SOURCE / "examples/python").glob("*.py")})
+
+
+class Wheel(unittest.TestCase):
+    def test_what_is_in_it(self):
+        with zipfile.ZipFile(WHEEL) as wheel_file:
+            names = set(wheel_file.namelist())
+        for name in ("lib/libtutti.so.0", "lib/libnccl.so.2", "lib/pkgconfig/tutti.pc", "include/tutti/tutti.h",
+                     "include/tutti/dp.h", "include/nccl.h", "bin/tutti-run", "py.typed", "_tutti.pyi"):
+            self.assertIn(f"tutti/{name}", names)
+        gpus = b"compute_" in (PACKAGE / "lib/libtutti.so.0").read_bytes()
+        self.assertLess(WHEEL.stat().st_size, (8 if gpus else 4) * 1e6)
+
+    def test_programs(self):
+        for name, arguments in {"tutti-run": ["--help"], "tutti-plan": ["list"], "tutti-tune": ["--help"],
+                                "all_reduce_perf": ["-b", "8", "-e", "1K", "-n", "3"],
+                                "alltoallv_perf": ["-b", "8", "-e", "1K", "-n", "3"]}.items():
+            with self.subTest(name=name):
+                done = run(PYTHON.parent / name, *arguments)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        done = run(PYTHON.parent / "tutti-run", "-n", "2", PYTHON.parent / "all_reduce_perf", "-b", "8", "-e", "8")
+        self.assertRegex(done.stdout, "Out of bounds values *: 0 OK", done.stderr)
+
+    def test_what_works_here(self):
+        done = run(PYTHON, "-m", "tutti")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, rf"^tutti \d+\.\d+\.\d+, Python .*, in {PACKAGE}\n")
+        rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
+        self.assertEqual(list(rows), ["local", "shm", "tcp", "verbs", "plugin", "GPUs", "numpy", "torch", "cupy"])
+        for name in ("local", "shm", "numpy"):
+            self.assertRegex(rows[name], "^yes: ")
+        self.assertRegex(rows["torch"], "^no: it is not installed")
+
+    def test_programs_link_with_it(self):
+        (pathlib.Path(FOLDER.name) / "prog.c").write_text(
+            re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(), re.S)[0])
+        flags = run("pkg-config", "--cflags", "--libs", "tutti", PKG_CONFIG_PATH=str(PACKAGE / "lib/pkgconfig")).stdout
+        done = run("cc", "prog.c", "-o", "prog", *flags.split())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(run(pathlib.Path(FOLDER.name) / "prog").stdout, "rank 0: the sum is 1\n")
+
+    def test_types(self):
+        done = run(PYTHON, HERE / "stubs.py", PACKAGE / "_tutti.pyi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_without_numpy(self):
+        done = run(PYTHON, "-c", """
+import sys
+sys.modules["numpy"] = None
+import array, tutti
+with tutti.init() as comm:
+    got = comm.all_gather(array.array("f", [1, 2]))
+    assert got.shape == (1, 2) and got.format == "f" and got.tolist() == [[1, 2]], got
+    assert comm.all_reduce_object(3, max, unsafe=True) == 3
+""")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_without_its_library(self):
+        library = PACKAGE / "lib/libtutti.so.0"
+        library.rename(library.with_suffix(".away"))
+        try:
+            done = run(PYTHON, "-c", "import tutti")
+        finally:
+            library.with_suffix(".away").rename(library)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "ImportError: .*libtutti.so.0.*\n.*install the wheel again")
+
+
+class Trouble(unittest.TestCase):
+    """trouble.py has the cases."""
+
+
+def add_cases():
+    for name in re.findall(r"^def (\w+_([123]))\(comm\)", (HERE / "trouble.py").read_text(), re.M):
+        def test(self, name=name):
+            done = run_ranks(int(name[1]), HERE / "trouble.py", name[0])
+            self.assertEqual(len(re.findall(rf"^{name[0]}: rank", done.stdout, re.M)),
+                             2 if name[0] == "dead_3" else int(name[1]), done.stdout + done.stderr)
+            self.assertEqual(done.returncode, 0 if name[0] != "dead_3" else done.returncode, done.stderr)
+        setattr(Trouble, f"test_{name[0][:-2]}", test)
+
+
+add_cases()
 
 if __name__ == "__main__":
     unittest.main()

@@ -291,7 +291,7 @@ const Numpy& numpy() {
     static Numpy known;
     if (known.array == nullptr) {
         PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
-        if (module == nullptr) return known;
+        if (module == nullptr || module == Py_None) return known;
         known.empty = nb::object(nb::handle(module).attr("empty")).release().ptr();
         known.copy_name = PyUnicode_InternFromString("copy");
         known.dtype_name = PyUnicode_InternFromString("dtype");
@@ -309,7 +309,7 @@ nb::object with_shape(nb::handle like, nb::handle shape) {
         if (made == nullptr) throw nb::python_error();
         return nb::steal(made);
     }
-    return nb::module_::import_("tutti._arrays").attr("empty")(like, shape);
+    return nb::module_::import_("tutti._arrays").attr("like")(like, shape);
 }
 
 constexpr size_t small = 2048;  // bytes, of which a copy takes no longer than an allocation

@@ -15,24 +15,24 @@ using namespace nb::literals;
 namespace {
 
 struct Open {
-    int depth = 0;
     std::vector<Communicator*> comms;
     std::vector<nb::object> kept;
     std::vector<Array> arrays;
 };
 thread_local Open open_group;
+thread_local int open_groups = 0;  // how many of the calling thread's are open, one in another
 
 // with tutti.group(): ...
 struct Group {};
 
 void enter_group() {
-    if (open_group.depth == 0) expect(tuttiGroupStart());
-    ++open_group.depth;
+    if (open_groups == 0) expect(tuttiGroupStart());
+    ++open_groups;
 }
 
 void leave_group(const Group&, nb::handle exception, nb::handle, nb::handle) {
-    if (open_group.depth == 0) raise_result(tuttiInvalidUsage, "the end of a group that this thread has not begun");
-    if (--open_group.depth > 0) return;
+    if (open_groups == 0) raise_result(tuttiInvalidUsage, "the end of a group that this thread has not begun");
+    if (--open_groups > 0) return;
     const Open group = std::exchange(open_group, {});
     if (!exception.is_none()) {  // on its way out: nothing is issued
         tuttiGroupSimulateEnd(nullptr);
@@ -56,7 +56,7 @@ void leave_group(const Group&, nb::handle exception, nb::handle, nb::handle) {
 }  // namespace
 
 bool in_group() {
-    return open_group.depth > 0;
+    return open_groups > 0;
 }
 
 void keep_in_group(const Self& self, Array&& in, Array&& out) {
@@ -375,11 +375,12 @@ nb::object sendrecv(Self self, nb::handle x, int dest, nb::object out, int sourc
     "stream: ranks on a GPU: the cudaStream_t, as a number or a stream of torch or CuPy; None: the default one."
 
 void bind_collectives(CommunicatorClass& c) {
+    const auto sum = nb::steal<nb::str>(PyUnicode_InternFromString("sum"));  // found by its address
     nb::class_<RedOp>(c, "RedOp", "An operation made by Communicator.pre_mul_sum().");
     c.def("pre_mul_sum", &pre_mul_sum, "scalar"_a, R"(An op that multiplies this rank's input by scalar, then sums.
 
 scalar: one element of the type that will be reduced, as numpy.float32(0.5). Every rank may have another one.)");
-    c.def("all_reduce", &all_reduce, "x"_a, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = "sum", HOW,
+    c.def("all_reduce", &all_reduce, "x"_a, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = sum, HOW,
           R"(Element i of the result is op over all ranks of x's element i. Returns out.
 
 x: a contiguous array, the same type and number of elements on all ranks.
@@ -388,7 +389,7 @@ op: "sum", "prod", "max", "min", "avg", or what pre_mul_sum() returns.
 Raises TypeError and ValueError for arrays that can't be used, InvalidUsage if ranks' calls differ, RemoteError if a
 rank is lost, Timeout.)" HOW_TEXT);
     c.def(
-        "reduce", &reduce, "x"_a, "root"_a = 0, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = "sum", HOW,
+        "reduce", &reduce, "x"_a, "root"_a = 0, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = sum, HOW,
         "As all_reduce, with the result on rank root alone; elsewhere out is not used, and None is returned." HOW_TEXT);
     c.def("broadcast", &broadcast, "x"_a, "root"_a = 0, nb::kw_only(), HOW,
           "Writes x of rank root to x of all other ranks: as many elements of the same type. Returns x." HOW_TEXT);
@@ -405,7 +406,7 @@ out: size times the elements of x, in any shape. None: a new array of the shape 
 
 x: on root, size times the elements of out; None elsewhere.
 out: required but on root, where None makes a new array of the shape x.shape[1:].)" HOW_TEXT);
-    c.def("reduce_scatter", &reduce_scatter, "x"_a, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = "sum", HOW,
+    c.def("reduce_scatter", &reduce_scatter, "x"_a, "out"_a.none() = nb::none(), nb::kw_only(), "op"_a = sum, HOW,
           R"(Rank q gets op over all ranks of x[q]. Returns out.
 
 x: of the shape (size, ...); with out=, of any shape with size times the elements of out.

@@ -97,7 +97,7 @@ void bind_one_sided(nb::module_& module, CommunicatorClass& c) {
     nb::class_<Memory>(module, "Memory", nb::type_slots(memory_slots),
                        R"(Zeroed bytes that the other ranks of a host can map, so that large messages are not copied.
 
-It has the buffer protocol: numpy.frombuffer(memory, "float32") is an array in it. Freed with the last such array.)")
+It has the buffer protocol: tutti.zeros() makes an array in it. Freed with the last such array.)")
         .def(nb::init<size_t>(), "nbytes"_a)
         .def("__len__", &Memory::size);
     nb::class_<Window>(module, "Window", R"(Memory that the other ranks may write to: see Communicator.window().)")
@@ -120,7 +120,7 @@ The peer does nothing for it. signal: 0 to 7. Ends when both are done.)")
         "memory"_a.none(), nb::kw_only(), "best_effort"_a = false,
         R"(Makes a window: all ranks call it, each with memory of its own that the others may put to.
 
-memory: a writable array; None: no part. Between processes it lies in a tutti.Memory, or fills whole pages.
+memory: a writable array; None: no part. Between processes one of tutti.zeros(), or whole pages.
 best_effort: memory that can't be put to is accepted; puts into it are refused.
 All ranks are on one host, else InvalidUsage.)");
     c.def("signal", &signal, "peer"_a, nb::kw_only(), "signal"_a = 0, "stream"_a.none() = nb::none(),

@@ -6,8 +6,15 @@
 
 Names and meanings are those of the C API (include/tutti/tutti.h). docs/python.md is the manual.
 """
+try:
+    from tutti import _tutti as _tutti
+except ImportError as error:
+    error.msg += f"\ntutti: {__file__} is not complete, or for another Python: install the wheel again"
+    raise
+
 from tutti._tutti import (Communicator, Memory, Window, Work, device_count, group, init, init_all, join, settings,
                           unique_id, version_code)
+from tutti._arrays import zeros
 from tutti._objects import all_gather_object, all_reduce_object, broadcast_object
 from tutti.errors import (Error, InternalError, InvalidArgument, InvalidUsage, RemoteError, SystemError, Timeout,
                           UnhandledCudaError)
@@ -20,4 +27,4 @@ Communicator.broadcast_object = broadcast_object
 
 __all__ = ["Communicator", "Error", "InternalError", "InvalidArgument", "InvalidUsage", "Memory", "RemoteError",
            "SystemError", "Timeout", "UnhandledCudaError", "Window", "Work", "device_count", "group", "init",
-           "init_all", "join", "settings", "unique_id", "version_code"]
+           "init_all", "join", "settings", "unique_id", "version_code", "zeros"]

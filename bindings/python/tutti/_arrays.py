@@ -1,26 +1,41 @@
-"""New arrays of the kind of another one."""
+"""New arrays: in memory that ranks share, and of the kind of another one."""
 from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tutti._tutti import Memory
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 
-def empty(like: Any, shape: tuple[int, ...]) -> Any:
-    """An array of this shape, of like's type and on its device. NumPy's, or a memoryview, if like is neither of torch
-    nor of CuPy."""
-    kind = type(like).__module__.partition(".")[0]
+def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
+    """A NumPy array in tutti.Memory: zeroed, and mappable by the other ranks of a host, which then copy large messages
+    once, and may put into it (Communicator.window)."""
+    import numpy
+    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = numpy.dtype(dtype)
+    memory = Memory(math.prod(lengths) * kind.itemsize)
+    return numpy.ndarray(lengths, kind, memoryview(memory))
+
+
+def like(x: Any, shape: tuple[int, ...]) -> Any:
+    """An array of this shape, of x's type and on its device. NumPy's, or a memoryview, if x is neither of torch nor of
+    CuPy."""
+    kind = type(x).__module__.partition(".")[0]
     if kind == "torch":
-        return sys.modules["torch"].empty(shape, dtype=like.dtype, device=like.device)
+        return sys.modules["torch"].empty(shape, dtype=x.dtype, device=x.device)
     if kind == "cupy":
-        with like.device:
-            return sys.modules["cupy"].empty(shape, dtype=like.dtype)
+        with x.device:
+            return sys.modules["cupy"].empty(shape, dtype=x.dtype)
     try:
         import numpy
     except ImportError:
-        seen = memoryview(like)
+        seen = memoryview(x)
         flat = memoryview(bytearray(math.prod(shape) * seen.itemsize))
         return flat.cast(seen.format, shape) if len(flat) > 0 else flat.cast(seen.format)
-    if not hasattr(like, "dtype"):
-        like = numpy.from_dlpack(like) if hasattr(like, "__dlpack__") else numpy.asarray(memoryview(like))
-    return numpy.empty(shape, dtype=like.dtype)
+    if not hasattr(x, "dtype"):
+        x = numpy.from_dlpack(x) if hasattr(x, "__dlpack__") else numpy.asarray(memoryview(x))
+    return numpy.empty(shape, dtype=x.dtype)

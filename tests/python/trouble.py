@@ -1,0 +1,294 @@
+"""trouble.py CASE: what goes wrong ends in a Python exception that says what to do. Run by python_test.py, on the ranks
+of a launcher; the name of a case says how many."""
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import tutti
+
+
+@contextlib.contextmanager
+def raises(kind, text):
+    """What is in the block raises an exception of this kind, whose text has a match of `text`."""
+    try:
+        yield
+    except kind as error:
+        assert re.search(text, str(error)), f"expected {text!r}, got: {error}"
+    else:
+        raise AssertionError(f"nothing was raised; expected {kind.__name__}: {text}")
+
+
+def wrong_arguments_1(comm):
+    x = np.ones((4, 4), "float32")
+    with raises(ValueError, "x: the array is not contiguous"):
+        comm.all_reduce(x[:, 1])
+    with raises(ValueError, "x: the array is not contiguous"):
+        comm.all_reduce(np.asfortranarray(x))
+    fixed = np.ones((4, 4), "float32")
+    fixed.flags.writeable = False
+    with raises(ValueError, "out: the array is read-only"):
+        comm.all_reduce(x, fixed)
+    with raises(ValueError, "out: the array is read-only"):
+        comm.recv(b"12345678", 0)
+    with raises(ValueError, "out has 8 elements; expected 16"):
+        comm.all_reduce(x, np.ones(8, "float32"))
+    with raises(TypeError, "float32.*float64"):
+        comm.all_reduce(x, np.ones((4, 4)))
+    for dtype in ("bool", "int16", "complex64", ">f4"):
+        with raises(TypeError, "none that Tutti adds up"):
+            comm.all_reduce(np.ones(3, dtype))
+    with raises(TypeError, "Python objects"):
+        comm.all_gather(np.array([None, {}]))
+    with raises(TypeError, "x: list is no array"):
+        comm.all_reduce([1, 2])
+    with raises(TypeError, "(?s)all_gather.*NoneType"):
+        comm.all_gather(None)
+    with raises(ValueError, 'op is one of "sum"'):
+        comm.all_reduce(x, op="mean")
+    with raises(ValueError, "root is 1; expected a rank from 0 to 0"):
+        comm.broadcast(x, 1)
+    with raises(ValueError, "peer is -1"):
+        comm.send(x, -1)
+    with raises(ValueError, "its first axis is not the 1 ranks"):
+        comm.reduce_scatter(x)
+    with raises(ValueError, "counts has 2 numbers"):
+        comm.all_gatherv(x, [1, 1])
+    with raises(ValueError, r"x has 16 elements; expected 3 \(counts"):
+        comm.all_gatherv(x, [3])
+    with raises(ValueError, "out has 16 elements, and its rows reach to element 20"):
+        comm.all_gatherv(x, [16], np.empty(16, "float32"), displs=[4])
+    with raises(ValueError, "stream= is for ranks on a GPU"):
+        comm.all_reduce(x, stream=3)
+    with raises(TypeError, "unknown option 'time_out'"):
+        tutti.init(time_out=3)
+    with raises(ValueError, "id has 3 bytes"):
+        tutti.Communicator(1, b"abc", 0)
+    with raises(TypeError, "unsafe=True"):
+        comm.all_gather_object(1, unsafe=False)
+    with raises(tutti.InvalidArgument, "color"):
+        comm.split(-7)
+    same = comm.all_reduce(x)  # none of it has done any harm
+    assert (same == x).all()
+
+
+def another_device_1(comm):
+    class OnGpu:
+        __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
+
+    class Strided:
+        __cuda_array_interface__ = {**OnGpu.__cuda_array_interface__, "strides": (8,)}
+    with raises(ValueError, "x: the array is on CUDA device 0, and this rank on the CPU"):
+        comm.all_reduce(OnGpu())
+    with raises(ValueError, "not contiguous"):
+        comm.all_reduce(Strided())
+
+
+def closed_1(comm):
+    x = np.ones(3)
+    work = comm.all_reduce(x, async_=True)
+    comm.close()
+    comm.close()
+    comm.abort()
+    assert comm.closed and work.done() and (work.wait() == x).all() and "closed" in repr(comm)
+    for call in (lambda: comm.all_reduce(x), comm.barrier, comm.revoke, lambda: comm.split(0), lambda: comm.memory):
+        with raises(tutti.InvalidUsage, "the communicator was closed"):
+            call()
+    with raises(ZeroDivisionError, ""), tutti.Communicator(1, tutti.unique_id(), 0) as other:
+        raise ZeroDivisionError
+    assert other.closed
+
+
+def groups_1(comm):
+    x = np.ones(3)
+    with raises(ValueError, "async_=True inside of tutti.group"):
+        with tutti.group():
+            comm.all_reduce(x, async_=True)
+    with raises(tutti.InvalidUsage, "outside of groups"):
+        with tutti.group():
+            comm.split(0)
+    with raises(tutti.InvalidUsage, "has not begun"):
+        tutti.group().__exit__(None, None, None)
+    comm.barrier()
+
+
+def forked_1(comm):
+    comm.all_reduce(np.ones(3), async_=True).wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            with raises(tutti.InvalidUsage, "before this process was forked: make a new one"):
+                comm.barrier()
+            with raises(tutti.InvalidUsage, "forked"):
+                comm.all_reduce(np.ones(3), async_=True)
+            comm.abort()
+            del comm
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    comm.barrier()
+
+
+def different_calls_2(comm):
+    with raises(tutti.InvalidUsage, "rank [01].*rank [01]") as _:
+        comm.all_reduce(np.ones(3 + comm.rank))
+    with raises(tutti.InvalidUsage, ""):
+        comm.barrier()
+    comm.abort()
+
+
+def late_2(comm):
+    with tutti.Communicator(2, comm.broadcast_object(tutti.unique_id(), unsafe=True), comm.rank, timeout=0.2) as short:
+        if comm.rank == 0:
+            with raises(tutti.Timeout, "rank 1"):
+                short.barrier()
+            with raises(TimeoutError, "rank 1"):
+                short.barrier()
+            assert short.failed_rank == 1
+        comm.barrier()
+        short.abort()
+
+
+def dead_3(comm):
+    """The others learn who it was, and go on without."""
+    comm.barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for call in (lambda: comm.all_reduce(np.ones(3)), lambda: comm.all_reduce(np.ones(3), async_=True).wait()):
+        try:
+            while True:  # what the dead rank had sent may let one more call through
+                call()
+        except tutti.RemoteError as error:
+            assert error.failed_rank == 1 and "rank 1" in str(error) and error.code == 6, error
+    assert comm.failed_rank == 1 and comm.failed_ranks == (1,)
+    with comm.shrink(abort=True) as fewer:
+        assert fewer.all_reduce(np.ones(1))[0] == 2
+    comm.abort()
+
+
+def grown_2(comm):
+    """A thread of rank 0 joins as rank 2."""
+    got = comm.broadcast_object(comm.grow_id() if comm.rank == 0 else None, unsafe=True)
+
+    def newcomer():
+        with tutti.join(3, got, 2) as third:
+            assert third.all_gather(np.array([third.rank])).reshape(-1).tolist() == [0, 1, 2]
+    thread = threading.Thread(target=newcomer if comm.rank == 0 else lambda: None)
+    thread.start()
+    with comm.grow(3) as larger:
+        assert larger.all_gather(np.array([larger.rank])).reshape(-1).tolist() == [0, 1, 2]
+    thread.join()
+
+
+def aborted_by_another_thread_2(comm):
+    if comm.rank == 0:
+        inside = threading.Event()
+
+        def abort():
+            inside.wait()
+            comm.abort()
+        thread = threading.Thread(target=abort)
+        thread.start()
+        with raises((tutti.RemoteError, tutti.InvalidUsage), ""):
+            inside.set()
+            comm.barrier()
+        thread.join()
+        assert comm.closed
+    else:
+        with raises(tutti.RemoteError, "rank 0"):
+            comm.recv(np.empty(1), 0)
+
+
+def used_by_two_threads_2(comm):
+    with comm.split(0) as other:
+        if comm.rank == 0:
+            thread = threading.Thread(target=lambda: comm.recv(np.empty(1), 1))
+            thread.start()
+            with raises(tutti.InvalidUsage, "one thread at a time"):
+                while thread.is_alive():
+                    assert comm.memory > 0
+            other.send(np.ones(1), 1)
+            thread.join()
+        else:
+            other.recv(np.empty(1), 0)
+            comm.send(np.ones(1), 0)
+        comm.barrier()
+
+
+def interrupted_2(comm):
+    """Ctrl-C ends the main thread's wait, and the other ranks learn whose it was."""
+    comm.barrier()
+    if comm.rank == 1:
+        with raises(tutti.RemoteError, "rank 0"):
+            comm.recv(np.empty(3), 0)
+        with comm.shrink([0], abort=True) as alone:
+            assert alone.size == 1
+        comm.abort()
+        return
+    interrupt_soon()
+    with raises(KeyboardInterrupt, ""):
+        comm.recv(np.empty(3), 1)
+    assert comm.revoked and "revoked" in repr(comm) and not comm.closed
+    with raises(tutti.InvalidUsage, "revoked"):
+        comm.barrier()
+    comm.abort()
+
+
+def interrupted_otherwise_2(comm):
+    """A group, a handle, the making of a communicator, and a handler of the program's own."""
+    comm.barrier()
+    if comm.rank == 1:
+        with raises(tutti.RemoteError, "rank 0"):
+            comm.recv(np.empty(3), 0)
+        return
+    others = tutti.init_all(2)
+    work = others[0].all_reduce(np.ones(1), async_=True)
+
+    def in_group():
+        with tutti.group():
+            comm.recv(np.empty(3), 1)
+    for wait in (work.wait, lambda: tutti.Communicator(2, tutti.unique_id(), 0), in_group):
+        interrupt_soon()
+        with raises(KeyboardInterrupt, ""):
+            wait()
+    assert comm.revoked and not others[0].revoked
+    others[1].all_reduce(np.ones(1))
+    assert work.wait()[0] == 2
+    seen = []
+    signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    pending = others[0].all_reduce(np.ones(1), async_=True)
+    threading.Timer(0.1, lambda: (os.kill(os.getpid(), signal.SIGINT), others[1].all_reduce(np.ones(1)))).start()
+    assert pending.wait()[0] == 2 and seen == [1]
+    comm.abort()
+
+
+def asyncio_errors_2(comm):
+    async def wait():
+        await comm.all_reduce(np.ones(3 + comm.rank), async_=True)
+    with raises(tutti.InvalidUsage, "rank"):
+        asyncio.run(wait())
+    comm.abort()
+
+
+def interrupt_soon():
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+
+def main():
+    name = sys.argv[1]
+    comm = tutti.init(timeout=60)
+    assert comm.size == int(name[-1])
+    began = time.monotonic()
+    globals()[name](comm)
+    if not comm.closed:
+        comm.close()
+    print(f"{name}: rank {comm.rank}: {time.monotonic() - began:.1f} s")
+
+
+main()
