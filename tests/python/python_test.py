@@ -71,8 +71,14 @@ class Examples(unittest.TestCase):
         self.of("least_squares", r"{ranks} ranks: loss \d\.\d+e-2\d, constant 9\.000, "
                 r"weights \[1. 2. 3. 4. 5. 6. 7. 8.\]", (1, 2))
 
+    def test_those_of_the_manuals(self):
+        for page, says in {"README.md": "[3]\n" * 2, "docs/python.md": ""}.items():
+            done = run_ranks(2, "-c", re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(), re.S)[0])
+            self.assertEqual((done.returncode, done.stdout), (0, says), done.stderr)
+
     def test_each_has_a_test(self):
-        tested = {name[len("test_"):] for name in dir(self) if name.startswith("test_")} - {"each_has_a_test"}
+        tested = {name[len("test_"):] for name in dir(self) if name.startswith("test_")}
+        tested -= {"each_has_a_test", "those_of_the_manuals"}
         self.assertEqual(tested, {path.stem for path in (SOURCE / "examples/python").glob("*.py")})
 
 
