@@ -39,7 +39,7 @@ TEST_CASE("null and misaligned pointers, counts, types, ops and roots are refuse
     REQUIRE(all_reduce(s.in, s.out, static_cast<size_t>(-5)) == tuttiInvalidArgument);
     REQUIRE(says("negative"));
     REQUIRE(all_reduce(s.in, s.out, SIZE_MAX / 4) == tuttiInvalidArgument);
-    for (int type : {-1, 12, 1000}) {
+    for (int type : {-1, static_cast<int>(tuttiNumTypes), 1000}) {
         REQUIRE(all_reduce(s.in, s.out, 1, type) == tuttiInvalidArgument);
         REQUIRE(says("type"));
     }
