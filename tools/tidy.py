@@ -9,6 +9,7 @@
 What is enforced is what is here. KNOWN lists the places that break a rule today; it may only get shorter.
 """
 import pathlib
+import posixpath
 import re
 import sys
 
@@ -21,6 +22,7 @@ FILE_LINES = 800
 KNOWN = {}
 
 CODE = (".cpp", ".hpp", ".ipp", ".h", ".c", ".cu", ".cuh")
+READ = CODE + (".py", ".sh", ".in", ".map", ".pml", ".litmus")  # also files without a suffix, and meson.build
 
 # Pattern (of code without comments and strings), where it is allowed, what to use instead. In src/ only.
 BANNED = [
@@ -219,6 +221,29 @@ def dead_files(tree):
             yield path, 1, "nothing includes this file"
 
 
+def sources_named(build):
+    """(offset, file) of what the text of a meson.build names: 'x.cpp', and in a foreach name + '.cpp'."""
+    suffix = "(?:" + "|".join(re.escape(s) for s in READ) + ")"
+    made = r"output: '[^']*'|copyfile\('[^']*', '[^']*'|[/+] '[^']*'"
+    for match in re.finditer(rf"{made}|'([^'@\s]*[^'@\s./]{suffix})'", build):
+        if match[1]:
+            yield match.start(1), match[1]
+    for loop in re.finditer(r"\bforeach (\w+)[^:]*: (\[[^]]*\]|\{.*?\}$)(.*?)\bendforeach", build, re.S | re.M):
+        variable, values, body = loop.groups()
+        for use in re.finditer(rf"(?:'([^']*)' / |[(\[,:] *){variable} \+ '({suffix})'", body):
+            for name in re.finditer(r"'([^']*)'(?=:)" if values[0] == "{" else r"'([^']*)'", values):
+                yield loop.start(2) + name.start(1), posixpath.join(use[1] or "", name[1] + use[2])
+
+
+def named_files(tree):
+    """What a meson.build names is there, also where this machine would not configure it: without nvcc, say."""
+    for path, text in tree.items():
+        build = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), text) if path.endswith("meson.build") else ""
+        for offset, name in sources_named(build):
+            if posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) not in tree:
+                yield path, line_of(build, offset), f"there is no {name}"
+
+
 def tested_rooms(tree):
     rooms = {room_of(p) for p in in_code(tree, ["src"]) if p.endswith((".cpp", ".cu"))} - {None}
     tested = {p.split("/")[1] for p in in_code(tree, ["tests"])}
@@ -344,7 +369,7 @@ def environment(tree):
 
 
 RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
+         named_files, tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -393,8 +418,7 @@ def read_tree(root):
         for path in sorted((root / top).rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts or "corpus" in path.parts:
                 continue
-            known = CODE + (".py", ".sh", ".in", ".map", ".pml", ".litmus", "")
-            if path.suffix in known or path.name == "meson.build":
+            if path.suffix in READ + ("",) or path.name == "meson.build":
                 tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
     for name in ("README.md", "meson.build", ENVIRONMENT):
         if (root / name).exists():
@@ -496,6 +520,15 @@ def self_test():
     breaks(dead_files, tree)
     breaks(dead_files, {**tree, "src/a/b.cpp": ""}, 1)
     breaks(dead_files, {**tree, "src/a/b.hpp": ""}, 1)
+    build = {"tests/a/meson.build": "if nvcc.found()\n  x = files('a.cpp', '../../bench/b.cu')  # 'c.cpp'\nendif\n"
+             "configure_file(input: 'd.hpp.in', output: 'd.hpp')\ny = '.c' + z / 'y.map'\nforeach name : ['e', 'f']\n"
+             "  executable(name, name + '.c')\nendforeach\nforeach name, flags : {'g': ['h']}\n"
+             "  files('../b' / name + '.cpp')\nendforeach\n"}
+    code = dict.fromkeys(["tests/a/a.cpp", "bench/b.cu", "tests/a/d.hpp.in", "tests/a/e.c", "tests/a/f.c",
+                          "tests/b/g.cpp"], "")
+    breaks(named_files, {**build, **code})
+    breaks(named_files, build, 2, 2, 4, 6, 6, 9)
+    breaks(named_files, {**build, **code, "bench/b.cu.in": "", "bench/meson.build": "'b.cpp'"}, 1)
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/a/a_test.cpp": ""})
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/b/a_test.cpp": ""}, 1)
     breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/a/"})
