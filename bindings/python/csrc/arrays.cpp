@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "numpy.hpp"
+
 namespace tutti::python {
 
 namespace {
@@ -77,6 +79,11 @@ tuttiDataType_t small_float(nb::handle object) {
     return name == "float8_e5m2" ? tuttiFloat8e5m2 : tuttiNumTypes;
 }
 
+size_t size_of(tuttiDataType_t type) {
+    constexpr size_t sizes[tuttiNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    return sizes[type];
+}
+
 bool packed(int ndim, const int64_t* shape, const int64_t* strides, int64_t unit) {
     if (strides == nullptr) return true;
     for (int i = 0; i < ndim; ++i)
@@ -116,7 +123,8 @@ void refuse(PyObject* exception, const char* format, ...) {
 }
 
 Array::Array(nb::handle object, const char* name, Use use, int device) {
-    if (!from_buffer(object, name, use) && !from_cuda(object, name, use) && !from_dlpack(object, name, use))
+    if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_cuda(object, name, use) &&
+        !from_dlpack(object, name, use))
         refuse(PyExc_TypeError,
                "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__",
                name, Py_TYPE(object.ptr())->tp_name);
@@ -150,6 +158,24 @@ void Array::release() {
     if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
     buffer_.obj = nullptr;
     owner_.reset();
+}
+
+// The short way for what nearly all calls bring. All that is not as it should be goes the long way, which says why.
+bool Array::from_numpy(nb::handle object, Use use) {
+    const Numpy& n = numpy();
+    if (!n.has(object) || !n.fields_known) return false;
+    const auto* array = reinterpret_cast<const NumpyArray*>(object.ptr());
+    const int wanted = use == Use::write ? NumpyArray::contiguous | NumpyArray::writeable : NumpyArray::contiguous;
+    const tuttiDataType_t type = array->type();
+    if ((array->flags & wanted) != wanted || type == tuttiNumTypes) return false;
+    data_ = array->data;
+    type_ = type;
+    ndim_ = array->ndim;
+    shape_ = reinterpret_cast<const int64_t*>(array->lengths);
+    count_ = product(ndim_, shape_);
+    itemsize_ = size_of(type);
+    owner_ = nb::borrow(object);  // which also keeps NumPy from resizing it
+    return true;
 }
 
 bool Array::from_buffer(nb::handle object, const char* name, Use use) {
@@ -279,30 +305,9 @@ const char* Array::type_name() const {
 
 namespace {
 
-// numpy.ndarray and numpy.empty, once NumPy was imported by somebody: an array of its has to come from there.
-struct Numpy {
-    PyObject* array = nullptr;
-    PyObject* empty = nullptr;
-    PyObject* copy_name = nullptr;
-    PyObject* dtype_name = nullptr;
-};
-
-const Numpy& numpy() {
-    static Numpy known;
-    if (known.array == nullptr) {
-        PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
-        if (module == nullptr || module == Py_None) return known;
-        known.empty = nb::object(nb::handle(module).attr("empty")).release().ptr();
-        known.copy_name = PyUnicode_InternFromString("copy");
-        known.dtype_name = PyUnicode_InternFromString("dtype");
-        known.array = nb::object(nb::handle(module).attr("ndarray")).release().ptr();
-    }
-    return known;
-}
-
 nb::object with_shape(nb::handle like, nb::handle shape) {
     const Numpy& n = numpy();
-    if (n.array == reinterpret_cast<PyObject*>(Py_TYPE(like.ptr()))) {
+    if (n.has(like)) {
         const nb::object type = nb::steal(PyObject_GetAttr(like.ptr(), n.dtype_name));
         PyObject* arguments[] = {nullptr, shape.ptr(), type.ptr()};
         PyObject* made = PyObject_Vectorcall(n.empty, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
@@ -318,7 +323,7 @@ constexpr size_t small = 2048;  // bytes, of which a copy takes no longer than a
 
 nb::object new_array(nb::handle like, const Array& seen, size_t first, bool drop) {
     const Numpy& n = numpy();
-    if (first == 0 && !drop && seen.bytes() <= small && n.array == reinterpret_cast<PyObject*>(Py_TYPE(like.ptr()))) {
+    if (first == 0 && !drop && seen.bytes() <= small && n.has(like)) {
         PyObject* arguments[] = {like.ptr()};
         PyObject* made = PyObject_VectorcallMethod(n.copy_name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
         if (made == nullptr) throw nb::python_error();

@@ -41,6 +41,7 @@ class Array {
 
   private:
     [[nodiscard]] bool known() const { return type_ != tuttiNumTypes; }
+    bool from_numpy(nb::handle object, Use use);
     bool from_buffer(nb::handle object, const char* name, Use use);
     bool from_cuda(nb::handle object, const char* name, Use use);
     bool from_dlpack(nb::handle object, const char* name, Use use);
