@@ -129,7 +129,7 @@ int explain(const Options& args) {
     std::vector<std::uint64_t> hosts;  // of each rank
     for (std::size_t host = 0; host < args.nodes.size(); ++host)
         hosts.insert(hosts.end(), static_cast<std::size_t>(args.nodes[host]), host);
-    Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), *args.transport);
+    Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), {args.transport});
     Tuner tuner(spread(std::move(platform), hosts, shm_transport().cost()), Allowed::parse(args.algorithm),
                 args.reproducible, tuning);
     const std::vector<Candidate> all = tuner.candidates({op, args.bytes});

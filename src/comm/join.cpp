@@ -263,14 +263,11 @@ Platform Communicator::platform_of(const std::vector<Hello>& hellos, int cores, 
         hosts.push_back(
             hellos[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].info.host);
     const bool p2p = connections_.on_gpus() && !through_host();
-    const Transport* slowest = &local_transport();
-    for (Rank r = 1; r < ranks() && !p2p; ++r) {
-        const Transport& t = connections_.transport_between(0, r);
-        if (t.cost().alpha_us > slowest->cost().alpha_us) slowest = &t;
-    }
+    std::vector<const Transport*> used;
+    for (Rank r = 1; r < ranks() && !p2p; ++r) used.push_back(&connections_.transport_between(0, r));
     Platform platform =
         p2p ? gpu_platform(ranks(), budget)
-            : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, *slowest);
+            : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);

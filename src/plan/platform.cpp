@@ -37,13 +37,16 @@ TileLimits uneven_limits(int ranks) {
 }  // namespace
 
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
-                       const Transport& slowest) {
+                       const std::vector<const Transport*>& used) {
+    const auto alpha = [](const Transport* t) { return t->cost().alpha_us; };
+    const Transport& slowest = used.empty() ? local_transport() : **std::ranges::max_element(used, {}, alpha);
+    const auto all = [&](auto can) { return std::ranges::all_of(used, can); };
     Platform p;
     p.ranks = ranks;
     p.rates.cores = std::max(1, cores);
-    p.rates.references = slowest.sees() == Sees::everything;
-    p.rates.to_all = slowest.carries_to_all() && ranks <= most_to_all;
-    p.sees_regions = slowest.sees() == Sees::regions;
+    p.rates.references = all([](const Transport* t) { return t->sees() == Sees::everything; });
+    p.rates.to_all = ranks <= most_to_all && all([](const Transport* t) { return t->carries_to_all(); });
+    p.sees_regions = !p.rates.references && all([](const Transport* t) { return t->sees() != Sees::nothing; });
     p.line = slowest.cost();
     p.transport = slowest.name();
     p.cache_bytes = cache_bytes;

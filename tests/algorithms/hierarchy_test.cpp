@@ -75,7 +75,7 @@ TEST_CASE("hierarchies of hosts of all sizes are right") {
 }
 
 TEST_CASE("any two algorithms make a hierarchy") {
-    REQUIRE(compositions().size() == 60);
+    REQUIRE(compositions().size() > algorithms().size());
     for (const Algorithm& a : compositions()) {
         INFO(a.name);
         CHECK(find_algorithm(a.name) == &a);

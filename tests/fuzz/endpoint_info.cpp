@@ -50,6 +50,7 @@ FUZZ_TARGET(endpoint_info) {
         const gpu::Budget budget = gpu::budget_of(places);
         if (places.any_on_gpu()) gpu_platform(ranks, budget);
     });
-    const Platform host = host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, shm_transport());
+    const Platform host =
+        host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, {&shm_transport()});
     TUTTI_ASSERT(spread(host, hosts, shm_transport().cost()).ranks == ranks);
 }

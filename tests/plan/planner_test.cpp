@@ -16,8 +16,8 @@ class Planning {
   public:
     explicit Planning(int ranks, Rank rank = 0, bool on_gpu = false)
         : arena_(Arena::make(ranks, false)),
-          planner_(std::make_shared<Tuner>(host_platform(ranks, ranks, 32 << 20, 1 << 20, shm_transport()), Allowed(),
-                                           false, nullptr),
+          planner_(std::make_shared<Tuner>(host_platform(ranks, ranks, 32 << 20, 1 << 20, {&shm_transport()}),
+                                           Allowed(), false, nullptr),
                    {rank,
                     {},
                     on_gpu,

@@ -22,7 +22,7 @@ struct Machine {
 
 std::vector<Machine> machines(int n) {
     const auto hosts = [&](const char* transport) {
-        return host_platform(n, 2, 32 << 20, 1 << 20, *find_transport(transport));
+        return host_platform(n, 2, 32 << 20, 1 << 20, {find_transport(transport)});
     };
     const gpu::Budget lends{.share = 32, .channels = 32, .pair_channels = 4, .lends = true};
     const gpu::Budget refers{.share = 32, .channels = 32, .pair_channels = 4, .by_reference = true};
@@ -60,7 +60,35 @@ void check_shape(const Candidate& c, const std::vector<Program>& programs, bool 
     CHECK(c.shape.sends_slices == slices);
 }
 
+/// As quick as `local`, with less.
+class Plain : public Transport {
+  public:
+    std::string_view name() const override { return "plain"; }
+    bool reaches(const EndpointInfo&, const EndpointInfo&) const override { return true; }
+    Line cost() const override { return local_transport().cost(); }
+    Sees sees() const override { return Sees::nothing; }
+    std::unique_ptr<Link> connect(const Neighbourhood&, Rank, Deadline) const override { return nullptr; }
+};
+
 }  // namespace
+
+TEST_CASE("ranks use of their machine what every transport among them can do, whichever is the slowest") {
+    const Plain plain;
+    const auto with = [](const std::vector<const Transport*>& used) {
+        return host_platform(static_cast<int>(used.size()) + 1, 4, 32 << 20, 1 << 20, used);
+    };
+    const Platform threads = with({&local_transport(), &local_transport()});
+    CHECK((threads.rates.references && threads.rates.to_all && !threads.sees_regions));
+    const Platform processes = with({&local_transport(), &shm_transport()});
+    CHECK((!processes.rates.references && processes.rates.to_all && processes.sees_regions));
+    CHECK(processes.transport == "shm");
+    for (const auto& used :
+         {std::vector<const Transport*>{&plain}, {&local_transport(), &plain}, {&plain, &shm_transport()}}) {
+        const Platform p = with(used);
+        CHECK_FALSE((p.rates.references || p.rates.to_all || p.sees_regions));
+    }
+    CHECK(with({}).rates.references);  // one rank
+}
 
 TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ") {
     for (int n = 2; n <= 8; ++n)
@@ -103,7 +131,7 @@ TEST_CASE("a call that was decided with others of its size runs within the limit
 }
 
 TEST_CASE("config.channels holds for calls whose rows differ, and through host memory as far as its room goes") {
-    Platform p = host_platform(4, 4, 32 << 20, 1 << 20, shm_transport());
+    Platform p = host_platform(4, 4, 32 << 20, 1 << 20, {&shm_transport()});
     p.force_channels(5);
     Tuner tuner(p, {}, false, nullptr);
     CHECK(tuner.choose({Collective::all_gather, 64 << 20, 0, true}).tiling.channels == 5);
