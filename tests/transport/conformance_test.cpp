@@ -29,10 +29,10 @@ struct Subject {
 
 /// Whether a peer can see this rank's memory.
 bool refers(const Transport& transport) {
-    return !transport.needs_engine();
+    return transport.sees() != Sees::nothing;
 }
 
-/// Those that this machine has, letter boxes, network plugins of two versions of their interface, and verbs
+/// Those that this machine has, mailboxes, network plugins of two versions of their interface, and verbs
 /// over mock adapters.
 std::vector<const Transport*> transports_here() {
     static harness::MailboxNet blind(false), telling(true);
@@ -49,7 +49,7 @@ std::vector<const Transport*> transports_here() {
 #endif
     for (const Transport* t : transports()) {
         const auto fabrics = fabrics_here(t->name());
-        if (refers(*t) || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);
+        if (!t->needs_engine() || t->name() == "tcp" || fabrics != decltype(fabrics){}) here.push_back(t);
     }
     return here;
 }
@@ -59,7 +59,7 @@ std::vector<Subject> subjects() {
     const std::vector<const char*> near{"1:", "7:delay=20", "3:tear=3", "11:delay=30,tear=5"}, far{near[0], near[3]};
     std::vector<Subject> all;
     for (const Transport* t : transports_here())
-        for (const char* faults : refers(*t) ? near : far) {
+        for (const char* faults : t->needs_engine() ? far : near) {
             const FaultPlan plan = FaultPlan::parse(faults);
 #if defined(__SANITIZE_THREAD__)
             // shm maps credits twice. The thread sanitizer takes the two addresses for different words, and the faults'

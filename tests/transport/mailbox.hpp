@@ -1,4 +1,4 @@
-// The shortest network beside TCP: letter boxes within this process. It shows what a Net has to do, and that the engine
+// The shortest network beside TCP: mailboxes within this process. It shows what a Net has to do, and that the engine
 // serves it.
 #pragma once
 
@@ -62,7 +62,7 @@ class MailboxNet : public net::Net {
             if (offer.size() == sizeof address) std::memcpy(&address, offer.data(), sizeof address);
             const auto found = net_.boxes_.find(address);
             if (found == net_.boxes_.end())
-                lose("no such letter box");
+                lose("no such mailbox");
             else
                 theirs_ = found->second;
         }
