@@ -2,14 +2,21 @@
 
     import tutti_torch
     torch.distributed.init_process_group("tutti")
+
+Where Tutti's wheel is installed, torch 2.15 and later find it without the import.
 """
 import atexit
+import importlib.util
 import inspect
 
 import torch
 import torch.distributed as dist
 
-from tutti_torch import _C
+if importlib.util.find_spec("tutti_torch._C") is not None:
+    from tutti_torch import _C  # made by bindings/torch/build
+else:
+    from tutti_torch import _build
+    _C = _build.load()
 
 __all__ = ["version"]
 

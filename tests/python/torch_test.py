@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""torch_test.py BUILD: PyTorch over the wheel, from a fresh virtual environment. Skips (77) where there is no torch."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch_env
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+
+TWO = """
+import torch, torch.distributed as dist
+dist.init_process_group("tutti")
+x = torch.full((3,), float(dist.get_rank() + 1))
+dist.all_reduce(x)
+assert dist.get_backend() == "tutti" and x.tolist() == [3.0] * 3, x
+dist.destroy_process_group()
+"""
+
+
+def setUpModule():
+    global CACHE, FOLDER, PYTHON  # pylint: disable=global-variable-undefined
+    folder = tempfile.TemporaryDirectory(prefix="tutti-torch-")
+    unittest.addModuleCleanup(folder.cleanup)
+    FOLDER = pathlib.Path(folder.name)
+    PYTHON = torch_env.installed(BUILD, FOLDER, TORCH)
+    CACHE = FOLDER / "cache"
+
+
+def run(*command, **more):
+    own = ("TUTTI_", "SLURM_", "PMI", "OMPI_", "PYTHON", "LD_LIBRARY")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+    environment |= {"TUTTI_TUNING": "none", "XDG_CACHE_HOME": str(CACHE), "OMP_NUM_THREADS": "1",
+                    "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False,
+                          cwd=FOLDER, env=environment | more)
+
+
+def run_ranks(ranks, *command, **more):
+    return run(PYTHON.parent / "tutti-run", "-n", ranks, PYTHON, *command, **more)
+
+
+class Backend(unittest.TestCase):
+    def test_found_and_compiled_once_without_an_import(self):
+        first = run_ranks(2, "-c", TWO)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertEqual(len(re.findall("tutti: compiling the backend", first.stderr)), 1)
+        made = list((CACHE / "tutti").glob("torch-*/*"))
+        self.assertEqual(sorted(path.name for path in made), ["_C.so", "lock"])
+        again = run_ranks(2, "-c", TWO, CXX="/nowhere/c++")
+        self.assertEqual((again.returncode, again.stderr), (0, ""))
+
+    def test_without_a_compiler(self):
+        done = run_ranks(1, "-c", TWO, CXX="/nowhere/c++", XDG_CACHE_HOME=str(FOLDER / "no"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "ImportError: tutti: there is no C.. compiler .*Install g")
+        self.assertEqual([path.name for path in (FOLDER / "no/tutti").glob("torch-*/*")], ["lock"])
+
+    def test_a_compiler_that_fails(self):
+        (FOLDER / "broken").write_text("#!/bin/sh\necho 'all.cpp:1: error: no Python.h' >&2\nexit 1\n")
+        (FOLDER / "broken").chmod(0o755)
+        done = run_ranks(2, "-c", TWO, CXX=str(FOLDER / "broken"), XDG_CACHE_HOME=str(FOLDER / "none"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("does not compile for torch", done.stderr)
+        self.assertIn("error: no Python.h", done.stderr)
+
+    def test_a_cache_that_can_not_be_written(self):
+        (FOLDER / "file").touch()
+        done = run_ranks(1, "-c", TWO, XDG_CACHE_HOME=str(FOLDER / "file"))
+        self.assertIn("XDG_CACHE_HOME can name another", done.stderr)
+
+
+if __name__ == "__main__":
+    TORCH, why = torch_env.folder_of_torch(BUILD)
+    if TORCH is None:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
