@@ -45,7 +45,7 @@ inline constexpr int most_to_all = 64;
 
 /// Of ranks on CPUs. cores: that all of them together may run on.
 /// cache_bytes, core_cache_bytes: largest_cache() and core_cache() of rank 0.
-/// used: by which rank 0 reaches each of the others. It costs what the slowest does; what one of them can't do, none can.
+/// used: by which rank 0 reaches each of the others. It costs what the slowest does; what one can't do, none can.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
                        const std::vector<const Transport*>& used);
 
