@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace perf {
 
@@ -16,10 +17,11 @@ struct Type {
     bool is_signed;
 };
 
-constexpr Type table[tuttiNumTypes] = {
-    {"int8", 1, 0, 0, true},     {"uint8", 1, 0, 0, false},   {"int32", 4, 0, 0, true},  {"uint32", 4, 0, 0, false},
-    {"int64", 8, 0, 0, true},    {"uint64", 8, 0, 0, false},  {"half", 2, 10, 5, true},  {"float", 4, 23, 8, true},
-    {"double", 8, 52, 11, true}, {"bfloat16", 2, 7, 8, true}, {"f8e4m3", 1, 3, 4, true}, {"f8e5m2", 1, 2, 5, true}};
+constexpr Type table[] = {{"int8", 1, 0, 0, true},     {"uint8", 1, 0, 0, false}, {"int32", 4, 0, 0, true},
+                          {"uint32", 4, 0, 0, false},  {"int64", 8, 0, 0, true},  {"uint64", 8, 0, 0, false},
+                          {"half", 2, 10, 5, true},    {"float", 4, 23, 8, true}, {"double", 8, 52, 11, true},
+                          {"bfloat16", 2, 7, 8, true}, {"f8e4m3", 1, 3, 4, true}, {"f8e5m2", 1, 2, 5, true}};
+static_assert(std::size(table) == tuttiNumTypes);
 
 struct Alias {
     std::string_view name;

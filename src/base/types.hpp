@@ -64,18 +64,19 @@ struct Format {
 };
 
 constexpr Format format_of(DataType type) {
-    constexpr Format formats[data_types] = {{"int8", 1, true},
-                                            {"uint8", 1, false},
-                                            {"int32", 4, true},
-                                            {"uint32", 4, false},
-                                            {"int64", 8, true},
-                                            {"uint64", 8, false},
-                                            {"float16", 2, true, 5, 10},
-                                            {"float32", 4, true, 8, 23},
-                                            {"float64", 8, true, 11, 52},
-                                            {"bfloat16", 2, true, 8, 7},
-                                            {"f8e4m3", 1, true, 4, 3, false},
-                                            {"f8e5m2", 1, true, 5, 2}};
+    constexpr Format formats[] = {{"int8", 1, true},
+                                  {"uint8", 1, false},
+                                  {"int32", 4, true},
+                                  {"uint32", 4, false},
+                                  {"int64", 8, true},
+                                  {"uint64", 8, false},
+                                  {"float16", 2, true, 5, 10},
+                                  {"float32", 4, true, 8, 23},
+                                  {"float64", 8, true, 11, 52},
+                                  {"bfloat16", 2, true, 8, 7},
+                                  {"f8e4m3", 1, true, 4, 3, false},
+                                  {"f8e5m2", 1, true, 5, 2}};
+    static_assert(sizeof formats / sizeof *formats == data_types);
     return formats[static_cast<int>(type)];
 }
 

@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -15,9 +16,9 @@ namespace tutti::python {
 
 namespace {
 
-constexpr const char* names[tuttiNumTypes] = {"int8",    "uint8",    "int32",       "uint32",
-                                              "int64",   "uint64",   "float16",     "float32",
-                                              "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
+constexpr const char* names[] = {"int8",    "uint8",   "int32",   "uint32",   "int64",       "uint64",
+                                 "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
+static_assert(std::size(names) == tuttiNumTypes);
 
 tuttiDataType_t integer(bool is_signed, size_t itemsize) {
     switch (itemsize) {
@@ -80,7 +81,8 @@ tuttiDataType_t small_float(nb::handle object) {
 }
 
 size_t size_of(tuttiDataType_t type) {
-    constexpr size_t sizes[tuttiNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    constexpr size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    static_assert(std::size(sizes) == tuttiNumTypes);
     return sizes[type];
 }
 
