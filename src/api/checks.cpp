@@ -88,6 +88,8 @@ void set_op(const Arguments& a, const std::vector<PremultipliedSum>& ops, Operat
 
 }  // namespace
 
+static_assert(tuttiNumTypes == static_cast<int>(data_types), "the C types are DataType, number by number");
+
 DataType check_type(const char* function, tuttiDataType_t type) {
     if (static_cast<int>(type) < 0 || static_cast<int>(type) >= tuttiNumTypes)
         fail(tuttiInvalidArgument, "%s: type %d is unknown", function, static_cast<int>(type));
