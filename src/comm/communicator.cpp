@@ -12,23 +12,14 @@ namespace tutti {
 
 namespace {
 
-/// Buffers from here on are too large to stay in the cache.
-constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
-
-/// What an operation and its tiling say of it.
-Job job_of(const Operation& o, const Tiling& t) {
-    Job job;
+Job job_of(const Operation& o, const Tiling& tiling) {
+    Job job{tiling};
     job.input = static_cast<const std::byte*>(o.input);
     job.output = static_cast<std::byte*>(o.output);
     job.type = o.type;
     job.op = o.op;
     job.rows = o.rows;
     job.count = o.count;
-    job.block = t.block;
-    job.tile = t.tile;
-    job.tiles = t.tiles;
-    job.by_reference = t.by_reference;
-    job.streaming = o.count * size_of(o.type) >= streaming_bytes;
     return job;
 }
 
@@ -40,18 +31,6 @@ bool can_be_mapped(const Operation& o, const Program& p) {
 }
 
 }  // namespace
-
-std::unique_ptr<gpu::Program> Communicator::upload(BoundProgram bound, bool pair) {
-    try {
-        return gpu_->upload(std::move(bound), pair, [this](Rank peer, int channel) {
-            const Connection c = connections_.connection(peer, channel);
-            return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
-        });
-    } catch (...) {
-        if (through_host()) with_caught([&](const Error& error) { faults_.fail(error); });  // the others may have begun
-        throw;
-    }
-}
 
 /// Kernels reach peers by p2p without a link, but who explains why one gave up asks what the peer has called, and then
 /// can't wait until it is linked.
@@ -66,10 +45,16 @@ void Communicator::link_for_texts(const BoundProgram& bound) {
 }
 
 Executable Communicator::prepare(BoundProgram bound, bool pair) {
-    if (gpu_) {
-        link_for_texts(bound);
-        return {nullptr, upload(std::move(bound), pair)};
-    }
+    if (gpu_) try {
+            link_for_texts(bound);
+            return {nullptr, gpu_->upload(std::move(bound), pair, [this](Rank peer, int channel) {
+                        const Connection c = connections_.connection(peer, channel);
+                        return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
+                    })};
+        } catch (...) {
+            if (through_host()) with_caught([&](const Error& error) { faults_.fail(error); });  // others may have begun
+            throw;
+        }
     const auto connect = [this, pair](BoundProgram::Peer peer, int channel, bool sends) {
         if (peer.all)
             return sends ? connections_.connection_to_all(channel)
@@ -138,22 +123,15 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
     return *on_host_;
 }
 
-HostExecution& Communicator::begin(const Operation& operation) {
+HostExecution& Communicator::begin(const Operation& o) {
     if (gpu_) [[unlikely]]
-        return start_on_host(operation);
-    if (through_host()) [[unlikely]]
-        return start(as_bytes(operation));
-    return start(operation);
-}
-
-HostExecution& Communicator::start(const Operation& o) {
+        return start_on_host(o);
     const Plan& plan = planner_->plan(o);
     HostExecution& execution = *plan.runs->execution;
     Job job = job_of(o, plan.tiling);
-    job.channels = std::min(plan.tiling.channels, execution.most_channels());
-    if (plan.tells) {
+    if (plan.told != nullptr) {
         job.mappable = can_be_mapped(o, execution.program());
-        planner_->learn_from(plan, o);
+        planner_->learn_from(plan);
     }
     job.divide_by = o.average ? ranks() : 0;
     if (o.premultiply) {

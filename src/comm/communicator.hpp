@@ -94,10 +94,8 @@ class Communicator {
     gpu::Budget meet_gpus();
     Platform platform_of(const std::vector<Hello>& hellos, int cores, std::span<const Rank> order,
                          const gpu::Budget& budget) const;
-    HostExecution& start(const Operation& operation);
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
-    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
     Call describe(const Operation& operation, const Plan& plan);
 

@@ -269,15 +269,6 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
     std::map<const gpu::Tenant*, int> tenants;
-    const auto add = [&](Communicator& comm, const Operation& operation, void* stream, void* sender_stream) {
-        const std::size_t number = in_queue[{&comm, operation.queue()}]++;
-        const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
-        Ready r{&comm, stream, as_bytes(operation), {number, round_of(comm, operation), tenant}};
-        r.copies = is_plain_copy(comm, operation);
-        r.sender_stream = sender_stream;
-        if (!r.copies) r.job = comm.gpu_job(r.operation, stream);
-        ready.push_back(r);
-    };
     for (const Issued& call : calls) {
         Communicator& comm = *call.comm;
         comm.faults().throw_verdict();
@@ -290,12 +281,14 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
         if (is_to_itself(comm, call.operation) && call.operation.collective == Collective::send)
             continue;  // what the receive does
         if (is_collective(call.operation)) comm.gpu()->check_mates(call.gpu_stream, group);
-        if (call.operation.rows == nullptr)
-            add(comm, call.operation, call.gpu_stream,
-                is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream);
-        else
-            for (const Operation& piece : pieces_of(call.operation, comm.rank(), comm.ranks()))
-                add(comm, piece, call.gpu_stream, call.gpu_stream);
+        const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
+        for (const Operation& o : pieces_of(call.operation, comm.rank(), comm.ranks())) {
+            const std::size_t number = in_queue[{&comm, o.queue()}]++;
+            Ready& r = ready.emplace_back(&comm, call.gpu_stream, o, Admission{number, round_of(comm, o), tenant});
+            r.copies = is_plain_copy(comm, o);
+            r.sender_stream = is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream;
+            if (!r.copies) r.job = comm.gpu_job(o, call.gpu_stream);
+        }
     }
     return ready;
 }

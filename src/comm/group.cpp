@@ -185,10 +185,7 @@ void match_kernels(std::vector<Issued>& calls) {
             continue;
         }
         check_host_memory(call.operation, call.comm->rank());
-        const std::vector<Operation> pieces = call.operation.rows == nullptr
-                                                  ? std::vector{call.operation}
-                                                  : pieces_of(call.operation, call.comm->rank(), call.comm->ranks());
-        for (const Operation& piece : pieces) {
+        for (const Operation& piece : pieces_of(call.operation, call.comm->rank(), call.comm->ranks())) {
             matched.push_back(call);
             matched.back().operation = piece;
         }

@@ -3,17 +3,18 @@
 
 #include <algorithm>
 #include <new>
+#include <sstream>
 
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/cores.hpp"
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "bootstrap/frame.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/service.hpp"
 #include "comm/driver.hpp"
 #include "comm/hello.hpp"
-#include "comm/user_programs.hpp"
 #include "gpu/direct.hpp"
 #include "topology/placement.hpp"
 
@@ -70,6 +71,21 @@ std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank
         core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
     return core_of;
+}
+
+/// The files of user algorithms (docs/programs.md) that a communicator was told to load, separated by ':'. Throws Error
+/// that names the file and, where it is wrong, the line.
+std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, int ranks) {
+    auto own = std::make_shared<UserAlgorithms>(ranks, static_cast<int>(slot_depth));
+    std::istringstream list(paths);
+    for (std::string path; std::getline(list, path, ':');) {
+        if (path.empty()) continue;
+        const ProgramFile& file = own->add(read_file(path), path);
+        const auto here = std::ranges::count(file.sets, ranks, &ProgramSet::ranks);
+        log(Level::info, "%s has the algorithm %s: %td of its %zu sets of programs are for %d ranks, and proven",
+            path.c_str(), file.name.c_str(), here, file.sets.size(), ranks);
+    }
+    return own;
 }
 
 /// Programs only work with those of the other ranks.

@@ -17,8 +17,6 @@ struct UnevenBuffer {
     }
 };
 
-}  // namespace
-
 Operation as_bytes(Operation o) {
     if (reduces(o.collective)) return o;
     o.count *= size_of(o.type);
@@ -26,7 +24,10 @@ Operation as_bytes(Operation o) {
     return o;
 }
 
+}  // namespace
+
 std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks) {
+    if (uneven.rows == nullptr) return {as_bytes(uneven)};
     const std::size_t element = size_of(uneven.type);
     const auto* input = static_cast<const std::byte*>(uneven.input);
     auto* output = static_cast<std::byte*>(uneven.output);
@@ -39,7 +40,7 @@ std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks) 
         o.count = from.count;
         o.input = input == nullptr || collective == Collective::recv ? nullptr : input + from.at * element;
         o.output = to == nullptr ? nullptr : output + to->at * element;
-        pieces.push_back(o);
+        pieces.push_back(as_bytes(o));
     };
     if (uneven.collective == Collective::reduce_scatter) {
         for (Rank r = 0; r < ranks; ++r) {

@@ -64,8 +64,8 @@ std::size_t Planner::Hash::operator()(const Question& q) const {
     return what * 0x9e3779b97f4a7c15u >> 48;
 }
 
-std::size_t Planner::size_class(Collective c, std::size_t bytes) {
-    return static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes));
+std::atomic<bool>& Planner::told_of(Collective c, std::size_t bytes) const {
+    return told_[static_cast<std::size_t>(c) * 65 + static_cast<std::size_t>(std::bit_width(bytes))];
 }
 
 std::size_t Planner::bytes_of(const Operation& o) const {
@@ -77,15 +77,15 @@ std::size_t Planner::bytes_of(const Operation& o) const {
 /// before the call. The call before tells: users call again and again with the same buffers.
 Question Planner::question_of(const Operation& o) const {
     const std::size_t bytes = bytes_of(o);
-    const bool mappable = o.rows == nullptr && mappable_[size_class(o.collective, bytes)];
+    const bool mappable = o.rows == nullptr && told_of(o.collective, bytes);
     return {o.collective, bytes, o.root, o.rows != nullptr, mappable, o.premultiply || o.average, o.type, o.call_op};
 }
 
 void Planner::learn() {
-    const bool known = lesson_.plan->runs->execution->mappable();
-    lesson_.plan = nullptr;
-    if (*lesson_.known == known) return;
-    *lesson_.known = known;
+    const bool known = lesson_->runs->execution->mappable();
+    std::atomic<bool>& before = *std::exchange(lesson_, nullptr)->told;
+    if (before == known) return;
+    before = known;
     log(Level::info, "rank %d: %s of the last call can be mapped by peers", site_.rank,
         known ? "the buffers of all ranks" : "not all buffers");
 }
@@ -93,12 +93,12 @@ void Planner::learn() {
 /// What runs must stay.
 bool Planner::may_go(const Plan& plan) {
     if (plan.runs->execution && !plan.runs->execution->finished()) return false;
-    if (&plan == lesson_.plan) learn();
+    if (&plan == lesson_) learn();
     return true;
 }
 
 const Plan& Planner::plan(const Operation& o) {
-    if (lesson_.plan != nullptr && !o.is_pair()) learn();
+    if (lesson_ != nullptr && !o.is_pair()) learn();
     const Question question = question_of(o);
     if (o.rows) [[unlikely]] {  // no uneven call is like another: each takes the place of the last one
         Question kind = question;
@@ -131,7 +131,8 @@ Plan Planner::make(const Question& q, const Operation& o) {
                 std::string(chosen.algorithm->name).c_str(), chosen.tiling.tile, chosen.tiling.channels, chosen.time);
         plan.algorithm = chosen.algorithm;
         plan.tiling = chosen.tiling_of(o.count, element);
-        plan.tells = plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions;
+        if (plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
+            plan.told = &told_of(o.collective, q.bytes);
         // What peers can fetch where it lies need not be written even once.
         const bool fetched = plan.tiling.by_reference && (platform().rates.references || q.mappable);
         plan.runs = executable(o, *chosen.algorithm, platform().rates.to_all && !fetched);

@@ -30,9 +30,9 @@ struct Plan {
     std::shared_ptr<Executable> runs;  // shared by plans that differ in sizes and types alone
     Tiling tiling;
     const Algorithm* algorithm = nullptr;
-    std::uint8_t number = 0;      // the algorithm's, for Call
-    std::uint32_t signature = 0;  // equal on all ranks that take part, if they call the same
-    bool tells = false;           // when it has run, all ranks know whether the buffers of all were mappable
+    std::uint8_t number = 0;            // the algorithm's, for Call
+    std::uint32_t signature = 0;        // equal on all ranks that take part, if they call the same
+    std::atomic<bool>* told = nullptr;  // if when it has run all ranks know whether the buffers of all are mappable
 };
 
 /// The plans of one communicator, those that were used last. Owned by it, and used inside its ticket lock by one thread
@@ -54,9 +54,7 @@ class Planner {
     const Plan& plan(const Operation& operation);
 
     /// A plan that tells now begins.
-    void learn_from(const Plan& plan, const Operation& operation) {
-        lesson_ = {&plan, &mappable_[size_class(operation.collective, bytes_of(operation))]};
-    }
+    void learn_from(const Plan& plan) { lesson_ = &plan; }
 
     /// By the cost model, in microseconds.
     double expected_time(const Operation& operation) const;
@@ -69,8 +67,8 @@ class Planner {
     struct Hash {
         std::size_t operator()(const Question& question) const;
     };
-    /// Calls of one collective and of sizes from one power of two to the next.
-    static std::size_t size_class(Collective collective, std::size_t bytes);
+    /// What calls of that collective, and of sizes from one power of two to the next, have told last.
+    std::atomic<bool>& told_of(Collective collective, std::size_t bytes) const;
     std::size_t bytes_of(const Operation& operation) const;
     Question question_of(const Operation& operation) const;
     const Plan& keep(const Question& question, Plan plan);
@@ -85,12 +83,9 @@ class Planner {
     std::map<std::tuple<Collective, Rank, const Algorithm*, bool>, std::weak_ptr<Executable>> executables_;
     std::vector<std::shared_ptr<Executable>> uploaded_;  // on a GPU: all of them
     Recent<Question, Plan, Hash> plans_;
-    std::set<const Candidate*> announced_;                        // in the log
-    std::array<std::atomic<bool>, collectives * 65> mappable_{};  // by size_class: in the last call all buffers were
-    struct {
-        const Plan* plan = nullptr;
-        std::atomic<bool>* known = nullptr;
-    } lesson_;  // what the call under way will tell
+    std::set<const Candidate*> announced_;                            // in the log
+    mutable std::array<std::atomic<bool>, collectives * 65> told_{};  // by collective and the width of the size
+    const Plan* lesson_ = nullptr;                                    // of the call under way, if it tells
 };
 
 }  // namespace tutti

@@ -8,6 +8,9 @@
 namespace tutti {
 namespace {
 
+/// Buffers from here on are too large to stay in the cache.
+constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
+
 std::size_t longest(const Program& program, std::uint32_t Step::*side) {
     std::uint32_t most = 0;
     for (const Step& s : program.steps) most = std::max(most, s.*side);
@@ -39,6 +42,7 @@ void HostChannel::start(const Job& job, std::byte* scratch) {
     signature_ = job.call.signature;
     mappable_ = job.mappable;
     element_ = size_of(job.type);
+    streaming_ = job.count * element_ >= streaming_bytes;
     const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
     needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
     scratch_ = scratch;
@@ -284,7 +288,7 @@ inline void HostChannel::reduce(const Step& step) {
     r.scaled_source = scaled_source_;
     r.scalar = job_->scalar;
     r.divide_by = divided ? job_->divide_by : 0;
-    r.streaming = job_->streaming && sinks_are_users_;
+    r.streaming = streaming_ && sinks_are_users_;
     tutti::reduce(r);
 }
 

@@ -121,6 +121,7 @@ class HostChannel {
     std::byte* scratch_ = nullptr;
     Cursor cursor_;
     bool needs_slots_ = false;  // a message may be too long for a cell
+    bool streaming_ = false;    // buffers are too large to stay in the cache
     bool mappable_ = false;     // this rank's buffers, and those of all whose messages have come
     bool finished_ = true;
 

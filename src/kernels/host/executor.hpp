@@ -13,6 +13,7 @@
 #include "kernels/interpreter.hpp"
 #include "schedule/program.hpp"
 #include "schedule/rows.hpp"
+#include "schedule/tiling.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti {
@@ -51,23 +52,16 @@ struct BoundProgram {
     static BoundProgram bind(Program program, bool pull_safe, bool push_safe);
 };
 
-/// One operation, cut for one program. A row of `count` elements has columns of `block`, which are worked off in tiles
-/// of `tile`. Of an uneven call, whose rows are one column each, this is the longest row.
-struct Job {
+/// One operation, cut for one program. Rows of an uneven call are one column each; `block` is of the longest.
+struct Job : Tiling {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     DataType type{};
     ReduceOp op{};
-    const Rows* rows = nullptr;  // of an uneven call; lives until it is finished
-    std::size_t count = 0;
-    std::size_t block = 0;
-    std::size_t tile = 0;
-    std::uint32_t tiles = 0;
-    int channels = 1;
+    const Rows* rows = nullptr;    // of an uneven call; lives until it is finished
+    std::size_t count = 0;         // of a row
     const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
     int divide_by = 0;             // the result is divided by it; 0: it is not
-    bool streaming = false;        // buffers are too large to stay in the cache
-    bool by_reference = false;     // messages are large enough to be worth an acknowledgement
     bool mappable = false;         // peers can map both buffers
     Call call{};                   // for the signature and for error texts
 };
