@@ -155,21 +155,11 @@ class Wave {
             const gpu::Stay stay = comm->gpu()->stay(blocks, collective, first.stream, group_);
             room.stays[&stay.tenant->residence()].push_back(stay);
         }
-        for (auto& [residence, its] : room.stays) residence->enter(its, GivingUp(*this));
+        for (auto& [residence, its] : room.stays)
+            residence->enter(its, [this, since = Clock::now()] {
+                for (const auto& [comm, blocks] : blocks_) check_wait_for_room(*comm, since);
+            });
     }
-
-    /// For who waits for room.
-    class GivingUp {
-      public:
-        explicit GivingUp(const Wave& wave) : wave_(wave) {}
-        void operator()() const {
-            for (const auto& [comm, blocks] : wave_.blocks_) check_wait_for_room(*comm, since_);
-        }
-
-      private:
-        const Wave& wave_;
-        const Clock::time_point since_ = Clock::now();
-    };
 
     /// As few as there can be. Each has a stream that no other one of this wave has: they wait for each other.
     std::vector<Kernel> kernels() {

@@ -14,6 +14,7 @@
 
 namespace tutti {
 
+/// Owned by its handle and by what is issued to it (StreamPtr). From any thread: it has a lock of its own.
 class Stream {
   public:
     Stream();
