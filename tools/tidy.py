@@ -39,6 +39,8 @@ BANNED = [
      "start_thread() of base/thread.hpp: what its body throws does not end the process"),
 ]
 
+# Where each room has its place, and what names it there.
+MAPS = {"README.md": "src/{}", "docs/architecture.md": "`src/{}`", "docs/img/house.svg": ">{}<"}
 # A room may include the rooms before it; README.md has the same order.
 ORDER = ["base", "topology", "schedule", "algorithms", "bootstrap", "transport", "kernels", "gpu", "plan", "comm",
          "api", "dp"]
@@ -253,8 +255,9 @@ def tested_rooms(tree):
 
 def mapped_rooms(tree):
     for room in sorted({room_of(p) for p in in_code(tree, ["src"])} - {None}):
-        if f"src/{room}" not in tree.get("README.md", ""):
-            yield "README.md", 1, f"the map lacks src/{room}"
+        for path, name in MAPS.items():
+            if name.format(room) not in tree.get(path, name.format(room)):
+                yield path, 1, f"the map lacks src/{room}"
 
 
 def packages(tree):
@@ -420,9 +423,9 @@ def read_tree(root):
                 continue
             if path.suffix in READ + ("",) or path.name == "meson.build":
                 tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
-    for name in ("README.md", "meson.build", ENVIRONMENT):
-        if (root / name).exists():
-            tree[name] = (root / name).read_text(encoding="utf-8")
+    for pattern in ("meson.build", "*.md", "docs/*.md", "docs/img/house.svg"):
+        for path in sorted(root.glob(pattern)):
+            tree[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
     return tree
 
 
@@ -532,7 +535,7 @@ def self_test():
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/a/a_test.cpp": ""})
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/b/a_test.cpp": ""}, 1)
     breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/a/"})
-    breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/b/"}, 1)
+    breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/b/", "docs/img/house.svg": ">b<"}, 1, 1)
     breaks(packages, {"meson.build": "dependency('threads')\ndependency('x')\ndependency('y', required: z)",
                       "tools/need.sh": ""}, 2)
     breaks(packages, {"meson.build": "dependency('x')", "tools/need.sh": "[x]=libx-dev"})
