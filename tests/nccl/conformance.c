@@ -217,10 +217,12 @@ static void families(void) {
 /* Rank 1 of 4 is killed with SIGKILL while the others wait for it. */
 static void killed(void) {
     enum { ranks = 4 };
-    int r, status, victim = 1;
+    int r, status, victim = 1, have_sum[2];
+    char byte = 0;
     ncclUniqueId id;
     pid_t children[ranks];
     CALL(ncclGetUniqueId(&id));
+    EXPECT(pipe(have_sum) == 0);
     for (r = 0; r < ranks; ++r) {
         children[r] = fork();
         if (children[r] == 0) {
@@ -229,7 +231,12 @@ static void killed(void) {
             int one = 1;
             CALL(ncclCommInitRank(&comm, ranks, id, r));
             EXPECT(sum_of_ranks(comm) == 6);
-            if (r == victim) raise(SIGKILL);
+            if (r == victim) { /* when all have their sum */
+                int others;
+                for (others = 1; others < ranks; ++others) EXPECT(read(have_sum[0], &byte, 1) == 1);
+                raise(SIGKILL);
+            }
+            EXPECT(write(have_sum[1], &byte, 1) == 1);
             EXPECT(ncclAllReduce(&one, &one, 1, ncclInt, ncclSum, comm, NULL) == ncclRemoteError);
             CALL(ncclCommGetAsyncError(comm, &state));
             EXPECT(state == ncclRemoteError && strstr(ncclGetLastError(comm), "rank 1") != NULL);
@@ -244,6 +251,8 @@ static void killed(void) {
         EXPECT(waitpid(children[r], &status, 0) == children[r]);
         EXPECT(r == victim ? WIFSIGNALED(status) : status == 0);
     }
+    close(have_sum[0]);
+    close(have_sum[1]);
 }
 
 static void memory(void) {
