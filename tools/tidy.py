@@ -246,6 +246,28 @@ def named_files(tree):
                 yield path, line_of(build, offset), f"there is no {name}"
 
 
+def names_of_a_file(text):
+    """(name, line) of what unnamed namespaces define: types, functions, constants."""
+    inside, kind = False, r"(?:struct|class|enum(?: class)?|using) (\w+)(?= *[:={;]| final)(?!::)"
+    for number, line in enumerate(bare(text).splitlines(), 1):
+        inside = line.startswith("namespace {") or inside and not line.startswith("}  ")
+        match = re.match(rf"{kind}|[\w:].*?[\w>&*] [&*]*(\w+)(?:\(|\[\w*\] = |\{{| = )", line) if inside else None
+        if match:
+            yield match[1] or match[2], number
+
+
+def room_names(tree):
+    """Some builds compile a room as one unit (room_units): what two files call their own must not have one name."""
+    for room in set(ORDER) - {"algorithms"}:  # whose builders are all called all_reduce: file by file
+        build = tree.get(f"src/{room}/meson.build", "")
+        build = "".join(re.findall(r"^ *sources \+= files\((.*?)\)", build, re.S | re.M))
+        first = {}
+        for path in (f"src/{room}/{name}" for name in re.findall(r"'(.*?)'", build)):
+            for name, line in names_of_a_file(tree.get(path, "")):
+                if first.setdefault(name, path) != path:
+                    yield path, line, f"{first[name]} has a '{name}' of its own, too, and a room may be one unit"
+
+
 def tested_rooms(tree):
     rooms = {room_of(p) for p in in_code(tree, ["src"]) if p.endswith((".cpp", ".cu"))} - {None}
     tested = {p.split("/")[1] for p in in_code(tree, ["tests"])}
@@ -372,7 +394,7 @@ def environment(tree):
 
 
 RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         named_files, tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
+         named_files, room_names, tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -532,6 +554,12 @@ def self_test():
     breaks(named_files, {**build, **code})
     breaks(named_files, build, 2, 2, 4, 6, 6, 9)
     breaks(named_files, {**build, **code, "bench/b.cu.in": "", "bench/meson.build": "'b.cpp'"}, 1)
+    room = {"src/plan/meson.build": "sources += files('a.cpp',\n  'b.cpp')\nx = files('c.cpp')", "src/plan/a.cpp":
+            "namespace {\nstruct A {\n    int x;\n};\nconstexpr int n = 1;\nint f(int x) {\n}\n}  // na\n"}
+    breaks(room_names, {**room, "src/plan/c.cpp": "namespace {\nusing A = int;\n}  //", "src/plan/b.cpp":
+                        "int f();\nusing A;\nnamespace {\nusing std::A;\nint g();\n}  //\nint n;"})
+    breaks(room_names, {**room, "src/plan/b.cpp":
+                        "namespace {\nusing A = int;\nint n[4] = {};\nA* f(int) {\n    g();\n}"}, 2, 3, 4)
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/a/a_test.cpp": ""})
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/b/a_test.cpp": ""}, 1)
     breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/a/"})

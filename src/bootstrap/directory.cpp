@@ -14,7 +14,7 @@ constexpr std::chrono::seconds linger_failed{10};
 constexpr std::ptrdiff_t most_lingering = 8;
 
 // Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
-std::vector<std::weak_ptr<Directory>>& registry() {
+std::vector<std::weak_ptr<Directory>>& directories() {
     static std::vector<std::weak_ptr<Directory>> all;
     return all;
 }
@@ -36,11 +36,11 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
 
 std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& rendezvous) {
     std::shared_ptr<Directory> made(new Directory(service, rendezvous));
-    std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
+    std::erase_if(directories(), [](const auto& weak) { return weak.expired(); });
     made->unix_ = Listener::open(service, *made, made->local_, rendezvous.secret, directory_tag);
     if (rendezvous.tcp) {
         // A process meets again and again at the same launcher's port: an earlier rendezvous that is over makes room.
-        for (const auto& weak : registry())
+        for (const auto& weak : directories())
             if (const auto d = weak.lock();
                 d && &d->service_ == &service && d->state_ != State::gathering && rendezvous.tcp.port != 0)
                 d->close_tcp();
@@ -57,14 +57,14 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& r
     made->lingering_ = Service::later([weak = std::weak_ptr<Directory>(made)] {
         if (const auto d = weak.lock()) d->close();
     });
-    registry().push_back(made);
+    directories().push_back(made);
     service.keep(made);
     return made;
 }
 
 std::shared_ptr<Directory> Directory::find(Service& service, const Rendezvous& rendezvous) {
     const Address wanted = rendezvous.local();
-    for (const auto& weak : registry())
+    for (const auto& weak : directories())
         if (const auto d = weak.lock(); d && &d->service_ == &service && d->local_ == wanted) return d;
     return nullptr;
 }
@@ -203,8 +203,8 @@ void Directory::linger() {
         const auto d = weak.lock();
         return d && &d->service_ == &service_ && d->state_ == State::failed && d->unix_;
     };
-    if (std::ranges::count_if(registry(), lingers) > most_lingering)
-        std::ranges::find_if(registry(), lingers)->lock()->close();  // the oldest
+    if (std::ranges::count_if(directories(), lingers) > most_lingering)
+        std::ranges::find_if(directories(), lingers)->lock()->close();  // the oldest
 }
 
 // Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.

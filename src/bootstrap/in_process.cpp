@@ -17,12 +17,12 @@ namespace tutti {
 namespace bootstrap {
 namespace {
 
-using Listener = std::function<void(const Fault&)>;
+using OnFault = std::function<void(const Fault&)>;
 
 struct Seat {
     Bytes info;
     std::map<std::uint64_t, Fd> offers;
-    Listener listener;
+    OnFault listener;
     std::thread::id running;  // who calls the listener right now
     std::optional<Fault> fault;
     bool left = false;
@@ -64,7 +64,7 @@ struct Job : Agreement::Port {
     /// Calls a rank's listener, once. Without the lock, so that it may use its session.
     void tell(Seat& seat, const Fault& fault, std::unique_lock<std::mutex>& lock) {
         if (!seat.listener || seat.left) return;
-        const Listener listener = std::move(seat.listener);
+        const OnFault listener = std::move(seat.listener);
         seat.listener = nullptr;
         seat.running = std::this_thread::get_id();
         lock.unlock();
@@ -103,7 +103,7 @@ class InProcessSession : public Session {
         mine().offers.erase(key);
     }
     Fd fetch(Rank peer, std::uint64_t key, Deadline deadline) override;
-    void on_fault(Listener listener) override;
+    void on_fault(OnFault listener) override;
     void raise(const Fault& fault) override;
     std::optional<Fault> fault() const override {
         std::lock_guard lock(job_->mutex);
@@ -192,7 +192,7 @@ Agreed InProcessSession::agree(const std::vector<Rank>& out, bool ok, Deadline d
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
-void InProcessSession::on_fault(Listener listener) {
+void InProcessSession::on_fault(OnFault listener) {
     std::unique_lock lock(job_->mutex);
     if (mine().left) return;
     mine().listener = std::move(listener);

@@ -12,7 +12,7 @@ namespace {
 
 // The memberships of this process, and the processes that any of them knows to be dead. Only touched by the service
 // thread; after a fork the parent's are of no concern.
-std::vector<std::weak_ptr<Membership>>& registry() {
+std::vector<std::weak_ptr<Membership>>& memberships() {
     static std::vector<std::weak_ptr<Membership>> all;
     return all;
 }
@@ -24,8 +24,8 @@ std::set<std::uint64_t>& dead_processes() {
 }  // namespace
 
 void Membership::enlist() {
-    std::erase_if(registry(), [](const auto& weak) { return weak.expired(); });
-    registry().push_back(weak_from_this());
+    std::erase_if(memberships(), [](const auto& weak) { return weak.expired(); });
+    memberships().push_back(weak_from_this());
     for (Rank r = 0; r < ranks_; ++r) look_at_process(r);
 }
 
@@ -48,7 +48,7 @@ void Membership::look_at_process(Rank rank) {
 /// of the news in another.
 void Membership::process_ended(const Service& service, std::uint64_t process) {
     if (process == 0 || process == process_id()) return;
-    const std::vector<std::weak_ptr<Membership>> all = registry();
+    const std::vector<std::weak_ptr<Membership>> all = memberships();
     if (!dead_processes().insert(process).second) return;
     for (const auto& weak : all) {
         const auto m = weak.lock();

@@ -184,7 +184,7 @@ void Service::stop(bool may_hang) {
         stop_ = true;
     }
     const std::uint64_t one = 1;
-    if (write(wake_.get(), &one, sizeof one) < 0) return;
+    if (::write(wake_.get(), &one, sizeof one) < 0) return;
     if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
     // It hangs in what is not ours. It is left to the end of the process, with all that it may still look at.
     thread_.detach();
@@ -213,7 +213,7 @@ bool Service::append(Piece& piece) {
         end_of_posted_ = &piece.next;
     }
     const std::uint64_t one = 1;
-    if (first && write(wake_.get(), &one, sizeof one) < 0) return true;  // the counter is full: it is awake
+    if (first && ::write(wake_.get(), &one, sizeof one) < 0) return true;  // the counter is full: it is awake
     return true;
 }
 

@@ -11,13 +11,13 @@
 namespace tutti::gpu {
 namespace {
 
-struct Registry {
+struct Arenas {
     std::mutex mutex;
-    std::map<std::uint64_t, std::weak_ptr<Arena>> arenas;
+    std::map<std::uint64_t, std::weak_ptr<Arena>> by_key;
 };
 
-Registry& registry() {
-    static Registry* instance = new Registry;  // outlives every communicator, also those destroyed at exit
+Arenas& arenas() {
+    static Arenas* instance = new Arenas;  // outlives every communicator, also those destroyed at exit
     return *instance;
 }
 
@@ -27,23 +27,23 @@ std::shared_ptr<Arena> Arena::make(Gpus& gpus, int device, int ranks) {
     std::shared_ptr<Arena> arena(new Arena(gpus, device, Places::seats(ranks)));
     arena->memory_ = gpus.allocate(device, arena->bytes());
     random_bytes(&arena->key_, sizeof arena->key_);
-    const std::lock_guard lock(registry().mutex);
-    registry().arenas[arena->key_] = arena;
+    const std::lock_guard lock(arenas().mutex);
+    arenas().by_key[arena->key_] = arena;
     return arena;
 }
 
 Arena::~Arena() {
     {
-        const std::lock_guard lock(registry().mutex);
-        registry().arenas.erase(key_);
+        const std::lock_guard lock(arenas().mutex);
+        arenas().by_key.erase(key_);
     }
     if (memory_ != nullptr) gpus_.free(device_, memory_);
 }
 
 std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
-    const std::lock_guard lock(registry().mutex);
-    const auto found = registry().arenas.find(key);
-    return found == registry().arenas.end() ? nullptr : found->second.lock();
+    const std::lock_guard lock(arenas().mutex);
+    const auto found = arenas().by_key.find(key);
+    return found == arenas().by_key.end() ? nullptr : found->second.lock();
 }
 
 EndpointInfo Arena::info() const {

@@ -10,13 +10,13 @@
 namespace tutti::gpu {
 namespace {
 
-struct Registry {
+struct PinnedPages {
     std::mutex mutex;
     std::map<std::byte*, int> users;  // of pages, by the first byte
 };
 
-Registry& registry() {
-    static Registry* instance = new Registry;  // outlives every communicator, also those destroyed at exit
+PinnedPages& pinned_pages() {
+    static PinnedPages* instance = new PinnedPages;  // outlives every communicator, also those destroyed at exit
     return *instance;
 }
 
@@ -25,12 +25,12 @@ Registry& registry() {
 Pinned::Pinned(Gpus& gpus, std::span<std::byte> memory) : gpus_(gpus) {
     const auto at = reinterpret_cast<std::uintptr_t>(memory.data()), begin = at / page_bytes * page_bytes;
     begin_ = memory.data() - (at - begin);
-    const std::lock_guard lock(registry().mutex);
-    int& users = registry().users[begin_];
+    const std::lock_guard lock(pinned_pages().mutex);
+    int& users = pinned_pages().users[begin_];
     try {
         if (users == 0) gpus.pin(begin_, whole_pages(at - begin + memory.size()));
     } catch (const Error& error) {
-        registry().users.erase(begin_);
+        pinned_pages().users.erase(begin_);
         fail(error.code(), "%zu bytes of host memory for connections of a GPU: %s (see `ulimit -l`)", memory.size(),
              error.what());
     }
@@ -39,10 +39,10 @@ Pinned::Pinned(Gpus& gpus, std::span<std::byte> memory) : gpus_(gpus) {
 
 Pinned::~Pinned() {
     if (begin_ == nullptr) return;
-    const std::lock_guard lock(registry().mutex);
-    const auto found = registry().users.find(begin_);
+    const std::lock_guard lock(pinned_pages().mutex);
+    const auto found = pinned_pages().users.find(begin_);
     if (--found->second > 0) return;
-    registry().users.erase(found);
+    pinned_pages().users.erase(found);
     gpus_.unpin(begin_);
 }
 

@@ -10,22 +10,22 @@
 namespace tutti::gpu {
 namespace {
 
-struct Registry {
+struct Residents {
     std::mutex mutex;
     std::map<std::pair<Gpus*, int>, std::weak_ptr<Residence>> residences;  // by device
     std::map<std::pair<Residence*, std::uint64_t>, std::weak_ptr<Tenant>> tenants;
 };
 
-Registry& registry() {
-    static Registry* instance = new Registry;  // outlives every communicator, also those destroyed at exit
+Residents& residents() {
+    static Residents* instance = new Residents;  // outlives every communicator, also those destroyed at exit
     return *instance;
 }
 
 }  // namespace
 
 std::shared_ptr<Residence> Residence::of(Gpus& gpus, int device) {
-    const std::lock_guard lock(registry().mutex);
-    std::weak_ptr<Residence>& known = registry().residences[{&gpus, device}];
+    const std::lock_guard lock(residents().mutex);
+    std::weak_ptr<Residence>& known = residents().residences[{&gpus, device}];
     std::shared_ptr<Residence> found = known.lock();
     if (!found) known = found = std::shared_ptr<Residence>(new Residence(gpus, device));
     return found;
@@ -35,8 +35,8 @@ std::shared_ptr<Tenant> Tenant::of(Gpus& gpus, int device, std::uint64_t key, in
     const std::shared_ptr<Residence> residence = Residence::of(gpus, device);
     std::shared_ptr<Tenant> tenant;
     {
-        const std::lock_guard lock(registry().mutex);
-        std::weak_ptr<Tenant>& known = registry().tenants[{residence.get(), key}];
+        const std::lock_guard lock(residents().mutex);
+        std::weak_ptr<Tenant>& known = residents().tenants[{residence.get(), key}];
         tenant = known.lock();
         if (tenant) return tenant;
         known = tenant = std::shared_ptr<Tenant>(new Tenant(residence, key, ranks, share));
@@ -52,9 +52,9 @@ Tenant::Tenant(std::shared_ptr<Residence> residence, std::uint64_t key, int rank
 
 Tenant::~Tenant() {
     {
-        const std::lock_guard lock(registry().mutex);
-        const auto known = registry().tenants.find({residence_.get(), key_});
-        if (known != registry().tenants.end() && known->second.expired()) registry().tenants.erase(known);
+        const std::lock_guard lock(residents().mutex);
+        const auto known = residents().tenants.find({residence_.get(), key_});
+        if (known != residents().tenants.end() && known->second.expired()) residents().tenants.erase(known);
     }
     const std::lock_guard lock(residence_->mutex_);
     std::erase(residence_->tenants_, this);

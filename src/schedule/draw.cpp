@@ -61,7 +61,7 @@ int chunk_of(const Program& p, const Step& step) {
     return chunk;
 }
 
-int chunks_of(const Program& p) {
+int chunks_in_all(const Program& p) {
     return std::max({1, p.columns * p.input_rows, p.columns * p.output_rows});
 }
 
@@ -105,7 +105,7 @@ std::string arrows(const Matching& matching, std::span<const Program> programs, 
             "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"%.1f\" "
             "marker-end=\"url(#tip)\"/>\n",
             centre_of(from), middle_of(m.sent.program) + y, centre_of(to), middle_of(m.received.program) - y,
-            colour(chunk_of(p, p.steps[m.sent.step]), chunks_of(p), "55%").c_str(), m.parts > 1 ? 2.4 : 1.2);
+            colour(chunk_of(p, p.steps[m.sent.step]), chunks_in_all(p), "55%").c_str(), m.parts > 1 ? 2.4 : 1.2);
     }
     return out;
 }
@@ -119,8 +119,8 @@ std::string boxes(std::span<const Program> programs, const Times& times) {
             const int x = centre_of(times.start[r][s]), y = middle_of(r);
             out += text("<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"%s\"/>\n",
                         x - box_width / 2, y - box_height / 2, box_width, box_height,
-                        colour(chunk_of(p, step), chunks_of(p), "88%").c_str(),
-                        colour(chunk_of(p, step), chunks_of(p), "40%").c_str());
+                        colour(chunk_of(p, step), chunks_in_all(p), "88%").c_str(),
+                        colour(chunk_of(p, step), chunks_in_all(p), "40%").c_str());
             out += text("<text x=\"%d\" y=\"%d\"%s>%s</text>\n", x, y + 4,
                         step.completes ? " font-weight=\"bold\"" : "", sign_of(p, step).c_str());
         }

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* format = "tutti-programs";
 constexpr int version = 1;
 
-bool is_pair(Collective c) {
+bool of_two_ranks(Collective c) {
     return c == Collective::send || c == Collective::recv;
 }
 
@@ -61,7 +61,7 @@ std::string operand_text(Operand o, bool source) {
 
 // ------------------------------------------------------------------------------------------------------------- writing
 
-std::string side(std::span<const Operand> operands, bool source) {
+std::string side_text(std::span<const Operand> operands, bool source) {
     std::string s = "[";
     for (const Operand o : operands) s += (s.size() > 1 ? ", \"" : "\"") + operand_text(o, source) + "\"";
     return s + "]";
@@ -70,7 +70,7 @@ std::string side(std::span<const Operand> operands, bool source) {
 std::string step_text(const Program& p, const Step& s) {
     Program plain = program_for({p.collective, p.rank, p.ranks, p.root}, p.columns);
     plain.step(p.sources(s), p.sinks(s));
-    std::string json = "{\"from\": " + side(p.sources(s), true) + ", \"to\": " + side(p.sinks(s), false);
+    std::string json = "{\"from\": " + side_text(p.sources(s), true) + ", \"to\": " + side_text(p.sinks(s), false);
     if (s.completes) json += ", \"completes\": true";
     if (s.column != plain.steps[0].column) json += text(", \"column\": %u", static_cast<unsigned>(s.column));
     return json + "}";
@@ -86,7 +86,7 @@ std::string program_text(const Program& p) {
 }
 
 std::string set_text(const ProgramSet& set) {
-    if (is_pair(set.collective))
+    if (of_two_ranks(set.collective))
         fail(tuttiInvalidArgument, "%s concerns two ranks only: files hold programs of all ranks",
              name_of(set.collective).data());
     const Program& first = set.programs.front();
@@ -206,7 +206,7 @@ Collective Reader::collective(const Json& set) const {
     std::string known;
     for (int i = 0; i < collectives; ++i) {
         const auto c = static_cast<Collective>(i);
-        if (is_pair(c)) continue;
+        if (of_two_ranks(c)) continue;
         if (name_of(c) == name) return c;
         known.append(known.empty() ? "" : ", ").append(name_of(c));
     }

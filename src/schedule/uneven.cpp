@@ -9,12 +9,12 @@
 namespace tutti {
 namespace {
 
-constexpr long long none = -1;
+constexpr long long no_row = -1;
 
-/// A number for the row of data that a chunk belongs to, the same on all ranks; none for scratch and messages, which
+/// A number for the row of data that a chunk belongs to, the same on all ranks; no_row for scratch and messages, which
 /// say nothing about it.
 long long row_of(const Program& p, Operand o) {
-    if (o.place != Place::input && o.place != Place::output) return none;
+    if (o.place != Place::input && o.place != Place::output) return no_row;
     const bool in = o.place == Place::input;
     switch (p.collective) {
         case Collective::all_gather:
@@ -26,14 +26,14 @@ long long row_of(const Program& p, Operand o) {
         case Collective::all_to_all:  // from, to
             return in ? 1LL * p.rank * p.ranks + o.index : 1LL * o.index * p.ranks + p.rank;
         default:
-            return none;
+            return no_row;
     }
 }
 
 class Rower {
   public:
     Rower(std::span<const Program> programs, const Matching& matching)
-        : programs_(programs), matching_(matching), sent_(matching.parts.size(), none) {}
+        : programs_(programs), matching_(matching), sent_(matching.parts.size(), no_row) {}
 
     std::string find() {
         for (const bool sends : {true, false})
@@ -61,13 +61,14 @@ class Rower {
     }
 
     long long row_of_step(const Program& p, std::size_t step) {
-        long long row = none;
+        long long row = no_row;
         for (std::uint32_t i = 0; i < p.steps[step].sources + p.steps[step].sinks; ++i) {
             const long long own = row_of(p, p.operands[p.steps[step].first + i]);
-            if (own != none && row != none && own != row) hazard_ = place_of(p, step) + ": has slices of several rows";
+            if (own != no_row && row != no_row && own != row)
+                hazard_ = place_of(p, step) + ": has slices of several rows";
             row = std::max(row, own);
         }
-        if (row == none) hazard_ = place_of(p, step) + ": has no slice that could say how long its messages are";
+        if (row == no_row) hazard_ = place_of(p, step) + ": has no slice that could say how long its messages are";
         return row;
     }
 

@@ -41,7 +41,7 @@ std::uint64_t address_of(const T* pointer) {
 }
 
 /// What Net::obstacle() has made of them; nullptr: there are none.
-const ibv_mr* find_region(const DeviceSlots* slots, const Port& port) {
+const ibv_mr* device_region(const DeviceSlots* slots, const Port& port) {
     if (slots == nullptr) return nullptr;
     const auto found = slots->known.find(port.device.get());
     if (found == slots->known.end())
@@ -60,7 +60,7 @@ Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, m
       inbox_(device_ != nullptr && device_->in ? device_->in : slots_of(memory.inbox)),
       silence_limit_(silence_limit),
       memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
-      device_region_(find_region(device_, port)),
+      device_region_(device_region(device_, port)),
       ring_region_(port.device->enlist(memory_.base(), ring_frames * ring_stride, Access::remote_writes)),
       inbox_region_(nullptr, library_.dereg_mr),
       staging_region_(
