@@ -24,6 +24,21 @@ dist.destroy_process_group()
 """
 
 
+LOST = """
+import os, torch, tutti.torch
+comm = tutti.init(timeout=60)
+model = tutti.torch.DataParallelBucket(torch.nn.Linear(8, 8), comm)
+model(torch.ones(2, 8)).sum().backward()
+if comm.rank == 2:
+    os._exit(0)
+try:
+    model(torch.ones(2, 8)).sum().backward()
+except tutti.RemoteError as error:
+    print("in backward:", error, flush=True)
+comm.abort()
+"""
+
+
 def setUpModule():
     global CACHE, FOLDER, PYTHON  # pylint: disable=global-variable-undefined
     folder = tempfile.TemporaryDirectory(prefix="tutti-torch-")
@@ -74,6 +89,41 @@ class Backend(unittest.TestCase):
         (FOLDER / "file").touch()
         done = run_ranks(1, "-c", TWO, XDG_CACHE_HOME=str(FOLDER / "file"))
         self.assertIn("XDG_CACHE_HOME can name another", done.stderr)
+
+
+class Layers(unittest.TestCase):
+    def test_beside_one_process(self):
+        cases = re.findall("^def case_", (HERE / "torch_layers.py").read_text(), re.M)
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                done = run_ranks(ranks, HERE / "torch_layers.py")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual(len(re.findall(" ok$", done.stdout, re.M)), ranks * len(cases))
+
+    def test_a_lost_rank(self):
+        done = run_ranks(3, "-c", LOST)
+        self.assertEqual(len(re.findall("^in backward: .*rank 2", done.stdout, re.M)), 2, done.stdout + done.stderr)
+
+
+class Examples(unittest.TestCase):
+    def loss(self, script, ranks=1, *arguments):
+        done = run_ranks(ranks, SOURCE / f"examples/python/torch/{script}.py", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        losses = {float(loss) for loss in re.findall(r": loss (\d\.\d{4})$", done.stdout, re.M)}
+        self.assertEqual(len(losses), 1, done.stdout)
+        return losses.pop()
+
+    def test_losses_beside_one_process(self):
+        alone = self.loss("alone")
+        self.assertLess(alone, 0.2)
+        for script, ranks, *arguments in (("bucket", 2), ("zero", 2, "1"), ("zero", 2, "3"), ("server", 3)):
+            with self.subTest(script=script, arguments=arguments):
+                self.assertAlmostEqual(self.loss(script, ranks, *arguments), alone, delta=0.002)
+        self.assertLess(self.loss("server", 3, "--asynchronous"), 0.5)
+
+    def test_each_has_a_test(self):
+        self.assertEqual({path.stem for path in (SOURCE / "examples/python/torch").glob("*.py")},
+                         {"alone", "bucket", "digits", "server", "zero"})
 
 
 if __name__ == "__main__":
