@@ -42,6 +42,7 @@ void say_progress(const Options& o, int step, double loss, double ms) {
 /// What --mode says of how near the others end.
 std::string bound_of(const Options& o, int workers) {
     if (o.mode == "single") return "the reference";
+    if (o.fp16) return "bound 0.05: gradients are rounded to float16 on their way";
     if (o.mode == "async") return "bound 0.2: gradients are up to " + std::to_string(o.staleness) + " steps old";
     const int parts = o.mode == "dataparallel" ? o.parts : workers;
     const bool gpu = o.device == "cuda";
@@ -64,6 +65,12 @@ void say_statistics(tuttiDp_t dp, const Options& o) {
     must(tuttiDpGetMemory(dp, &m));
     std::printf("rank 0: %zu buckets; memory: parameters %zu, gradients %zu, states %zu, transient %zu bytes\n",
                 s.buckets, m.parameters, m.gradients, m.states, m.transient);
+    if (o.fp16) {
+        double scale = 1;
+        long long skipped = 0;
+        must(tuttiDpGetLossScale(dp, &scale, &skipped));
+        std::printf("rank 0: losses are scaled by %g; %lld steps were left out\n", scale, skipped);
+    }
     if (o.mode == "async") {
         std::printf("rank 0: staleness at most %d; steps by staleness:", s.largestStaleness);
         for (int i = 0; i <= o.staleness && i < TUTTI_DP_STALENESS_BINS; ++i) std::printf(" %lld", s.staleness[i]);
@@ -195,9 +202,14 @@ int main(int count, char** words) {
     app.add_option("--trace", o.trace, "write rank 0's time line, for ui.perfetto.dev");
     app.add_option("--save", o.save, "write a checkpoint at the end");
     app.add_option("--load", o.load, "begin with a checkpoint");
+    app.add_flag("--fp16", o.fp16, "parameters and gradients in float16, with loss scaling, on CPUs");
     app.add_flag("--elastic", o.elastic, "naive, bucketed: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
+    if (o.fp16 && (o.device != "cpu" || o.mode == "async" || o.mode == "dataparallel")) {
+        std::fprintf(stderr, "train_chars: --fp16 is for CPUs, and for all modes but async and dataparallel\n");
+        return 1;
+    }
     std::string why;
     if (o.device == "cuda" && gpu::count(why) == 0) {
         if (is_rank_zero()) std::fprintf(stderr, "train_chars: --device %s: %s\n", o.device.c_str(), why.c_str());

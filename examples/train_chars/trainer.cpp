@@ -4,6 +4,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "half.hpp"
+
 namespace {
 
 constexpr std::size_t evaluated = 1000;  // samples
@@ -151,8 +153,14 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     for (std::size_t w = 0; w < weights_.size(); ++w) {
         float* const values =
             on_gpu_ ? on_gpu_->values.emplace_back(on_gpu_->layer, first_[w]).data() : first_[w].data();
-        parameters.push_back(
-            {weights_[w].name, values, nullptr, weights_[w].count, tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit});
+        if (options.fp16) {  // over the first half of the same memory
+            auto* const halves = reinterpret_cast<std::uint16_t*>(values);
+            for (std::size_t i = 0; i < weights_[w].count; ++i) halves[i] = to_half(values[i]);
+            values_.emplace_back(weights_[w].count);
+            gradients_.emplace_back(weights_[w].count);
+        }
+        parameters.push_back({weights_[w].name, values, nullptr, weights_[w].count,
+                              options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit});
     }
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.mode = modes.at(options.mode);
@@ -162,6 +170,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     config.bucketBytes = 64 * 1024;  // so small a network would fit into one bucket
     config.firstBucketBytes = 16 * 1024;
     config.trace = !options.trace.empty();
+    if (options.fp16) config.lossScale = 65536;
     if (on_gpu_) config.stream = on_gpu_->layer.handle;
     config.elastic = options.elastic ? 1 : 0;
     serves_only_ = options.mode == "ps-cpu" && rank_ == 0;
@@ -281,6 +290,7 @@ double Trainer::pass_on_devices() {
 }
 
 Owner Trainer::owner(bool learns) {
+    if (options_.fp16) return owner_of_halves(learns);
     Owner o;
     o.values = [this](std::size_t w) {
         void* at = nullptr;
@@ -308,6 +318,41 @@ Owner Trainer::owner(bool learns) {
         if (!sharded_) return;
         layer_follows();
         must(tuttiDpRelease(dp_, unit));
+    };
+    return o;
+}
+
+/// The layer has float16, and the loss is scaled; passes work in fp32.
+Owner Trainer::owner_of_halves(bool learns) {
+    Owner o;
+    o.values = [this](std::size_t w) {
+        void* at = nullptr;
+        must(tuttiDpData(dp_, w, &at));
+        for (std::size_t i = 0; i < weights_[w].count; ++i)
+            values_[w][i] = from_half(static_cast<const std::uint16_t*>(at)[i]);
+        return static_cast<const float*>(values_[w].data());
+    };
+    if (learns) {
+        o.gradient = [this](std::size_t w) {
+            std::ranges::fill(gradients_[w], 0.0f);
+            return gradients_[w].data();
+        };
+        o.ready = [this](std::size_t w) {
+            double scale = 1;
+            void* at = nullptr;
+            must(tuttiDpGetLossScale(dp_, &scale, nullptr));
+            must(tuttiDpGradient(dp_, w, &at));
+            auto* const halves = static_cast<std::uint16_t*>(at);
+            for (std::size_t i = 0; i < weights_[w].count; ++i)
+                halves[i] = to_half(from_half(halves[i]) + gradients_[w][i] * static_cast<float>(scale));
+            must(tuttiDpGradReady(dp_, w));
+        };
+    }
+    o.enter = [this](int unit) {
+        if (sharded_) must(tuttiDpGather(dp_, unit));
+    };
+    o.leave = [this](int unit) {
+        if (sharded_) must(tuttiDpRelease(dp_, unit));
     };
     return o;
 }

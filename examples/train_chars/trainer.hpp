@@ -16,7 +16,7 @@ struct Options {
     std::string mode = "bucketed", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load;
     int steps = 300, batch = 96, parts = 4, staleness = 2;
     double rate = 0.003;
-    bool quiet = false, elastic = false;
+    bool quiet = false, elastic = false, fp16 = false;
 };
 
 /// The values of --mode.
@@ -93,6 +93,7 @@ class Trainer {
     void fetch_losses(int first, int count);  // from a GPU, of these steps
     double pass_on_devices();
     Owner owner(bool learns);
+    Owner owner_of_halves(bool learns);
     // On a GPU: what the layer does next comes after what the passes have enqueued; the other way round.
     void layer_follows() const;
     void passes_follow() const;
@@ -106,6 +107,7 @@ class Trainer {
     std::unique_ptr<OnGpu> on_gpu_;  // nullptr on a CPU
     tuttiDp_t dp_ = nullptr;
     int rank_ = 0, ranks_ = 1, workers_ = 1, parts_ = 1;
+    std::vector<std::vector<float>> values_, gradients_;  // --fp16: what passes work on
     bool serves_only_ = false, sharded_ = false, passing_gradients_ = false;
     std::unique_ptr<Devices> devices_;
     std::size_t share_ = 0;

@@ -37,9 +37,9 @@
  *      out. All work is enqueued on config.stream by the calling thread, and most calls return before it is done. Use
  *      that stream for your kernels, too, or order the two by events: config.stream has to wait for yours before
  *      GradReady, FindNan, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and
- *      Step. What reads results waits for the GPU: ClipNorm, Step with config.clipNorm or config.offload, CheckEqual,
- *      FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a later call; a
- *      Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint. Updates of your
+ *      Step. What reads results waits for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
+ * CheckEqual, FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a later
+ * call; a Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint. Updates of your
  * own (tuttiDpCallback) need config.offload on GPUs that make updates. Two things wait in GradReady and Synchronize:
  *      tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous modes have a stream of their own, and a
  *      thread; Begin waits for the GPU where the bound says so, and times are those of the GPU's work.
@@ -83,7 +83,8 @@ typedef enum {
                                if it was unused (config.findUnusedParameters) in some of them */
     tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
     tuttiDpCallback = 5,    /* config.optimizer.update; not for parameters of float64 */
-    tuttiDpNumOptimizers = 6
+    tuttiDpNesterov = 6,    /* g' = g + weightDecay * w;  m = momentum * m + g';  w -= lr * (g' + momentum * m) */
+    tuttiDpNumOptimizers = 7
 } tuttiDpOptimizerKind_t;
 
 /* A piece of a parameter that this rank updates. */
@@ -233,6 +234,12 @@ typedef struct {
                      anyway. Default 0 */
     int nanCheck; /* 1: GradReady reads the gradient and remembers whether it has a NaN or an infinity, so that
                      tuttiDpFindNan can say who made it at any time. Ranks on GPUs: it waits for that. Default 0 */
+    double lossScale; /* what you multiply the loss by at first, so that gradients in float16 do not vanish: a power of
+                         two, 65536 say; tuttiDpGetLossScale has the current one. Step undoes it, in the precision of
+                         the update. Where a gradient of any rank is infinite or NaN, no rank makes the step
+                         (Micikevicius et al. 2018). 0 (default): losses are as they are. Synchronous modes */
+    int lossScaleWindow; /* the scale is doubled after so many steps in a row that were made, and halved, to no less
+                            than 1, after one that was not. 0: it stays. Default 2000 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -242,7 +249,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
-            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                            \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT        \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -281,8 +288,19 @@ TUTTI_API tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter);
 TUTTI_API tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp);
 
 /* *norm: the 2-norm of all gradients; they are scaled by maxNorm / *norm if that is less than 1. Between Synchronize
- * and Step, synchronous modes. norm may be NULL. */
+ * and Step, synchronous modes. norm may be NULL. With config.lossScale it is that of the gradients of the loss as it
+ * is; if it is not finite, nothing is scaled. */
 TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm);
+
+/* config.lossScale, where you update: *finite is 1 if all gradients of all ranks are numbers, and then they have been
+ * divided by the scale; 0: leave out this update, on all ranks. Between Synchronize and Step; tuttiDpNaive and
+ * tuttiDpBucketed. A Step after it does not divide again. Float16 may lose small ones here: have fp32 gradients, or let
+ * the layer update. */
+TUTTI_API tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite);
+
+/* *scale: what to multiply this iteration's loss by; ask after Begin. The same on all ranks; 1 without
+ * config.lossScale. *skipped: how many steps this layer has left out. Both may be NULL. */
+TUTTI_API tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped);
 
 /* Gives up the iteration, wherever this rank is in it: after an exception in the backward pass, or after an error of a
  * call. Its gradients are lost; parameters and states are those of the last step; in tuttiDpZero3 all units have been
@@ -307,6 +325,9 @@ TUTTI_API tuttiResult_t tuttiDpWait(tuttiDp_t dp);
 
 /* From the next Step on. */
 TUTTI_API tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate);
+
+/* The same for a group of config.groups; group 0 is there without, with a factor of 1. Waits for steps under way. */
+TUTTI_API tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
 
 /* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the unit that was next
  * the last time, so that it is there when it is needed. Gathering twice and releasing twice is an error. */

@@ -129,6 +129,29 @@ tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm) {
     });
 }
 
+tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite) {
+    return guarded([&] {
+        if (finite == nullptr) fail(tuttiInvalidArgument, "tuttiDpUnscale: finite is NULL");
+        *finite = engine(dp, "tuttiDpUnscale").unscale();
+    });
+}
+
+tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped) {
+    return guarded([&] {
+        const LossScale& its = engine(dp, "tuttiDpGetLossScale").loss_scale();
+        if (scale != nullptr) *scale = its.is_on() ? its.state().scale : 1;
+        if (skipped != nullptr) *skipped = its.skipped();
+    });
+}
+
+tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its) {
+    return guarded([&] {
+        if (its == nullptr || group < 0)
+            fail(tuttiInvalidArgument, "tuttiDpSetGroup: %s", its == nullptr ? "its is NULL" : "group is negative");
+        engine(dp, "tuttiDpSetGroup").set_group(static_cast<std::size_t>(group), *its);
+    });
+}
+
 tuttiResult_t tuttiDpStep(tuttiDp_t dp) {
     return guarded([&] { engine(dp, "tuttiDpStep").step(); });
 }

@@ -114,13 +114,9 @@ void compare(const std::string& path, const Manifest& m, const Storage& storage)
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, const Ranks& ranks, const Storage& storage, long long step,
-                     const std::vector<long long>& updates) {
-    Manifest m;
+void save_checkpoint(const std::string& path, const Ranks& ranks, const Storage& storage, Manifest m) {
     m.ranks = ranks.size();
-    m.step = step;
     m.states = states_of(storage.options().optimizer.kind);
-    m.updates = updates;
     random_bytes(&m.number, sizeof m.number);
     ranks.broadcast(std::span(&m.number, 1), 0);
     for (const Parameter& p : storage.parameters()) m.parameters.push_back(shape(p));

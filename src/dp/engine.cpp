@@ -2,6 +2,7 @@
 #include "dp/engine.hpp"
 
 #include <bit>
+#include <cmath>
 
 #include "dp/checkpoint.hpp"
 
@@ -46,6 +47,7 @@ void Engine::begin() {
     Span span(trace_.get(), Trace::Track::caller, "Begin");
     if (options().asynchronous()) take_version();
     statistics_.begin();
+    loss_scale_.begin();
     storage_.zero_gradients();
     units_.begin();
     iteration_.begin();
@@ -175,26 +177,70 @@ void Engine::step() {
     if (options().elastic) backends_.values->settle();
     if (!options().asynchronous()) or_end([&] { ranks_.check(); });
     iteration_.phase = Phase::idle;
-    ++progress_.begun;
-    options().asynchronous() ? step_later() : update_all();
+    if (!options().asynchronous()) {
+        if (options().clipNorm > 0) or_end([&] { clip_to(options().clipNorm); });
+        if (finite()) update_all();
+    } else {
+        step_later();
+    }
     const double us = Statistics::us_between(start, Clock::now());
     statistics_.change([&](auto& all) { all.stepUs = us; });
 }
 
+/// As gradients are of a loss that is not scaled. Shows, too, whether all of them are numbers.
+double Engine::norm() {
+    const double found = reducer_.norm();
+    const double unscaled = found * loss_scale_.factor();
+    if (loss_scale_.is_on() && !loss_scale_.finite()) {
+        const double change = loss_scale_.found(std::isfinite(found));
+        if (change != 1) reducer_.rescale_residuals(change);
+    }
+    return unscaled;
+}
+
+/// Whether the step is to be made.
+bool Engine::finite() {
+    if (!loss_scale_.is_on()) return true;
+    if (!loss_scale_.finite()) or_end([&] { norm(); });
+    return *loss_scale_.finite();
+}
+
 double Engine::clip_to(double limit) {
-    const double norm = reducer_.clip(limit);
-    statistics_.change([&](auto& all) { all.norm = norm; });
-    return norm;
+    const double before = norm();
+    statistics_.change([&](auto& all) { all.norm = before; });
+    if (before > limit && loss_scale_.finite().value_or(true)) reducer_.multiply(limit / before);
+    return before;
+}
+
+bool Engine::unscale() {
+    expect(Phase::synchronized, "tuttiDpUnscale", "call it between tuttiDpSynchronize and tuttiDpStep");
+    if (!options().replicated() || !loss_scale_.is_on())
+        fail(tuttiInvalidUsage, "tuttiDpUnscale: %s",
+             loss_scale_.is_on() ? "in this mode gradients are the layer's, and tuttiDpStep unscales them"
+                                 : "config.lossScale is 0");
+    if (finite() && loss_scale_.factor() != 1) {
+        or_end([&] { reducer_.multiply(loss_scale_.factor()); });
+        loss_scale_.unscaled();
+    }
+    return *loss_scale_.finite();
+}
+
+void Engine::set_group(std::size_t group, const tuttiDpGroup_t& its) {
+    std::vector<tuttiDpGroup_t>& groups = registration_.options.own_groups;
+    if (group >= groups.size())
+        fail(tuttiInvalidArgument, "tuttiDpSetGroup: group is %zu; there are %zu", group, groups.size());
+    wait();  // steps that are under way have their own
+    groups[group] = its;
 }
 
 void Engine::update_all() {
+    ++progress_.begun;
     or_end([&] {
-        if (options().clipNorm > 0) clip_to(options().clipNorm);
         updater_.begin();
         for (Bucket& b : storage_.buckets()) {
             progress_.half = true;
             storage_.take_callers_values(b);
-            updater_.update(b, options().optimizer);
+            updater_.update(b, options().optimizer, loss_scale_.factor());
             if (&b == &storage_.buckets().back()) progress_.half = false, progress_.updated = progress_.begun;
             if (options().mode == tuttiDpZero3) continue;
             reducer_.spread(b, b.data);
@@ -243,7 +289,11 @@ void Engine::save(const char* given) {
     agree([&] { check_file("tuttiDpSave", given); });
     const std::string path = given;
     wait();
-    save_checkpoint(path, ranks_, storage_, progress_.begun, updater_.counts);
+    Manifest m;
+    m.step = progress_.begun;
+    m.updates = updater_.counts;
+    m.scale = loss_scale_.state();
+    save_checkpoint(path, ranks_, storage_, std::move(m));
 }
 
 void Engine::load(const char* given) {
@@ -267,6 +317,7 @@ void Engine::load(const char* given) {
     }
     sweep();
     updater_.counts = m.updates;
+    if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
     set_steps(m.step);
     iteration_.phase = Phase::idle;
 }

@@ -7,6 +7,7 @@
 //     Iteration     which gradients are ready, and which buckets may go
 //     Reducer       gradients become one; values go to all ranks; compression
 //     Updater       updates of what this rank owns
+//     LossScale     by what losses are multiplied, and whether a step is made
 //     Units         ZeRO-3: values come and go
 //     Versions      asynchronous modes: values that have come, steps under way
 //     Statistics, Trace, Worker (the thread of the jobs); checkpoint.hpp
@@ -20,6 +21,7 @@
 #include <optional>
 
 #include "base/caught.hpp"
+#include "dp/loss_scale.hpp"
 #include "dp/statistics.hpp"
 #include "dp/units.hpp"
 #include "dp/updater.hpp"
@@ -50,9 +52,12 @@ class Engine {
     void grad_ready(std::size_t parameter);
     void synchronize();
     double clip(double limit);
+    bool unscale();
     void step();
     void wait();
     void set_learning_rate(double rate) { registration_.options.optimizer.learningRate = rate; }
+    void set_group(std::size_t group, const tuttiDpGroup_t& its);
+    const LossScale& loss_scale() const { return loss_scale_; }
     void gather(int unit);
     void release(int unit);
 
@@ -96,7 +101,10 @@ class Engine {
     void refuse_missing(const std::vector<std::size_t>& parameters);
     void agree_on_unused();
     void update_all();
+    double norm();
     double clip_to(double limit);
+    bool finite();
+    void share_scale(int root);
     void check_file(const char* function, const char* path) const;
     void set_steps(long long steps);
 
@@ -138,6 +146,7 @@ class Engine {
     Reducer reducer_;
     Updater updater_;
     Progress progress_;
+    LossScale loss_scale_;
     Statistics statistics_;
     std::unique_ptr<Trace> trace_;  // nullptr: none was asked for
     Units units_;

@@ -110,7 +110,10 @@ class GpuBackend : public Backend {
     void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                 const void* gradients, const States& states) override {
         const tuttiDpOptimizerKind_t kind = how.optimizer->kind;
-        const FlatOp op = kind == tuttiDpSgd ? FlatOp::sgd : kind == tuttiDpMomentum ? FlatOp::momentum : FlatOp::adam;
+        const FlatOp op = kind == tuttiDpSgd        ? FlatOp::sgd
+                          : kind == tuttiDpMomentum ? FlatOp::momentum
+                          : kind == tuttiDpNesterov ? FlatOp::nesterov
+                                                    : FlatOp::adam;
         TUTTI_ASSERT(kind != tuttiDpNoOptimizer && kind != tuttiDpCallback);  // refused by tuttiDpCreate
         Flat task = made(op, data_type, weights, grad_type, gradients, piece.count);
         const auto at = [&](std::byte* base) {

@@ -31,6 +31,8 @@ void update_block(tuttiDpOptimizerKind_t kind, const UpdateConstants<T>& c, T* _
         for (std::size_t i = 0; i < n; ++i) sgd(c, w[i], g[i]);
     else if (kind == tuttiDpMomentum)
         for (std::size_t i = 0; i < n; ++i) momentum(c, w[i], g[i], s0[i]);
+    else if (kind == tuttiDpNesterov)
+        for (std::size_t i = 0; i < n; ++i) nesterov(c, w[i], g[i], s0[i]);
     else
         for (std::size_t i = 0; i < n; ++i) adam(c, w[i], g[i], s0[i], s1[i]);
 }
@@ -63,15 +65,17 @@ void update_piece(const Update& u, const Piece& piece, DataType data_type, std::
     for (std::size_t i = 0; i < piece.count; i += block) {
         const std::size_t n = std::min(block, piece.count - i);
         const std::byte* given = gradients + i * size_of(grad_type);
-        if (grad_type != own) convert(own, converted, grad_type, given, n);
-        const T* g = grad_type == own ? reinterpret_cast<const T*>(given) : converted;
+        const bool calls = u.optimizer->kind == tuttiDpCallback,
+                   as_given = grad_type == own && !(calls && u.unscale != 1);
+        if (!as_given) convert(own, converted, grad_type, given, n);
+        if (calls && u.unscale != 1) multiply(own, converted, n, u.unscale);
+        const T* g = as_given ? reinterpret_cast<const T*>(given) : converted;
         std::byte* stored = weights + i * size_of(data_type);
         T* master = at<T>(states.master, piece.at + i);
         T* w = master != nullptr ? master : reinterpret_cast<T*>(stored);
         if (master != nullptr) follow_the_caller(data_type, stored, master, rounded, n);
         T *const s0 = at<T>(states.state[0], piece.at + i), *const s1 = at<T>(states.state[1], piece.at + i);
-        u.optimizer->kind == tuttiDpCallback ? call_back(u, piece, i, w, g, s0, s1, n)
-                                             : update_block(u.optimizer->kind, constants, w, g, s0, s1, n);
+        calls ? call_back(u, piece, i, w, g, s0, s1, n) : update_block(u.optimizer->kind, constants, w, g, s0, s1, n);
         if (master != nullptr) convert(data_type, stored, own, master, n);
     }
 }
@@ -95,6 +99,7 @@ UpdateNumbers numbers_of(const Update& how) {
     n.beta2 = o.beta2;
     n.epsilon = o.epsilon;
     (o.kind == tuttiDpAdamW ? n.decoupled : n.coupled) = how.weight_decay;
+    n.unscale = how.unscale;
     n.correction1 = 1 - std::pow(o.beta1, static_cast<double>(how.step));
     n.correction2 = 1 - std::pow(o.beta2, static_cast<double>(how.step));
     return n;

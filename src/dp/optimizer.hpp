@@ -24,6 +24,7 @@ struct Update {
     const tuttiDpOptimizer_t* optimizer;
     double learning_rate, weight_decay;  // the group's
     long long step;                      // 1 at the first
+    double unscale = 1;                  // what gradients are multiplied by first
 };
 void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
             const void* gradients, const States& states);

@@ -1,6 +1,8 @@
 #include "dp/options.hpp"
 
 #include <algorithm>
+#include <climits>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -62,6 +64,13 @@ void check_mode(const Options& o, int ranks) {
     if (o.offload && o.optimizer.kind == tuttiDpNoOptimizer)
         fail(tuttiInvalidArgument, "%s: config.offload needs an optimizer of the layer's: there are no states else",
              create);
+    if (!(o.lossScale >= 0) || std::isinf(o.lossScale))
+        fail(tuttiInvalidArgument, "%s: config.lossScale is %g; 0 or more was expected", create, o.lossScale);
+    if (o.lossScale > 0 && o.asynchronous())
+        fail(tuttiInvalidArgument,
+             "%s: config.lossScale is for synchronous modes: here a rank has gone on with another scale before its "
+             "gradients are looked at",
+             create);
     if (!(o.clipNorm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clipNorm);
 }
 
@@ -77,7 +86,9 @@ tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
 }  // namespace
 
 int states_of(tuttiDpOptimizerKind_t kind) {
-    return kind == tuttiDpNoOptimizer || kind == tuttiDpSgd ? 0 : kind == tuttiDpMomentum ? 1 : 2;
+    return kind == tuttiDpNoOptimizer || kind == tuttiDpSgd     ? 0
+           : kind == tuttiDpMomentum || kind == tuttiDpNesterov ? 1
+                                                                : 2;
 }
 
 Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count,
@@ -107,7 +118,8 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
                   {"trace", o.trace, 0, 0, 1},
                   {"offload", o.offload, 0, 0, 1},
                   {"elastic", o.elastic, 0, 0, 1},
-                  {"nanCheck", o.nanCheck, 0, 0, 1}};
+                  {"nanCheck", o.nanCheck, 0, 0, 1},
+                  {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
     if (o.powerRank == 0) o.powerRank = TUTTI_UNDEF_INT;
     for (const auto& [name, value, fallback, least, most] : fields) {
         if (value == TUTTI_UNDEF_INT)
@@ -209,10 +221,10 @@ std::string Options::describe() const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
-        "%d, elastic %d, NaN check %d, ",
+        "%d, elastic %d, NaN check %d, loss scale %g (%d), ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm, offload,
-        elastic, nanCheck);
+        elastic, nanCheck, lossScale, lossScaleWindow);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);

@@ -107,22 +107,34 @@ void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touche
     }
 }
 
-double Reducer::clip(double limit) {
+/// Of parameters that are updated.
+std::vector<Run> Reducer::own_gradients() const {
     std::vector<Run> mine;
     for (const Bucket& b : storage_.buckets())
         for (const Piece& piece : b.mine)
             if (!iteration_.skipped(piece.parameter))
                 mine.push_back({b.type, b.own_grad + piece.at * size_of(b.type), piece.count});
-    double sum = jobs().sum_of_squares(mine);
-    const bool replicated = storage_.options().replicated();
-    if (!replicated) must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, ranks_.cpu_comm(), nullptr));
-    const double norm = std::sqrt(sum);
-    if (!(norm > limit)) return norm;
-    for (const Run& run : mine) jobs().multiply(run.type, run.at, run.count, limit / norm);
-    if (replicated)
+    return mine;
+}
+
+double Reducer::norm() const {
+    double sum = jobs().sum_of_squares(own_gradients());
+    if (!storage_.options().replicated())
+        must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, ranks_.cpu_comm(), nullptr));
+    return std::sqrt(sum);
+}
+
+void Reducer::multiply(double factor) const {
+    for (const Run& run : own_gradients()) jobs().multiply(run.type, run.at, run.count, factor);
+    if (storage_.options().replicated())
         for (const Bucket& b : storage_.buckets())
             for (const bool touched : {true, false}) hand_back(b, b.grad, touched);
-    return norm;
+}
+
+void Reducer::rescale_residuals(double factor) {
+    for (const Bucket& b : storage_.buckets())
+        if (std::vector<float>* const kept = compression_ ? compression_->residual(b.index) : nullptr)
+            for (float& x : *kept) x *= static_cast<float>(factor);
 }
 
 void Reducer::spread(const Bucket& b, std::byte* into) const {

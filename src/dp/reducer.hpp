@@ -36,14 +36,19 @@ class Reducer {
     /// Every rank has all: the caller's gradients that are apart from the bucket become those of all ranks. touched:
     /// the ones that this rank has written, or the others, if any rank has.
     void hand_back(const Bucket& bucket, const std::byte* gradients, bool touched) const;
-    /// The norm of all gradients, which are scaled down to limit.
-    double clip(double limit);
+    /// Of all gradients; no number or infinite if one of them is.
+    double norm() const;
+    /// All gradients, also those in the caller's memory.
+    void multiply(double factor) const;
+    /// What compression has kept for the next time is in the unit of gradients, which has changed.
+    void rescale_residuals(double factor);
     /// All ranks get all owners' values of a bucket.
     void spread(const Bucket& bucket, std::byte* into) const;
 
   private:
     void reduce_to_owners(const Bucket& bucket, const std::byte* gradients, std::byte* own, tuttiRedOp_t op) const;
     std::vector<std::size_t> counts_of(const Bucket& bucket) const;
+    std::vector<Run> own_gradients() const;
     bool all_own() const { return storage_.shards().owners == ranks_.size(); }
     Backend& jobs() const { return *storage_.backends().jobs; }
 

@@ -1,8 +1,11 @@
 #include "dp/saved.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cinttypes>
+#include <climits>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -88,6 +91,8 @@ void copy_record(const Record& record, const char* numbers, const Destination& t
 std::string text_of(const Manifest& m) {
     std::string out(title);
     out += text("number %016" PRIx64 "\nranks %d\nstep %lld\nstates %d\n", m.number, m.ranks, m.step, m.states);
+    if (m.scale.scale > 0)
+        out += text("scale %016" PRIx64 " %d\n", std::bit_cast<std::uint64_t>(m.scale.scale), m.scale.good);
     for (const std::string& p : m.parameters) out += "parameter " + p + "\n";
     for (std::size_t p = 0; p < m.updates.size(); ++p)  // of those that were not used in every step
         if (m.updates[p] != m.step) out += text("updates %zu %lld\n", p, m.updates[p]);
@@ -106,6 +111,12 @@ Manifest manifest_from(std::string_view all, const std::string& path) {
     m.ranks = lines.number("ranks", 1, most_saving_ranks);
     m.step = lines.number("step", 0LL, most_steps);
     m.states = lines.number("states", 0, most_states);
+    if (const auto scale = lines.words("scale")) {
+        const auto [bits, good] = halves(*scale);
+        m.scale = {std::bit_cast<double>(lines.parsed<std::uint64_t>(bits, 1, UINT64_MAX, 16)),
+                   lines.parsed(good, 0, INT_MAX)};
+        if (!(m.scale.scale > 0 && std::isfinite(m.scale.scale))) lines.wrong("the scale is not a positive number");
+    }
     while (const auto parameter = lines.words("parameter")) m.parameters.emplace_back(*parameter);
     m.updates.assign(m.parameters.size(), m.step);
     while (const auto updates = lines.words("updates")) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dp/layout.hpp"
+#include "dp/loss_scale.hpp"
 
 namespace tutti::dp {
 
@@ -24,6 +25,7 @@ struct Manifest {
     int states = 0;
     std::vector<std::string> parameters;  // "<count> <name>", without control characters
     std::vector<long long> updates;       // by parameter
+    ScaleState scale;                     // of losses
     struct Part {
         std::uint64_t bytes, hash;
     };

@@ -36,6 +36,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
       iteration_(parameters()),
       reducer_(ranks_, storage_, iteration_),
       updater_(storage_, iteration_),
+      loss_scale_(options().lossScale, options().lossScaleWindow),
       trace_(options().trace ? std::make_unique<Trace>() : nullptr),
       units_(storage_, reducer_, trace_.get()) {
     try {
@@ -184,11 +185,18 @@ void Engine::follow_the_furthest() {
     const int root = static_cast<int>(most - steps.begin());
     set_steps(*most);
     ranks_.broadcast(std::span(updater_.counts), root);
+    share_scale(root);
     broadcast(root);
     const bool on_hosts = options().offload;  // on CPUs anyway
     const std::span<std::byte> states = storage_.states();
     must(tuttiBroadcast(states.data(), states.data(), states.size(), tuttiUint8, root,
                         on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
+}
+
+void Engine::share_scale(int root) {
+    ScaleState state = loss_scale_.state();
+    ranks_.broadcast(std::span(&state, 1), root);
+    loss_scale_.restore(state);
 }
 
 /// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
@@ -207,6 +215,7 @@ void Engine::complete_the_step() {
                  p.updated + p.half, r);
     }
     ranks_.broadcast(std::span(updater_.counts), owner);
+    share_scale(owner);
     storage_.drop_gradients();
     if (options().mode == tuttiDpZero3) {
         units_.reset();

@@ -11,6 +11,7 @@ namespace tutti::dp {
 
 void Engine::step_later() {
     const tuttiDpOptimizer_t optimizer = options().optimizer;  // the rate may have changed when the job runs
+    ++progress_.begun;
     // Blocks that the caller has taken values from go back when the job has ended, which follows what took them.
     versions_.issued(worker_->enqueue([this, optimizer, step = progress_.begun, taken = backends_.values->mark(),
                                        leaving = std::exchange(versions_.leaving, {})] {

@@ -11,7 +11,7 @@ void Updater::begin() {
     for (std::size_t p = 0; p < counts.size(); ++p) counts[p] += !iteration_.skipped(p);
 }
 
-void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer) {
+void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, double unscale) {
     const Backends& backends = storage_.backends();
     const auto group_of = [&](const Piece& piece) { return storage_.parameters()[piece.parameter].group; };
     // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
@@ -29,7 +29,7 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer) {
         }
         const tuttiDpGroup_t& group = storage_.options().own_groups[static_cast<std::size_t>(group_of(piece))];
         const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay,
-                         counts[piece.parameter]};
+                         counts[piece.parameter], unscale};
         std::byte* const at = storage_.value_of(b, piece);
         std::byte* const values = backends.offloads ? b.host_data + piece.at * size_of(b.data_type) : at;
         const std::byte* grads = (backends.offloads ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);

@@ -23,7 +23,8 @@ class Updater {
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
     /// A step begins: with config.offload the owned gradients come to the host.
     void begin();
-    void update(const Bucket& bucket, const tuttiDpOptimizer_t& optimizer);
+    /// unscale: what gradients are multiplied by first.
+    void update(const Bucket& bucket, const tuttiDpOptimizer_t& optimizer, double unscale = 1);
 
     std::vector<long long> counts;  // by parameter: how many updates it has had, the same on all ranks
 

@@ -101,7 +101,7 @@ TEST_CASE("backends: arithmetic on GPUs has the bits of the host's, for all type
 
 TEST_CASE("backends: optimizers on GPUs have the bits of the host's") {
     HostAndGpu s;
-    for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpAdam, tuttiDpAdamW})
+    for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpNesterov, tuttiDpAdam, tuttiDpAdamW})
         for (const DataType type : types)
             for (const DataType grad_type : {type, DataType::float32}) {
                 CAPTURE(kind, name_of(type), name_of(grad_type));
@@ -109,7 +109,7 @@ TEST_CASE("backends: optimizers on GPUs have the bits of the host's") {
                 const std::size_t w = s.array(type), g = s.array(grad_type), master = s.array(own), m = s.array(own),
                                   v = s.array(own, false);
                 tuttiDpOptimizer_t optimizer{kind, 0.01, 0.9, 0.9, 0.999, 1e-8, 0, nullptr, nullptr};
-                const Update how{&optimizer, 0.013, 0.07, 3};
+                const Update how{&optimizer, 0.013, 0.07, 3, 0.25};
                 const std::size_t first = kind == tuttiDpAdam ? 1 : 0;
                 const Piece piece{0, 0, first == 1 ? 77 : room - 1, first};
                 s.both([&](dp::Backend& backend, auto base) {

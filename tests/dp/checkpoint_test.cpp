@@ -107,6 +107,32 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
     }
 }
 
+TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
+    Folder folder;
+    const std::string path = folder.path + "/checkpoint";
+    Setup setup = setup_of(tuttiDpZero1, 2);
+    setup.config.lossScale = 4;
+    setup.config.lossScaleWindow = 4;
+    setup.after = [&](int, int step, tuttiDp_t dp) {
+        if (step == 5) harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");
+    };
+    harness::train(setup);  // 6 steps: 8 since the fourth
+    const auto expect = [](tuttiDp_t dp, double expected) {
+        double scale = 0;
+        harness::must_succeed(tuttiDpGetLossScale(dp, &scale, nullptr), "scale");
+        REQUIRE(scale == expected);
+    };
+    setup.ranks = 3;
+    setup.config.mode = tuttiDpBucketed;
+    setup.created = [&](int, tuttiDp_t dp) {
+        harness::must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
+        expect(dp, 8);
+    };
+    setup.steps = 3;
+    setup.after = [&](int, int step, tuttiDp_t dp) { expect(dp, step == 0 ? 8 : 16); };
+    harness::train(setup);
+}
+
 TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all ranks, and nothing changes") {
     Folder folder;
     const std::string path = folder.path + "/checkpoint";

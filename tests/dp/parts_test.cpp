@@ -101,7 +101,8 @@ TEST_CASE("sums, factors and the search for bad numbers") {
 
 TEST_CASE("optimizers are their formulas, however a parameter is cut") {
     const std::size_t n = 2311;
-    for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpAdam, tuttiDpAdamW}) {
+    for (const auto kind : {tuttiDpSgd, tuttiDpMomentum, tuttiDpNesterov, tuttiDpAdam, tuttiDpAdamW}) {
+        const bool has_momentum = kind == tuttiDpMomentum || kind == tuttiDpNesterov;
         tuttiDpOptimizer_t o{kind, 0.01, 0.9, 0.9, 0.99, 1e-6, 0.1, nullptr, nullptr};
         std::vector<float> whole(n), cut(n), g(n);
         std::vector<double> w(n), m(n), v(n);
@@ -111,19 +112,21 @@ TEST_CASE("optimizers are their formulas, however a parameter is cut") {
         const dp::States one{nullptr, {array(0), array(1)}}, two{nullptr, {array(2), array(3)}};
         for (int step = 1; step <= 5; ++step) {
             for (std::size_t i = 0; i < n; ++i) g[i] = std::cos(static_cast<float>(i * static_cast<unsigned>(step)));
-            const dp::Update how{&o, o.learningRate, o.weightDecay, step};
+            const dp::Update how{&o, o.learningRate, o.weightDecay, step, 1.0 / 64};
+            for (float& x : g) x *= 64;
             dp::update(how, {0, 0, n, 0}, DataType::float32, whole.data(), DataType::float32, g.data(), one);
             for (std::size_t at = 0, part = 1; at < n; at += part, part = std::min<std::size_t>(part * 3, n - at))
                 dp::update(how, {0, at, part, at}, DataType::float32, cut.data() + at, DataType::float32, g.data() + at,
                            two);
             for (std::size_t i = 0; i < n; ++i) {
-                const double grad = g[i] + (kind == tuttiDpAdamW ? 0 : 0.1 * w[i]);
-                const double b1 = kind == tuttiDpMomentum ? 1 : 0.1;
+                const double grad = g[i] / 64 + (kind == tuttiDpAdamW ? 0 : 0.1 * w[i]);
+                const double b1 = has_momentum ? 1 : 0.1;
                 m[i] = 0.9 * m[i] + b1 * grad;
                 v[i] = 0.99 * v[i] + 0.01 * grad * grad;
                 const double step1 = 1 - std::pow(0.9, step), step2 = 1 - std::pow(0.99, step);
                 if (kind == tuttiDpSgd) w[i] -= 0.01 * grad;
                 if (kind == tuttiDpMomentum) w[i] -= 0.01 * m[i];
+                if (kind == tuttiDpNesterov) w[i] -= 0.01 * (grad + 0.9 * m[i]);
                 if (kind == tuttiDpAdamW) w[i] -= 0.01 * 0.1 * w[i];
                 if (kind == tuttiDpAdam || kind == tuttiDpAdamW)
                     w[i] -= 0.01 * (m[i] / step1) / (std::sqrt(v[i] / step2) + 1e-6);

@@ -147,6 +147,11 @@ TEST_CASE("options and parameters that make no sense are refused by name") {
     REQUIRE(refuses("mode", [](auto& c) { c.mode = static_cast<tuttiDpMode_t>(9); }));
     REQUIRE(refuses("INITIALIZER", [](auto& c) { c.magic = 1; }));
     REQUIRE(refuses("topK", [](auto& c) { c.topK = 2; }));
+    REQUIRE(refuses("lossScale", [](auto& c) { c.lossScale = -1; }));
+    REQUIRE(refuses("lossScaleWindow", [](auto& c) { c.lossScaleWindow = -1; }));
+    REQUIRE(refuses("synchronous", [](auto& c) {
+        c.lossScale = 2, c.mode = tuttiDpServer, c.staleness = 1, c.optimizer.kind = tuttiDpSgd;
+    }));
     REQUIRE(refuses("microBatches", [](auto& c) { c.microBatches = 0; }));
     const auto refuses_parameter = [](const char* word, auto change) {
         Single s;

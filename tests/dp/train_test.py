@@ -34,6 +34,15 @@ class Training(unittest.TestCase):
         self.assertEqual(train(3, "async", "--staleness", 0, "--steps", STEPS), alone[3])
         self.assertAlmostEqual(train(3, "async", "--steps", STEPS), alone[3], delta=0.5)
 
+    def test_fp16(self):
+        alone = train(1, "single", "--parts", 3, "--steps", STEPS)
+        halves = train(1, "single", "--parts", 3, "--steps", STEPS, "--fp16")
+        self.assertNotEqual(halves, alone)
+        self.assertAlmostEqual(halves, alone, delta=0.05)
+        for mode in ("bucketed", "ps-cpu", "zero1", "zero2", "zero3"):
+            with self.subTest(mode=mode):
+                self.assertAlmostEqual(train(3, mode, "--steps", STEPS, "--fp16"), halves, delta=0.05)
+
     def test_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "checkpoint"

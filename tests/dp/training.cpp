@@ -157,6 +157,8 @@ class Rank {
     /// Backward: from the last parameter to the first, or as setup.order says.
     void pass(int step, int begin, int end, double& loss) {
         const std::size_t count = s_.counts.size();
+        double scale = 0;
+        must_succeed(tuttiDpGetLossScale(dp_, &scale, nullptr), "scale");
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t p = s_.order ? s_.order(rank_, step, i) : count - 1 - i;
             use_unit(i, p);
@@ -168,7 +170,9 @@ class Rank {
             std::vector<float> sum(w.size(), 0.0f);
             for (int slice = begin; slice < end; ++slice)
                 for (std::size_t e = 0; e < w.size(); ++e) sum[e] += gradient_of(slice, p, e, w[e], loss);
-            for (float& g : sum) g /= static_cast<float>(end - begin);  // the mean of this pass
+            for (float& g : sum)  // the mean of this pass
+                g = g / static_cast<float>(end - begin) * (s_.shrink * static_cast<float>(scale));
+            if (s_.spoils && s_.spoils(rank_, step, p)) sum.back() = INFINITY;
             const bool overwrite = s_.config.fp32Gradients == 1 && s_.own_grad;
             if (overwrite)
                 dp::convert(grad_type(), at, DataType::float32, sum.data(), sum.size());
@@ -235,6 +239,8 @@ Trained train_alone(Setup setup) {
     tuttiDpConfig_t config = config_for(tuttiDpNaive);
     config.optimizer = setup.config.optimizer;
     config.clipNorm = setup.config.clipNorm;
+    config.lossScale = setup.config.lossScale;
+    config.lossScaleWindow = setup.config.lossScaleWindow;
     config.fp32Gradients = setup.config.fp32Gradients;
     config.microBatches = micro * workers;
     setup.config = config;

@@ -22,10 +22,12 @@ struct Setup {
     std::vector<std::size_t> counts = {1, 7, 33, 1000, 3, 4099, 1, 64};
     tuttiDataType_t type = tuttiFloat32;
     tuttiDataType_t grad_type = tuttiDpSameType;
+    float shrink = 1;                        // what gradients are multiplied by
     bool own_data = true, own_grad = false;  // in the caller's memory
     bool reproducible = true;
-    GpuWorld* gpus = nullptr;                                              // where ranks are; config.stream is set
-    std::function<bool(int rank, int step, std::size_t parameter)> skips;  // whose gradient is not there
+    GpuWorld* gpus = nullptr;                                               // where ranks are; config.stream is set
+    std::function<bool(int rank, int step, std::size_t parameter)> skips;   // whose gradient is not there
+    std::function<bool(int rank, int step, std::size_t parameter)> spoils;  // whose gradient has an infinity
     std::function<void(int rank, tuttiDp_t dp)> created;
     std::function<void(int rank, int step)> between;                      // before each step
     std::function<void(int rank, int step, tuttiDp_t dp)> after;          // after each Step, for the same

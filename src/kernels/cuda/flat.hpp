@@ -25,6 +25,7 @@ enum class FlatOp : std::uint8_t {
     largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
     sgd,       // to = what the optimizer makes of it, with from as gradients
     momentum,
+    nesterov,
     adam
 };
 
@@ -176,6 +177,7 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     for (int k = 0; k < n; ++k) {
         if (f.op == FlatOp::sgd) sgd(c, w[k], g[k]);
         if (f.op == FlatOp::momentum) momentum(c, w[k], g[k], m[k]);
+        if (f.op == FlatOp::nesterov) nesterov(c, w[k], g[k], m[k]);
         if (f.op == FlatOp::adam) adam(c, w[k], g[k], m[k], v[k]);
     }
     store(own, weights, i, n, w);
