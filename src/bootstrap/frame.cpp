@@ -30,230 +30,186 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     12 + note_limit,                                       // Note
 };
 
-void write(Writer& out, const Member& m) {
-    out.number(m.rank);
-    out.number(m.pid);
-    out.number(m.uid);
-    out.number(m.host);
-    out.number(m.process);
-    out.text(m.host_name, host_limit);
-    m.local.write(out);
-    m.remote.write(out);
+bool is_rank(Rank rank, int ranks) {
+    return rank >= 0 && rank < ranks;
 }
 
-Member read_member(Reader& in) {
-    Member m;
-    m.rank = in.number<Rank>();
-    m.pid = in.number<std::uint32_t>();
-    m.uid = in.number<std::uint32_t>();
-    m.host = in.number<std::uint64_t>();
-    m.process = in.number<std::uint64_t>();
-    m.host_name = in.text(host_limit);
-    m.local = Address::read(in);
-    m.remote = Address::read(in);
-    return m;
-}
+// What the fields of a message are is said once, by fields(): an Out writes them, an In reads them and refuses what
+// they can't be.
+class Out {
+  public:
+    explicit Out(Bytes& to) : to_(to) {}
 
-bool is_rank(Rank rank) {
-    return rank >= 0 && rank < ranks_limit;
-}
-
-void payload(Writer& out, const Register& m) {
-    out.number(m.ranks), write(out, m.member);
-}
-void payload(Writer& out, const Parent& m) {
-    write(out, m.member);
-}
-void payload(Writer&, const Settled&) {}
-void payload(Writer& out, const Attach& m) {
-    out.number(m.ranks), out.number(m.rank), out.number(std::uint8_t{m.tree});
-}
-void payload(Writer&, const Welcome&) {}
-void payload(Writer& out, const Ask& m) {
-    out.number(m.waited_ms);
-}
-void payload(Writer& out, const Fetch& m) {
-    out.number(m.id), out.number(m.key);
-}
-void payload(Writer& out, const Give& m) {
-    out.number(m.id), out.number(std::uint8_t{m.granted});
-}
-
-void payload(Writer& out, const Stripe& m) {
-    out.number(m.rank), out.number(m.number), out.number(m.count), out.number(m.ciphers);
-    out.number(std::uint8_t{m.encrypt});
-}
-void payload(Writer& out, const Accepted& m) {
-    out.number(m.cipher);
-}
-
-void payload(Writer& out, const Record& m) {
-    TUTTI_ASSERT(m.info.size() <= endpoint_info_limit);
-    write(out, m.member);
-    out.number(static_cast<std::uint32_t>(m.info.size()));
-    out.bytes(m.info);
-    TUTTI_ASSERT(m.share.has_value() == (m.member.rank == 0));
-    if (m.share) out.bytes(m.share->view());
-}
-
-void payload(Writer& out, const Failure& m) {
-    out.number(static_cast<std::int32_t>(m.code));
-    out.number(m.origin);
-    out.number(m.teller);
-    out.number(std::uint8_t{m.died});
-    out.text(m.text, std::min(text_limit, m.text.size()));
-}
-
-void payload(Writer& out, const Left& m) {
-    TUTTI_ASSERT(m.ranks.size() <= left_limit);
-    for (const Rank r : m.ranks) out.number(r);
-}
-
-void payload(Writer& out, const Agree& m) {
-    TUTTI_ASSERT(m.ranks.size() <= left_limit);
-    out.number(static_cast<std::uint8_t>(m.step)), out.number(std::uint8_t{m.more}), out.number(std::uint8_t{m.ok});
-    out.number(m.call), out.number(m.number);
-    for (const Rank r : m.ranks) out.number(r);
-}
-
-void payload(Writer& out, const Note& m) {
-    out.number(m.rank), out.number(m.number);
-    out.bytes(m.bytes);
-}
-
-std::optional<Message> read_register(Reader& in) {
-    Register m{in.number<std::int32_t>(), read_member(in)};
-    if (m.ranks < 1 || m.ranks > ranks_limit || m.member.rank < 0 || m.member.rank >= m.ranks) return {};
-    return m;
-}
-
-std::optional<Message> read_parent(Reader& in) {
-    Parent m{read_member(in)};
-    if (!is_rank(m.member.rank)) return {};
-    return m;
-}
-
-std::optional<Message> read_attach(Reader& in) {
-    Attach m{in.number<std::int32_t>(), in.number<Rank>(), false};
-    const auto tree = in.number<std::uint8_t>();
-    if (m.ranks < 1 || m.ranks > ranks_limit || m.rank < 0 || m.rank >= m.ranks || tree > 1) return {};
-    m.tree = tree == 1;
-    return m;
-}
-
-std::optional<Message> read_record(Reader& in) {
-    Record m{read_member(in), {}, {}};
-    const auto size = in.number<std::uint32_t>();
-    if (!is_rank(m.member.rank) || size > endpoint_info_limit) return {};
-    const View info = in.bytes(size);
-    m.info.assign(info.begin(), info.end());
-    if (m.member.rank != 0) return m;
-    const View share = in.bytes(Secret::size);
-    if (!in.ok()) return {};
-    m.share = Secret(share);
-    return m;
-}
-
-std::optional<Message> read_failure(Reader& in) {
-    Failure m{};
-    const auto code = in.number<std::int32_t>();
-    m.origin = in.number<Rank>();
-    m.teller = in.number<Rank>();
-    const auto died = in.number<std::uint8_t>();
-    const auto nobody_or_rank = [](Rank r) { return r == -1 || is_rank(r); };
-    if (code <= tuttiSuccess || code >= tuttiNumResults || died > 1) return {};
-    if (!nobody_or_rank(m.origin) || !nobody_or_rank(m.teller)) return {};
-    m.died = died == 1;
-    m.code = static_cast<tuttiResult_t>(code);
-    m.text = in.text(in.left());
-    return m;
-}
-
-std::optional<Message> read_left(Reader& in) {
-    Left m;
-    while (in.left() >= 4) {
-        m.ranks.push_back(in.number<Rank>());
-        if (!is_rank(m.ranks.back())) return {};
+    template <class Number>
+    void number(const Number& value) {
+        to_.number(value);
     }
-    return m;
-}
-
-std::optional<Message> read_give(Reader& in) {
-    Give m{in.number<std::uint32_t>(), false};
-    const auto granted = in.number<std::uint8_t>();
-    if (granted > 1) return {};
-    m.granted = granted == 1;
-    return m;
-}
-
-std::optional<Message> read_stripe(Reader& in) {
-    Stripe m{in.number<Rank>(), in.number<std::uint8_t>(), in.number<std::uint8_t>(), in.number<std::uint8_t>(), false};
-    const auto encrypt = in.number<std::uint8_t>();
-    if (!is_rank(m.rank) || m.count > stripes_limit || m.number >= m.count || encrypt > 1) return {};
-    m.encrypt = encrypt == 1;
-    return m;
-}
-
-std::optional<Message> read_agree(Reader& in) {
-    const auto step = in.number<std::uint8_t>(), more = in.number<std::uint8_t>(), ok = in.number<std::uint8_t>();
-    if (step > Agree::commit || more > 1 || ok > 1) return {};
-    Agree m{static_cast<Agree::Step>(step), more == 1, ok == 1, 0, 0, {}};
-    m.call = in.number<std::uint64_t>();
-    m.number = in.number<std::uint64_t>();
-    while (in.left() >= 4) {
-        m.ranks.push_back(in.number<Rank>());
-        if (!is_rank(m.ranks.back())) return {};
+    template <class Raw, class Value>
+    void number_as(const Value& value, Raw, Raw) {
+        to_.number(static_cast<Raw>(value));
     }
-    return m;
-}
+    void text(const std::string& value, std::size_t size) { to_.text(value, size); }
+    void address(const Address& value) { value.write(to_); }
+    void sized(const Bytes& bytes, std::size_t limit) {
+        TUTTI_ASSERT(bytes.size() <= limit);
+        to_.number(static_cast<std::uint32_t>(bytes.size()));
+        to_.bytes(bytes);
+    }
+    void secret(const std::optional<Secret>& value) {
+        TUTTI_ASSERT(value.has_value());
+        to_.bytes(value->view());
+    }
+    void ranks(const std::vector<Rank>& all) {
+        TUTTI_ASSERT(all.size() <= left_limit);
+        for (const Rank r : all) to_.number(r);
+    }
+    void rest(const std::string& text) { to_.text(text, std::min(text_limit, text.size())); }
+    void rest(const Bytes& bytes) { to_.bytes(bytes); }
+    void expect(bool) {}
 
-std::optional<Message> read_note(Reader& in) {
-    Note m{in.number<Rank>(), in.number<std::uint64_t>(), {}};
-    if (!is_rank(m.rank)) return {};
-    const View bytes = in.bytes(in.left());
-    m.bytes.assign(bytes.begin(), bytes.end());
-    return m;
-}
+  private:
+    Writer to_;
+};
 
-std::optional<Message> read_payload(std::uint8_t kind, Reader& in) {
-    switch (kind) {
-        case 0:
-            return read_register(in);
-        case 1:
-            return read_parent(in);
-        case 2:
-            return Settled{};
-        case 3:
-            return read_attach(in);
-        case 4:
-            return Welcome{};
-        case 5:
-            return read_record(in);
-        case 6:
-            return Ask{in.number<std::uint32_t>()};
-        case 7:
-            return read_failure(in);
-        case 8:
-            return read_left(in);
-        case 9: {
-            Fetch m{in.number<std::uint32_t>(), 0};
-            m.key = in.number<std::uint64_t>();
-            return m;
+class In {
+  public:
+    explicit In(View from) : from_(from) {}
+    /// Exactly all was read, and is as it has to be.
+    bool ok() const { return fine_ && from_.ok() && from_.left() == 0; }
+
+    template <class Number>
+    void number(Number& value) {
+        value = from_.number<Number>();
+    }
+    template <class Raw, class Value>
+    void number_as(Value& value, Raw least, Raw most) {
+        const Raw raw = from_.number<Raw>();
+        expect(raw >= least && raw <= most);
+        if (fine_) value = static_cast<Value>(raw);
+    }
+    void text(std::string& value, std::size_t size) { value = from_.text(size); }
+    void address(Address& value) { value = Address::read(from_); }
+    void sized(Bytes& bytes, std::size_t limit) {
+        const auto size = from_.number<std::uint32_t>();
+        expect(size <= limit);
+        take(bytes, fine_ ? size : 0);
+    }
+    void secret(std::optional<Secret>& value) {
+        const View bytes = from_.bytes(Secret::size);
+        if (from_.ok()) value = Secret(bytes);
+    }
+    void ranks(std::vector<Rank>& all) {
+        while (from_.left() >= sizeof(Rank)) {
+            all.push_back(from_.number<Rank>());
+            expect(is_rank(all.back(), ranks_limit));
         }
-        case 10:
-            return read_give(in);
-        case 11:
-            return read_stripe(in);
-        case 12:
-            return Accepted{in.number<std::uint8_t>()};
-        case 13:
-            return read_agree(in);
-        case 14:
-            return read_note(in);
-        default:
-            return {};
     }
+    void rest(std::string& text) { text = from_.text(from_.left()); }
+    void rest(Bytes& bytes) { take(bytes, from_.left()); }
+    void expect(bool fine) { fine_ = fine_ && fine; }
+
+  private:
+    void take(Bytes& bytes, std::size_t size) {
+        const View found = from_.bytes(size);
+        bytes.assign(found.begin(), found.end());
+    }
+
+    Reader from_;
+    bool fine_ = true;
+};
+
+template <class Io>
+void flag(Io& io, bool& value) {
+    io.number_as(value, std::uint8_t{0}, std::uint8_t{1});
 }
+
+template <class Io>
+void fields(Io& io, Member& m) {
+    io.number(m.rank), io.number(m.pid), io.number(m.uid), io.number(m.host), io.number(m.process);
+    io.text(m.host_name, host_limit);
+    io.address(m.local), io.address(m.remote);
+    io.expect(is_rank(m.rank, ranks_limit));
+}
+template <class Io>
+void fields(Io& io, Register& m) {
+    io.number(m.ranks), fields(io, m.member);
+    io.expect(m.ranks <= ranks_limit && is_rank(m.member.rank, m.ranks));
+}
+template <class Io>
+void fields(Io& io, Parent& m) {
+    fields(io, m.member);
+}
+template <class Io>
+void fields(Io&, Settled&) {}
+template <class Io>
+void fields(Io& io, Attach& m) {
+    io.number(m.ranks), io.number(m.rank), flag(io, m.tree);
+    io.expect(m.ranks <= ranks_limit && is_rank(m.rank, m.ranks));
+}
+template <class Io>
+void fields(Io&, Welcome&) {}
+template <class Io>
+void fields(Io& io, Record& m) {
+    fields(io, m.member);
+    io.sized(m.info, endpoint_info_limit);
+    if (m.member.rank == 0) io.secret(m.share);
+}
+template <class Io>
+void fields(Io& io, Ask& m) {
+    io.number(m.waited_ms);
+}
+template <class Io>
+void fields(Io& io, Failure& m) {
+    io.number_as(m.code, std::int32_t{tuttiSuccess + 1}, std::int32_t{tuttiNumResults - 1});
+    io.number(m.origin), io.number(m.teller), flag(io, m.died), io.rest(m.text);
+    for (const Rank r : {m.origin, m.teller}) io.expect(r == -1 || is_rank(r, ranks_limit));
+}
+template <class Io>
+void fields(Io& io, Left& m) {
+    io.ranks(m.ranks);
+}
+template <class Io>
+void fields(Io& io, Fetch& m) {
+    io.number(m.id), io.number(m.key);
+}
+template <class Io>
+void fields(Io& io, Give& m) {
+    io.number(m.id), flag(io, m.granted);
+}
+template <class Io>
+void fields(Io& io, Stripe& m) {
+    io.number(m.rank), io.number(m.number), io.number(m.count), io.number(m.ciphers), flag(io, m.encrypt);
+    io.expect(is_rank(m.rank, ranks_limit) && m.count <= stripes_limit && m.number < m.count);
+}
+template <class Io>
+void fields(Io& io, Accepted& m) {
+    io.number(m.cipher);
+}
+template <class Io>
+void fields(Io& io, Agree& m) {
+    io.number_as(m.step, std::uint8_t{0}, std::uint8_t{Agree::commit});
+    flag(io, m.more), flag(io, m.ok), io.number(m.call), io.number(m.number), io.ranks(m.ranks);
+}
+template <class Io>
+void fields(Io& io, Note& m) {
+    io.number(m.rank), io.number(m.number), io.rest(m.bytes);
+    io.expect(is_rank(m.rank, ranks_limit));
+}
+
+template <std::size_t kind>
+std::optional<Message> read(View payload) {
+    std::variant_alternative_t<kind, Message> message{};
+    In in(payload);
+    fields(in, message);
+    if (!in.ok()) return {};
+    return message;
+}
+
+/// By kind.
+constexpr auto readers = []<std::size_t... kind>(std::index_sequence<kind...>) {
+    return std::array{read<kind>...};
+}
+(std::make_index_sequence<limits.size()>());
 
 }  // namespace
 
@@ -261,10 +217,10 @@ std::string Member::text() const {
     return tutti::text("rank %d (pid %u on host %s)", rank, pid, host_name.c_str());
 }
 
-Bytes encode(const Message& message) {
+Bytes encode(Message message) {
     Bytes out(header_size);
-    Writer writer(out);
-    std::visit([&](const auto& m) { payload(writer, m); }, message);
+    Out fields_of(out);
+    std::visit([&](auto& m) { fields(fields_of, m); }, message);
     const auto size = static_cast<std::uint32_t>(out.size() - header_size);
     TUTTI_ASSERT(size <= limits[message.index()]);
     std::memcpy(out.data(), &size, sizeof size);
@@ -289,10 +245,7 @@ Split split_frame(View bytes, Frame& frame) {
 
 std::optional<Message> parse(std::uint8_t kind, View payload) {
     if (kind >= limits.size() || payload.size() > limits[kind]) return {};
-    Reader in(payload);
-    std::optional<Message> message = read_payload(kind, in);
-    if (!in.ok() || in.left() != 0) return {};
-    return message;
+    return readers[kind](payload);
 }
 
 bool fits(const Message& message, int ranks) {

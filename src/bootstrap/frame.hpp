@@ -119,7 +119,7 @@ using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record,
                              Stripe, Accepted, Agree, Note>;
 
 /// The frame without its seal.
-Bytes encode(const Message& message);
+Bytes encode(Message message);
 
 struct Frame {
     std::uint8_t kind = 0;
