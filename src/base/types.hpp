@@ -63,23 +63,24 @@ struct Format {
     bool infinities = true;
 };
 
-constexpr Format format_of(DataType type) {
-    constexpr Format formats[] = {{"int8", 1, true},
-                                  {"uint8", 1, false},
-                                  {"int32", 4, true},
-                                  {"uint32", 4, false},
-                                  {"int64", 8, true},
-                                  {"uint64", 8, false},
-                                  {"float16", 2, true, 5, 10},
-                                  {"float32", 4, true, 8, 23},
-                                  {"float64", 8, true, 11, 52},
-                                  {"bfloat16", 2, true, 8, 7},
-                                  {"f8e4m3", 1, true, 4, 3, false},
-                                  {"f8e5m2", 1, true, 5, 2}};
-    static_assert(sizeof formats / sizeof *formats == data_types);
+inline constexpr Format formats[] = {{"int8", 1, true},
+                                     {"uint8", 1, false},
+                                     {"int32", 4, true},
+                                     {"uint32", 4, false},
+                                     {"int64", 8, true},
+                                     {"uint64", 8, false},
+                                     {"float16", 2, true, 5, 10},
+                                     {"float32", 4, true, 8, 23},
+                                     {"float64", 8, true, 11, 52},
+                                     {"bfloat16", 2, true, 8, 7},
+                                     {"f8e4m3", 1, true, 4, 3, false},
+                                     {"f8e5m2", 1, true, 5, 2}};
+static_assert(sizeof formats / sizeof *formats == data_types);
+
+/// At every message: so the table is no local of this function, which would be copied to the stack at each call.
+constexpr const Format& format_of(DataType type) {
     return formats[static_cast<int>(type)];
 }
-
 constexpr std::size_t size_of(DataType type) {
     return format_of(type).size;
 }
