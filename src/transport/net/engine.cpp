@@ -1,6 +1,5 @@
 #include "transport/net/engine.hpp"
 
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/peer_error.hpp"
-#include "bootstrap/interfaces.hpp"
 #include "transport/net/reception.hpp"
 
 namespace tutti::net {
@@ -20,38 +18,17 @@ namespace {
 using std::chrono::milliseconds;
 using namespace bootstrap;
 
-// Credits that are not due yet are told after so many fruitless looks, or this time after the rank has stopped
-// looking.
+// Credits that are not due yet are told after so many fruitless looks (or, when the rank looks no more, after a time).
 constexpr unsigned patient_looks = 64;
-constexpr milliseconds settle_delay{5};
 // Where messages go by endpoints, sockets are looked at so rarely, since each time costs a system call. Over mock
 // adapters a look took 192 ns with one each time, 55 with one in 16, 46 with one in 64, and 41 without.
 constexpr unsigned looks_per_socket = 64;
-constexpr milliseconds look_delay{1};                   // between looks at endpoints that can't tell
-constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
-constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
-constexpr std::uint64_t endpoint_number = 255;          // in epoll's data, where sockets have theirs
+constexpr std::uint64_t endpoint_number = 255;  // in epoll's data, where sockets have theirs
 // A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
 constexpr milliseconds grace{300};
 // A silent host is to be named before operations end by their time-out: half of that is enough, if not less than this.
 constexpr milliseconds least_silence{1000};
-constexpr int rounds_in_background = 64;
 constexpr milliseconds longest_call{1000};  // of a network plugin, before nobody waits for it
-
-/// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
-std::string interfaces_of(std::span<const Address> addresses) {
-    std::string names;
-    for (const Address& address : addresses) {
-        if (!address) continue;
-        Address plain = address;
-        plain.port = 0;
-        if (!names.empty()) names += "; ";
-        for (const Interface& i : interfaces())
-            if (i.address == plain) names += i.name + ", ";
-        names += address.text();
-    }
-    return names;
-}
 
 class Watch : public Watcher {
   public:
@@ -137,7 +114,7 @@ void Engine::introduce(Ends& ends) {
     const std::vector<int> descriptors = endpoint->fds();
     if (descriptors.empty()) {
         blind_ = true;
-        return look_later(look_delay);  // the rank may be asleep
+        return look_later();  // the rank may be asleep
     }
     epoll_event event{};
     event.events = EPOLLIN;
@@ -187,14 +164,6 @@ std::unique_lock<std::timed_mutex> Engine::lock_soon() {
     return lock;
 }
 
-/// On the service thread, where that may wait for the lock; else on the one for what may hang.
-void Engine::in_background(std::function<void(Engine&)> work) {
-    if (!foreign_ || aside_->is_this_thread()) return work(*this);
-    aside_->post([weak = weak_from_this(), work = std::move(work)] {
-        if (const auto self = weak.lock()) work(*self);
-    });
-}
-
 void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream) {
     if (!ends.wants(number, count)) return;
     epoll_event event{};
@@ -210,66 +179,6 @@ void Engine::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stre
         look_later({});
     else
         introduce(ends);
-}
-
-/// The rank's thread may look so often that nobody else would ever get the lock: it steps back when somebody waits.
-std::unique_lock<std::timed_mutex> Engine::lock_in_background() {
-    wanted_.store(true, std::memory_order_relaxed);
-    std::unique_lock lock(mutex_);
-    wanted_.store(false, std::memory_order_relaxed);
-    return lock;
-}
-
-void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
-    if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
-    auto stream = std::make_shared<std::unique_ptr<tcp::Stream>>(
-        std::make_unique<tcp::Stream>(std::move(socket), cipher, silence_limit_));
-    in_background([peer, stripe, stream](Engine& e) {
-        {
-            const auto lock = e.lock_in_background();
-            try {
-                e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
-            } catch (...) {  // nobody else on this rank would hear of it
-                e.note_trouble(peer, caught());
-            }
-        }
-        e.serve_sockets();
-        wake(e.page_->wake_up);
-    });
-}
-
-void Engine::unreachable(Rank peer, const std::string& why) {
-    in_background([peer, why](Engine& e) {
-        {
-            const auto lock = e.lock_in_background();
-            const auto link = e.links_.find(peer);
-            if (link == e.links_.end()) return;
-            link->second->lose_socket(why + " (from " + interfaces_of(e.addresses_) +
-                                      "; TUTTI_SOCKET_IFNAME chooses others)");
-        }
-        wake(e.page_->wake_up);
-    });
-}
-
-void Engine::lacking(Rank peer, const Error& why) {
-    in_background([peer, why](Engine& e) {
-        {
-            const auto lock = e.lock_in_background();
-            e.note_trouble(peer, why);
-        }
-        wake(e.page_->wake_up);
-    });
-}
-
-/// Under the lock. Needs no memory.
-void Engine::note_trouble(Rank peer, const Error& why) {
-    try {
-        const Rank self = session_->rank();
-        const char* const what = self < peer ? "make a connection to" : "take a connection from";
-        trouble_.emplace(why.code(), text("rank %d can't %s rank %d: %s", self, what, peer, why.what()));
-    } catch (...) {
-        trouble_.emplace(why);
-    }
 }
 
 /// Carries what can be carried without waiting.
@@ -352,15 +261,11 @@ bool Engine::rest(bool asleep) {
     awake_.store(false, std::memory_order_seq_cst);
     if (asleep || pending) {
         watch_in_background();
-        if (blind_) look_later(look_delay);
+        if (blind_) look_later();
     } else if (owes || !watched_.load(std::memory_order_seq_cst)) {
-        later(settling_, settle_delay, &Engine::settle_now);
+        settle_later();
     }
     return moved;
-}
-
-void Engine::look_later(std::chrono::microseconds delay) {
-    later(looking_, delay, &Engine::look_now);
 }
 
 void Engine::serve(bool begins) {
@@ -373,100 +278,6 @@ void Engine::serve(bool begins) {
 void Engine::on_loss(std::function<void(const Error&)> listener) {
     tells_of_loss_ = listener != nullptr;
     service_->run([&] { loss_ = std::move(listener); });
-}
-
-/// What check_lost() throws, told once.
-void Engine::report_loss() {
-    if (!tells_of_loss_) return;
-    try {
-        const auto lock = lock_in_background();
-        check_lost();
-        return;
-    } catch (const PeerError& error) {
-        service_->post(
-            [weak = weak_from_this(), code = error.code(), said = std::string(error.what()), peer = error.peer()] {
-                const auto self = weak.lock();
-                if (self && self->loss_) std::exchange(self->loss_, nullptr)(PeerError(code, said, peer));
-            });
-    }
-}
-
-void Engine::withdraw() {
-    const auto lock = lock_soon();
-    if (!lock) return;  // and a network that may hang is not told of its user's memory
-    for (Ends* const ends : ends_) ends->withdraw();
-}
-
-void Engine::watch_in_background() {
-    if (watched_.exchange(true, std::memory_order_seq_cst)) return;
-    service_->post([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->service_->change(self->epoll_.get(), EPOLLIN);
-    });
-}
-
-/// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
-/// itself.
-void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)()) {
-    if (asked.load() || asked.exchange(true)) return;
-    const std::shared_ptr<Service> service = foreign_ ? aside_ : service_;
-    service->post([weak = weak_from_this(), service = service.get(), &asked, delay, work] {
-        const auto self = weak.lock();  // asked is the engine's, and used while it lives
-        if (!self) return;
-        service->after(delay, [weak, &asked, work] {
-            const auto engine = weak.lock();
-            if (!engine) return;
-            asked.store(false);
-            if (!engine->awake_.load()) ((*engine).*work)();
-        });
-    });
-}
-
-/// The rank may not come back for long: what its peers send is taken off the sockets all the same.
-void Engine::settle_now() {
-    {
-        const auto lock = lock_in_background();
-        settle();
-        move();
-    }
-    watch_in_background();
-}
-
-void Engine::listen_for_silence() {
-    service_->after(silence_limit_ / 8, [weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (!self) return;
-        self->in_background([](Engine& e) { e.check_silence(); });
-        self->listen_for_silence();
-    });
-}
-
-void Engine::check_silence() {
-    {
-        const auto lock = lock_in_background();
-        for (Ends* const ends : ends_) ends->listen_for_silence();
-        move();
-    }
-    wake(page_->wake_up);
-    report_loss();
-}
-
-/// At endpoints that can't tell when they have something to do, again and again while the rank sleeps; at all links,
-/// while kernels use them.
-void Engine::look_now() {
-    const bool kernels = kernels_.load() > 0;
-    Seen seen = look();
-    for (int i = 1; kernels && !seen.moved && i < rounds_in_background; ++i) {
-        sched_yield();
-        seen = look();
-    }
-    if (seen.moved) wake(page_->wake_up);
-    report_loss();
-    if (kernels)
-        look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
-    else if (seen.pending || asleep_.load(std::memory_order_relaxed))
-        look_later(look_delay);
-    else if (seen.owes || !watched_.load())
-        later(settling_, settle_delay, &Engine::settle_now);
 }
 
 Engine::Seen Engine::look() {
@@ -482,34 +293,10 @@ Engine::Seen Engine::look() {
     return seen;
 }
 
-void Engine::ready() {
-    if (awake_.load(std::memory_order_seq_cst)) {
-        // The rank's thread looks itself. Whichever of both sees the other's word last goes on watching.
-        watched_.store(false, std::memory_order_seq_cst);
-        service_->change(epoll_.get(), 0);
-        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();
-        return;
-    }
-    if (!foreign_) return serve_sockets();
-    watched_.store(false, std::memory_order_seq_cst);
-    service_->change(epoll_.get(), 0);
-    in_background([](Engine& e) {
-        e.serve_sockets();
-        e.watch_in_background();
-    });
-}
-
-void Engine::serve_sockets() {
-    bool again = true;
-    {
-        const auto lock = lock_in_background();
-        for (int i = 0; i < rounds_in_background && again; ++i) again = move() || !arm();
-    }
-    wake(page_->wake_up);
-    if (!again) return;
-    (foreign_ ? aside_ : service_)->post([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->ready();
-    });
+void Engine::withdraw() {
+    const auto lock = lock_soon();
+    if (!lock) return;  // and a network that may hang is not told of its user's memory
+    for (Ends* const ends : ends_) ends->withdraw();
 }
 
 }  // namespace tutti::net

@@ -44,7 +44,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     /// Not locked, after a moment, if a network's call that may hang does so under the lock.
     std::unique_lock<std::timed_mutex> lock_soon();
 
-    // ---- for the service thread
+    // ---- for the service thread (background.cpp)
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
     void unreachable(Rank peer, const std::string& why);
     /// This rank lacks what a connection with the peer takes: the error is its own, and the peers hear of it as such.
@@ -56,27 +56,31 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
         bool moved = false, pending = false, owes = false;
         unsigned fruitless = 0;  // looks, up to this one
     };
-    Seen look();
+    Seen look();  // of the service thread
     bool move(bool sockets = true);
     bool by_endpoints() const;
     bool arm();
     void introduce(Ends& ends);
     void check_lost();
     void settle();
+    Ends& ends_with(Rank peer);
+    void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
+
+    // background.cpp
+    void in_background(std::function<void(Engine&)> work);
+    std::unique_lock<std::timed_mutex> lock_in_background();
+    void note_trouble(Rank peer, const Error& why);
+    void report_loss();
     void watch_in_background();
     void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)());
+    void look_later(std::chrono::microseconds delay);
+    void look_later();
+    void settle_later();
     void settle_now();
     void look_now();
     void listen_for_silence();
     void check_silence();
-    void look_later(std::chrono::microseconds delay);
-    void report_loss();
-    Ends& ends_with(Rank peer);
-    std::unique_lock<std::timed_mutex> lock_in_background();
-    void in_background(std::function<void(Engine&)> work);
-    void note_trouble(Rank peer, const Error& why);
     void serve_sockets();
-    void attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
 
     std::array<bootstrap::Address, most_rails> addresses_{};
     std::vector<Fd> listening_;

@@ -10,11 +10,6 @@
 namespace tutti::net {
 namespace {
 
-// How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
-// that programs need must remain.
-constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
-static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
-
 constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before another way is tried
 // An endpoint that fails takes the sockets with it. What it says is to be told before the peer tells that they were
 // closed.
@@ -34,28 +29,13 @@ Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
       peer_(peer),
       peer_name_(session.name(peer)) {}
 
-Ends::Channel& Ends::open(int number) {
+Channel& Ends::open(int number) {
     Channel& channel = channels_[static_cast<std::size_t>(number)];
     if (channel.arrivals) return channel;
-    channel.number = number;
-    channel.out = mine_->wire(peer_, number, &wake_up_);
-    channel.in = inbox_->wire(0, number, &wake_up_);
-    channel.arrivals.emplace(channel.in, first_message);
-    channel.told = channel.received = channel.awaited = channel.spotted = first_message;
-    channel.go_to(first_message);
+    channel.open(number, mine_->wire(peer_, number, &wake_up_), inbox_->wire(0, number, &wake_up_));
+    if (slots_ != nullptr) channel.place(*slots_);
     open_.push_back(&channel);
-    place(channel);
     return channel;
-}
-
-/// Its slots, where those are on a GPU.
-void Ends::place(Channel& channel) const {
-    const auto put = [&](Wire& wire, const SlotTable& table) {
-        if (table) wire.slots = table.channel(channel.number), wire.stride = table.stride, wire.on_device = true;
-    };
-    if (slots_ == nullptr) return;
-    put(channel.out, slots_->out);
-    put(channel.in, slots_->in);
 }
 
 Wire Ends::outlet(int channel) {
@@ -83,7 +63,8 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
     slots_ = slots;
-    for (Channel* const channel : open_) place(*channel);  // no message has come: those of a net wait for introduce()
+    for (Channel* const channel : open_)  // no message has come: those of a net wait for introduce()
+        if (slots != nullptr) channel->place(*slots);
     if (net == nullptr && offered_ > 0) lose(text("it goes by %s, this rank by tcp; %s", offer_in_.net, choose_alike));
 }
 
@@ -124,23 +105,13 @@ void Ends::meet() {
     log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
 }
 
-/// What the peer has not got is sent again, and all credits. False if it can't have got what it says.
+/// See Channel::resume().
 bool Ends::resume() {
     for (std::size_t number = 0; number < channels_.size(); ++number) {
         Channel& channel = channels_[number];
         const std::uint32_t got = offer_in_.received[number];
-        if (!channel.arrivals || attempt_ == 0) {
-            if (got != 0 && got != first_message) return false;
-            continue;
-        }
-        const std::uint32_t before = channel.out.fifo->released.load(std::memory_order_relaxed);
-        if (got - before > channel.taken - before) return false;
-        channel.go_to(got);
-        channel.told = channel.in.fifo->released.load(std::memory_order_acquire) - 1;
-        channel.settle = true;
-        channel.spots = {};  // the adapters are others
-        channel.posted = channel.in.fifo->posted.load(std::memory_order_relaxed) - 1;
-        channel.spotted = channel.received;
+        const bool anew = !channel.arrivals || attempt_ == 0;
+        if (anew ? got != 0 && got != first_message : !channel.resume(got)) return false;
     }
     return true;
 }
@@ -193,99 +164,11 @@ std::string Ends::describe() const {
                              : "TCP, " + where());
 }
 
-Header Ends::header(What what, const Channel& channel) const {
-    Header h{};
-    h.what = what;
-    h.channel = static_cast<std::uint8_t>(channel.number);
-    if (channel.arrivals) h.credit = channel.in.fifo->released.load(std::memory_order_acquire);
-    return h;
-}
-
-/// The next message of `out`, which is there.
-void Ends::send_message(Endpoint& endpoint, Channel& channel) {
-    const std::uint32_t index = channel.taken % fifo_depth;
-    const Cell& cell = channel.out.fifo->cells[index];
-    Header h = header(What::message, channel);
-    h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
-    h.bytes = cell.bytes;
-    h.signature = cell.signature;
-    h.call = channel.out.fifo->call.get();
-    channel.go_to(channel.taken + 1);
-    channel.told = h.credit;
-    channel.settle = false;
-    if (h.in_slot == 0) return endpoint.queue(h, cell.payload);
-    h.row = cell.row();
-    std::byte* const slot = channel.out.slots + (channel.taken - 1) % slot_depth * channel.out.stride;
-    const std::byte* body = slot;
-    if (cell.kind == Kind::reference) {
-        h.awaited = 1;
-        body = reinterpret_cast<const std::byte*>(cell.reference.offset);
-        if (!endpoint_->knows(body, h.bytes)) {  // any more: on a detour
-            std::memcpy(slot, body, h.bytes);
-            body = slot;
-        }
-    }
-    Spot& spot = channel.spots[index];
-    const bool wanted =
-        std::exchange(spot.turn, channel.taken - 1) == channel.taken;  // for this message, and no later one
-    const bool lands = endpoint_ && wanted && spot.place.bytes == h.bytes;
-    if (body == slot && !lands) return endpoint.queue(h, body);
-    if (lands) h.what = What::landed, h.in_slot = 0;
-    endpoint_->put(h, body, slot, lands ? &spot.place : nullptr);
-}
-
-/// Tells the peer where this rank wants its next messages.
-bool Ends::send_posted_receives(Channel& channel) {
-    const std::uint32_t posted = channel.in.fifo->posted.load(std::memory_order_acquire);
-    std::uint32_t turn = channel.spotted;
-    bool queued = false;
-    for (const std::uint32_t last = channel.received + fifo_depth; turn++ != last;) {
-        const PostedReceive& posted_receive = channel.in.fifo->posted_receives[(turn - 1) % fifo_depth];
-        if (posted_receive.turn.load(std::memory_order_acquire) != turn) continue;
-        if (!endpoint_->has_room()) return queued;
-        channel.spotted = turn;
-        auto* const memory = reinterpret_cast<std::byte*>(posted_receive.where.offset);
-        if (!endpoint_->knows(memory, posted_receive.bytes)) continue;
-        const Spot spot{endpoint_->expose(channel.number, memory, posted_receive.bytes), turn, 0};
-        Header h = header(What::posted_receive, channel);
-        h.bytes = sizeof spot;
-        channel.told = h.credit;
-        endpoint_->queue(h, reinterpret_cast<const std::byte*>(&spot), true);
-        queued = true;
-    }
-    channel.posted = posted;
-    return queued;
-}
-
-bool Ends::send_channel(Channel& channel) {
-    Endpoint* const endpoint = endpoint_of(channel);
-    if (endpoint == nullptr) return false;
-    bool queued = false;
-    if (channel.in.fifo->posted.load(std::memory_order_relaxed) != channel.posted && endpoint == endpoint_.get())
-        queued = send_posted_receives(channel);
-    while (endpoint->has_room()) {
-        if (channel.next_turn->load(std::memory_order_acquire) != channel.taken + 1) break;
-        send_message(*endpoint, channel);
-        queued = true;
-    }
-    const std::uint32_t released = channel.in.fifo->released.load(std::memory_order_acquire);
-    const bool in_cells = channel.in.fifo->cells[(released - 1) % fifo_depth].kind == Kind::inlined;
-    if (later(channel.told, channel.awaited)) channel.awaited = channel.told;
-    const bool at_once = channel.settle || channel.awaited != channel.told;
-    const std::uint32_t due = at_once ? 1 : in_cells ? due_in_cells : due_in_slots;
-    if (released - channel.told < due || !endpoint->has_room()) return queued;
-    const Header h = header(What::credit, channel);
-    endpoint->queue(h, nullptr);
-    channel.told = h.credit;
-    channel.settle = false;
-    return true;
-}
-
 /// What goes by the first socket, whatever else there is.
 void Ends::send_rare() {
     tcp::Stream* const socket = first_socket();
     const auto send = [&](What what, const void* body, std::size_t bytes) {
-        Header h = header(what, channels_[0]);
+        Header h = channels_[0].header(what);
         h.bytes = static_cast<std::uint32_t>(bytes);
         socket->queue(h, static_cast<const std::byte*>(body), true);
     };
@@ -304,7 +187,8 @@ void Ends::send_rare() {
 bool Ends::send_channels() {
     bool moved = false;
     for (Channel* const channel : open_)
-        if (channel->stirs()) moved |= send_channel(*channel);
+        if (Endpoint* const endpoint = channel->stirs() ? endpoint_of(*channel) : nullptr)
+            moved |= channel->send(*endpoint, endpoint_.get());
     return moved;
 }
 
@@ -401,8 +285,7 @@ std::string Ends::what_is_lost() const {
 }
 
 void Ends::settle() {
-    for (Channel* const channel : open_)
-        channel->settle = channel->in.fifo->released.load(std::memory_order_acquire) != channel->told;
+    for (Channel* const channel : open_) channel->settle = channel->owes();
 }
 
 void Ends::tell_board(const RankPage& mine) {
@@ -425,7 +308,7 @@ void Ends::withdraw() {
 void Ends::say_bye() {
     const auto say = [&](Endpoint* endpoint) {
         if (endpoint == nullptr) return;
-        if (endpoint->has_room()) endpoint->queue(header(What::bye, channels_[0]), nullptr);
+        if (endpoint->has_room()) endpoint->queue(channels_[0].header(What::bye), nullptr);
         endpoint->send();
     };
     if (met_ && known_) say(endpoint_.get());
@@ -438,9 +321,7 @@ bool Ends::pending() const {
         if (stream && !stream->is_empty()) return true;
     if (attempt_ > 0 && !met_ && !bye_) return true;  // on a detour
     if (endpoint_ && met_ && !endpoint_->is_empty()) return true;
-    return std::ranges::any_of(open_, [](const Channel* channel) {
-        return channel->next_turn->load(std::memory_order_acquire) == channel->taken + 1;
-    });
+    return std::ranges::any_of(open_, &Channel::has_message);
 }
 
 bool Ends::arriving() {
@@ -448,26 +329,22 @@ bool Ends::arriving() {
 }
 
 bool Ends::owes() const {
-    return !lost_ && std::ranges::any_of(open_, [](const Channel* channel) {
-        return channel->in.fifo->released.load(std::memory_order_acquire) != channel->told;
-    });
+    return !lost_ && std::ranges::any_of(open_, &Channel::owes);
 }
 
 std::byte* Ends::begin(const Header& h, const char*& why) {
     Channel& channel = open(h.channel);
-    std::atomic<std::uint32_t>& released = channel.out.fifo->released;
-    const std::uint32_t before = released.load(std::memory_order_relaxed);
     const bool is_message = h.what == What::message || h.what == What::landed;
     if (is_message || h.what == What::credit || h.what == What::posted_receive) {
         if (net_ != nullptr && !at_endpoint_) {
             why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
             return nullptr;
         }
-        if (h.credit - before > channel.taken - before) {
+        if (!channel.can_have_finished(h.credit)) {
             why = "it has finished with more messages than it was sent";
             return nullptr;
         }
-        released.store(h.credit, std::memory_order_release);
+        channel.out.fifo->released.store(h.credit, std::memory_order_release);
         failing_ = false;
     }
     if (h.what == What::board) return reinterpret_cast<std::byte*>(&board_in_);

@@ -5,14 +5,7 @@
 //     writer's arena  --- message --->  reader's inbox
 //        released     <--- credit ----     released
 //
-// A cell of the writer is free again when the reader's is, so there is always room for what arrives. Credits travel
-// with messages of the same channel; alone only when many are due, or when nothing else happens.
-//
-// Memory that both adapters of a better network know needs no slots: a body is sent from where it lies
-// (Kind::reference; the credit is the acknowledgement), and written to where the reader has posted it (Kind::landed),
-// of which the engine tells the writer.
-//
-// Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their endpoint's adapter does.
+// A cell of the writer is free again when the reader's is, so there is always room for what arrives (channel.hpp).
 //
 // A link has one or more sockets. Where a better network joins the ranks, messages and credits go by an endpoint of
 // that, and the sockets introduce its two ends to each other.
@@ -25,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/net/endpoint.hpp"
+#include "transport/net/channel.hpp"
 #include "transport/tcp/stream.hpp"
 #include "transport/transport.hpp"
 
@@ -91,38 +84,9 @@ class Ends : public Recipient {
     std::string describe() const;  // for error texts
 
   private:
-    struct Channel {
-        int number = 0;
-        const std::atomic<std::uint32_t>* next_turn = nullptr;  // of the cell of `out` that is to be sent next
-        Wire out{}, in{};
-        std::optional<Sender> arrivals;  // writes to `in`
-        std::uint32_t taken = 0;         // of `out`, to be sent
-        std::uint32_t told = 0;          // credits that the peer has
-        std::uint32_t received = 0;      // messages
-        std::uint32_t awaited = 0;       // the credit that the peer waits for
-        std::uint32_t posted = 0;        // Fifo::posted of `in` that was looked at
-        std::uint32_t spotted = 0;       // the turn of the last posted receive that the peer was told of
-        bool settle = false;
-        std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
-
-        /// Whether there may be something to send. Asked at every look, so it is short.
-        bool stirs() const {
-            return next_turn->load(std::memory_order_acquire) == taken + 1 ||
-                   in.fifo->released.load(std::memory_order_relaxed) != told ||
-                   in.fifo->posted.load(std::memory_order_relaxed) != posted;
-        }
-        /// Where the next message that comes in a slot goes.
-        std::byte* in_slot() const { return in.slots + received % slot_depth * in.stride; }
-        /// The messages of `out` before that one are sent.
-        void go_to(std::uint32_t message) {
-            taken = message;
-            next_turn = &out.fifo->cells[message % fifo_depth].turn;
-        }
-    };
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
     Channel& open(int channel);
-    void place(Channel& channel) const;
     Endpoint* endpoint_of(const Channel& channel) const;
     bool has_sockets() const;
     tcp::Stream* first_socket() const;
@@ -133,10 +97,6 @@ class Ends : public Recipient {
     void part();
     std::string where() const;
     bool send_channels();
-    bool send_channel(Channel& channel);
-    void send_message(Endpoint& endpoint, Channel& channel);
-    bool send_posted_receives(Channel& channel);
-    Header header(What what, const Channel& channel) const;
     void note_call(const Call& call);
     void read_board();
 

@@ -1,0 +1,130 @@
+#include "transport/net/channel.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "transport/numbering.hpp"
+
+namespace tutti::net {
+namespace {
+
+// How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
+// that programs need must remain.
+constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
+static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
+
+}  // namespace
+
+void Channel::open(int its_number, Wire its_out, Wire its_in) {
+    number = its_number;
+    out = its_out;
+    in = its_in;
+    arrivals.emplace(in, first_message);
+    told = received = awaited = spotted = first_message;
+    go_to(first_message);
+}
+
+void Channel::place(const DeviceSlots& slots) {
+    const auto put = [&](Wire& wire, const SlotTable& table) {
+        if (table) wire.slots = table.channel(number), wire.stride = table.stride, wire.on_device = true;
+    };
+    put(out, slots.out);
+    put(in, slots.in);
+}
+
+bool Channel::resume(std::uint32_t got) {
+    if (!can_have_finished(got)) return false;
+    go_to(got);
+    told = released() - 1;
+    settle = true;
+    spots = {};  // the adapters are others
+    posted = in.fifo->posted.load(std::memory_order_relaxed) - 1;
+    spotted = received;
+    return true;
+}
+
+Header Channel::header(What what) const {
+    Header h{};
+    h.what = what;
+    h.channel = static_cast<std::uint8_t>(number);
+    if (arrivals) h.credit = released();
+    return h;
+}
+
+/// The next message of `out`, which is there.
+void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
+    const std::uint32_t index = taken % fifo_depth;
+    const Cell& cell = out.fifo->cells[index];
+    Header h = header(What::message);
+    h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
+    h.bytes = cell.bytes;
+    h.signature = cell.signature;
+    h.call = out.fifo->call.get();
+    go_to(taken + 1);
+    told = h.credit;
+    settle = false;
+    if (h.in_slot == 0) return endpoint.queue(h, cell.payload);
+    h.row = cell.row();
+    std::byte* const slot = out.slots + (taken - 1) % slot_depth * out.stride;
+    const std::byte* body = slot;
+    if (cell.kind == Kind::reference) {
+        h.awaited = 1;
+        body = reinterpret_cast<const std::byte*>(cell.reference.offset);
+        if (!known->knows(body, h.bytes)) {  // any more: on a detour
+            std::memcpy(slot, body, h.bytes);
+            body = slot;
+        }
+    }
+    Spot& spot = spots[index];
+    const bool wanted = std::exchange(spot.turn, taken - 1) == taken;  // for this message, and no later one
+    const bool lands = known != nullptr && wanted && spot.place.bytes == h.bytes;
+    if (body == slot && !lands) return endpoint.queue(h, body);
+    if (lands) h.what = What::landed, h.in_slot = 0;
+    known->put(h, body, slot, lands ? &spot.place : nullptr);
+}
+
+/// Tells the peer where this rank wants its next messages.
+bool Channel::send_posted_receives(NetEndpoint& known) {
+    const std::uint32_t last_posted = in.fifo->posted.load(std::memory_order_acquire);
+    std::uint32_t turn = spotted;
+    bool queued = false;
+    for (const std::uint32_t last = received + fifo_depth; turn++ != last;) {
+        const PostedReceive& posted_receive = in.fifo->posted_receives[(turn - 1) % fifo_depth];
+        if (posted_receive.turn.load(std::memory_order_acquire) != turn) continue;
+        if (!known.has_room()) return queued;
+        spotted = turn;
+        auto* const memory = reinterpret_cast<std::byte*>(posted_receive.where.offset);
+        if (!known.knows(memory, posted_receive.bytes)) continue;
+        const Spot spot{known.expose(number, memory, posted_receive.bytes), turn, 0};
+        Header h = header(What::posted_receive);
+        h.bytes = sizeof spot;
+        told = h.credit;
+        known.queue(h, reinterpret_cast<const std::byte*>(&spot), true);
+        queued = true;
+    }
+    posted = last_posted;
+    return queued;
+}
+
+bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
+    bool queued = false;
+    if (known != nullptr && in.fifo->posted.load(std::memory_order_relaxed) != posted)
+        queued = send_posted_receives(*known);
+    while (endpoint.has_room() && has_message()) {
+        send_message(endpoint, known);
+        queued = true;
+    }
+    const std::uint32_t finished = released();
+    const bool in_cells = in.fifo->cells[(finished - 1) % fifo_depth].kind == Kind::inlined;
+    if (later(told, awaited)) awaited = told;
+    const bool at_once = settle || awaited != told;
+    const std::uint32_t due = at_once ? 1 : in_cells ? due_in_cells : due_in_slots;
+    if (finished - told < due || !endpoint.has_room()) return queued;
+    const Header h = header(What::credit);
+    endpoint.queue(h, nullptr);
+    told = h.credit;
+    settle = false;
+    return true;
+}
+
+}  // namespace tutti::net

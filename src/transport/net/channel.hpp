@@ -1,0 +1,70 @@
+// One channel of a link: which messages and credits have gone to the peer, and which have come from it. Credits travel
+// with messages of the same channel; alone only when many are due, or when nothing else happens.
+//
+// Memory that both adapters of a better network know needs no slots: a body is sent from where it lies
+// (Kind::reference; the credit is the acknowledgement), and written to where the reader has posted it (Kind::landed),
+// of which the engine tells the writer.
+//
+// Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their endpoint's adapter does.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "transport/net/endpoint.hpp"
+
+namespace tutti::net {
+
+/// Part of its link, and like that the engine's, under its lock. Counts go from first_message on, and wrap.
+struct Channel {
+    int number = 0;
+    const std::atomic<std::uint32_t>* next_turn = nullptr;  // of the cell of `out` that is to be sent next
+    Wire out{}, in{};
+    std::optional<Sender> arrivals;        // writes to `in`; none: nobody has used the channel yet
+    std::uint32_t taken = 0;               // of `out`, to be sent
+    std::uint32_t told = 0;                // credits that the peer has
+    std::uint32_t received = 0;            // messages
+    std::uint32_t awaited = 0;             // the credit that the peer waits for
+    std::uint32_t posted = 0;              // Fifo::posted of `in` that was looked at
+    std::uint32_t spotted = 0;             // the turn of the last posted receive that the peer was told of
+    bool settle = false;                   // credits that are due go out at once
+    std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
+
+    /// Its first use.
+    void open(int number, Wire out, Wire in);
+    /// Its slots, where those are on a GPU.
+    void place(const DeviceSlots& slots);
+
+    std::uint32_t released() const { return in.fifo->released.load(std::memory_order_acquire); }
+    /// Whether there may be something to send. Asked at every look, so it is short.
+    bool stirs() const {
+        return has_message() || in.fifo->released.load(std::memory_order_relaxed) != told ||
+               in.fifo->posted.load(std::memory_order_relaxed) != posted;
+    }
+    bool has_message() const { return next_turn->load(std::memory_order_acquire) == taken + 1; }
+    bool owes() const { return released() != told; }
+    /// Sends what there is room for by `endpoint`. known: the same, if it knows memory; else nullptr.
+    bool send(Endpoint& endpoint, NetEndpoint* known);
+    /// Another endpoint takes the place of one that has failed: what the peer has not got is sent again, and all
+    /// credits. False if it can't have got what it says.
+    bool resume(std::uint32_t got);
+    /// Whether the peer can have finished with so many messages.
+    bool can_have_finished(std::uint32_t credit) const {
+        const std::uint32_t before = out.fifo->released.load(std::memory_order_relaxed);
+        return credit - before <= taken - before;
+    }
+
+    Header header(What what) const;
+    /// Where the next message that comes in a slot goes.
+    std::byte* in_slot() const { return in.slots + received % slot_depth * in.stride; }
+
+  private:
+    void go_to(std::uint32_t message) {
+        taken = message;
+        next_turn = &out.fifo->cells[message % fifo_depth].turn;
+    }
+    void send_message(Endpoint& endpoint, NetEndpoint* known);
+    bool send_posted_receives(NetEndpoint& known);
+};
+
+}  // namespace tutti::net
