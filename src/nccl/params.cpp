@@ -62,30 +62,19 @@ NCCL_API(ncclResult_t, ncclParamBind, (ncclParamHandle_t * out, const char* key)
     return refuse(ncclInvalidArgument, std::string("ncclParamBind: there is no setting of the name ") + key);
 }
 
-NCCL_API(ncclResult_t, ncclParamGetI8, (ncclParamHandle_t handle, int8_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetI16, (ncclParamHandle_t handle, int16_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetI32, (ncclParamHandle_t handle, int32_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetI64, (ncclParamHandle_t handle, int64_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetU8, (ncclParamHandle_t handle, uint8_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetU16, (ncclParamHandle_t handle, uint16_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetU32, (ncclParamHandle_t handle, uint32_t* out)) {
-    return number(handle, out);
-}
-NCCL_API(ncclResult_t, ncclParamGetU64, (ncclParamHandle_t handle, uint64_t* out)) {
-    return number(handle, out);
-}
+#define NCCL_PARAM_GET(Name, Number)                                                       \
+    NCCL_API(ncclResult_t, ncclParamGet##Name, (ncclParamHandle_t handle, Number * out)) { \
+        return number(handle, out);                                                        \
+    }
+NCCL_PARAM_GET(I8, int8_t)
+NCCL_PARAM_GET(I16, int16_t)
+NCCL_PARAM_GET(I32, int32_t)
+NCCL_PARAM_GET(I64, int64_t)
+NCCL_PARAM_GET(U8, uint8_t)
+NCCL_PARAM_GET(U16, uint16_t)
+NCCL_PARAM_GET(U32, uint32_t)
+NCCL_PARAM_GET(U64, uint64_t)
+#undef NCCL_PARAM_GET
 
 NCCL_API(ncclResult_t, ncclParamGetStr, (ncclParamHandle_t handle, const char** out)) {
     if (handle == nullptr || out == nullptr) return refuse(ncclInvalidArgument, "ncclParamGetStr: an argument is NULL");
