@@ -32,10 +32,6 @@ struct Ready {
     void* sender_stream = nullptr;  // of what a rank receives from itself
 };
 
-std::size_t rows_bytes(const Operation& o) {
-    return o.count * size_of(o.type);
-}
-
 bool is_to_itself(const Communicator& comm, const Operation& o) {
     return o.is_pair() && o.root == comm.rank();
 }
@@ -45,12 +41,8 @@ bool is_plain_copy(const Communicator& comm, const Operation& o) {
            (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
 }
 
-bool is_collective(const Operation& o) {
-    return o.collective != Collective::send && o.collective != Collective::recv;
-}
-
 int round_of(const Communicator& comm, const Operation& o) {
-    if (is_collective(o)) return 0;
+    if (!o.is_pair()) return 0;
     const int ahead = o.collective == Collective::send ? o.root - comm.rank() : comm.rank() - o.root;
     return (ahead + comm.ranks()) % comm.ranks();
 }
@@ -151,7 +143,7 @@ class Wave {
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
             if (comm->gpu()->gpus().capturing(first.stream)) continue;  // when it is replayed nobody asks
-            const bool collective = is_collective(first.operation);     // these come first
+            const bool collective = !first.operation.is_pair();         // these come first
             const gpu::Stay stay = comm->gpu()->stay(blocks, collective, first.stream, group_);
             room.stays[&stay.tenant->residence()].push_back(stay);
         }
@@ -242,7 +234,8 @@ class Wave {
         follow(r.sender_stream, r.stream);
         if (r.operation.input != r.operation.output) {
             side.before_launch(r.stream);
-            gpus.copy(side.device(), r.operation.output, r.operation.input, rows_bytes(r.operation), r.stream);
+            gpus.copy(side.device(), r.operation.output, r.operation.input,
+                      r.operation.count * size_of(r.operation.type), r.stream);
             side.after_launch(r.stream);
         }
         follow(r.stream, r.sender_stream);
@@ -270,7 +263,7 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
         }
         if (is_to_itself(comm, call.operation) && call.operation.collective == Collective::send)
             continue;  // what the receive does
-        if (is_collective(call.operation)) comm.gpu()->check_mates(call.gpu_stream, group);
+        if (!call.operation.is_pair()) comm.gpu()->check_mates(call.gpu_stream, group);
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         for (const Operation& o : pieces_of(call.operation, comm.rank(), comm.ranks())) {
             const std::size_t number = in_queue[{&comm, o.queue()}]++;
