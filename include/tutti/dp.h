@@ -16,8 +16,8 @@
  *     }
  *
  * Conventions, besides those of tutti.h
- *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Gather, Save, Load, Move and Abandon are
- *      collective: all ranks call them in the same order. The others concern one rank alone.
+ *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Unscale, Gather, ResetErrorFeedback, Save,
+ *      Load, Move and Abandon are collective: all ranks call them in the same order. The others concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
  *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
  *      free for other calls meanwhile.
@@ -142,7 +142,8 @@ typedef struct {
  * communicator with that result. */
 typedef tuttiResult_t (*tuttiDpHook_t)(void* user, const tuttiDpBucket_t* bucket, tuttiComm_t comm);
 
-/* Built-in hooks, for buckets of float32 (others are reduced as they are). */
+/* Built-in hooks, for buckets of float32 (others are reduced as they are), in synchronous modes. Where ranks own parts,
+ * the first three send a rank no more than its part; the other two give everybody the whole sum. */
 typedef enum {
     tuttiDpNoCompression = 0,
     tuttiDpFp16 = 1,     /* divided first, sent as float16 */
@@ -218,7 +219,7 @@ typedef struct {
                       synchronous */
     int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest: s = 1 is the pipelined
                        "delay-1", the same bits from run to run */
-    tuttiDpCompression_t compression; /* tuttiDpNaive, tuttiDpBucketed */
+    tuttiDpCompression_t compression; /* synchronous modes */
     double topK;                      /* default 0.01 */
     int powerRank;                    /* default 2 */
     tuttiDpHook_t hook;               /* instead of a built-in compression */
@@ -301,6 +302,10 @@ TUTTI_API tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite);
 /* *scale: what to multiply this iteration's loss by; ask after Begin. The same on all ranks; 1 without
  * config.lossScale. *skipped: how many steps this layer has left out. Both may be NULL. */
 TUTTI_API tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped);
+
+/* Forgets what tuttiDpTopK and tuttiDpPowerSgd have kept for the next time: after a change of the data, or of weights
+ * that were loaded. Collective, between Synchronize and Begin. */
+TUTTI_API tuttiResult_t tuttiDpResetErrorFeedback(tuttiDp_t dp);
 
 /* Gives up the iteration, wherever this rank is in it: after an exception in the backward pass, or after an error of a
  * call. Its gradients are lost; parameters and states are those of the last step; in tuttiDpZero3 all units have been

@@ -152,6 +152,10 @@ tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its
     });
 }
 
+tuttiResult_t tuttiDpResetErrorFeedback(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpResetErrorFeedback").reset_error_feedback(); });
+}
+
 tuttiResult_t tuttiDpStep(tuttiDp_t dp) {
     return guarded([&] { engine(dp, "tuttiDpStep").step(); });
 }

@@ -53,10 +53,6 @@ class OfFloats : public Compression {
     virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data) = 0;
 
     dp::Backend& backend() const { return *resources_.backend; }
-    void all_reduce(void* data, std::size_t count, DataType type, tuttiRedOp_t op) const {
-        must(tuttiAllReduce(data, data, count, static_cast<tuttiDataType_t>(type), op, resources_.comm,
-                            backend().stream()));
-    }
     const Resources resources_;
 };
 
@@ -67,8 +63,8 @@ class Halves : public OfFloats {
         : OfFloats(resources), type_(type), wire_(resources.backend, 2 * resources.most) {}
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
         backend().convert(type_, wire_.base(), DataType::float32, data, bucket.count);
-        all_reduce(wire_.base(), bucket.count, type_, tuttiSum);
-        backend().convert(DataType::float32, data, type_, wire_.base(), bucket.count);
+        const auto [begin, count] = resources_.sum(bucket.index, wire_.base(), type_);
+        backend().convert(DataType::float32, data + begin, type_, wire_.base() + 2 * begin, count);
     }
 
   private:
@@ -85,12 +81,12 @@ class Eighths : public OfFloats {
     void reduce_floats(const tuttiDpBucket_t& bucket, float* data) override {
         float* const largest = reinterpret_cast<float*>(largest_.base());
         backend().largest(data, bucket.count, largest);
-        all_reduce(largest, 1, DataType::float32, tuttiMax);
+        must(tuttiAllReduce(largest, largest, 1, tuttiFloat32, tuttiMax, resources_.comm, backend().stream()));
         backend().scale(data, bucket.count, largest, bucket.ranks, false);
         backend().convert(DataType::float8e4m3, wire_.base(), DataType::float32, data, bucket.count);
-        all_reduce(wire_.base(), bucket.count, DataType::float8e4m3, tuttiSum);
-        backend().convert(DataType::float32, data, DataType::float8e4m3, wire_.base(), bucket.count);
-        backend().scale(data, bucket.count, largest, bucket.ranks, true);
+        const auto [begin, count] = resources_.sum(bucket.index, wire_.base(), DataType::float8e4m3);
+        backend().convert(DataType::float32, data + begin, DataType::float8e4m3, wire_.base() + begin, count);
+        backend().scale(data + begin, count, largest, bucket.ranks, true);
     }
 
   private:
@@ -118,6 +114,7 @@ class WithMemory : public OfFloats {
         backend().copy(data, here, bytes);
     }
     std::vector<float>* residual(std::size_t bucket) final { return &residuals_[bucket]; }
+    void forget() override { residuals_.clear(); }
 
   protected:
     /// residual: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
@@ -170,6 +167,10 @@ class TopK : public WithMemory {
 class PowerSgd : public WithMemory {
   public:
     PowerSgd(int rank, const Resources& resources) : WithMemory(resources), rank_(static_cast<std::size_t>(rank)) {}
+    void forget() override {
+        WithMemory::forget();
+        q_.clear();
+    }
 
   private:
     void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) override {

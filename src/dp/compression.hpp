@@ -1,6 +1,7 @@
 // What may stand in for the all-reduce of a bucket: the caller's hook, or a built-in one.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <vector>
@@ -17,16 +18,25 @@ struct Resources {
     tuttiComm_t comm;      // for memory of the backend
     tuttiComm_t cpu_comm;  // for the host's
     std::size_t most;      // elements of a bucket
+    /// Where this rank has a sum: all of it, or the part that it owns.
+    struct Part {
+        std::size_t begin, count;
+    };
+    /// Adds up a whole bucket of all ranks, in place, in memory of the backend.
+    std::function<Part(std::size_t bucket, std::byte* data, DataType type)> sum;
 };
 
 class Compression {
   public:
     virtual ~Compression() = default;
-    /// Replaces bucket.data by the same on all ranks, or enqueues that. Throws what has failed. False: not for this
-    /// bucket.
+    /// Replaces bucket.data by the mean of all ranks, or enqueues that; at least the part that this rank owns. Throws
+    /// what has failed. False: not for this bucket.
     virtual bool reduce(const tuttiDpBucket_t& bucket) = 0;
     /// What was not sent of a bucket yet, by element; nullptr: nothing. Kept for as long as this lives.
     virtual std::vector<float>* residual(std::size_t /*bucket*/) { return nullptr; }
+
+    /// What was kept from bucket to bucket is forgotten.
+    virtual void forget() {}
 
     /// nullptr: none was asked for.
     static std::unique_ptr<Compression> make(const Options& options, const Resources& resources);

@@ -225,6 +225,14 @@ bool Engine::unscale() {
     return *loss_scale_.finite();
 }
 
+void Engine::reset_error_feedback() {
+    agree([&] {
+        if (iteration_.phase == Phase::collecting)
+            fail(tuttiInvalidUsage, "tuttiDpResetErrorFeedback: in the middle of an iteration");
+    });
+    reducer_.forget_residuals();
+}
+
 void Engine::set_group(std::size_t group, const tuttiDpGroup_t& its) {
     std::vector<tuttiDpGroup_t>& groups = registration_.options.own_groups;
     if (group >= groups.size())

@@ -53,6 +53,7 @@ class Engine {
     void synchronize();
     double clip(double limit);
     bool unscale();
+    void reset_error_feedback();
     void step();
     void wait();
     void set_learning_rate(double rate) { registration_.options.optimizer.learningRate = rate; }

@@ -54,8 +54,8 @@ void check_mode(const Options& o, int ranks) {
         fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
     if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
         fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server", create);
-    if ((o.compression != tuttiDpNoCompression || o.hook != nullptr) && !o.replicated())
-        fail(tuttiInvalidArgument, "%s: hooks and compression are for tuttiDpNaive and tuttiDpBucketed", create);
+    if (o.compresses() && o.asynchronous())
+        fail(tuttiInvalidArgument, "%s: hooks and compression are for synchronous modes", create);
     if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
         fail(tuttiInvalidArgument, "%s: config.compression %d is unknown", create, static_cast<int>(o.compression));
     if (!(o.topK > 0 && o.topK <= 1))

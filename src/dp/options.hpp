@@ -29,6 +29,8 @@ struct Options : tuttiDpConfig_t {
     bool asynchronous() const { return staleness >= 0; }
     /// Every rank has all gradients and updates all parameters itself.
     bool replicated() const { return mode == tuttiDpNaive || mode == tuttiDpBucketed; }
+    /// Something else stands in for the sum of a bucket.
+    bool compresses() const { return compression != tuttiDpNoCompression || hook != nullptr; }
     /// A bucket's gradients live only until they are reduced.
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
     /// What has to be equal on all ranks, as text.

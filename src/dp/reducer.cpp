@@ -24,8 +24,24 @@ void Reducer::make_compression() {
     std::size_t most = 0;
     for (const Bucket& b : storage_.buckets()) most = std::max(most, b.count);
     const Backends& backends = storage_.backends();
+    const auto sum = [this](std::size_t bucket, std::byte* data, DataType type) {
+        return sum_in_place(storage_.buckets()[bucket], data, type);
+    };
+    const std::unique_ptr<Compression> old = std::move(compression_);
     compression_ = Compression::make(storage_.options(),
-                                     {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most});
+                                     {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most, sum});
+    for (const Bucket& b : storage_.buckets())
+        if (std::vector<float>* const kept = old ? old->residual(b.index) : nullptr)
+            *compression_->residual(b.index) = std::move(*kept);
+}
+
+/// The sum of all ranks' data, where it is needed.
+Resources::Part Reducer::sum_in_place(const Bucket& b, std::byte* data, DataType type) const {
+    if (storage_.options().replicated())
+        must(tuttiAllReduce(data, data, b.count, c_type(type), tuttiSum, ranks_.comm(), jobs().stream()));
+    else
+        reduce_to_owners(b, type, data, data + b.own_begin * size_of(type), tuttiSum);
+    return {b.own_begin, b.own_count};
 }
 
 void Reducer::relayout(std::span<const std::size_t> order) {
@@ -63,12 +79,14 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     const bool average = !first && divisor_ > 1 && divisor_ == ranks_.size();
     const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
     bool divided = first || average || divisor_ == 1;
-    std::byte* const own = o.passing_gradients() ? b.own_grad : gradients + b.own_begin * size_of(b.type);
-    if (!o.replicated()) {
-        reduce_to_owners(b, gradients, own, op);
-    } else if (compression_ && compression_->reduce({b.index, gradients, b.count, c_type(b.type), divisor_,
-                                                     ranks_.size(), ranks_.rank(), stream})) {
+    std::byte* const in_place = gradients + b.own_begin * size_of(b.type);
+    std::byte* const own = o.passing_gradients() ? b.own_grad : in_place;
+    if (compression_ && compression_->reduce({b.index, gradients, b.count, c_type(b.type), divisor_, ranks_.size(),
+                                              ranks_.rank(), stream})) {
         divided = true;
+        if (own != in_place && b.own_count > 0) jobs().copy(own, in_place, b.own_count * size_of(b.type));
+    } else if (!o.replicated()) {
+        reduce_to_owners(b, b.type, gradients, own, op);
     } else {
         must(tuttiAllReduce(gradients, gradients, b.count, c_type(b.type), op, ranks_.comm(), stream));
     }
@@ -84,8 +102,9 @@ std::vector<std::size_t> Reducer::counts_of(const Bucket& b) const {
 }
 
 /// own: where this rank's shard goes.
-void Reducer::reduce_to_owners(const Bucket& b, const std::byte* gradients, std::byte* own, tuttiRedOp_t op) const {
-    const tuttiDataType_t type = c_type(b.type);
+void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gradients, std::byte* own,
+                               tuttiRedOp_t op) const {
+    const tuttiDataType_t type = c_type(of);
     const tuttiComm_t comm = ranks_.comm();
     std::byte* const mine = b.own_count > 0 ? own : nullptr;
     if (storage_.options().mode == tuttiDpServer)

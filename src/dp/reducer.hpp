@@ -24,8 +24,12 @@ class Reducer {
         : ranks_(ranks), storage_(storage), iteration_(iteration) {}
     /// When ranks have joined: by what their gradients are divided.
     void join();
-    /// When buckets have been laid out.
+    /// When buckets have been laid out, and when ranks have joined anew. Keeps what compression has kept.
     void make_compression();
+    /// What compression has kept for the next time.
+    void forget_residuals() const {
+        if (compression_) compression_->forget();
+    }
     /// Moves what compression has kept of each parameter, too.
     void relayout(std::span<const std::size_t> order);
 
@@ -46,7 +50,9 @@ class Reducer {
     void spread(const Bucket& bucket, std::byte* into) const;
 
   private:
-    void reduce_to_owners(const Bucket& bucket, const std::byte* gradients, std::byte* own, tuttiRedOp_t op) const;
+    void reduce_to_owners(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
+                          tuttiRedOp_t op) const;
+    Resources::Part sum_in_place(const Bucket& bucket, std::byte* data, DataType type) const;
     std::vector<std::size_t> counts_of(const Bucket& bucket) const;
     std::vector<Run> own_gradients() const;
     bool all_own() const { return storage_.shards().owners == ranks_.size(); }

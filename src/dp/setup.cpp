@@ -217,6 +217,7 @@ void Engine::complete_the_step() {
     ranks_.broadcast(std::span(updater_.counts), owner);
     share_scale(owner);
     storage_.drop_gradients();
+    reducer_.make_compression();
     if (options().mode == tuttiDpZero3) {
         units_.reset();
     } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {

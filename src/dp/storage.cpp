@@ -149,19 +149,22 @@ std::byte* Storage::gradients(Bucket& b) {
     if (std::byte* const here = shared.load(std::memory_order_acquire)) return here;
     std::lock_guard lock(borrowing_);
     if (b.grad != nullptr) return b.grad;
+    std::byte* const grad = borrow(b, options().zeroGrad || options().fp32Gradients);
+    shared.store(grad, std::memory_order_release);
+    return grad;
+}
+
+/// Compression looks at what lies between parameters, too.
+std::byte* Storage::borrow(Bucket& b, bool zero) {
     b.grad_loan = pool_.take(b.count * size_of(b.type));
     std::byte* const grad = b.grad_loan->base();
-    if (options().zeroGrad || options().fp32Gradients) backends_.values->zero(b.type, grad, b.count);
-    shared.store(grad, std::memory_order_release);
+    if (zero || options().compresses()) backends_.values->zero(b.type, grad, b.count);
     return grad;
 }
 
 Gradients Storage::take(Bucket& b) {
     std::lock_guard lock(borrowing_);
-    if (b.grad == nullptr) {
-        b.grad_loan = pool_.take(b.count * size_of(b.type));
-        b.grad = b.grad_loan->base();
-    }
+    if (b.grad == nullptr) b.grad = borrow(b, false);
     const Gradients taken{b.grad, std::move(b.grad_loan)};
     if (options().passing_gradients()) b.grad = nullptr;
     return taken;

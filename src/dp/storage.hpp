@@ -96,6 +96,7 @@ class Storage {
         return !options().replicated() && (options().asynchronous() || options().mode == tuttiDpZero3);
     }
     void lay_out(std::span<const std::size_t> order);
+    std::byte* borrow(Bucket& bucket, bool zero);
     void place_gradients();
     void place_values();
     void place_states();

@@ -37,7 +37,11 @@ TEST_CASE("GPUs: compressed gradients have the bits of CPUs, with a CPU among th
             CAPTURE(devices.back(), kind);
             g.setup.config.compression = kind;
             g.setup.own_grad = kind == tuttiDpTopK;
-            REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
+            for (const auto mode : {tuttiDpBucketed, tuttiDpZero2}) {
+                CAPTURE(mode);
+                g.setup.config.mode = mode;
+                REQUIRE(harness::train(g.setup).weights == g.on_cpus().weights);
+            }
         }
     }
 }

@@ -261,6 +261,53 @@ TEST_CASE("compression comes near the uncompressed result, as near as its kind a
     REQUIRE(harness::difference(harness::train(setup), exact) < 1e-5);
 }
 
+TEST_CASE("compression where ranks own parts: as where all own all, as near as buckets are the same") {
+    for (const auto kind : {tuttiDpFp16, tuttiDpBf16, tuttiDpFp8, tuttiDpTopK, tuttiDpPowerSgd}) {
+        Setup setup;
+        setup.ranks = 3;
+        setup.counts = {900, 40, 300};
+        setup.config = harness::config_for(tuttiDpBucketed, tuttiDpSgd);
+        setup.config.bucketBytes = setup.config.firstBucketBytes = 1 << 20;
+        setup.config.compression = kind;
+        setup.config.topK = 1;
+        setup.config.powerRank = 64;  // all of it
+        const Trained whole = harness::train(setup);
+        for (const auto mode : {tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3}) {
+            CAPTURE(kind, mode);
+            setup.config.mode = mode;
+            setup.config.servers = mode == tuttiDpShardedServer ? 2 : TUTTI_UNDEF_INT;
+            const Trained parts = harness::train(setup);
+            if (kind == tuttiDpFp16 || kind == tuttiDpBf16 || kind == tuttiDpTopK)  // element by element
+                REQUIRE(parts.weights == whole.weights);
+            else
+                REQUIRE(harness::difference(parts, whole) < (kind == tuttiDpFp8 ? 0.05 : 1e-3));
+        }
+    }
+}
+
+TEST_CASE("what was not sent can be forgotten") {
+    const auto trained = [](bool resets, int first_step) {
+        Setup setup;
+        setup.ranks = 2;
+        setup.first_step = first_step;
+        setup.steps = 3;
+        setup.config = harness::config_for(tuttiDpZero1, tuttiDpSgd);
+        setup.config.optimizer.learningRate = 0;  // gradients stay the same from step to step
+        setup.config.optimizer.weightDecay = 0;
+        setup.config.compression = tuttiDpTopK;
+        setup.config.topK = 0.2;
+        setup.after = [=](int, int step, tuttiDp_t dp) {
+            if (step < 2 && resets) harness::must_succeed(tuttiDpResetErrorFeedback(dp), "reset");
+            if (step == 1) harness::must_succeed(tuttiDpSetLearningRate(dp, 0.1), "rate");
+        };
+        return harness::train(setup);
+    };
+    const Trained fresh = trained(false, 1);  // has kept something once
+    REQUIRE(trained(true, 0).weights != trained(false, 0).weights);
+    REQUIRE(trained(true, 1).weights == trained(true, 0).weights);
+    REQUIRE(fresh.weights != trained(true, 0).weights);
+}
+
 TEST_CASE("hooks of the caller's stand in for the all-reduce; one that fails ends the iteration on all ranks") {
     Setup setup;
     setup.ranks = 2;
