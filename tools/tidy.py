@@ -261,12 +261,16 @@ def names_of_a_file(text):
             yield match[1] or match[2], number
 
 
+SYSTEM = ("accept", "bind", "close", "connect", "listen", "open", "pipe", "poll", "read", "recv", "send", "socket",
+          "wait", "write")
+
+
 def room_names(tree):
     """Some builds compile a room as one unit (room_units): what two files call their own must not have one name."""
     for room in set(ORDER) - {"algorithms"}:  # whose builders are all called all_reduce: file by file
         build = tree.get(f"src/{room}/meson.build", "")
         build = "".join(re.findall(r"^ *sources \+= files\((.*?)\)", build, re.S | re.M))
-        first = {}
+        first = dict.fromkeys(SYSTEM, "unistd.h")
         for path in (f"src/{room}/{name}" for name in re.findall(r"'(.*?)'", build)):
             for name, line in names_of_a_file(tree.get(path, "")):
                 if first.setdefault(name, path) != path:
@@ -565,7 +569,8 @@ def self_test():
     breaks(room_names, {**room, "src/plan/c.cpp": "namespace {\nusing A = int;\n}  //", "src/plan/b.cpp":
                         "int f();\nusing A;\nnamespace {\nusing std::A;\nint g();\n}  //\nint n;"})
     breaks(room_names, {**room, "src/plan/b.cpp":
-                        "namespace {\nusing A = int;\nint n[4] = {};\nA* f(int) {\n    g();\n}"}, 2, 3, 4)
+                        "namespace {\nusing A = int;\nint n[4] = {};\nA* f(int) {\n    g();\n}\nint read();"},
+           2, 3, 4, 7)
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/a/a_test.cpp": ""})
     breaks(tested_rooms, {"src/a/a.cpp": "", "tests/b/a_test.cpp": ""}, 1)
     breaks(mapped_rooms, {"src/a/a.cpp": "", "README.md": "src/a/"})

@@ -41,7 +41,7 @@ bool needs_registration(const Connections& connections) {
 }
 
 /// All that all ranks find out together.
-void open(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
+void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
     std::optional<Error> trouble;
     if (needs_registration(comm.connections()) && size > 0) try {
             window.registration = register_memory(buffer, size);
@@ -63,7 +63,7 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     try {
         try {
             if (window->obstacle.empty())
-                open(*window, *comm, buffer, size);
+                open_window(*window, *comm, buffer, size);
             else if (!comm->connections().on_gpus())
                 window->registration = register_memory(buffer, size);
         } catch (...) {

@@ -197,7 +197,7 @@ void fields(Io& io, Note& m) {
 }
 
 template <std::size_t kind>
-std::optional<Message> read(View payload) {
+std::optional<Message> read_message(View payload) {
     std::variant_alternative_t<kind, Message> message{};
     In in(payload);
     fields(in, message);
@@ -207,7 +207,7 @@ std::optional<Message> read(View payload) {
 
 /// By kind.
 constexpr auto readers = []<std::size_t... kind>(std::index_sequence<kind...>) {
-    return std::array{read<kind>...};
+    return std::array{read_message<kind>...};
 }
 (std::make_index_sequence<limits.size()>());
 

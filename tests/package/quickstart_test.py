@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 QUICKSTART = pathlib.Path(sys.argv.pop(1))
-SETUP = "meson setup build -Dtests=false -Dprecompiled_library=true -Dcuda="
+SETUP = "meson setup build -Dtests=false -Droom_units=true -Dcuda="
 
 STANDINS = {
     "nvidia-smi": "[ -e gpu ]",

@@ -19,6 +19,7 @@ endif
 """
 OPTIONS = """option('gpu_architectures', type: 'string')
 option('python', type: 'string')
+option('gpu_bench', type: 'boolean')
 option('precompiled', type: 'boolean')
 """
 
@@ -30,7 +31,7 @@ endforeach
 add_test_setup('asan')
 """
 COMPILED_OPTIONS = "".join(f"option('{name}', type: 'string')\n" for name in (
-    "precompiled", "precompiled_library", "bench", "cuda"))
+    "precompiled", "precompiled_library", "room_units", "bench", "cuda"))
 
 # What each of the tests does, for each of what may happen to it. "cases" is what a Catch2 program looks like.
 RUN = """#!/bin/sh

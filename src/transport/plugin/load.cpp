@@ -14,7 +14,7 @@ constexpr int most_files = 14;
 
 /// The library; nullptr, and the reason added to `why`, if it can't be loaded. Never unloaded: plugins start threads,
 /// and leave handlers behind.
-void* open(const char* file, std::string& why) {
+void* load_file(const char* file, std::string& why) {
     void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const said = dlerror();
@@ -27,10 +27,10 @@ std::shared_ptr<Plugin> load_one(const std::string& name, std::string& why) {
     std::string missing, file = name;
     void* library = nullptr;
     if (name == "STATIC_PLUGIN") {
-        library = open(nullptr, missing);
-    } else if (library = open(name.c_str(), missing); library == nullptr && name.find('/') == std::string::npos) {
+        library = load_file(nullptr, missing);
+    } else if (library = load_file(name.c_str(), missing); library == nullptr && name.find('/') == std::string::npos) {
         file = "libnccl-net-" + name + ".so";
-        library = open(file.c_str(), missing);
+        library = load_file(file.c_str(), missing);
     }
     try {
         if (library != nullptr) return adapt(library, file);
