@@ -8,11 +8,12 @@ import sys
 import tempfile
 import unittest
 
-import torch_env
+import environment
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
+THEIRS = SOURCE / "bindings/torch/tests"
 
 TWO = """
 import torch, torch.distributed as dist
@@ -44,17 +45,17 @@ def setUpModule():
     folder = tempfile.TemporaryDirectory(prefix="tutti-torch-")
     unittest.addModuleCleanup(folder.cleanup)
     FOLDER = pathlib.Path(folder.name)
-    PYTHON = torch_env.installed(BUILD, FOLDER, TORCH)
+    PYTHON = environment.installed(BUILD, FOLDER, TORCH)
     CACHE = FOLDER / "cache"
 
 
 def run(*command, **more):
     own = ("TUTTI_", "SLURM_", "PMI", "OMPI_", "PYTHON", "LD_LIBRARY")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
-    environment |= {"TUTTI_TUNING": "none", "XDG_CACHE_HOME": str(CACHE), "OMP_NUM_THREADS": "1",
-                    "GLOO_SOCKET_IFNAME": "lo"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+    variables |= {"TUTTI_TUNING": "none", "XDG_CACHE_HOME": str(CACHE), "OMP_NUM_THREADS": "1",
+                  "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False,
-                          cwd=FOLDER, env=environment | more)
+                          cwd=FOLDER, env=variables | more)
 
 
 def run_ranks(ranks, *command, **more):
@@ -85,10 +86,37 @@ class Backend(unittest.TestCase):
         self.assertIn("does not compile for torch", done.stderr)
         self.assertIn("error: no Python.h", done.stderr)
 
+    def test_one_that_was_built_for_another_torch(self):
+        made = next(PYTHON.parents[1].glob("lib/python*/site-packages/tutti_torch")) / "_C.so"
+        made.write_bytes(b"no library")
+        self.addCleanup(made.unlink)
+        done = run_ranks(1, "-c", TWO)
+        self.assertRegex(done.stderr, "built for another torch than .*build it again")
+
     def test_a_cache_that_can_not_be_written(self):
         (FOLDER / "file").touch()
         done = run_ranks(1, "-c", TWO, XDG_CACHE_HOME=str(FOLDER / "file"))
         self.assertIn("XDG_CACHE_HOME can name another", done.stderr)
+
+
+class Conformance(unittest.TestCase):
+    def test_what_pytorch_builds_on_groups(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                (FOLDER / f"saved{ranks}").mkdir()
+                done = run_ranks(ranks, THEIRS / "frameworks.py", FOLDER / f"saved{ranks}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(re.findall("^rank . ok$", done.stdout, re.M)), ranks, done.stdout)
+
+    def test_pytorchs_own_tests(self):
+        if run(PYTHON, "-c", "import expecttest").returncode != 0:
+            self.skipTest("there is no expecttest beside torch, which its tests import")
+        done = run(PYTHON, THEIRS / "conformance.py")
+        self.assertEqual(done.returncode, 0, done.stderr[-20000:])
+        passed = re.search(r"^conformance: (\d+) passed, 1 exceptions", done.stdout, re.M)
+        self.assertTrue(passed, done.stdout[-2000:])
+        self.assertGreaterEqual(int(passed[1]), 90)
+        print(passed[0], flush=True)
 
 
 class Layers(unittest.TestCase):
@@ -127,7 +155,7 @@ class Examples(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TORCH, why = torch_env.folder_of_torch(BUILD)
+    TORCH, why = environment.folder_of_torch(BUILD)
     if TORCH is None:
         print(f"skipped: {why}")
         sys.exit(77)

@@ -33,6 +33,29 @@ std::size_t elements(const at::Tensor& tensor) {
     return static_cast<std::size_t>(tensor.numel());
 }
 
+/// How an operation adds elements up, while it runs: a factor of PREMUL_SUM is known to the communicator that long.
+class Summing {
+  public:
+    Summing(at::ScalarType type, const c10d::ReduceOp& op, tuttiComm_t comm)
+        : comm_(comm), how_(arithmetic(type, op)), factor_(factor(op, type)) {
+        if (how_ && factor_.defined())
+            must(tuttiRedOpCreatePreMulSum(&how_->op, factor_.data_ptr(), how_->type, tuttiScalarHostImmediate, comm_),
+                 "the factor of PREMUL_SUM");
+    }
+    ~Summing() {
+        if (how_ && factor_.defined()) tuttiRedOpDestroy(how_->op, comm_);
+    }
+    Summing(const Summing&) = delete;
+
+    explicit operator bool() const { return how_.has_value(); }
+    const Arithmetic* operator->() const { return &*how_; }
+
+  private:
+    tuttiComm_t comm_;
+    std::optional<Arithmetic> how_;
+    at::Tensor factor_;
+};
+
 }  // namespace
 
 Collectives::Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place)
@@ -51,7 +74,7 @@ at::Tensor Collectives::rows_like(const at::Tensor& tensor) {
 
 void Collectives::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
     const Packed data({tensor}, Access::both, in_);
-    if (const auto how = arithmetic(tensor.scalar_type(), op)) {
+    if (const Summing how{tensor.scalar_type(), op, comm_.get()}) {
         must(tuttiAllReduce(data.data(), data.data(), elements(tensor), how->type, how->op, comm_.get(), stream_),
              "all_reduce");
         data.put_back();
@@ -62,6 +85,40 @@ void Collectives::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op)
     at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
 }
 
+void Collectives::all_reduce_sparse(const at::Tensor& tensor) {
+    const at::Tensor mine = tensor.coalesce();
+    // Each rank's number of elements and its shape.
+    std::vector<std::int64_t> shape = mine.sizes().vec();
+    shape.push_back(mine._nnz());
+    const at::Tensor own = at::tensor(shape, at::kLong);
+    const at::Tensor all = at::empty({size_, own.numel()}, at::kLong);
+    all_gather({all}, own);
+    for (int r = 0; r < size_; ++r)
+        if (!all[r].slice(0, 0, -1).equal(own.slice(0, 0, -1)))
+            fail(c10::str("tutti: all_reduce: a sparse tensor of ", mine.sizes(), " on rank ", rank_,
+                          " and one of another shape on rank ", r));
+    const at::Tensor indices = mine._indices().t().contiguous(), values = mine._values().contiguous();
+    const std::int64_t total = all.select(1, -1).sum().item<std::int64_t>();
+    std::vector<std::int64_t> index_sizes = indices.sizes().vec(), value_sizes = values.sizes().vec();
+    index_sizes[0] = value_sizes[0] = total;
+    const at::Tensor all_indices = at::empty(index_sizes, indices.options());
+    const at::Tensor all_values = at::empty(value_sizes, values.options());
+    const auto rows = [&](const at::Tensor& of) {
+        Tensors list;
+        for (std::int64_t r = 0, at = 0; r < size_; ++r) {
+            const std::int64_t count = all[r][-1].item<std::int64_t>();
+            list.push_back(of.narrow(0, at, count));
+            at += count;
+        }
+        return list;
+    };
+    if (total > 0 && size_ > 1) {
+        all_gather(rows(all_indices), indices);
+        all_gather(rows(all_values), values);
+        at::Tensor(tensor).copy_(at::sparse_coo_tensor(all_indices.t(), all_values, mine.sizes()).coalesce());
+    }
+}
+
 void Collectives::broadcast(const at::Tensor& tensor, int root) {
     const Packed data({tensor}, root == rank_ ? Access::read : Access::write, in_);
     must(tuttiBroadcast(data.data(), data.data(), data.bytes(), kBytes, root, comm_.get(), stream_), "broadcast");
@@ -70,7 +127,7 @@ void Collectives::broadcast(const at::Tensor& tensor, int root) {
 
 void Collectives::reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root) {
     const Packed data({tensor}, Access::both, in_);
-    if (const auto how = arithmetic(tensor.scalar_type(), op)) {
+    if (const Summing how{tensor.scalar_type(), op, comm_.get()}) {
         must(tuttiReduce(data.data(), root == rank_ ? data.data() : nullptr, elements(tensor), how->type, how->op, root,
                          comm_.get(), stream_),
              "reduce");
@@ -117,7 +174,7 @@ void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int r
 void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op) {
     const Packed in(inputs, Access::read, in_), out({output}, Access::write, out_);
     Counts counts = parts(inputs, size_);
-    if (const auto how = arithmetic(output.scalar_type(), op)) {
+    if (const Summing how{output.scalar_type(), op, comm_.get()}) {
         if (even(counts)) {
             must(tuttiReduceScatter(in.data(), out.data(), elements(output), how->type, how->op, comm_.get(), stream_),
                  "reduce_scatter");

@@ -27,6 +27,8 @@ class Collectives {
     Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place = {});
 
     void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
+    /// Of sparse tensors (COO): the elements that any rank has, added up.
+    void all_reduce_sparse(const at::Tensor& tensor);
     void broadcast(const at::Tensor& tensor, int root);
     void reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root);
     /// outputs: a tensor for each rank, or one for all.
@@ -45,6 +47,7 @@ class Collectives {
 
     /// Throws what has befallen operations that were enqueued. Any thread.
     void check_errors(const char* operation) const { comm_.check(operation); }
+    tuttiResult_t error() const { return comm_.error(); }
     /// Ends what is under way. Any thread.
     void revoke() { comm_.revoke(); }
 

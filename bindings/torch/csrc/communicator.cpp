@@ -20,7 +20,9 @@ void fail(const std::string& text) {
 
 void must(tuttiResult_t result, const char* operation) {
     if (result == tuttiSuccess) return;
-    fail(c10::str("tutti: ", operation, ": ", tuttiGetLastError(nullptr)));
+    // "timeout" is the word that scripts and PyTorch's tests look for.
+    fail(c10::str("tutti: ", operation, ": ", result == tuttiTimeout ? "its timeout has passed: " : "",
+                  tuttiGetLastError(nullptr)));
 }
 
 Communicator::Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
@@ -46,6 +48,12 @@ void Communicator::check(const char* operation) const {
     tuttiResult_t error = tuttiSuccess;
     must(tuttiCommGetAsyncError(comm_, &error), operation);
     if (error != tuttiSuccess) fail(c10::str("tutti: ", operation, ": ", tuttiGetLastError(comm_)));
+}
+
+tuttiResult_t Communicator::error() const {
+    tuttiResult_t error = tuttiSuccess;
+    const tuttiResult_t asked = tuttiCommGetAsyncError(comm_, &error);
+    return asked == tuttiSuccess ? error : asked;
 }
 
 void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop) {

@@ -34,6 +34,8 @@ class Communicator {
     void revoke();
     /// Throws what has befallen operations that were enqueued. Any thread.
     void check(const char* operation) const;
+    /// The same as a code. Any thread.
+    tuttiResult_t error() const;
 
   private:
     tuttiComm_t comm_ = nullptr;

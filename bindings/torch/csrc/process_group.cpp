@@ -2,6 +2,7 @@
 
 #include "process_group.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace tutti_torch {
@@ -67,6 +68,29 @@ Counts bytes_of(const Tensors& tensors) {
     return counts;
 }
 
+/// Whether the caller waits for the operation at once: torch says so since 2.8.
+template <typename Options>
+auto waits_of(const Options& options, int) -> decltype(!options.asyncOp) {
+    return !options.asyncOp;
+}
+template <typename Options>
+bool waits_of(const Options&, long) {
+    return false;
+}
+template <typename Options>
+bool waits(const Options& options) {
+    return waits_of(options, 0);
+}
+
+/// Looks for a key in the store until then.
+bool comes(c10d::Store& store, const std::string& key, std::chrono::steady_clock::time_point until) {
+    for (Milliseconds pause{1}; !store.check({key}); pause = std::min(pause * 2, Milliseconds(20))) {
+        if (std::chrono::steady_clock::now() >= until) return false;
+        std::this_thread::sleep_for(pause);
+    }
+    return true;
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout)
@@ -110,7 +134,7 @@ void ProcessGroup::close_all() {
 }
 
 Milliseconds ProcessGroup::within(Milliseconds timeout) const {
-    return timeout.count() > 0 ? timeout : timeout_;
+    return timeout.count() > 0 ? timeout : timeout_.load();
 }
 
 void ProcessGroup::check_rank(int rank, const char* what) const {
@@ -149,8 +173,10 @@ ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<vo
         return noted(group_on(tensors->front().device())->run(std::move(operation), job));
     }
     operation.timeout = within(operation.timeout);
+    const bool waits = operation.waits && !coalescing_;
     auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
     ++calls_;
+    if (waits && queue_->run_at_once(*work, [&] { job(*collectives_); })) return work;
     queue_->push(work, [this, job = std::move(job)] { job(*collectives_); });
     return noted(work);
 }
@@ -159,14 +185,16 @@ ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::Broad
     const at::Tensor tensor = only(tensors, "broadcast");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "broadcast from rank");
-    return enqueue({OpType::BROADCAST, "tutti:broadcast", tensors, tensors, options.timeout},
+    return enqueue({OpType::BROADCAST, "tutti:broadcast", tensors, tensors, options.timeout, waits(options)},
                    [=](Collectives& all) { all.broadcast(tensor, root); });
 }
 
 ProcessGroup::Result ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+    if (tensors.size() == 1 && tensors.front().defined() && tensors.front().layout() == at::kSparse)
+        return allreduce_sparse(tensors, options);
     const at::Tensor tensor = only(tensors, "all_reduce");
     check_arithmetic(tensor.scalar_type(), options.reduceOp, "all_reduce");
-    return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout},
+    return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) { all.all_reduce(tensor, op); });
 }
 
@@ -175,10 +203,19 @@ ProcessGroup::Result ProcessGroup::allreduce_coalesced(Tensors& tensors,
     check(tensors, "all_reduce_coalesced");
     for (const at::Tensor& tensor : tensors)
         check_arithmetic(tensor.scalar_type(), options.reduceOp, "all_reduce_coalesced");
-    return enqueue({OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors, options.timeout},
+    return enqueue({OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors, options.timeout, waits(options)},
                    [tensors, op = options.reduceOp](Collectives& all) {
                        for (const at::Tensor& tensor : tensors) all.all_reduce(tensor, op);
                    });
+}
+
+ProcessGroup::Result ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+    if (tensors.size() != 1 || tensors.front().layout() != at::kSparse || !tensors.front().device().is_cpu())
+        fail("tutti: all_reduce of sparse tensors takes one tensor in coordinates (COO), on the CPU");
+    if (static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::SUM)
+        fail("tutti: all_reduce: sparse tensors can be added up only (SUM)");
+    return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout, waits(options)},
+                   [tensor = tensors.front()](Collectives& all) { all.all_reduce_sparse(tensor); });
 }
 
 ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -186,7 +223,7 @@ ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOp
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "reduce to rank");
     check_arithmetic(tensor.scalar_type(), options.reduceOp, "reduce");
-    return enqueue({OpType::REDUCE, "tutti:reduce", tensors, tensors, options.timeout},
+    return enqueue({OpType::REDUCE, "tutti:reduce", tensors, tensors, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) { all.reduce(tensor, op, root); });
 }
 
@@ -199,7 +236,7 @@ ProcessGroup::Result ProcessGroup::allgather(Lists& outputs, Tensors& inputs, co
     if (list[static_cast<std::size_t>(rank_)].numel() != input.numel())
         fail(c10::str("tutti: all_gather: the output for rank ", rank_, ", this one, has ",
                       list[static_cast<std::size_t>(rank_)].numel(), " elements, its input ", input.numel()));
-    return enqueue({OpType::ALLGATHER, "tutti:all_gather", inputs, list, options.timeout},
+    return enqueue({OpType::ALLGATHER, "tutti:all_gather", inputs, list, options.timeout, waits(options)},
                    [=](Collectives& all) { all.all_gather(list, input); });
 }
 
@@ -224,16 +261,17 @@ ProcessGroup::Result ProcessGroup::allgather_coalesced(Lists& outputs, Tensors& 
             wanted[i].push_back(list[i]);
         }
     }
-    return enqueue({OpType::ALLGATHER_COALESCED, "tutti:all_gather", mine, joined(lists), options.timeout},
-                   [=](Collectives& all) {
-                       for (std::size_t i = 0; i < mine.size(); ++i) all.all_gather(wanted[i], mine[i]);
-                   });
+    return enqueue(
+        {OpType::ALLGATHER_COALESCED, "tutti:all_gather", mine, joined(lists), options.timeout, waits(options)},
+        [=](Collectives& all) {
+            for (std::size_t i = 0; i < mine.size(); ++i) all.all_gather(wanted[i], mine[i]);
+        });
 }
 
 ProcessGroup::Result ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
     check_rows(output, input, "all_gather_into_tensor");
-    return enqueue({OpType::_ALLGATHER_BASE, "tutti:all_gather", {input}, {output}, options.timeout},
+    return enqueue({OpType::_ALLGATHER_BASE, "tutti:all_gather", {input}, {output}, options.timeout, waits(options)},
                    [output, input](Collectives& all) { all.all_gather({output}, input); });
 }
 
@@ -252,7 +290,7 @@ ProcessGroup::Result ProcessGroup::gather(Lists& outputs, Tensors& inputs, const
                 fail(c10::str("tutti: gather: an output of ", output.numel(), " ", output.scalar_type(),
                               " for inputs of ", input.numel(), " ", input.scalar_type()));
     }
-    return enqueue({OpType::GATHER, "tutti:gather", inputs, list, options.timeout},
+    return enqueue({OpType::GATHER, "tutti:gather", inputs, list, options.timeout, waits(options)},
                    [=](Collectives& all) { all.gather(list, input, root); });
 }
 
@@ -271,7 +309,7 @@ ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, cons
                 fail(c10::str("tutti: scatter: an input of ", input.numel(), " ", input.scalar_type(),
                               " for outputs of ", output.numel(), " ", output.scalar_type()));
     }
-    return enqueue({OpType::SCATTER, "tutti:scatter", list, outputs, options.timeout},
+    return enqueue({OpType::SCATTER, "tutti:scatter", list, outputs, options.timeout, waits(options)},
                    [=](Collectives& all) { all.scatter(output, list, root); });
 }
 
@@ -286,7 +324,7 @@ ProcessGroup::Result ProcessGroup::reduce_scatter(Tensors& outputs, Lists& input
     if (list[static_cast<std::size_t>(rank_)].numel() != output.numel())
         fail(c10::str("tutti: reduce_scatter: the input for rank ", rank_, ", this one, has ",
                       list[static_cast<std::size_t>(rank_)].numel(), " elements, its output ", output.numel()));
-    return enqueue({OpType::REDUCE_SCATTER, "tutti:reduce_scatter", list, outputs, options.timeout},
+    return enqueue({OpType::REDUCE_SCATTER, "tutti:reduce_scatter", list, outputs, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, list, op); });
 }
 
@@ -295,7 +333,7 @@ ProcessGroup::Result ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::
     check_rows(input, output, "reduce_scatter_tensor");
     check_arithmetic(output.scalar_type(), options.reduceOp, "reduce_scatter_tensor");
     return enqueue(
-        {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", {input}, {output}, options.timeout},
+        {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", {input}, {output}, options.timeout, waits(options)},
         [output, input, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, {input}, op); });
 }
 
@@ -305,7 +343,7 @@ ProcessGroup::Result ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor&
                                                  const c10d::AllToAllOptions& options) {
     check_same_type({output, input}, "all_to_all_single");
     const Counts from = dealt(output, output_splits, size_), to = dealt(input, input_splits, size_);
-    return enqueue({OpType::ALLTOALL_BASE, "tutti:all_to_all", {input}, {output}, options.timeout},
+    return enqueue({OpType::ALLTOALL_BASE, "tutti:all_to_all", {input}, {output}, options.timeout, waits(options)},
                    [output, input, from, to](Collectives& all) { all.all_to_all({output}, from, {input}, to); });
 }
 
@@ -314,14 +352,87 @@ ProcessGroup::Result ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, c
     check_list(from, "all_to_all");
     check_list(to, "all_to_all");
     check_same_type({from.front(), to.front()}, "all_to_all");
-    return enqueue({OpType::ALLTOALL, "tutti:all_to_all", to, from, options.timeout},
+    return enqueue({OpType::ALLTOALL, "tutti:all_to_all", to, from, options.timeout, waits(options)},
                    [=](Collectives& all) { all.all_to_all(from, bytes_of(from), to, bytes_of(to)); });
 }
 
 ProcessGroup::Result ProcessGroup::barrier(const c10d::BarrierOptions& options) {
-    return enqueue({OpType::BARRIER, "tutti:barrier", {}, {}, options.timeout},
+    return enqueue({OpType::BARRIER, "tutti:barrier", {}, {}, options.timeout, waits(options)},
                    [](Collectives& all) { all.barrier(); });
 }
+
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
+    using Clock = std::chrono::steady_clock;
+    const Milliseconds timeout = options.timeout.count() >= 0 ? options.timeout : timeout_.load();
+    const Clock::time_point until = Clock::now() + timeout;
+    const auto arrived = [&](int rank) { return c10::str(key_, "/monitored/arrived/", rank); };
+    const auto answer = [&](int rank) { return c10::str(key_, "/monitored/answer/", rank); };
+    if (rank_ != 0) {
+        // Rank 0 waits as long for each that is before this one.
+        store_->set(arrived(rank_), std::vector<std::uint8_t>{1});
+        const bool came = comes(*store_, answer(rank_), until + timeout * size_);
+        const std::vector<std::uint8_t> text = came ? store_->get(answer(rank_)) : std::vector<std::uint8_t>{};
+        const std::string said = came ? std::string(text.begin(), text.end()) : "it did not answer";
+        store_->deleteKey(came ? answer(rank_) : arrived(rank_));
+        if (said != "passed")
+            fail(c10::str("Rank ", rank_,
+                          " successfully reached monitoredBarrier, but received errors while waiting "
+                          "for send/recv from rank 0. Please check rank 0 logs for faulty rank.\nRank 0: ",
+                          said));
+        return;
+    }
+    if (timeout.count() == 0 && size_ > 1)
+        fail(c10::str("Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms."));
+    std::vector<int> here, missing;
+    for (int r = 1; r < size_ && (all || missing.empty()); ++r)
+        (comes(*store_, arrived(r), until) ? here : missing).push_back(r);
+    const std::string text = c10::str("[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", c10::Join(", ", missing),
+                                      " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    for (int r = 1; r < size_; ++r) {
+        if (std::count(missing.begin(), missing.end(), r) != 0) continue;
+        if (!missing.empty() && std::count(here.begin(), here.end(), r) == 0 && !store_->check({arrived(r)})) continue;
+        store_->deleteKey(arrived(r));
+        const std::string said = missing.empty() ? "passed" : text;
+        store_->set(answer(r), std::vector<std::uint8_t>(said.begin(), said.end()));
+    }
+    if (!missing.empty()) fail(text);
+}
+
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+c10d::ErrorType ProcessGroup::getError() {
+    const std::lock_guard<std::mutex> lock(closing_);
+    if (!collectives_) return c10d::ErrorType::COMM_ERROR;
+    switch (collectives_->error()) {
+        case tuttiSuccess:
+        case tuttiInProgress:
+            return c10d::ErrorType::SUCCESS;
+        case tuttiTimeout:
+            return c10d::ErrorType::TIMEOUT;
+        case tuttiRemoteError:
+            return c10d::ErrorType::REMOTE_ERROR;
+        default:
+            return c10d::ErrorType::COMM_ERROR;
+    }
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
+    return c10::make_intrusive<Options>("tutti", timeout_.load());
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::vector<int>& ranks,
+                                                      const c10::intrusive_ptr<Options>& options) {
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+    if (mine == ranks.end()) return nullptr;
+    return merge(store, options, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const c10::intrusive_ptr<Options>& options, const int& rank,
+                                                      const int& size) {
+    return c10::make_intrusive<ProcessGroup>(store, rank, size, options ? options->timeout : timeout_.load());
+}
+#endif
 
 #if TUTTI_TORCH_AT_LEAST(2, 1)
 ProcessGroup::Result ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -330,9 +441,10 @@ ProcessGroup::Result ProcessGroup::allgather_into_tensor_coalesced(Tensors& outp
     if (to.size() != from.size())
         fail(c10::str("tutti: all_gather_into_tensor: ", to.size(), " outputs for ", from.size(), " inputs"));
     for (std::size_t i = 0; i < to.size(); ++i) check_rows(to[i], from[i], "all_gather_into_tensor");
-    return enqueue({OpType::COALESCED, "tutti:all_gather", from, to, options.timeout}, [=](Collectives& all) {
-        for (std::size_t i = 0; i < to.size(); ++i) all.all_gather({to[i]}, from[i]);
-    });
+    return enqueue({OpType::COALESCED, "tutti:all_gather", from, to, options.timeout, waits(options)},
+                   [=](Collectives& all) {
+                       for (std::size_t i = 0; i < to.size(); ++i) all.all_gather({to[i]}, from[i]);
+                   });
 }
 
 ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -344,7 +456,7 @@ ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outp
         check_rows(from[i], to[i], "reduce_scatter_tensor");
         check_arithmetic(to[i].scalar_type(), options.reduceOp, "reduce_scatter_tensor");
     }
-    return enqueue({OpType::COALESCED, "tutti:reduce_scatter", from, to, options.timeout},
+    return enqueue({OpType::COALESCED, "tutti:reduce_scatter", from, to, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) {
                        for (std::size_t i = 0; i < to.size(); ++i) all.reduce_scatter(to[i], {from[i]}, op);
                    });

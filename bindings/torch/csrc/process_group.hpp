@@ -29,6 +29,21 @@ class ProcessGroup final : public Base {
     std::uint64_t getSequenceNumberForGroup() override { return calls_; }
     void abort() { close(true); }
     void shutdown() { close(false); }
+    /// Of the works that begin from now on. How long an operation of a communicator waits for peers is settled when it
+    /// is made: a longer time has no effect on that.
+    void setTimeout(Milliseconds timeout) TUTTI_OVERRIDE_SINCE_2_8 { timeout_ = timeout; }
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+    c10d::ErrorType getError() override;
+    c10::intrusive_ptr<Options> getBackendOptions() override;
+    bool supportsSplitting() const override {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                            const c10::intrusive_ptr<Options>& options) override;
+    c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const c10::intrusive_ptr<Options>& options, const int& rank,
+                                            const int& size) override;
+#endif
 
     using Result = c10::intrusive_ptr<c10d::Work>;
     using Lists = std::vector<Tensors>;
@@ -36,6 +51,7 @@ class ProcessGroup final : public Base {
     Result broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
     Result allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
     Result allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+    Result allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) TUTTI_OVERRIDE_SINCE_2_0;
     Result reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
     Result allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
     Result allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
@@ -49,6 +65,8 @@ class ProcessGroup final : public Base {
                          std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
     Result alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
     Result barrier(const c10d::BarrierOptions& options) override;
+    /// Rank 0 waits for the others one after another, and says which do not come: the first, or all.
+    void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
     Result send(Tensors& tensors, int peer, int tag) override;
     Result recv(Tensors& tensors, int peer, int tag) override;
     Result recvAnysource(Tensors& tensors, int tag) override;
@@ -80,7 +98,7 @@ class ProcessGroup final : public Base {
 
     c10::intrusive_ptr<c10d::Store> store_;
     std::string key_;  // of this group, in the store
-    Milliseconds timeout_;
+    std::atomic<Milliseconds> timeout_;
     std::atomic<std::uint64_t> calls_{0};
     std::unique_ptr<Collectives> collectives_;
     std::unique_ptr<Pairs> pairs_;

@@ -161,9 +161,23 @@ std::optional<Arithmetic> arithmetic(at::ScalarType type, const c10d::ReduceOp& 
             return Arithmetic{*number, tuttiMin};
         case c10d::ReduceOp::MAX:
             return Arithmetic{*number, tuttiMax};
+        case c10d::ReduceOp::PREMUL_SUM:
+            return Arithmetic{*number, tuttiSum};
         default:
             return std::nullopt;
     }
+}
+
+at::Tensor factor(const c10d::ReduceOp& op, at::ScalarType type) {
+    if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::PREMUL_SUM) return {};
+#if TUTTI_TORCH_AT_LEAST(2, 0)
+    if (const auto* given = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get())) {
+        const at::Tensor& tensor = given->tensor_factor;
+        const at::Tensor one = tensor.defined() ? tensor : at::scalar_tensor(given->double_factor, at::kDouble);
+        return one.to(at::kCPU, type).contiguous();
+    }
+#endif
+    fail("tutti: PREMUL_SUM has no factor: make it with torch.distributed._make_nccl_premul_sum");
 }
 
 void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char* operation) {
@@ -186,8 +200,11 @@ void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char*
         case c10d::ReduceOp::BXOR:
             if (!at::isIntegralType(type, true)) refuse("bitwise operations are for integers");
             return;
+        case c10d::ReduceOp::PREMUL_SUM:
+            if (!number_type(type)) refuse("a factor is for numbers that Tutti adds up");
+            return;
         default:
-            refuse("the operation is none of sum, avg, product, min, max, band, bor and bxor");
+            refuse("the operation is none of sum, avg, product, min, max, band, bor, bxor and premul_sum");
     }
 }
 

@@ -49,6 +49,8 @@ struct Arithmetic {
     tuttiRedOp_t op;
 };
 std::optional<Arithmetic> arithmetic(at::ScalarType type, const c10d::ReduceOp& op);
+/// The factor of PREMUL_SUM, one element of this type on the host; of other operations undefined.
+at::Tensor factor(const c10d::ReduceOp& op, at::ScalarType type);
 /// Refuses operations that neither Tutti nor torch has for the type: bits of fractions, the larger of complex numbers.
 void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char* operation);
 

@@ -16,6 +16,17 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
+#if TUTTI_TORCH_AT_LEAST(2, 0)
+#define TUTTI_OVERRIDE_SINCE_2_0 override
+#else
+#define TUTTI_OVERRIDE_SINCE_2_0
+#endif
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+#define TUTTI_OVERRIDE_SINCE_2_8 override
+#else
+#define TUTTI_OVERRIDE_SINCE_2_8
+#endif
+
 namespace tutti_torch {
 
 // Since 2.0 a ProcessGroup has a Backend for each kind of device; before, backends were ProcessGroups.

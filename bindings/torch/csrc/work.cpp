@@ -2,15 +2,26 @@
 
 #include <pthread.h>
 
+#include <ATen/record_function.h>
+
 #include <csignal>
 
 namespace tutti_torch {
 
 Work::Work(int rank, Operation operation)
-    : c10d::Work(rank, operation.type, operation.name, operation.inputs),
+    // A name makes a record for the profiler, which is an allocation: not where nobody reads it.
+    : c10d::Work(rank, operation.type, at::hasCallbacks() ? operation.name : nullptr, operation.inputs),
       outputs_(std::move(operation.outputs)),
-      timeout_(operation.timeout),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      timeout_(operation.timeout) {}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!future_) {
+        future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        if (result_known_) tell(*future_);
+    }
+    return future_;
+}
 
 bool Work::wait(Milliseconds timeout) {
     const bool own = timeout == kNoTimeout;
@@ -34,11 +45,22 @@ int Work::sourceRank() const {
 }
 
 void Work::complete(std::exception_ptr error) {
-    if (error)
-        future_->setError(error);
-    else
-        future_->markCompleted(c10::IValue(outputs_));
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        result_known_ = true;
+        error_ = error;
+        future = future_;
+    }
+    if (future) tell(*future);
     finish(error);
+}
+
+void Work::tell(c10::ivalue::Future& future) const {
+    if (error_)
+        future.setError(error_);
+    else
+        future.markCompleted(c10::IValue(outputs_));
 }
 
 std::thread start_thread(const char* name, std::function<void()> body) {
@@ -77,10 +99,13 @@ void Queue::push(const WorkPtr& work, std::function<void()> job) {
 void Queue::drive(const Work& work) {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!work.ended_) {
-        if (busy_ || works_.empty())
+        if (busy_ || works_.empty()) {
+            ++waiting_;
             changed_.wait(lock);  // bounded: every operation of the communicator is
-        else
+            --waiting_;
+        } else {
             run_first(lock);
+        }
     }
 }
 
@@ -91,7 +116,10 @@ bool Queue::idle() const {
 
 bool Queue::drain(Milliseconds limit) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return works_.empty() && !busy_; });
+    ++waiting_;
+    const bool idle = changed_.wait_for(lock, limit, [this] { return works_.empty() && !busy_; });
+    --waiting_;
+    return idle;
 }
 
 void Queue::close() {
@@ -101,6 +129,23 @@ void Queue::close() {
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
+}
+
+bool Queue::begin() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (busy_ || closing_ || !works_.empty()) return false;
+    busy_ = true;
+    return true;
+}
+
+void Queue::end() {
+    bool wanted;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        busy_ = false;
+        wanted = !works_.empty() || closing_ || waiting_ > 0;
+    }
+    if (wanted) changed_.notify_all();  // else only the queue's thread waits, which would find nothing
 }
 
 void Queue::loop() {

@@ -23,6 +23,7 @@ struct Operation {
     Tensors inputs;        // for profiles
     Tensors outputs;       // the value of the future
     Milliseconds timeout;  // of wait() without one
+    bool waits = false;    // the caller waits at once
 };
 
 class Work : public c10d::Work {
@@ -32,10 +33,10 @@ class Work : public c10d::Work {
     /// Without a timeout: the operation's, or the group's.
     bool wait(Milliseconds timeout = kNoTimeout) override;
     std::vector<at::Tensor> result() override { return outputs_; }
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     int sourceRank() const override;
 
-    /// Once: the future gets its value or its error, then those who wait are woken.
+    /// Once: the future, if somebody has it, gets its value or its error, then those who wait are woken.
     void complete(std::exception_ptr error = nullptr);
 
     /// Set before others know of the work. Called when a wait was in vain: the work ends, or is about to.
@@ -46,7 +47,12 @@ class Work : public c10d::Work {
     friend class Queue;
     Tensors outputs_;
     Milliseconds timeout_;
+    void tell(c10::ivalue::Future& future) const;
+
+    // Guarded by mutex_: the future, made when it is first asked for, and what it is told.
     c10::intrusive_ptr<c10::ivalue::Future> future_;
+    std::exception_ptr error_;
+    bool result_known_ = false;
     // The queue's:
     std::shared_ptr<Queue> queue_;
     std::function<void()> job_;
@@ -65,6 +71,21 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
     /// job throws when the operation fails; work is completed after it.
     void push(const WorkPtr& work, std::function<void()> job);
+    /// Runs job at once, in the calling thread, and completes work. False, and nothing done, if others are before it.
+    template <typename Job>
+    bool run_at_once(Work& work, const Job& job) {
+        if (!begin()) return false;
+        std::exception_ptr error;
+        try {
+            const at::NoGradGuard values_only;
+            job();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        end();
+        work.complete(error);
+        return true;
+    }
     /// Runs what is queued until work has ended.
     void drive(const Work& work);
     bool idle() const;
@@ -74,6 +95,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
     void close();
 
   private:
+    bool begin();
+    void end();
     void run_first(std::unique_lock<std::mutex>& lock);
     void loop();
 
@@ -81,6 +104,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
     std::condition_variable changed_;
     std::deque<WorkPtr> works_;
     bool busy_ = false, closing_ = false;
+    int waiting_ = 0;  // in drive and drain
     std::thread thread_;
 };
 

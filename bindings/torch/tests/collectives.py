@@ -11,6 +11,7 @@ from expecting import refused
 dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=60))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 TUTTI = dist.group.WORLD
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 GLOO = dist.new_group(backend="gloo")
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -324,8 +325,92 @@ def test_objects():
     assert one[0][1] == 0
 
 
+def test_sparse():
+    if VERSION < (2, 0):
+        return
+    for dense_dim in (0, 1):
+        mine = torch.zeros(6, 4)
+        mine[RANK % 3] = RANK + 1.0
+        mine[5, 3] = 1.0
+        whole = mine.clone()
+        dist.all_reduce(whole, group=GLOO)
+        sparse = mine.to_sparse(2 - dense_dim)
+        dist.all_reduce(sparse)
+        assert sparse.is_sparse
+        same(sparse.to_dense(), whole, ("sparse", dense_dim))
+    empty = torch.zeros(3).to_sparse()
+    dist.all_reduce(empty)
+    assert empty.to_dense().eq(0).all()
+
+
+def test_factors():
+    if VERSION < (2, 1):
+        return
+    for factor in (0.5, torch.tensor([0.5])):
+        op = dist._make_nccl_premul_sum(factor)
+        mine = values((7,), torch.float32)
+        wanted = reduced(everybodys(mine), dist.ReduceOp.SUM) / 2
+        dist.all_reduce(mine, op)
+        same(mine, wanted, "all_reduce with a factor")
+        part, rows = torch.empty(7), values((7 * SIZE,), torch.float32)
+        wanted = reduced(everybodys(rows), dist.ReduceOp.SUM).chunk(SIZE)[RANK] / 2
+        dist.reduce_scatter_tensor(part, rows, op)
+        same(part, wanted, "reduce_scatter with a factor")
+    refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16), op), "factor", "Short")
+
+
+def test_monitored_barrier():
+    if VERSION < (2, 15):  # which asks for the name gloo
+        return
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30), wait_all_ranks=True)
+    if SIZE > 2:
+        if RANK == 0:
+            refused(lambda: dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=200), wait_all_ranks=True),
+                    "Rank 1 failed to pass monitoredBarrier in 200 ms" if SIZE == 3 else "failed to pass")
+        elif RANK > 1:
+            refused(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=30)),
+                    f"Rank {RANK} successfully reached monitoredBarrier", "Rank 0: ")
+    dist.barrier()
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))  # nothing of that is left
+
+
+def test_handles_that_end_at_once():
+    """A synchronous call runs in the calling thread; its handle and its future tell the same."""
+    if VERSION < (2, 8):
+        return
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    tensor = torch.ones(3)
+    work = TUTTI.allreduce([tensor], options)
+    assert work.is_completed() and tensor.eq(SIZE).all()
+    assert work.get_future().wait()[0].eq(SIZE).all() and work.get_future().done()
+    queued = [dist.all_reduce(torch.ones(50000), async_op=True) for _ in range(4)]
+    dist.all_reduce(tensor)  # behind them
+    assert tensor.eq(SIZE * SIZE).all()
+    for handle in queued:
+        assert handle.get_future().wait()[0].eq(SIZE).all()
+
+
+def test_split_and_options():
+    if VERSION < (2, 15):
+        return
+    from torch._C._distributed_c10d import ErrorType
+    backend = TUTTI._get_backend(torch.device("cpu"))
+    assert backend.supports_splitting
+    assert backend.get_error() == ErrorType.SUCCESS
+    dist.set_timeout(datetime.timedelta(seconds=50), TUTTI)
+    halves = [list(range(0, (SIZE + 1) // 2)), list(range((SIZE + 1) // 2, SIZE))]
+    mine = halves[RANK >= (SIZE + 1) // 2]
+    part = dist.split_group(TUTTI, [half for half in halves if half])
+    tensor = torch.full((3,), float(RANK))
+    dist.all_reduce(tensor, group=part)
+    assert tensor.eq(sum(mine)).all(), tensor
+    dist.destroy_process_group(part)
+
+
 def test_refusals():
-    refused(lambda: dist.all_reduce(torch.ones(3).to_sparse()), "dense")
+    refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), dist.ReduceOp.MAX), "SUM")
     refused(lambda: TUTTI.allreduce([torch.ones(1), torch.ones(1)]), "one tensor")
     refused(lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "integers", "Float")
     refused(lambda: TUTTI._allgather_base(torch.empty(SIZE * 3), torch.ones(2)), "elements")

@@ -12,8 +12,13 @@ import inspect
 import torch
 import torch.distributed as dist
 
-if importlib.util.find_spec("tutti_torch._C") is not None:
-    from tutti_torch import _C  # made by bindings/torch/build
+if importlib.util.find_spec("tutti_torch._C") is not None:  # made by bindings/torch/build
+    try:
+        from tutti_torch import _C
+    except ImportError as error:
+        error.msg += (f"\ntutti: its backend was built for another torch than {torch.__version__}, or another Python: "
+                      "build it again (bindings/torch/build), or remove it and install Tutti's wheel")
+        raise
 else:
     from tutti_torch import _build
     _C = _build.load()

@@ -64,7 +64,7 @@ class Pass:
         self._reset()
         for i, bucket in enumerate(buckets):
             for p in bucket:
-                p.register_post_accumulate_grad_hook(partial(self._ready, i))
+                p.register_post_accumulate_grad_hook(partial(self._ready, i))  # type: ignore[no-untyped-call]
 
     def _reset(self) -> None:
         self._missing = list(self._sizes)
@@ -78,7 +78,7 @@ class Pass:
                 self._drop()
                 self._reset()
             self._task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)  # type: ignore[attr-defined]
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
         self._missing[bucket] -= 1
         self._start_up_to(lambda: self._missing[self._next] <= 0)
 

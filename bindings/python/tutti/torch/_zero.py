@@ -144,7 +144,7 @@ class ZeRO(Layer):
 
         for output in _pytree.tree_leaves(outputs):
             if isinstance(output, torch.Tensor) and output.requires_grad:
-                output.register_hook(again)
+                output.register_hook(again)  # type: ignore[no-untyped-call]
 
     def _start(self, i: int) -> None:
         unit = self._units[i]
