@@ -16,7 +16,7 @@ void Engine::broadcast(int root) {
     });
     units_.forget(*worker_);
     wait();
-    or_end([&] {
+    worker_->or_fail([&] {
         const Block staged(backends_.values, storage_.largest_values());
         for (Bucket& b : storage_.buckets()) {
             storage_.collect(b, staged.base());
@@ -25,7 +25,7 @@ void Engine::broadcast(int root) {
             storage_.store(b, staged.base());
         }
     });
-    or_end([&] { sweep(); });
+    worker_->or_fail([&] { sweep(); });
 }
 
 void Engine::check_equal() {
@@ -45,7 +45,7 @@ void Engine::check_equal() {
         }
         hashes[p] = hash(backends_.on_gpu ? here.data() : storage_.values()[p], bytes);
     }
-    or_end([&] { table = ranks_.gather(std::span<const std::uint64_t>(hashes)); });
+    worker_->or_fail([&] { table = ranks_.gather(std::span<const std::uint64_t>(hashes)); });
     for (std::size_t p = 0; p < count; ++p)
         for (int r = 1; r < ranks_.size(); ++r)
             if (table[static_cast<std::size_t>(r) * count + p] != table[p])
@@ -104,7 +104,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
     mine.has = whose[backends_.values->first_bad(runs)];
     if (collecting) mine.made = std::min(mine.made, mine.has);
     std::vector<Found> all;
-    or_end([&] { all = ranks_.exchange(mine); });
+    worker_->or_fail([&] { all = ranks_.exchange(mine); });
     const auto first = [&](std::uint64_t Found::*which) {
         return std::ranges::find_if(all, [&](const Found& f) { return f.*which != nobody; });
     };

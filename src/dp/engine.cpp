@@ -114,7 +114,7 @@ void Engine::refuse_missing(const std::vector<std::size_t>& missing) {
     for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
         names += (i > 0 ? ", '" : "'") + parameters()[missing[i]].name + "'";
     if (missing.size() > 8) names += " and others";
-    or_end([&] {
+    worker_->or_fail([&] {
         fail(
             tuttiInvalidUsage,
             "tuttiDpSynchronize: on rank %d, %zu of %zu parameters were not ready: %s. Call tuttiDpGradReady for every "
@@ -136,7 +136,7 @@ void Engine::synchronize() {
     iteration_.phase = Phase::idle;  // if the wait fails
     if (!options().asynchronous()) {
         worker_->drain();
-        or_end([&] {
+        worker_->or_fail([&] {
             ranks_.check();
             if (options().findUnusedParameters) agree_on_unused();
             if (iteration_.recording()) {
@@ -175,10 +175,10 @@ void Engine::step() {
     Span span(trace_.get(), Trace::Track::caller, "Step");
     const Deadline start = Clock::now();
     if (options().elastic) backends_.values->settle();
-    if (!options().asynchronous()) or_end([&] { ranks_.check(); });
+    if (!options().asynchronous()) worker_->or_fail([&] { ranks_.check(); });
     iteration_.phase = Phase::idle;
     if (!options().asynchronous()) {
-        if (options().clipNorm > 0) or_end([&] { clip_to(options().clipNorm); });
+        if (options().clipNorm > 0) worker_->or_fail([&] { clip_to(options().clipNorm); });
         if (finite()) update_all();
     } else {
         step_later();
@@ -201,7 +201,7 @@ double Engine::norm() {
 /// Whether the step is to be made.
 bool Engine::finite() {
     if (!loss_scale_.is_on()) return true;
-    if (!loss_scale_.finite()) or_end([&] { norm(); });
+    if (!loss_scale_.finite()) worker_->or_fail([&] { norm(); });
     return *loss_scale_.finite();
 }
 
@@ -219,7 +219,7 @@ bool Engine::unscale() {
              loss_scale_.is_on() ? "in this mode gradients are the layer's, and tuttiDpStep unscales them"
                                  : "config.lossScale is 0");
     if (finite() && loss_scale_.factor() != 1) {
-        or_end([&] { reducer_.multiply(loss_scale_.factor()); });
+        worker_->or_fail([&] { reducer_.multiply(loss_scale_.factor()); });
         loss_scale_.unscaled();
     }
     return *loss_scale_.finite();
@@ -243,7 +243,7 @@ void Engine::set_group(std::size_t group, const tuttiDpGroup_t& its) {
 
 void Engine::update_all() {
     ++progress_.begun;
-    or_end([&] {
+    worker_->or_fail([&] {
         updater_.begin();
         for (Bucket& b : storage_.buckets()) {
             progress_.half = true;
@@ -273,7 +273,7 @@ double Engine::clip(double limit) {
     };
     options().replicated() ? checks() : agree(checks);  // with everything here, nobody waits
     double norm = 0;
-    or_end([&] { norm = clip_to(limit); });
+    worker_->or_fail([&] { norm = clip_to(limit); });
     return norm;
 }
 

@@ -20,7 +20,6 @@
 #include <memory>
 #include <optional>
 
-#include "base/caught.hpp"
 #include "dp/loss_scale.hpp"
 #include "dp/statistics.hpp"
 #include "dp/units.hpp"
@@ -125,18 +124,8 @@ class Engine {
         worker_->check();
         const Verdict mine = Verdict::of(checks);
         std::vector<Verdict> all;
-        or_end([&] { all = ranks_.verdicts(mine); });
+        worker_->or_fail([&] { all = ranks_.verdicts(mine); });
         judge(all);
-    }
-    /// If body fails, so has the layer.
-    template <class Body>
-    void or_end(Body body) {
-        try {
-            body();
-        } catch (...) {
-            worker_->fail(caught());
-            throw;
-        }
     }
 
     Registration registration_;

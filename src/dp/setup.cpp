@@ -169,7 +169,7 @@ void Engine::abandon() {
 void Engine::rejoin(tuttiComm_t comm, Ranks::Roster roster) {
     leave();
     start_worker();
-    or_end([&] {
+    worker_->or_fail([&] {
         join(comm, std::move(roster));
         agree_on_registration();
         iteration_.phase = Phase::idle;

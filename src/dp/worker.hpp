@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/caught.hpp"
 #include "base/result.hpp"
 #include "base/thread.hpp"
 
@@ -33,6 +34,16 @@ class Worker {
     /// Throws the first failure, if there was one.
     void check() const;
     void fail(const Error& error);
+    /// If body fails, so has this.
+    template <class Body>
+    void or_fail(Body body) {
+        try {
+            body();
+        } catch (...) {
+            fail(caught());
+            throw;
+        }
+    }
 
   private:
     void work();
