@@ -8,9 +8,7 @@
 #include "comm/connections.hpp"
 #include "tutti/tutti.h"
 
-namespace harness {
-
-using namespace tutti;
+namespace tutti::harness {
 
 /// On CPUs. options outlives them.
 inline std::vector<std::unique_ptr<Connections>> connections_of(int ranks, const Options& options) {
@@ -29,4 +27,4 @@ inline std::vector<std::unique_ptr<Connections>> connections_of(int ranks, const
     return all;
 }
 
-}  // namespace harness
+}  // namespace tutti::harness
