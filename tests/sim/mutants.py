@@ -65,9 +65,9 @@ MUTANTS = {
         "        if (sent_ < f.head_bytes + f.body_bytes) return;\n        sent_ -= f.head_bytes + f.body_bytes;",
         "        sent_ = 0;"),
     "credit lost": (
-        "credits that are due are not sent over TCP", "transport/net/link.cpp",
-        "    endpoint->queue(h, nullptr);\n    channel.told = h.credit;\n    channel.settle = false;\n    return true;",
-        "    channel.told = h.credit;\n    channel.settle = false;\n    return true;"),
+        "credits that are due are not sent over TCP", "transport/net/channel.cpp",
+        "    endpoint.queue(h, nullptr);\n    told = h.credit;\n    settle = false;\n    return true;",
+        "    told = h.credit;\n    settle = false;\n    return true;"),
     "farewell lost": (
         "a rank that leaves does not say so over TCP", "transport/net/link.cpp",
         "    for (const auto& stream : streams_) say(stream.get());", ""),
@@ -75,14 +75,15 @@ MUTANTS = {
         "nobody looks at the sockets of a rank that sleeps", "transport/net/engine.cpp",
         "    if (asleep || pending) {\n        watch_in_background();", "    if (asleep || pending) {"),
     "look at sockets forgotten": (
-        "the service thread stops to look although the rank has gone to sleep meanwhile", "transport/net/engine.cpp",
+        "the service thread stops to look although the rank has gone to sleep meanwhile",
+        "transport/net/background.cpp",
         # With a pause where threads do not change: between two words.
         "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"
         "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n",
         "        std::this_thread::sleep_for(milliseconds(3));\n"
         "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"),
     "silence not heard": (
-        "a cable that is pulled for good is not noticed while something is to be sent", "transport/net/engine.cpp",
+        "a cable that is pulled for good is not noticed while something is to be sent", "transport/net/background.cpp",
         "        for (Ends* const ends : ends_) ends->listen_for_silence();\n", ""),
     "silence at once": (
         "what is not acknowledged at once is taken for silence", "bootstrap/silence.cpp",
