@@ -47,7 +47,7 @@ void Engine::begin() {
     Span span(trace_.get(), Trace::Track::caller, "Begin");
     if (options().asynchronous()) take_version();
     statistics_.begin();
-    loss_scale_.begin();
+    if (loss_scale_.is_on()) loss_scale_.begin();  // not in asynchronous modes, whose jobs look at it
     storage_.zero_gradients();
     units_.begin();
     iteration_.begin();
