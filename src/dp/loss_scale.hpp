@@ -18,7 +18,8 @@ struct ScaleState {
 /// One thread at a time.
 class LossScale {
   public:
-    /// window: after so many steps without an overflow the scale is doubled; 0: it stays. At an overflow it is halved.
+    /// window: after so many steps without an overflow the scale is doubled, as far as a float goes; 0: it stays. At an
+    /// overflow it is halved.
     LossScale(double scale, int window) : state_{scale, 0}, least_(std::min(scale, 1.0)), window_(window) {}
 
     bool is_on() const { return state_.scale > 0; }
@@ -37,7 +38,7 @@ class LossScale {
         skipped_ += !finite;
         state_.good = finite ? state_.good + 1 : 0;
         if (!finite && window_ > 0) state_.scale = std::max(before / 2, least_);
-        if (finite && window_ > 0 && state_.good >= window_) state_ = {before * 2, 0};
+        if (finite && window_ > 0 && state_.good >= window_) state_ = {std::min(before * 2, std::max(before, most)), 0};
         return state_.scale / before;
     }
     /// What this iteration's gradients are to be multiplied by.
@@ -46,6 +47,8 @@ class LossScale {
     void unscaled() { used_ = 0; }
 
   private:
+    static constexpr double most = 0x1p100;  // gradients that are all zero never overflow
+
     ScaleState state_;
     double used_ = 0;  // by this iteration's gradients, as they are; 0: none
     std::optional<bool> finite_;

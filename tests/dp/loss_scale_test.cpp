@@ -156,13 +156,16 @@ TEST_CASE("what compression keeps for the next time follows the scale") {
     REQUIRE(trained(16).weights == trained(0).weights);
 }
 
-TEST_CASE("a scale is halved to one and no less, and stays where its window is 0") {
+TEST_CASE("a scale is halved to one and no less, doubled as far as floats go, and stays where its window is 0") {
     dp::LossScale falling(4, 2), still(4, 0);
     for (int i = 0; i < 5; ++i) falling.found(false), still.found(false);
     REQUIRE(falling.state().scale == 1);
     REQUIRE(falling.skipped() == 5);
     REQUIRE(still.state().scale == 4);
     REQUIRE(still.skipped() == 5);
+    dp::LossScale rising(4, 1);  // gradients of zeros, for ever
+    for (int i = 0; i < 5000; ++i) rising.found(true);
+    REQUIRE(rising.state().scale == 0x1p100);
     REQUIRE_FALSE(dp::LossScale(0, 2).is_on());
 }
 
