@@ -40,9 +40,10 @@
  *      Step. What reads results waits for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
  *      CheckEqual, FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a
  *      later call; a Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint.
- *      Updates of your own (tuttiDpCallback) need config.offload on GPUs that make updates. Two things wait in GradReady
- *      and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous modes have a stream of
- *      their own, and a thread; Begin waits for the GPU where the bound says so, and times are those of the GPU's work.
+ *      Updates of your own (tuttiDpCallback) need config.offload on GPUs that make updates. Two things wait in
+ *      GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous modes have a
+ *      stream of their own, and a thread; Begin waits for the GPU where the bound says so, and times are those of the
+ *      GPU's work.
  *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
  *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
  */

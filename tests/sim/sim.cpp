@@ -144,13 +144,14 @@ int main(int argc, char** argv) {
     sim::Less less;
     std::vector<std::size_t> without;
     Where where{argv[0], "/tmp"};
-    app.add_option("--seeds", seeds, "how many")->capture_default_str();
-    app.add_option("--first", first, "the first one")->capture_default_str();
-    app.add_option("--step", step, "from one to the next")->capture_default_str()->check(CLI::PositiveNumber);
-    app.add_option("--seed", one, "only this one, and tell what happens");
+    constexpr auto most = 1000000000000000000ul;  // what is negative is more
+    app.add_option("--seeds", seeds, "how many")->capture_default_str()->check(CLI::Range(1ul, most));
+    app.add_option("--first", first, "the first one")->capture_default_str()->check(CLI::Range(0ul, most));
+    app.add_option("--step", step, "from one to the next")->capture_default_str()->check(CLI::Range(1ul, most));
+    app.add_option("--seed", one, "only this one, and tell what happens")->check(CLI::Range(0ul, most));
     app.add_option("--jobs", cores, "how many at a time")->capture_default_str()->check(CLI::Range(1u, 256u));
     app.add_option("--pictures", where.pictures, "the folder for pictures of failures")->capture_default_str();
-    app.add_option("--ranks", less.ranks, "with --seed: so many ranks");
+    app.add_option("--ranks", less.ranks, "with --seed: so many ranks")->check(CLI::Range(1ul, most));
     app.add_option("--without", without, "with --seed: not these calls, counted from 0")->delimiter(',');
     app.add_flag("--without-blow", without_blow, "with --seed: nobody is killed or stopped");
     app.add_flag("--without-weather", without_weather, "with --seed: no network of its own, and nothing is lacking");
