@@ -46,6 +46,14 @@
  *      GPU's work.
  *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
  *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
+ *  (8) Structs get new fields at their end, and programs need not be built anew for that. The config has its size, and
+ *      that of a group. Functions that are handed another struct, or fill one, are called through macros of the same
+ *      name, at the end of this header: they pass sizeof to the function ...Sized. The functions of the plain names
+ *      take structs as they were in the first version, for programs that were built before: whoever takes a function's
+ *      address, or has no preprocessor, takes ...Sized. What a library is too old to know must be 0: else it refuses
+ *      it; what it can't fill is 0. tuttiDpOptimizer_t lies within the config and does not grow: what an optimizer
+ *      needs besides is a field of the config. tuttiDpPiece_t, tuttiDpBucket_t and tuttiDpReplica_t are the layer's,
+ *      one at a time: a program looks at what it knows.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -159,6 +167,8 @@ typedef enum {
 
 /* ------------------------------------------------------------------------------------------------------ creation */
 
+#define TUTTI_DP_DIMS 8
+
 /* A parameter. Register them in the order of the forward pass, the same on all ranks. Memory that several layers share
  * (tied weights) is one parameter, ready after its last use; parameters whose values or gradients overlap are refused.
  */
@@ -174,6 +184,9 @@ typedef struct {
     int group;                /* config.groups[group]; 0 without groups */
     int unit; /* tuttiDpZero3: parameters of one unit are gathered and released together; units follow each
                  other in registration */
+    int dims; /* 1 to TUTTI_DP_DIMS: the parameter is a tensor of shape[0] x ... x shape[dims - 1] elements, the last
+                 one fastest; the product is count. 0: one dimension, of count. For checkpoints */
+    size_t shape[TUTTI_DP_DIMS];
 } tuttiDpParameter_t;
 
 #define tuttiDpSameType ((tuttiDataType_t)(-1))
@@ -242,6 +255,7 @@ typedef struct {
                          (Micikevicius et al. 2018). 0 (default): losses are as they are. Synchronous modes */
     int lossScaleWindow; /* the scale is doubled after so many steps in a row that were made, and halved, to no less
                             than 1, after one that was not. 0: it stays. Default 2000 */
+    size_t groupSize;    /* of an element of groups; set by the initializer */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -251,7 +265,8 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, \
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
-            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT        \
+            NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
+            sizeof(tuttiDpGroup_t)                                                                                    \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -490,6 +505,41 @@ TUTTI_API tuttiResult_t tuttiDpSampleByLength(const tuttiDpSampler_t* sampler, c
  * meaning here. */
 TUTTI_API tuttiResult_t tuttiDpSampleStream(const tuttiDpSampler_t* sampler, size_t batch, size_t blockLength,
                                             size_t firstLength, size_t* count, size_t* indices);
+
+/* ------------------------------------------------------------------------------------------------------------ sizes */
+
+/* The functions above, with the sizes of the structs as the caller has them: see (8). */
+TUTTI_API tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
+                                           size_t count, const tuttiDpConfig_t* config, tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiDpSetGroupSized(size_t groupSize, tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
+TUTTI_API tuttiResult_t tuttiDpGetMemorySized(size_t memorySize, tuttiDp_t dp, tuttiDpMemory_t* memory);
+TUTTI_API tuttiResult_t tuttiDpGetStatisticsSized(size_t statisticsSize, tuttiDp_t dp,
+                                                  tuttiDpStatistics_t* statistics);
+TUTTI_API tuttiResult_t tuttiDpGetBucketStatisticsSized(size_t statisticsSize, tuttiDp_t dp, size_t bucket,
+                                                        tuttiDpBucketStatistics_t* statistics);
+TUTTI_API tuttiResult_t tuttiDpDataParallelSized(size_t parameterSize, size_t batchSize, const tuttiComm_t* comms,
+                                                 int devices, const tuttiStream_t* streams,
+                                                 const tuttiDpParameter_t* parameters, size_t count,
+                                                 const tuttiDpBatch_t* batch, tuttiDpWork_t work, void* user);
+TUTTI_API tuttiResult_t tuttiDpSampleCountSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t* count);
+TUTTI_API tuttiResult_t tuttiDpSampleSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t* indices);
+TUTTI_API tuttiResult_t tuttiDpSampleByLengthSized(size_t samplerSize, const tuttiDpSampler_t* sampler,
+                                                   const size_t* lengths, size_t window, size_t* indices);
+TUTTI_API tuttiResult_t tuttiDpSampleStreamSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t batch,
+                                                 size_t blockLength, size_t firstLength, size_t* count,
+                                                 size_t* indices);
+
+#define tuttiDpCreate(...) tuttiDpCreateSized(sizeof(tuttiDpParameter_t), __VA_ARGS__)
+#define tuttiDpSetGroup(...) tuttiDpSetGroupSized(sizeof(tuttiDpGroup_t), __VA_ARGS__)
+#define tuttiDpGetMemory(...) tuttiDpGetMemorySized(sizeof(tuttiDpMemory_t), __VA_ARGS__)
+#define tuttiDpGetStatistics(...) tuttiDpGetStatisticsSized(sizeof(tuttiDpStatistics_t), __VA_ARGS__)
+#define tuttiDpGetBucketStatistics(...) tuttiDpGetBucketStatisticsSized(sizeof(tuttiDpBucketStatistics_t), __VA_ARGS__)
+#define tuttiDpDataParallel(...) \
+    tuttiDpDataParallelSized(sizeof(tuttiDpParameter_t), sizeof(tuttiDpBatch_t), __VA_ARGS__)
+#define tuttiDpSampleCount(...) tuttiDpSampleCountSized(sizeof(tuttiDpSampler_t), __VA_ARGS__)
+#define tuttiDpSample(...) tuttiDpSampleSized(sizeof(tuttiDpSampler_t), __VA_ARGS__)
+#define tuttiDpSampleByLength(...) tuttiDpSampleByLengthSized(sizeof(tuttiDpSampler_t), __VA_ARGS__)
+#define tuttiDpSampleStream(...) tuttiDpSampleStreamSized(sizeof(tuttiDpSampler_t), __VA_ARGS__)
 
 #ifdef __cplusplus
 }

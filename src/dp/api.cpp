@@ -6,6 +6,7 @@
 
 #include "base/caught.hpp"
 #include "dp/engine.hpp"
+#include "dp/sized.hpp"
 #include "tutti/dp.h"
 
 using namespace tutti;
@@ -53,8 +54,8 @@ T& required(T* pointer, const char* function, const char* name) {
 
 extern "C" {
 
-tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters, size_t count,
-                            const tuttiDpConfig_t* config, tuttiComm_t comm) {
+tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
+                                 size_t count, const tuttiDpConfig_t* config, tuttiComm_t comm) {
     return guarded([&] {
         int ranks = 0;
         must(tuttiCommCount(comm, &ranks));
@@ -65,8 +66,9 @@ tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
             if (count == 0)
                 fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");
             required(parameters, "tuttiDpCreate", "parameters");
-            options = read_options(config, parameters, count, ranks);
-            request.registration.parameters = read_parameters("tuttiDpCreate", parameters, count, options);
+            const auto all = read_sized("tuttiDpCreate", parameters, count, parameterSize);
+            options = read_options(config, all, ranks);
+            request.registration.parameters = read_parameters("tuttiDpCreate", all, options);
             refuse_aliases(request.registration.parameters);
         } catch (...) {
             request.refusal = caught();
@@ -144,11 +146,12 @@ tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skippe
     });
 }
 
-tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its) {
+tuttiResult_t tuttiDpSetGroupSized(size_t groupSize, tuttiDp_t dp, int group, const tuttiDpGroup_t* its) {
     return guarded([&] {
         if (its == nullptr || group < 0)
             fail(tuttiInvalidArgument, "tuttiDpSetGroup: %s", its == nullptr ? "its is NULL" : "group is negative");
-        engine(dp, "tuttiDpSetGroup").set_group(static_cast<std::size_t>(group), *its);
+        engine(dp, "tuttiDpSetGroup")
+            .set_group(static_cast<std::size_t>(group), read_sized("tuttiDpSetGroup", its, 1, groupSize)[0]);
     });
 }
 
@@ -193,24 +196,27 @@ tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter) {
     return guarded([&] { engine(dp, "tuttiDpFindNan").find_bad(rank, parameter); });
 }
 
-tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory) {
+tuttiResult_t tuttiDpGetMemorySized(size_t memorySize, tuttiDp_t dp, tuttiDpMemory_t* memory) {
     return guarded([&] {
         const Engine& e = engine(dp, "tuttiDpGetMemory");
-        required(memory, "tuttiDpGetMemory", "memory") = e.memory();
+        fill_sized("tuttiDpGetMemory", &required(memory, "tuttiDpGetMemory", "memory"), memorySize, e.memory());
     });
 }
 
-tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics) {
+tuttiResult_t tuttiDpGetStatisticsSized(size_t statisticsSize, tuttiDp_t dp, tuttiDpStatistics_t* statistics) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpGetStatistics");
-        required(statistics, "tuttiDpGetStatistics", "statistics") = e.statistics();
+        fill_sized("tuttiDpGetStatistics", &required(statistics, "tuttiDpGetStatistics", "statistics"), statisticsSize,
+                   e.statistics());
     });
 }
 
-tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBucketStatistics_t* statistics) {
+tuttiResult_t tuttiDpGetBucketStatisticsSized(size_t statisticsSize, tuttiDp_t dp, size_t bucket,
+                                              tuttiDpBucketStatistics_t* statistics) {
     return guarded([&] {
         Engine& e = engine(dp, "tuttiDpGetBucketStatistics");
-        required(statistics, "tuttiDpGetBucketStatistics", "statistics") = e.bucket_statistics(bucket);
+        fill_sized("tuttiDpGetBucketStatistics", &required(statistics, "tuttiDpGetBucketStatistics", "statistics"),
+                   statisticsSize, e.bucket_statistics(bucket));
     });
 }
 

@@ -7,6 +7,7 @@
 #include "dp/calls.hpp"
 #include "dp/memory.hpp"
 #include "dp/options.hpp"
+#include "dp/sized.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -139,9 +140,9 @@ void data_parallel(std::span<const tuttiComm_t> comms, const tuttiStream_t* stre
 }  // namespace
 }  // namespace tutti::dp
 
-tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
-                                  const tuttiDpParameter_t* parameters, size_t count, const tuttiDpBatch_t* batch,
-                                  tuttiDpWork_t work, void* user) {
+tuttiResult_t tuttiDpDataParallelSized(size_t parameterSize, size_t batchSize, const tuttiComm_t* comms, int devices,
+                                       const tuttiStream_t* streams, const tuttiDpParameter_t* parameters, size_t count,
+                                       const tuttiDpBatch_t* batch, tuttiDpWork_t work, void* user) {
     using namespace tutti;
     return guarded([&] {
         const auto required = [](const void* given, const char* name) {
@@ -152,13 +153,14 @@ tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const t
         if (devices < 1) fail(tuttiInvalidArgument, "%s: devices is %d; 1 or more was expected", dp::function, devices);
         if (count > 0) required(parameters, "parameters");
         if (work == nullptr) fail(tuttiInvalidArgument, "%s: work is NULL", dp::function);
-        const tuttiDpBatch_t& b = *batch;
+        const tuttiDpBatch_t b = dp::read_sized(dp::function, batch, 1, batchSize)[0];
         if ((b.input == nullptr && b.samples * b.inputBytes > 0) ||
             (b.output == nullptr && b.samples * b.outputBytes > 0))
             fail(tuttiInvalidArgument, "%s: the batch's %s is NULL", dp::function,
                  b.input == nullptr ? "input" : "output");
+        const auto given = dp::read_sized(dp::function, parameters, count, parameterSize);
         const std::vector<dp::Parameter> all =
-            dp::read_parameters(dp::function, parameters, count, dp::read_options(nullptr, parameters, count, devices));
+            dp::read_parameters(dp::function, given, dp::read_options(nullptr, given, devices));
         for (const dp::Parameter& p : all)
             if (p.data == nullptr) fail(tuttiInvalidArgument, "%s: '%s' has no values", dp::function, p.name.c_str());
         dp::data_parallel({comms, static_cast<std::size_t>(devices)}, streams, all, b, work, user);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dp/calls.hpp"
+#include "dp/sized.hpp"
 #include "tutti/dp.h"
 
 using namespace tutti;
@@ -31,16 +32,19 @@ std::vector<std::size_t> shuffled(std::size_t length, std::uint64_t seed) {
     return order;
 }
 
-void check_sampler(const tuttiDpSampler_t* sampler, const char* function) {
-    if (sampler == nullptr) fail(tuttiInvalidArgument, "%s: sampler is NULL", function);
-    if (sampler->ranks < 1 || sampler->rank < 0 || sampler->rank >= sampler->ranks)
-        fail(tuttiInvalidArgument, "%s: rank %d of %d", function, sampler->rank, sampler->ranks);
-}
+/// The caller's, checked.
+struct Sampler : tuttiDpSampler_t {
+    Sampler(const tuttiDpSampler_t* given, std::size_t size, const char* function) : tuttiDpSampler_t{} {
+        if (given == nullptr) fail(tuttiInvalidArgument, "%s: sampler is NULL", function);
+        static_cast<tuttiDpSampler_t&>(*this) = read_sized(function, given, 1, size)[0];
+        if (ranks < 1 || rank < 0 || rank >= ranks)
+            fail(tuttiInvalidArgument, "%s: rank %d of %d", function, rank, ranks);
+    }
+};
 
-std::size_t count_of(const tuttiDpSampler_t* sampler, const char* function) {
-    check_sampler(sampler, function);
-    const auto ranks = static_cast<std::size_t>(sampler->ranks);
-    return sampler->dropLast ? sampler->length / ranks : sampler->length / ranks + (sampler->length % ranks != 0);
+std::size_t count_of(const Sampler& s) {
+    const auto ranks = static_cast<std::size_t>(s.ranks);
+    return s.dropLast ? s.length / ranks : s.length / ranks + (s.length % ranks != 0);
 }
 
 /// All samples in the order of the epoch, the same on all ranks.
@@ -81,50 +85,53 @@ void group(std::vector<std::size_t>& order, const std::size_t* lengths, std::siz
 
 }  // namespace
 
-tuttiResult_t tuttiDpSampleCount(const tuttiDpSampler_t* sampler, size_t* count) {
+tuttiResult_t tuttiDpSampleCountSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t* count) {
     return guarded([&] {
+        const Sampler s(sampler, samplerSize, "tuttiDpSampleCount");
         if (count == nullptr) fail(tuttiInvalidArgument, "tuttiDpSampleCount: count is NULL");
-        *count = count_of(sampler, "tuttiDpSampleCount");
+        *count = count_of(s);
     });
 }
 
-tuttiResult_t tuttiDpSample(const tuttiDpSampler_t* sampler, size_t* indices) {
+tuttiResult_t tuttiDpSampleSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t* indices) {
     return guarded([&] {
-        const std::size_t count = count_of(sampler, "tuttiDpSample");
+        const Sampler s(sampler, samplerSize, "tuttiDpSample");
+        const std::size_t count = count_of(s);
         if (indices == nullptr && count > 0) fail(tuttiInvalidArgument, "tuttiDpSample: indices is NULL");
-        deal(*sampler, order_of(*sampler), count, indices);
+        deal(s, order_of(s), count, indices);
     });
 }
 
-tuttiResult_t tuttiDpSampleByLength(const tuttiDpSampler_t* sampler, const size_t* lengths, size_t window,
-                                    size_t* indices) {
+tuttiResult_t tuttiDpSampleByLengthSized(size_t samplerSize, const tuttiDpSampler_t* sampler, const size_t* lengths,
+                                         size_t window, size_t* indices) {
     return guarded([&] {
-        const std::size_t count = count_of(sampler, "tuttiDpSampleByLength");
+        const Sampler s(sampler, samplerSize, "tuttiDpSampleByLength");
+        const std::size_t count = count_of(s);
         if (window == 0) fail(tuttiInvalidArgument, "tuttiDpSampleByLength: a window of 0 samples");
         if (count == 0) return;
         if (lengths == nullptr || indices == nullptr)
             fail(tuttiInvalidArgument, "tuttiDpSampleByLength: %s is NULL", lengths == nullptr ? "lengths" : "indices");
-        std::vector<std::size_t> order = order_of(*sampler);
+        std::vector<std::size_t> order = order_of(s);
         group(order, lengths, window);
-        deal(*sampler, order, count, indices);
+        deal(s, order, count, indices);
     });
 }
 
-tuttiResult_t tuttiDpSampleStream(const tuttiDpSampler_t* sampler, size_t batch, size_t blockLength, size_t firstLength,
-                                  size_t* count, size_t* indices) {
+tuttiResult_t tuttiDpSampleStreamSized(size_t samplerSize, const tuttiDpSampler_t* sampler, size_t batch,
+                                       size_t blockLength, size_t firstLength, size_t* count, size_t* indices) {
     return guarded([&] {
-        check_sampler(sampler, "tuttiDpSampleStream");
+        const Sampler s(sampler, samplerSize, "tuttiDpSampleStream");
         if (count == nullptr) fail(tuttiInvalidArgument, "tuttiDpSampleStream: count is NULL");
         if (batch > 0 && indices == nullptr) fail(tuttiInvalidArgument, "tuttiDpSampleStream: indices is NULL");
-        const std::size_t block = batch * static_cast<std::size_t>(sampler->ranks);
+        const std::size_t block = batch * static_cast<std::size_t>(s.ranks);
         if (blockLength > block)
             fail(tuttiInvalidArgument, "tuttiDpSampleStream: a block of %zu samples; %d ranks take %zu each",
-                 blockLength, sampler->ranks, batch);
+                 blockLength, s.ranks, batch);
         if (firstLength < blockLength || firstLength > block)
             fail(tuttiInvalidArgument, "tuttiDpSampleStream: the first block had %zu samples, and this one %zu of %zu",
                  firstLength, blockLength, block);
-        *count = blockLength == 0 || (blockLength < block && sampler->dropLast) ? 0 : batch;
-        const std::size_t mine = batch * static_cast<std::size_t>(sampler->rank);
+        *count = blockLength == 0 || (blockLength < block && s.dropLast) ? 0 : batch;
+        const std::size_t mine = batch * static_cast<std::size_t>(s.rank);
         for (std::size_t i = 0; i < *count; ++i)
             indices[i] = mine + i < blockLength ? mine + i : blockLength + (mine + i - blockLength) % firstLength;
     });

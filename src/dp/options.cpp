@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/result.hpp"
+#include "dp/sized.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -74,11 +75,26 @@ void check_mode(const Options& o, int ranks) {
     if (!(o.clipNorm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clipNorm);
 }
 
+std::vector<std::size_t> shape_of(const char* function, const tuttiDpParameter_t& g) {
+    if (g.dims < 0 || g.dims > TUTTI_DP_DIMS)
+        fail(tuttiInvalidArgument, "%s: parameter '%s' has %d dimensions; 0 to %d was expected", function, g.name,
+             g.dims, TUTTI_DP_DIMS);
+    if (g.dims == 0) return {g.count};
+    std::size_t left = g.count;
+    for (int d = 0; d < g.dims && left > 0; ++d)
+        left = g.shape[d] == 0 || left % g.shape[d] != 0 ? 0 : left / g.shape[d];
+    if (left != 1)
+        fail(tuttiInvalidArgument, "%s: the shape of parameter '%s' has not %zu elements, its count", function, g.name,
+             g.count);
+    return {g.shape, g.shape + g.dims};
+}
+
 tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
     tuttiDpConfig_t known = TUTTI_DP_CONFIG_INITIALIZER;
     if (given == nullptr) return known;
     if (given->magic != TUTTI_DP_CONFIG_MAGIC || given->size < offsetof(tuttiDpConfig_t, bucketBytes))
         fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", create);
+    known.groupSize = first_size<tuttiDpGroup_t>;  // unless the caller knows better
     std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
     return known;
 }
@@ -91,13 +107,11 @@ int states_of(tuttiDpOptimizerKind_t kind) {
                                                                 : 2;
 }
 
-Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count,
-                     int ranks) {
+Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpParameter_t>& parameters, int ranks) {
     Options o{known_part(config), {}};
     if (o.mode < 0 || o.mode >= tuttiDpNumModes)
         fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(o.mode));
-    bool all_callers = true;
-    for (std::size_t i = 0; i < count; ++i) all_callers &= parameters[i].grad != nullptr;
+    const bool all_callers = std::ranges::all_of(parameters, [](const auto& p) { return p.grad != nullptr; });
     const struct Field {
         const char* name;
         int& value;
@@ -131,7 +145,7 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     o.rebuild &= o.mode == tuttiDpBucketed;
     if (o.groupCount < 0 || (o.groupCount > 0 && o.groups == nullptr))
         fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);
-    o.own_groups.assign(o.groups, o.groups + o.groupCount);
+    o.own_groups = read_sized(create, o.groups, static_cast<std::size_t>(o.groupCount), o.groupSize);
     if (o.own_groups.empty()) o.own_groups = {{1.0, o.optimizer.weightDecay}};
     if (o.topK == 0) o.topK = 0.01;
     check_mode(o, ranks);
@@ -139,11 +153,11 @@ Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* pa
     return o;
 }
 
-std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* given, std::size_t count,
+std::vector<Parameter> read_parameters(const char* function, const std::vector<tuttiDpParameter_t>& given,
                                        const Options& options) {
     std::vector<Parameter> all;
     std::set<std::string> names;
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < given.size(); ++i) {
         const tuttiDpParameter_t& g = given[i];
         if (g.name == nullptr) fail(tuttiInvalidArgument, "%s: the name of parameter %zu is NULL", function, i);
         Parameter p;
@@ -162,6 +176,7 @@ std::vector<Parameter> read_parameters(const char* function, const tuttiDpParame
         p.unit = g.unit;
         if (p.count == 0 || p.count > SIZE_MAX / 64)
             fail(tuttiInvalidArgument, "%s: parameter '%s' has a count of %zu", function, g.name, g.count);
+        p.shape = shape_of(function, g);
         if (g.group < 0 || static_cast<std::size_t>(g.group) >= options.own_groups.size())
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of group %d; there are %zu", function, g.name, g.group,
                  options.own_groups.size());

@@ -18,6 +18,7 @@ struct Parameter {
     DataType grad_type;  // what the caller writes
     DataType main_type;  // what is added up and reduced
     int group, unit;
+    std::vector<std::size_t> shape;  // the product is count
     bool accumulates() const { return main_type != grad_type; }  // GradReady adds to a main gradient
 };
 
@@ -44,9 +45,9 @@ struct Registration {
 };
 
 /// What the C API was given. Throws tuttiInvalidArgument that names the field or the parameter.
-std::vector<Parameter> read_parameters(const char* function, const tuttiDpParameter_t* parameters, std::size_t count,
+std::vector<Parameter> read_parameters(const char* function, const std::vector<tuttiDpParameter_t>& parameters,
                                        const Options& options);
-Options read_options(const tuttiDpConfig_t* config, const tuttiDpParameter_t* parameters, std::size_t count, int ranks);
+Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpParameter_t>& parameters, int ranks);
 
 /// Throws if two parameters' memory overlaps: they would be updated, or reduced, twice.
 void refuse_aliases(const std::vector<Parameter>& parameters);
