@@ -77,6 +77,7 @@ class Handshake {
     static bool is_of_some_version(View hello);
     Bytes proof() const;
     bool check_proof(View proof) const;
+    bool is_initiator() const { return initiator_; }
     Secret outgoing_key() const { return key(initiator_); }
     Secret incoming_key() const { return key(!initiator_); }
     Seal outgoing() const { return Seal(outgoing_key()); }

@@ -1,7 +1,6 @@
 #include "bootstrap/connection.hpp"
 
 #include <poll.h>
-#include <sodium.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -19,10 +18,6 @@ namespace {
 constexpr std::chrono::milliseconds authentication_limit{2000}, dial_limit{5000};
 constexpr int farewell_tries = 50;  // of a millisecond at most
 
-struct ControlRoom {
-    alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
-};
-
 }  // namespace
 
 Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator,
@@ -31,7 +26,6 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
       user_(&user),
       fd_(std::move(fd)),
       address_(address),
-      initiator_(initiator),
       handshake_(secret, tag, initiator),
       silence_(std::chrono::milliseconds(config().silence_ms)) {
     if (!address.is_local()) silence_.prepare(fd_.get());
@@ -51,7 +45,7 @@ std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, 
         if (!c || c->is_closed()) return;
         c->limit_.reset();
         if (c->state_ == State::connecting) return c->lose(Loss{ETIMEDOUT, false, "it did not answer in time"});
-        c->lose(Loss{0, false, "it did not prove itself in time", c->initiator_});
+        c->lose(Loss{0, false, "it did not prove itself in time", c->handshake_.is_initiator()});
     });
     if (!made->address_.is_local()) made->listen_for_silence();
     closing.connection = nullptr;
@@ -97,7 +91,7 @@ void Connection::close() {
 Detached Connection::detach() {
     flush();
     if (!is_open() || !outgoing_.empty()) return close(), Detached{};
-    const View rest = View(incoming_).subspan(digested_);
+    const View rest = incoming_.rest();
     Detached d{{}, Bytes(rest.begin(), rest.end()), handshake_.outgoing_key(), handshake_.incoming_key()};
     service_.unwatch(fd_.get());
     d.fd = std::move(fd_);
@@ -142,7 +136,7 @@ void Connection::failed(const Error& error) {
     lose(error.what());
 }
 
-void Connection::attempt(Service::Errand work) {
+void Connection::attempt(Errand work) {
     try {
         work();
     } catch (...) {
@@ -175,71 +169,48 @@ void Connection::finish_connecting() {
     flush();
 }
 
-// One read per wake-up: the kernel tells again if there is more, and no connection can starve the others.
+// One read per wake-up: the kernel tells again if there is more.
 void Connection::receive() {
-    std::byte buffer[1 << 16];  // not thread_local: a library with so much of that can not be loaded later (dlopen)
-    ControlRoom control;
-    iovec io{buffer, sizeof buffer};
-    msghdr message{};
-    message.msg_iov = &io;
-    message.msg_iovlen = 1;
-    // Descriptors are only taken from peers that have proven themselves; the kernel closes those of others.
-    if (address_.is_local() && is_open()) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-    }
-    const ssize_t got = recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    // Descriptors are only taken from peers that have proven themselves.
+    const ssize_t got = incoming_.read(fd_, address_.is_local() && is_open());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) return lose_errno(errno);
     if (got == 0)
-        return lose({0, false, state_ == State::hello && initiator_ ? "it hung up before proving itself" : "it hung up",
-                     false, true});
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
-             at += sizeof(int)) {  // there is room for two
-            int fd;
-            std::memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
-            descriptors_.emplace_back(fd);
-        }
-    }
-    append(incoming_, View(buffer, static_cast<std::size_t>(got)));
-    sodium_memzero(buffer, static_cast<std::size_t>(got));
+        return lose(
+            {0, false,
+             state_ == State::hello && handshake_.is_initiator() ? "it hung up before proving itself" : "it hung up",
+             false, true});
     digest();
 }
 
 void Connection::digest() {
     const auto self = shared_from_this();
     while (!is_closed()) {
-        const View rest = View(incoming_).subspan(digested_);
         if (is_open()) {
-            if (!digest_frame(rest)) break;
-        } else if (const std::size_t taken = digest_handshake(rest); taken > 0) {
-            digested_ += taken;
+            if (!digest_frame(incoming_.rest())) break;
+        } else if (const std::size_t taken = digest_handshake(incoming_.rest()); taken > 0) {
+            incoming_.use(taken);
         } else {
             break;
         }
     }
-    sodium_memzero(incoming_.data(), digested_);  // there may be a share of a secret
-    if (!is_closed()) incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(digested_));
-    digested_ = 0;
-    // One belongs to a frame of which more is to come; what came beside anything else but a Give is nobody's.
-    while (descriptors_.size() > (incoming_.empty() ? 0u : 1u)) descriptors_.pop_front();
+    incoming_.compact();
 }
 
 // How many bytes were used up; 0: more are needed, or the connection was lost.
 std::size_t Connection::digest_handshake(View bytes) {
+    const bool initiator = handshake_.is_initiator();
     const std::size_t expected =
-        (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator_ ? proof_size : 0);
+        (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator ? proof_size : 0);
     if (state_ == State::hello && bytes.size() >= hello_size && !handshake_.read_hello(bytes.first(hello_size))) {
-        if (!initiator_ && Handshake::is_of_some_version(bytes)) {  // it shall know why it is not let in
+        if (!initiator && Handshake::is_of_some_version(bytes)) {  // it shall know why it is not let in
             enqueue(handshake_.hello());
             flush();
         }
         return lose("it does not speak this version of Tutti's protocol: use the same Tutti on all ranks"), 0;
     }
     if (bytes.size() < expected) return 0;
-    if (state_ == State::hello && !initiator_) {
+    if (state_ == State::hello && !initiator) {
         state_ = State::proof;
         enqueue(handshake_.hello());
         enqueue(handshake_.proof());
@@ -250,7 +221,7 @@ std::size_t Connection::digest_handshake(View bytes) {
         return lose(Loss{0, true, "it has another secret"}), 0;
     sealing_ = handshake_.outgoing();
     opening_ = handshake_.incoming();
-    if (initiator_) enqueue(handshake_.proof());
+    if (initiator) enqueue(handshake_.proof());
     state_ = State::open;
     user_->opened(*this);
     return expected;
@@ -266,11 +237,9 @@ bool Connection::digest_frame(View bytes) {
     std::optional<Message> message = parse(frame.kind, frame.payload);
     if (!message) return lose("it sent a malformed frame"), false;
     Fd descriptor;
-    if (const Give* give = std::get_if<Give>(&*message); give != nullptr && give->granted && !descriptors_.empty()) {
-        descriptor = std::move(descriptors_.front());
-        descriptors_.pop_front();
-    }
-    digested_ += frame.size();  // first: it may detach
+    if (const Give* give = std::get_if<Give>(&*message); give != nullptr && give->granted)
+        descriptor = incoming_.take_descriptor();
+    incoming_.use(frame.size());  // first: it may detach
     user_->received(*this, *message, std::move(descriptor));
     return true;
 }
@@ -294,51 +263,16 @@ void Connection::enqueue(View bytes, std::shared_ptr<Fd> descriptor) {
         service_.flush_later(shared_from_this());
         flush_asked_ = true;
     }
-    // A descriptor travels with the first byte of a write, so it begins a new one.
-    if (descriptor || outgoing_.empty()) {
-        outgoing_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
-    } else {
-        append(outgoing_.back().bytes, bytes);
-    }
+    outgoing_.add(bytes, std::move(descriptor));
 }
 
 void Connection::flush() {
     flush_asked_ = false;
     if (is_closed() || state_ == State::connecting) return;
-    while (!outgoing_.empty()) {
-        const ssize_t sent = write_front();
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0) break;  // the reading side notices what is wrong, after it has read what came before
-        Outgoing& front = outgoing_.front();
-        front.descriptor.reset();
-        front.sent += static_cast<std::size_t>(sent);
-        if (front.sent < front.bytes.size()) continue;
-        sodium_memzero(front.bytes.data(), front.bytes.size());
-        outgoing_.pop_front();
-    }
+    outgoing_.write(fd_);  // the reading side notices what is wrong, after it has read what came before
     const bool wait = !outgoing_.empty() && (errno == EAGAIN || errno == ENOBUFS);
     if (wait != waits_to_write_) service_.change(fd_.get(), wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
     waits_to_write_ = wait;
-}
-
-ssize_t Connection::write_front() {
-    Outgoing& front = outgoing_.front();
-    iovec io{front.bytes.data() + front.sent, front.bytes.size() - front.sent};
-    msghdr message{};
-    message.msg_iov = &io;
-    message.msg_iovlen = 1;
-    ControlRoom control{};
-    if (front.descriptor) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        cmsghdr* c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        const int fd = front.descriptor->get();
-        std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    return sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 }  // namespace tutti::bootstrap

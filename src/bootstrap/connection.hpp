@@ -9,6 +9,7 @@
 #include "bootstrap/frame.hpp"
 #include "bootstrap/service.hpp"
 #include "bootstrap/silence.hpp"
+#include "bootstrap/socket_io.hpp"
 
 namespace tutti::bootstrap {
 
@@ -76,15 +77,9 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Role role = Role::unknown;
     Rank peer = -1;
     bool welcome = false;  // the responder has answered our first frame
-    bool peer_left = false;
 
   private:
     enum class State { connecting, hello, proof, open, closed };
-    struct Outgoing {
-        Bytes bytes;
-        std::size_t sent = 0;
-        std::shared_ptr<Fd> descriptor;
-    };
 
     Connection(Service& service, ConnectionUser& user, Fd fd, const Address& address, bool initiator,
                const Secret& secret, std::uint64_t tag);
@@ -99,8 +94,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     std::size_t digest_handshake(View bytes);
     bool digest_frame(View bytes);
     void enqueue(View bytes, std::shared_ptr<Fd> descriptor = nullptr);
-    ssize_t write_front();
-    void attempt(Service::Errand work);
+    void attempt(Errand work);
     void lose(const Loss& loss);
     void lose(const char* why) { lose(Loss{0, false, why}); }
     void lose_errno(int error);
@@ -109,14 +103,11 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     ConnectionUser* user_;
     Fd fd_;
     Address address_;
-    bool initiator_;
     State state_ = State::connecting;
     Handshake handshake_;
     Seal sealing_, opening_;
-    Bytes incoming_;
-    std::size_t digested_ = 0;  // of incoming_, while digest() runs
-    std::deque<Fd> descriptors_;
-    std::deque<Outgoing> outgoing_;
+    Incoming incoming_;
+    Outgoing outgoing_;
     bool waits_to_write_ = false;
     bool flush_asked_ = false;
     bool recognised_ = false;

@@ -79,7 +79,7 @@ void Membership::failed(Connection&, const Error& error) {
 }
 
 /// What the service does for this member without anybody who waits for it.
-void Membership::attempt(Service::Errand work) {
+void Membership::attempt(Errand work) {
     try {
         work();
     } catch (...) {

@@ -97,7 +97,7 @@ class Membership : public ConnectionUser, private Agreement::Port, public std::e
     std::shared_ptr<Connection> dial(const Address& address, std::uint64_t tag, Role role, Rank peer,
                                      const Secret& secret);
     void failed(Connection& connection, const Error& error) override;
-    void attempt(Service::Errand work);
+    void attempt(Errand work);
     void shut_soon();
     void drop(Connection& connection);
     bool is_plausible(const Message& message) const;

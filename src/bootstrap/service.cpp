@@ -2,16 +2,11 @@
 
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
-#include <future>
-#include <optional>
 #include <set>
 
 #include "base/caught.hpp"
@@ -64,41 +59,6 @@ struct ServiceHolder {
     }
 };
 
-// Posted work: the service's own, or on the stack of the thread that waits for it. What goes wrong travels as code and
-// text: an exception object that two threads share would be freed by whichever lets go last.
-struct Service::Piece {
-    Work work;
-    const Errand* waited_for = nullptr;  // then nobody else owns it
-    Piece* next = nullptr;
-
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    std::optional<Error> error;
-
-    void perform() {
-        std::optional<Error> trouble;
-        try {
-            (*waited_for)();
-        } catch (...) {
-            trouble = caught();
-        }
-        const std::lock_guard lock(mutex);
-        error = std::move(trouble);
-        done = true;
-        changed.notify_all();  // under the lock: the waiter takes it all away
-    }
-    void wait() {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return done; });
-        if (error) throw Error(error->code(), error->what());
-    }
-};
-
-void Service::Delete::operator()(Piece* piece) const {
-    delete piece;
-}
-
 namespace {
 
 constexpr std::uint64_t wake_number = 0, alarm_number = 1;
@@ -144,7 +104,7 @@ std::shared_ptr<Service> Service::one_of(std::shared_ptr<Service> ServiceHolder:
     if (!(holder.*which)) {
         std::shared_ptr<Service> made(new Service);
         made->start();
-        const std::array all = {made->epoll_.get(), made->wake_.get(), made->alarm_.get()};
+        const std::array all = {made->epoll_.get(), made->posted_.wake_up().get(), made->timers_.alarm().get()};
         try {
             holder.descriptors.insert(all.begin(), all.end());
         } catch (...) {
@@ -161,11 +121,11 @@ void Service::start() {
     process_ = getpid();
     raise_descriptor_limit();
     epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    alarm_ = Fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (!epoll_ || !wake_ || !alarm_) fail_errno("starting the service thread failed");
-    add_to(epoll_, wake_, wake_number);
-    add_to(epoll_, alarm_, alarm_number);
+    if (!epoll_) fail_errno("starting the service thread failed");
+    posted_.open();
+    timers_.open();
+    add_to(epoll_, posted_.wake_up(), wake_number);
+    add_to(epoll_, timers_.alarm(), alarm_number);
     std::promise<void> known;
     thread_ = start_thread("tutti-service", [this, ready = known.get_future().share()] {
         ready.wait();  // until thread_id_ is written
@@ -179,12 +139,7 @@ void Service::start() {
 Service::~Service() = default;
 
 void Service::stop(bool may_hang) {
-    {
-        std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
-    const std::uint64_t one = 1;
-    if (::write(wake_.get(), &one, sizeof one) < 0) return;
+    if (!posted_.stop()) return;
     if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
     // It hangs in what is not ours. It is left to the end of the process, with all that it may still look at.
     thread_.detach();
@@ -195,41 +150,13 @@ bool Service::is_inherited() const {
     return process_ != getpid();
 }
 
-Service::PiecePtr Service::prepared(Work work) {
-    PiecePtr piece(new Piece);
-    piece->work = std::move(work);
-    return piece;
-}
-
-/// False if the service has ended.
-bool Service::append(Piece& piece) {
-    if (is_inherited()) return false;
-    bool first;
-    {
-        std::lock_guard lock(mutex_);
-        if (stop_) return false;
-        first = posted_ == nullptr;
-        *end_of_posted_ = &piece;
-        end_of_posted_ = &piece.next;
-    }
-    const std::uint64_t one = 1;
-    if (first && ::write(wake_.get(), &one, sizeof one) < 0) return true;  // the counter is full: it is awake
-    return true;
-}
-
 void Service::post(PiecePtr piece) {
-    if (append(*piece)) piece.release();
+    if (!is_inherited()) posted_.post(std::move(piece));
 }
 
 bool Service::run(Errand work) {
-    if (is_this_thread()) {
-        work();
-        return true;
-    }
-    Piece piece;
-    piece.waited_for = &work;
-    if (!append(piece)) return false;
-    piece.wait();
+    if (!is_this_thread()) return !is_inherited() && posted_.run(work);
+    work();
     return true;
 }
 
@@ -274,28 +201,6 @@ void Service::unwatch(int fd) {
     ServiceHolder::get().remove(fd);
 }
 
-Service::Timer Service::at(Deadline when, Work work) {
-    const Timer timer{when, next_number_++};
-    timers_.emplace(timer, std::move(work));
-    return timer;
-}
-
-Service::Later Service::later(Work work) {
-    std::map<Timer, Work> one;
-    one.emplace(Timer{}, std::move(work));
-    return one.extract(one.begin());
-}
-
-Service::Timer Service::at(Deadline when, Later work) {
-    const Timer timer{when, next_number_++};
-    work.key() = timer;
-    timers_.insert(std::move(work));
-    return timer;
-}
-
-/// What one piece of work throws must not end the others, for which threads wait.
-constexpr const char* goes_on = "the service thread goes on after an error";
-
 void Watcher::failed(const Error& error) {
     log(Level::warn, "%s: %s", goes_on, error.what());
 }
@@ -314,11 +219,11 @@ void Service::loop() {
     epoll_event events[64];
     bool go_on = true;
     while (go_on) {
-        arm_alarm();
+        timers_.arm();
         const int count = epoll_wait(epoll_.get(), events, 64, -1);
         for (int i = 0; i < count; ++i) dispatch(events[i].data.u64, events[i].events);
-        run_timers();
-        go_on = run_posted();
+        timers_.perform();
+        go_on = posted_.perform();
         flush_all();
     }
     timers_.clear();
@@ -330,54 +235,14 @@ void Service::loop() {
 void Service::dispatch(std::uint64_t number, std::uint32_t events) {
     std::uint64_t count;
     if (number == wake_number || number == alarm_number) {
-        if (read(number == wake_number ? wake_.get() : alarm_.get(), &count, sizeof count) < 0) return;
-        if (number == alarm_number) armed_ = {};
+        if (read((number == wake_number ? posted_.wake_up() : timers_.alarm()).get(), &count, sizeof count) < 0) return;
+        if (number == alarm_number) timers_.rang();
         return;
     }
     const auto found = watchers_.find(number);
     if (found == watchers_.end()) return;  // it went while an earlier event of this round was dealt with
     const std::shared_ptr<Watcher> watcher = found->second.watcher;
     call(*watcher, [&] { watcher->ready(events); });
-}
-
-void Service::arm_alarm() {
-    if (timers_.empty() || timers_.begin()->first.first == armed_) return;
-    armed_ = timers_.begin()->first.first;
-    // A time of zero would disarm it, so one that has passed already becomes the first nanosecond.
-    const auto since = std::max<std::int64_t>(1, std::chrono::nanoseconds(armed_.time_since_epoch()).count());
-    itimerspec spec{};
-    spec.it_value = {static_cast<time_t>(since / 1'000'000'000), static_cast<long>(since % 1'000'000'000)};
-    timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
-}
-
-void Service::run_timers() {
-    const Deadline now = Clock::now();
-    while (!timers_.empty() && timers_.begin()->first.first <= now) {
-        const auto due = timers_.extract(timers_.begin());
-        shielded(goes_on, due.mapped());
-    }
-}
-
-bool Service::run_posted() {
-    Piece* piece;
-    bool stop;
-    {
-        std::lock_guard lock(mutex_);
-        piece = std::exchange(posted_, nullptr);
-        end_of_posted_ = &posted_;
-        stop = stop_;
-    }
-    while (piece != nullptr) {
-        Piece* const next = piece->next;
-        if (piece->waited_for != nullptr) {
-            piece->perform();
-        } else {
-            const PiecePtr own(piece);
-            shielded(goes_on, own->work);
-        }
-        piece = next;
-    }
-    return !stop;
 }
 
 void Service::flush_all() {

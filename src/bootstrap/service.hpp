@@ -9,11 +9,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <future>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +18,8 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/thread.hpp"
+#include "bootstrap/posted.hpp"
+#include "bootstrap/timers.hpp"
 
 namespace tutti {
 
@@ -46,19 +45,8 @@ class Listener;
 
 class Service {
   public:
-    using Work = std::function<void()>;
-    /// Work of somebody who waits until it is done: not copied, so it needs no memory.
-    class Errand {
-      public:
-        template <class F>
-        Errand(const F& work) : work_(&work), call_([](const void* f) { (*static_cast<const F*>(f))(); }) {}
-        void operator()() const { call_(work_); }
-
-      private:
-        const void* work_;
-        void (*call_)(const void*);
-    };
-    using Timer = std::pair<Deadline, std::uint64_t>;
+    using Timer = Timers::Timer;
+    using Later = Timers::Later;
 
     /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
     /// far as it may. Throws tuttiSystemError.
@@ -72,12 +60,8 @@ class Service {
     // ---- for any thread
     void post(Work work) { post(prepared(std::move(work))); }
     /// Work that can be posted when there is no memory.
-    struct Piece;
-    struct Delete {
-        void operator()(Piece* piece) const;
-    };
-    using PiecePtr = std::unique_ptr<Piece, Delete>;
-    static PiecePtr prepared(Work work);
+    using PiecePtr = Posted::PiecePtr;
+    static PiecePtr prepared(Work work) { return Posted::prepared(std::move(work)); }
     void post(PiecePtr piece);
     /// Does work on the service thread and waits for it; what it throws is rethrown. False if the service has ended.
     /// Takes no memory itself: whoever leaves calls it.
@@ -91,13 +75,11 @@ class Service {
     bool watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher);
     void change(int fd, std::uint32_t events);
     void unwatch(int fd);
-    Timer at(Deadline when, Work work);
-    /// Work for a time at which there may be no memory to note it.
-    using Later = std::map<Timer, Work>::node_type;
-    static Later later(Work work);
-    Timer at(Deadline when, Later work);
+    Timer at(Deadline when, Work work) { return timers_.at(when, std::move(work)); }
+    Timer at(Deadline when, Later work) { return timers_.at(when, std::move(work)); }
+    static Later later(Work work) { return Timers::later(std::move(work)); }
     Timer after(std::chrono::microseconds delay, Work work) { return at(Clock::now() + delay, std::move(work)); }
-    void cancel(const Timer& timer) { timers_.erase(timer); }
+    void cancel(const Timer& timer) { timers_.cancel(timer); }
     void flush_later(std::shared_ptr<Watcher> watcher) { unflushed_.push_back(std::move(watcher)); }
     /// Keeps an object alive that no user thread holds, until released or the service ends.
     void keep(std::shared_ptr<void> object) { kept_[object.get()] = object; }
@@ -112,10 +94,6 @@ class Service {
     void stop(bool may_hang);
     void loop();
     void dispatch(std::uint64_t number, std::uint32_t events);
-    void arm_alarm();
-    void run_timers();
-    bool append(Piece& piece);
-    bool run_posted();
     void flush_all();
     static void call(Watcher& watcher, Errand work);
 
@@ -124,20 +102,16 @@ class Service {
         std::shared_ptr<Watcher> watcher;
     };
 
-    Fd epoll_, wake_, alarm_;
+    Fd epoll_;
+    Posted posted_;
+    Timers timers_;
     std::unordered_map<std::uint64_t, Entry> watchers_;  // by numbers that are never used again, unlike descriptors
     std::unordered_map<int, std::uint64_t> numbers_;
-    std::map<Timer, Work> timers_;
+    std::uint64_t next_number_ = 2;
     std::vector<std::shared_ptr<Watcher>> unflushed_;
     std::unordered_map<const void*, std::shared_ptr<void>> kept_;
     std::vector<Listener*> listeners_;
-    std::uint64_t next_number_ = 2;
-    Deadline armed_{};
 
-    std::mutex mutex_;
-    Piece* posted_ = nullptr;  // in the order in which they came
-    Piece** end_of_posted_ = &posted_;
-    bool stop_ = false;
     pid_t process_ = 0;
     std::thread::id thread_id_;
     std::promise<void> ended_;

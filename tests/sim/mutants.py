@@ -61,7 +61,7 @@ MUTANTS = {
         "nothing orders a rank's `sleeping` and its last look on other cores", "comm/driver.cpp",
         "const bool wake_ups_reach_us = all_fence && fence_all_cores();", "const bool wake_ups_reach_us = all_fence;"),
     "frame lost": (
-        "of what can't be sent at once, the rest is dropped", "transport/tcp/stream.cpp",
+        "of what can't be sent at once, the rest is dropped", "transport/tcp/outbox.cpp",
         "        if (sent_ < f.head_bytes + f.body_bytes) return;\n        sent_ -= f.head_bytes + f.body_bytes;",
         "        sent_ = 0;"),
     "credit lost": (

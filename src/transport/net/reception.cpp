@@ -71,7 +71,7 @@ void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses
 }
 
 /// What comes of it if this process can't, the engine is told: nobody waits for the work itself.
-void Reception::attempt(Rank peer, Service::Errand work) {
+void Reception::attempt(Rank peer, Errand work) {
     try {
         work();
     } catch (...) {

@@ -45,7 +45,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
         Deadline begin = Clock::now();
     };
     void dial(Call call);
-    void attempt(Rank peer, bootstrap::Service::Errand work);
+    void attempt(Rank peer, bootstrap::Errand work);
     void opened(bootstrap::Connection& connection) override;
     void received(bootstrap::Connection& connection, bootstrap::Message& message, Fd descriptor) override;
     void closed(bootstrap::Connection& connection, const bootstrap::Loss& loss) override;

@@ -1,0 +1,102 @@
+#include "bootstrap/socket_io.hpp"
+
+#include <sodium.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::bootstrap {
+namespace {
+
+struct ControlRoom {
+    alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+}  // namespace
+
+void Outgoing::add(View bytes, std::shared_ptr<Fd> descriptor) {
+    // A descriptor travels with the first byte of a write, so it begins a new one.
+    if (descriptor || pieces_.empty())
+        pieces_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
+    else
+        append(pieces_.back().bytes, bytes);
+}
+
+void Outgoing::write(const Fd& socket) {
+    while (!pieces_.empty()) {
+        Piece& front = pieces_.front();
+        const ssize_t written = write_one(socket, front);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return;
+        front.descriptor.reset();
+        front.written += static_cast<std::size_t>(written);
+        if (front.written < front.bytes.size()) continue;
+        sodium_memzero(front.bytes.data(), front.bytes.size());
+        pieces_.pop_front();
+    }
+}
+
+ssize_t Outgoing::write_one(const Fd& socket, const Piece& piece) {
+    iovec io{const_cast<std::byte*>(piece.bytes.data()) + piece.written, piece.bytes.size() - piece.written};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    ControlRoom control{};
+    if (piece.descriptor) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        cmsghdr* c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        const int fd = piece.descriptor->get();
+        std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    return sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t Incoming::read(const Fd& socket, bool with_descriptors) {
+    std::byte buffer[1 << 16];  // not thread_local: a library with so much of that can not be loaded later (dlopen)
+    ControlRoom control;
+    iovec io{buffer, sizeof buffer};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    if (with_descriptors) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+    }
+    const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got <= 0) return got;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
+             at += sizeof(int)) {  // there is room for two
+            int fd;
+            std::memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
+            descriptors_.emplace_back(fd);
+        }
+    }
+    append(bytes_, View(buffer, static_cast<std::size_t>(got)));
+    sodium_memzero(buffer, static_cast<std::size_t>(got));
+    return got;
+}
+
+Fd Incoming::take_descriptor() {
+    if (descriptors_.empty()) return {};
+    Fd first = std::move(descriptors_.front());
+    descriptors_.pop_front();
+    return first;
+}
+
+void Incoming::compact() {
+    sodium_memzero(bytes_.data(), used_);
+    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ = 0;
+    // One belongs to a frame of which more is to come; what came beside anything else but a Give is nobody's.
+    while (descriptors_.size() > (bytes_.empty() ? 0u : 1u)) descriptors_.pop_front();
+}
+
+}  // namespace tutti::bootstrap

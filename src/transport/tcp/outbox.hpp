@@ -1,0 +1,55 @@
+// The frames that wait to be sent over one data socket, in order, sealed if it is encrypted. Bodies are sent from where
+// they lie, unless they are sealed or copied. Used under the engine's lock.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/net/header.hpp"
+#include "transport/tcp/cipher.hpp"
+
+namespace tutti::tcp {
+
+class Outbox {
+  public:
+    /// What sendmsg() takes: no piece is empty.
+    struct Pieces {
+        std::span<iovec> list;
+        std::size_t bytes;
+    };
+
+    /// sealing: nullptr if the socket is not encrypted.
+    explicit Outbox(std::unique_ptr<Cipher> sealing) : sealing_(std::move(sealing)), frames_(plain_frames) {}
+
+    bool has_room() const { return count_ < (sealing_ ? sealed_frames : plain_frames); }
+    bool is_empty() const { return count_ == 0; }
+
+    /// As Endpoint::queue().
+    void queue(const net::Header& header, const std::byte* body, bool copied);
+    /// All that is queued and not sent. Valid until the next call of anything here.
+    Pieces pieces();
+    /// The first so many bytes of pieces() have gone.
+    void sent(std::size_t bytes);
+
+  private:
+    struct Frame {
+        std::array<std::byte, sizeof(net::Header) + Cipher::extra> head;
+        std::size_t head_bytes = 0;
+        const std::byte* body = nullptr;
+        std::size_t body_bytes = 0;
+        std::vector<std::byte> own;  // the body, sealed or copied
+    };
+    static constexpr unsigned plain_frames = 32, sealed_frames = 4;
+
+    const std::unique_ptr<Cipher> sealing_;
+    std::vector<Frame> frames_;  // a ring
+    unsigned first_ = 0, count_ = 0;
+    std::size_t sent_ = 0;  // bytes of the first one
+    std::array<iovec, 2 * plain_frames> pieces_;
+};
+
+}  // namespace tutti::tcp
