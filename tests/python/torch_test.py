@@ -108,6 +108,23 @@ class Conformance(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(len(re.findall("^rank . ok$", done.stdout, re.M)), ranks, done.stdout)
 
+    def test_groups_that_lose_ranks(self):
+        for kind, ends in {"shrink": 3, "shrink_after_a_death": 2, "reconfigure": 2, "recorder": 3, "profiler": 3,
+                           "memory": 3}.items():
+            with self.subTest(kind=kind):
+                done = run(PYTHON.parent / "tutti-run", "--keep-going", "-n", 3, PYTHON, THEIRS / "recovery.py", kind)
+                self.assertEqual(len(re.findall(r"^rank \d ok$", done.stdout, re.M)), ends, done.stdout + done.stderr)
+
+    def test_hugging_face(self):
+        if run(PYTHON, "-c", "import accelerate, transformers").returncode != 0:
+            self.skipTest("there are no accelerate and transformers beside torch")
+        said = {}
+        for backend in ("tutti", "gloo"):
+            done = run_ranks(2, THEIRS / "huggingface.py", backend)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said[backend] = re.findall(r"^rank \d ok: (\d+\.\d{4})$", done.stdout, re.M)
+        self.assertEqual((len(said["tutti"]), said["tutti"]), (2, said["gloo"]))
+
     def test_pytorchs_own_tests(self):
         if run(PYTHON, "-c", "import expecttest").returncode != 0:
             self.skipTest("there is no expecttest beside torch, which its tests import")
@@ -149,9 +166,24 @@ class Examples(unittest.TestCase):
                 self.assertAlmostEqual(self.loss(script, ranks, *arguments), alone, delta=0.002)
         self.assertLess(self.loss("server", 3, "--asynchronous"), 0.5)
 
+    def test_a_rank_that_is_lost(self):
+        done = run(PYTHON.parent / "tutti-run", "--keep-going", "-n", 3, PYTHON,
+                   SOURCE / "examples/python/torch/elastic.py")
+        self.assertEqual(len(re.findall(r"^rank [01]: rank 2 is lost in step 20$", done.stdout, re.M)), 2, done.stderr)
+        losses = re.findall(r"^rank [01] of 2: loss (\d\.\d{4})$", done.stdout, re.M)
+        self.assertEqual((len(losses), len(set(losses))), (2, 1), done.stdout)
+        self.assertAlmostEqual(float(losses[0]), self.loss("alone"), delta=0.002)
+
+    def test_ranks_that_torchrun_starts_again(self):
+        done = run(PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", 3, "--max-restarts", 1,
+                   SOURCE / "examples/python/torch/restarted.py", FOLDER / "checkpoint")
+        said = re.findall(r"^rank \d of 3: from step 16, loss (\d\.\d{4})$", done.stdout, re.M)
+        self.assertEqual((done.returncode, len(said), len(set(said))), (0, 3, 1), done.stdout + done.stderr)
+        self.assertAlmostEqual(float(said[0]), self.loss("alone"), delta=0.002)
+
     def test_each_has_a_test(self):
         self.assertEqual({path.stem for path in (SOURCE / "examples/python/torch").glob("*.py")},
-                         {"alone", "bucket", "digits", "server", "zero"})
+                         {"alone", "bucket", "digits", "elastic", "restarted", "server", "zero"})
 
 
 if __name__ == "__main__":

@@ -58,14 +58,21 @@ class Summing {
 
 }  // namespace
 
-Collectives::Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place)
-    : comm_(id, rank, size, timeout, timeout, place.device.is_cpu() ? TUTTI_DEVICE_CPU : place.device.index()),
+Collectives::Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
+                         Milliseconds operation_timeout, Place place)
+    : comm_(id, rank, size, timeout, operation_timeout,
+            place.device.is_cpu() ? TUTTI_DEVICE_CPU : place.device.index()),
       rank_(rank),
       size_(size),
       stream_(place.stream),
       in_(place.device),
       out_(place.device),
       rows_(place.device) {}
+
+Collectives::Collectives(tuttiComm_t made) : comm_(made), rank_(0), size_(0), stream_(nullptr) {
+    must(tuttiCommUserRank(made, &rank_), "rank");
+    must(tuttiCommCount(made, &size_), "size");
+}
 
 at::Tensor Collectives::rows_like(const at::Tensor& tensor) {
     const std::size_t bytes = tensor.nbytes() * static_cast<std::size_t>(size_);

@@ -24,7 +24,11 @@ struct Message {
 
 class Collectives {
   public:
-    Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Place place = {});
+    /// Blocks until all ranks have come, at most for `timeout`. operation_timeout: how long an operation may wait.
+    Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout,
+                Place place = {});
+    /// Over a communicator on CPUs that was made already, and is owned from now on.
+    explicit Collectives(tuttiComm_t made);
 
     void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
     /// Of sparse tensors (COO): the elements that any rank has, added up.
@@ -50,6 +54,13 @@ class Collectives {
     tuttiResult_t error() const { return comm_.error(); }
     /// Ends what is under way. Any thread.
     void revoke() { comm_.revoke(); }
+    /// See Communicator::shrunk.
+    tuttiComm_t shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
+                       Milliseconds operation_timeout) {
+        return comm_.shrunk(excluded, abort, timeout, operation_timeout);
+    }
+    int rank() const { return rank_; }
+    int size() const { return size_; }
 
   private:
     /// The rows of n ranks, each like `tensor`, as a tensor.

@@ -12,6 +12,16 @@ int whole(Milliseconds time) {
     return static_cast<int>(std::clamp<std::int64_t>(time.count(), 1, INT_MAX));
 }
 
+tuttiConfig_t options(Milliseconds timeout, Milliseconds operation_timeout, int device) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = whole(operation_timeout);
+    config.initTimeoutMs = whole(timeout);
+    config.device = device;
+    config.commName = "torch";
+    config.blocking = 1;
+    return config;
+}
+
 }  // namespace
 
 void fail(const std::string& text) {
@@ -27,12 +37,7 @@ void must(tuttiResult_t result, const char* operation) {
 
 Communicator::Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
                            Milliseconds operation_timeout, int device) {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.timeoutMs = whole(operation_timeout);
-    config.initTimeoutMs = whole(timeout);
-    config.device = device;
-    config.commName = "torch";
-    config.blocking = 1;
+    const tuttiConfig_t config = options(timeout, operation_timeout, device);
     must(tuttiCommInitRankConfig(&comm_, size, id, rank, &config), "init_process_group");
 }
 
@@ -42,6 +47,16 @@ Communicator::~Communicator() {
 
 void Communicator::revoke() {
     tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT);
+}
+
+tuttiComm_t Communicator::shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
+                                 Milliseconds operation_timeout) {
+    const tuttiConfig_t config = options(timeout, operation_timeout, TUTTI_DEVICE_CPU);
+    tuttiComm_t smaller = nullptr;
+    must(tuttiCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &smaller, &config,
+                         abort ? TUTTI_SHRINK_ABORT : TUTTI_SHRINK_DEFAULT),
+         "shrink_group");
+    return smaller;
 }
 
 void Communicator::check(const char* operation) const {
@@ -82,6 +97,38 @@ tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milli
         std::memcpy(id.internal, bytes.data(), bytes.size());
     }
     return id;
+}
+
+namespace {
+
+class SharedMemory final : public c10::Allocator {
+  public:
+    c10::DataPtr allocate(std::size_t bytes) TUTTI_CONST_BEFORE_2_3 override {
+        void* data = nullptr;
+        if (bytes > 0) must(tuttiMemAlloc(&data, bytes), "memory that peers can map");
+        return {data, data, [](void* at) { tuttiMemFree(at); }, c10::Device(at::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override {
+        return [](void* at) { tuttiMemFree(at); };
+    }
+    void copy_data(void* to, const void* from, std::size_t bytes) const TUTTI_OVERRIDE_SINCE_2_3 {
+        std::memcpy(to, from, bytes);
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<c10::Allocator> shared_memory() {
+    static const auto allocator = std::make_shared<SharedMemory>();
+    return allocator;
+}
+
+at::Tensor in_shared_memory(std::int64_t elements, at::TensorOptions options) {
+    const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+    c10::DataPtr data = shared_memory()->allocate(bytes);
+    auto* const at = data.get();
+    return at::from_blob(
+        at, {elements}, [held = std::make_shared<c10::DataPtr>(std::move(data))](void*) {}, options);
 }
 
 Memory::~Memory() {

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "torch.hpp"
 
@@ -26,12 +28,18 @@ class Communicator {
     /// device: the GPU's number, or TUTTI_DEVICE_CPU.
     Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout,
                  int device = TUTTI_DEVICE_CPU);
+    /// One that was made by a call of Tutti's; owned from now on.
+    explicit Communicator(tuttiComm_t made) : comm_(made) {}
     ~Communicator();  // other ranks that still need this one are told
     Communicator(const Communicator&) = delete;
 
     tuttiComm_t get() const { return comm_; }
     /// Ends what is under way, here and on the other ranks.
     void revoke();
+    /// A communicator of the ranks that live and are not excluded, made by all of them; nothing is under way. `abort`:
+    /// this one may have failed. The caller owns it.
+    tuttiComm_t shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
+                       Milliseconds operation_timeout);
     /// Throws what has befallen operations that were enqueued. Any thread.
     void check(const char* operation) const;
     /// The same as a code. Any thread.
@@ -49,6 +57,10 @@ tuttiUniqueId meet(c10d::Store& store, const std::string& key, bool first, Milli
 
 /// Waits until the store has the key, in the same way.
 void await_key(c10d::Store& store, const std::string& key, Milliseconds timeout, const std::function<bool()>& stop);
+
+/// A tensor in memory that peers can map (tuttiMemAlloc), and what allocates such memory for torch.
+at::Tensor in_shared_memory(std::int64_t elements, at::TensorOptions options);
+std::shared_ptr<c10::Allocator> shared_memory();
 
 /// Memory kept for the next operation, as large as it ever had to be: such that peers can map it, or torch's on a
 /// device, of the stream that is current when it is asked for.

@@ -16,7 +16,7 @@ const char* plain(const char* name) {
 DeviceGroup::DeviceGroup(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, c10::Device device)
     : rank_(rank),
       side_(device),
-      collectives_(std::make_unique<Collectives>(id, rank, size, timeout, Place{device, side_.handle()})) {}
+      collectives_(std::make_unique<Collectives>(id, rank, size, timeout, timeout, Place{device, side_.handle()})) {}
 
 DeviceGroup::~DeviceGroup() {
     close(false);

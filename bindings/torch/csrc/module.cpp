@@ -9,8 +9,9 @@ namespace tutti_torch {
 namespace {
 
 c10::intrusive_ptr<Base> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                std::chrono::duration<double> timeout) {
-    return c10::make_intrusive<ProcessGroup>(store, rank, size, std::chrono::duration_cast<Milliseconds>(timeout));
+                                std::chrono::duration<double> timeout, bool deferred) {
+    return c10::make_intrusive<ProcessGroup>(store, rank, size, std::chrono::duration_cast<Milliseconds>(timeout),
+                                             deferred);
 }
 
 /// handle_of_current(index) gives the current stream of a device as a number.
@@ -34,7 +35,7 @@ std::string version() {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     namespace py = pybind11;
     module.def("create", &tutti_torch::create, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-               py::arg("rank"), py::arg("size"), py::arg("timeout"));
+               py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("deferred") = false);
     module.def("close_all", &tutti_torch::ProcessGroup::close_all, py::call_guard<py::gil_scoped_release>());
     module.def("streams_of", &tutti_torch::streams_of);
     module.def("version", &tutti_torch::version);

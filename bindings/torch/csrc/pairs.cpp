@@ -222,8 +222,18 @@ void Receiver::loop() {
 
 // --------------------------------------------------------------------------------------------------------------- pairs
 
-Pairs::Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout)
-    : store_(std::move(store)), key_(std::move(key)), rank_(rank), size_(size), timeout_(timeout) {}
+Pairs::Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout,
+             std::shared_ptr<const Hooks> hooks)
+    : store_(std::move(store)),
+      key_(std::move(key)),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      hooks_(std::move(hooks)) {}
+
+Operation Pairs::operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const {
+    return {type, name, {tensor}, {tensor}, timeout_, false, hooks_->any() ? hooks_ : nullptr};
+}
 
 Pairs::~Pairs() {
     close(true);
@@ -255,8 +265,7 @@ Receiver& Pairs::receiver(int peer) {
 
 WorkPtr Pairs::send(const at::Tensor& tensor, int peer, int tag) {
     if (peer == rank_) fail(c10::str("tutti: send: rank ", rank_, " can't send to itself"));
-    auto work =
-        c10::make_intrusive<Work>(rank_, Operation{c10d::OpType::SEND, "tutti:send", {tensor}, {tensor}, timeout_});
+    auto work = c10::make_intrusive<Work>(rank_, operation(c10d::OpType::SEND, "tutti:send", tensor));
     sender(peer).send(work, tensor, tag);
     return work;
 }
@@ -265,7 +274,7 @@ WantedPtr Pairs::want(const at::Tensor& tensor, int tag, c10d::OpType type, cons
     auto wanted = std::make_shared<Wanted>();
     wanted->tensor = tensor;
     wanted->tag = tag;
-    wanted->work = c10::make_intrusive<Work>(rank_, Operation{type, "tutti:recv", {tensor}, {tensor}, timeout_});
+    wanted->work = c10::make_intrusive<Work>(rank_, operation(type, "tutti:recv", tensor));
     // Who gives up takes the receive back, so that nobody writes to the tensor later. (The Work knows the receive by a
     // weak pointer: the receive owns the Work.)
     wanted->work->on_timeout = [weak = std::weak_ptr<Wanted>(wanted), tag, from] {

@@ -98,7 +98,8 @@ class Receiver {
 
 class Pairs {
   public:
-    Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout);
+    Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout,
+          std::shared_ptr<const Hooks> hooks);
     ~Pairs();
 
     WorkPtr send(const at::Tensor& tensor, int peer, int tag);
@@ -108,6 +109,7 @@ class Pairs {
 
   private:
     WantedPtr want(const at::Tensor& tensor, int tag, c10d::OpType type, const std::string& from);
+    Operation operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const;
     Rendezvous meeting(int from, int to) const;
     void check_open() const;
     Sender& sender(int peer);
@@ -117,6 +119,7 @@ class Pairs {
     std::string key_;
     int rank_, size_;
     Milliseconds timeout_;
+    const std::shared_ptr<const Hooks> hooks_;
     std::mutex mutex_;
     bool closed_ = false;
     std::map<int, std::unique_ptr<Sender>> senders_;

@@ -2,28 +2,20 @@
 
 #include "process_group.hpp"
 
+#include <ATen/record_function.h>
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#endif
+
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <set>
 
 namespace tutti_torch {
 namespace {
 
 using c10d::OpType;
-
-/// Lets go of Python's lock, if this thread has it. A group may be destroyed by Python's destructor of something else
-/// (DDP's reducer), while its own thread wants the lock to free a tensor or to call back: they would wait for each
-/// other.
-class WithoutPython {
-  public:
-    WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-    ~WithoutPython() {
-        if (state_ != nullptr) PyEval_RestoreThread(state_);
-    }
-    WithoutPython(const WithoutPython&) = delete;
-
-  private:
-    PyThreadState* state_;
-};
 
 // All groups of the process, for close_all.
 std::mutex groups_mutex;
@@ -93,17 +85,41 @@ bool comes(c10d::Store& store, const std::string& key, std::chrono::steady_clock
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout)
-    : Base(rank, size), store_(store), timeout_(timeout) {
+WithoutPython::WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+
+WithoutPython::~WithoutPython() {
+    if (state_ != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+}
+
+ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout,
+                           bool deferred)
+    : Base(rank, size), store_(store), timeout_(timeout), queue_(std::make_shared<Queue>("tutti-torch")) {
+    if (deferred) {
+        enlist();
+        return;
+    }
     // A group may be made, destroyed and made again over one store: each time the ranks meet at another key.
     const std::int64_t generation = store->add(c10::str("tutti/made/", rank), 1);
     key_ = c10::str("tutti/group/", generation);
     const tuttiUniqueId id = meet(*store, key_, rank == 0, timeout, [] { return false; });
-    collectives_ = std::make_unique<Collectives>(id, rank, size, timeout);
-    pairs_ = std::make_unique<Pairs>(store, key_, rank, size, timeout);
-    queue_ = std::make_shared<Queue>("tutti-torch");
+    collectives_ = std::make_unique<Collectives>(id, rank, size, timeout, timeout);
+    pairs_ = std::make_unique<Pairs>(store, key_, rank, size, timeout, hooks_);
+    enlist();
+}
+
+void ProcessGroup::enlist() {
     const std::lock_guard<std::mutex> lock(groups_mutex);
     groups().insert(this);
+}
+
+Pairs& ProcessGroup::pairs() {
+    members();
+    return *pairs_;
+}
+
+Collectives& ProcessGroup::members() {
+    if (!collectives_) fail("tutti: the process group has no members: reconfigure() gives it some");
+    return *collectives_;
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -120,9 +136,12 @@ void ProcessGroup::close(bool abandon) {
     const std::lock_guard<std::mutex> lock(closing_);
     if (closed_) return;
     closed_ = true;
-    if (abandon && !queue_->idle()) collectives_->revoke();
+    if (abandon && !queue_->idle()) {
+        hooks_->failed();
+        if (collectives_) collectives_->revoke();
+    }
     queue_->close();
-    pairs_->close(abandon);
+    if (pairs_) pairs_->close(abandon);
     collectives_.reset();
     const std::lock_guard<std::mutex> devices(devices_mutex_);
     for (const auto& group : devices_) group->close(abandon);
@@ -165,7 +184,24 @@ std::shared_ptr<DeviceGroup> ProcessGroup::group_on(c10::Device device) {
     return devices_.emplace_back(std::make_shared<DeviceGroup>(id, rank_, size_, timeout_, device));
 }
 
+void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+    const auto elements = [](const Tensors& tensors) {
+        return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
+                               [](std::int64_t sum, const at::Tensor& tensor) { return sum + tensor.numel(); });
+    };
+    const Tensors& typed = operation.inputs.empty() ? operation.outputs : operation.inputs;
+    const std::string name = operation.type == OpType::ALLREDUCE ? "allreduce" : std::strchr(operation.name, ':') + 1;
+    RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+        static_cast<std::int64_t>(calls_.load()), std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
+        operation.outputs, rank_, std::string(name), elements(operation.inputs), elements(operation.outputs),
+        typed.empty() ? at::kByte : typed.front().scalar_type(), std::vector<std::int64_t>(),
+        std::vector<std::int64_t>(), -1, -1, size_, !operation.waits);
+#endif
+}
+
 ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+    if (at::hasCallbacks()) record(operation);
     for (const Tensors* tensors : {&operation.inputs, &operation.outputs}) {
         if (tensors->empty() || tensors->front().device().is_cpu()) continue;
         check(joined({operation.inputs, operation.outputs}), operation.name);
@@ -173,11 +209,12 @@ ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<vo
         return noted(group_on(tensors->front().device())->run(std::move(operation), job));
     }
     operation.timeout = within(operation.timeout);
+    if (hooks_->any()) operation.hooks = hooks_;
     const bool waits = operation.waits && !coalescing_;
     auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
     ++calls_;
-    if (waits && queue_->run_at_once(*work, [&] { job(*collectives_); })) return work;
-    queue_->push(work, [this, job = std::move(job)] { job(*collectives_); });
+    if (waits && queue_->run_at_once(*work, [&] { job(members()); })) return work;
+    queue_->push(work, [this, job = std::move(job)] { job(members()); });
     return noted(work);
 }
 
@@ -419,6 +456,16 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
     return c10::make_intrusive<Options>("tutti", timeout_.load());
 }
 
+at::Tensor ProcessGroup::allocateTensor(long size, at::TensorOptions options) {
+    if (size < 0) fail(c10::str("tutti: allocate_tensor: ", size, " elements"));
+    if (!options.device().is_cpu()) fail("tutti: allocate_tensor: of tensors on CPUs only");
+    return in_shared_memory(size, options);
+}
+
+std::shared_ptr<c10::Allocator> ProcessGroup::getMemAllocator() {
+    return shared_memory();
+}
+
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const std::vector<int>& ranks,
                                                       const c10::intrusive_ptr<Options>& options) {
@@ -466,19 +513,19 @@ ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outp
 ProcessGroup::Result ProcessGroup::send(Tensors& tensors, int peer, int tag) {
     check_rank(peer, "send to rank");
     const at::Tensor& tensor = only(tensors, "send");
-    return tensor.device().is_cpu() ? noted(pairs_->send(tensor, peer, tag)) : pass({tensor, peer, true});
+    return tensor.device().is_cpu() ? noted(pairs().send(tensor, peer, tag)) : pass({tensor, peer, true});
 }
 
 ProcessGroup::Result ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
     check_rank(peer, "recv from rank");
     const at::Tensor& tensor = only(tensors, "recv");
-    return tensor.device().is_cpu() ? noted(pairs_->recv(tensor, peer, tag)) : pass({tensor, peer, false});
+    return tensor.device().is_cpu() ? noted(pairs().recv(tensor, peer, tag)) : pass({tensor, peer, false});
 }
 
 ProcessGroup::Result ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
     const at::Tensor& tensor = only(tensors, "recv");
     if (!tensor.device().is_cpu()) fail("tutti: recv: on devices the rank that sends has to be named");
-    return noted(pairs_->recv_any(tensor, tag));
+    return noted(pairs().recv_any(tensor, tag));
 }
 
 ProcessGroup::Result ProcessGroup::noted(Result work) {

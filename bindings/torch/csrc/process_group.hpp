@@ -8,15 +8,31 @@
 
 #include "collectives.hpp"
 #include "device_group.hpp"
+#include "hooks.hpp"
 #include "pairs.hpp"
 #include "work.hpp"
 
 namespace tutti_torch {
 
+/// Lets go of Python's lock, if this thread has it. A group may be destroyed by Python's destructor of something else
+/// (DDP's reducer), while its own thread wants the lock to free a tensor or to call back: they would wait for each
+/// other.
+class WithoutPython {
+  public:
+    WithoutPython();
+    ~WithoutPython();
+    WithoutPython(const WithoutPython&) = delete;
+
+  private:
+    void* state_;  // Python's; null: this thread did not have the lock
+};
+
 class ProcessGroup final : public Base {
   public:
-    /// Blocks until all ranks of the group have called it. The store brings them together.
-    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout);
+    /// Blocks until all ranks of the group have called it. The store brings them together. `deferred`: the group has no
+    /// members before reconfigure() gives it some.
+    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout,
+                 bool deferred = false);
     ~ProcessGroup() override;
 
     /// Ends the group: waits for what is under way, or, if `abandon`, ends it. Any number of times.
@@ -43,6 +59,50 @@ class ProcessGroup final : public Base {
     c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                             const c10::intrusive_ptr<Options>& options, const int& rank,
                                             const int& size) override;
+    /// Over the ranks of a communicator that was made already.
+    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks,
+                 Milliseconds timeout);
+    bool supportsShrinking() const override {
+        return true;
+    }
+    /// Called by the ranks that are to remain; who has died is left out, named or not. Ranks of one host, on CPUs.
+    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& ranks_to_exclude, int flags,
+                                             const c10::intrusive_ptr<Options>& options) override;
+    bool supportsTensorAlloc(c10::DeviceIndex device) override {
+        return device < 0;  // that of CPUs
+    }
+    /// In memory that the other ranks of the host can map.
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+    std::shared_ptr<c10::Allocator> getMemAllocator() override;
+#endif
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    bool supportsReconfigure() const override {
+        return true;
+    }
+    /// A secret: whoever has it can join. Good for one reconfigure().
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    /// Ends what is under way, and makes a group of those whose handles are given, in the order of the list, or of the
+    /// sorted set. Blocks until all have come. Sends and receives meet in the store of the group's creation, which all
+    /// of them have to share.
+    c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+#ifdef C10D_BACKEND_HAS_HOOKS
+    bool supportsAbortHooks() const override {
+        return true;
+    }
+    void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override {
+        hooks_->add(id, std::move(hook));
+    }
+    void unregisterAbortHook(std::int64_t id) override {
+        hooks_->remove_abort(id);
+    }
+    bool supportsCompletionHooks() const override;
+    void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+        hooks_->add(id, std::move(hook));
+    }
+    void unregisterCompletionHook(std::int64_t id) override {
+        hooks_->remove_completion(id);
+    }
 #endif
 
     using Result = c10::intrusive_ptr<c10d::Work>;
@@ -84,6 +144,11 @@ class ProcessGroup final : public Base {
 #endif
 
   private:
+    void enlist();  // among all groups of the process
+    void take(std::unique_ptr<Collectives> ranks);
+    Collectives& members();  // or an exception
+    Pairs& pairs();
+    void record(const Operation& operation) const;  // what the profiler knows of torch's own backends
     Result enqueue(Operation operation, std::function<void(Collectives&)> job);
     std::shared_ptr<DeviceGroup> group_on(c10::Device device);
     /// message: of a tensor on a device. It waits for endCoalescing, if there was a startCoalescing.
@@ -100,13 +165,15 @@ class ProcessGroup final : public Base {
     std::string key_;  // of this group, in the store
     std::atomic<Milliseconds> timeout_;
     std::atomic<std::uint64_t> calls_{0};
-    std::unique_ptr<Collectives> collectives_;
+    const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+    std::unique_ptr<Collectives> collectives_;  // none: the group is closed, or has no members yet
     std::unique_ptr<Pairs> pairs_;
     std::shared_ptr<Queue> queue_;
     std::mutex devices_mutex_;
     std::vector<std::shared_ptr<DeviceGroup>> devices_;  // in the order in which they were first used
-    std::mutex closing_;
+    mutable std::mutex closing_;
     bool closed_ = false;
+    mutable std::string handle_;  // of the next reconfigure()
     // From startCoalescing to endCoalescing, which one thread calls:
     bool coalescing_ = false;
     std::vector<Message> messages_;  // of tensors on devices

@@ -27,6 +27,14 @@
 #define TUTTI_OVERRIDE_SINCE_2_8
 #endif
 
+#if TUTTI_TORCH_AT_LEAST(2, 3)
+#define TUTTI_CONST_BEFORE_2_3
+#define TUTTI_OVERRIDE_SINCE_2_3 override
+#else
+#define TUTTI_CONST_BEFORE_2_3 const
+#define TUTTI_OVERRIDE_SINCE_2_3
+#endif
+
 namespace tutti_torch {
 
 // Since 2.0 a ProcessGroup has a Backend for each kind of device; before, backends were ProcessGroups.

@@ -12,7 +12,10 @@ Work::Work(int rank, Operation operation)
     // A name makes a record for the profiler, which is an allocation: not where nobody reads it.
     : c10d::Work(rank, operation.type, at::hasCallbacks() ? operation.name : nullptr, operation.inputs),
       outputs_(std::move(operation.outputs)),
-      timeout_(operation.timeout) {}
+      timeout_(operation.timeout),
+      hooks_(std::move(operation.hooks)) {
+    if (hooks_) begun_ = std::chrono::steady_clock::now();
+}
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -51,6 +54,12 @@ void Work::complete(std::exception_ptr error) {
         result_known_ = true;
         error_ = error;
         future = future_;
+    }
+    if (hooks_ && error) {
+        hooks_->failed();
+    } else if (hooks_) {
+        const std::chrono::duration<float, std::milli> took = std::chrono::steady_clock::now() - begun_;
+        hooks_->completed(*this, took.count());
     }
     if (future) tell(*future);
     finish(error);

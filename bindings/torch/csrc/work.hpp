@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "communicator.hpp"
+#include "hooks.hpp"
 
 namespace tutti_torch {
 
@@ -24,6 +25,7 @@ struct Operation {
     Tensors outputs;       // the value of the future
     Milliseconds timeout;  // of wait() without one
     bool waits = false;    // the caller waits at once
+    std::shared_ptr<const Hooks> hooks = nullptr;
 };
 
 class Work : public c10d::Work {
@@ -53,6 +55,9 @@ class Work : public c10d::Work {
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     std::exception_ptr error_;
     bool result_known_ = false;
+    // For the hooks, if there are any:
+    std::shared_ptr<const Hooks> hooks_;
+    std::chrono::steady_clock::time_point begun_;
     // The queue's:
     std::shared_ptr<Queue> queue_;
     std::function<void()> job_;

@@ -39,7 +39,16 @@ def _register():
     arguments = {}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
         arguments["devices"] = devices
-    dist.Backend.register_backend("tutti", _C.create, **arguments)
+    create = _C.create
+    if "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters:
+        arguments["extended_api"] = True
+        create = _create
+    dist.Backend.register_backend("tutti", create, **arguments)
+
+
+def _create(options, _):
+    return _C.create(options.store, options.group_rank, options.group_size, options.timeout,
+                     options.enable_reconfigure)
 
 
 _register()

@@ -105,9 +105,12 @@ class Layer(torch.nn.Module):
         self.comm = tutti.init() if comm is None else comm
         self._syncs = True
         self._works: list[tutti.Work[Any]] = []
-        for tensor in [*module.parameters(), *module.buffers()]:
+        self._take_values_of(0)
+
+    def _take_values_of(self, root: int) -> None:
+        for tensor in [*self.module.parameters(), *self.module.buffers()]:
             tensor.data = tensor.data.contiguous()
-            self.comm.broadcast(tensor.detach(), 0)
+            self.comm.broadcast(tensor.detach(), root)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)

@@ -7,7 +7,16 @@ import tutti
 from tutti.torch._backward import Layer, Pass, cut, views
 
 
-class DataParallelNaive(Layer):
+class Replica(Layer):
+    def move(self, comm: tutti.Communicator, root: int = 0) -> None:
+        """Goes on over another communicator: of those who are left when a rank is lost (comm.shrink(abort=True)), or of
+        more (comm.grow). All of its ranks call it, or make the layer with it, and get the parameters and buffers of
+        `root`. Reductions that were under way are dropped."""
+        self.comm, self._works = comm, []
+        self._take_values_of(root)
+
+
+class DataParallelNaive(Replica):
     """The mean of all ranks' gradients, one after another when the backward pass has ended: the reference."""
 
     def __init__(self, module: torch.nn.Module, comm: tutti.Communicator | None = None) -> None:
@@ -23,7 +32,7 @@ class DataParallelNaive(Layer):
             self.comm.all_reduce(p.grad, out=p.grad, op="avg")
 
 
-class DataParallelBucket(Layer):
+class DataParallelBucket(Replica):
     """The mean of all ranks' gradients, in buckets, each reduced beside the rest of the backward pass as soon as it is
     complete. Gradients are views of the buckets."""
 

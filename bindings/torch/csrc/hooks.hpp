@@ -1,0 +1,59 @@
+// What torch wants to be told of a group's operations: its flight recorder, of those that end and of the first that
+// fails. Nothing before torch 2.15.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "torch.hpp"
+
+namespace tutti_torch {
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+
+/// Any thread may call any of it.
+class Hooks {
+  public:
+    void add(std::int64_t id, c10d::CompletionHook hook) { put(completion_, id, std::move(hook)); }
+    void add(std::int64_t id, c10d::AbortHook hook) { put(abort_, id, std::move(hook)); }
+    void remove_completion(std::int64_t id) { remove(completion_, id); }
+    void remove_abort(std::int64_t id) { remove(abort_, id); }
+
+    /// An operation has ended well. `milliseconds` is how long it took.
+    void completed(const c10d::Work& work, float milliseconds) const;
+    /// An operation has failed, or is about to be given up.
+    void failed() const;
+    bool any() const { return any_.load(std::memory_order_relaxed); }
+
+  private:
+    template <typename Hook>
+    void put(std::map<std::int64_t, Hook>& hooks, std::int64_t id, Hook hook) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        hooks[id] = std::move(hook);
+        any_ = true;
+    }
+    template <typename Hook>
+    void remove(std::map<std::int64_t, Hook>& hooks, std::int64_t id) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        hooks.erase(id);
+        any_ = !completion_.empty() || !abort_.empty();
+    }
+
+    mutable std::mutex mutex_;
+    std::atomic<bool> any_{false};
+    std::map<std::int64_t, c10d::CompletionHook> completion_;
+    std::map<std::int64_t, c10d::AbortHook> abort_;
+};
+
+#else
+
+struct Hooks {
+    void completed(const c10d::Work&, float) const {}
+    void failed() const {}
+    bool any() const { return false; }
+};
+
+#endif
+
+}  // namespace tutti_torch
