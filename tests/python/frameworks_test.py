@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""frameworks_test.py BUILD: the wheel beside JAX and Ray, which pip fetches into BUILD/frameworks-pypi. Skips (77)
-where it can't."""
+"""frameworks_test.py BUILD: the wheel beside JAX, Ray and mypy, which pip fetches into BUILD/frameworks-pypi. Skips
+(77) where it can't."""
 import os
 import pathlib
 import subprocess
@@ -43,12 +43,19 @@ class Frameworks(unittest.TestCase):
                          (0, ["sums: [6.0, 6.0, 6.0]", "then: ['rank 2 is lost', 'rank 2 is lost']",
                               "shrunk: [3.0, 3.0]", "grown: [6.0, 6.0, 6.0]"]), done.stderr)
 
+    def test_mypy(self):
+        for path in sorted(EXAMPLES.parent.glob("*.py")):
+            with self.subTest(path=path.name):
+                done = run(PYTHON, "-m", "mypy", "--strict", path)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("no issues found in 1 source file", done.stdout)
+
     def test_each_has_a_test(self):
         self.assertEqual({path.stem for path in EXAMPLES.glob("*.py")}, {"jax_callback", "ray_actors"})
 
 
 if __name__ == "__main__":
-    BESIDE, why = environment.fetched(BUILD / "frameworks-pypi", "jax", "ray")
+    BESIDE, why = environment.fetched(BUILD / "frameworks-pypi", "jax", "ray", "mypy")
     if BESIDE is None:
         print(f"skipped: {why}")
         sys.exit(77)
