@@ -4,12 +4,18 @@
 //   overlap    how long Synchronize waits after a backward pass that takes as long as the reductions of naive: naive
 //              and bucketed, in turns. The pass sleeps, as a host does whose GPU computes, or spins (--spin)
 //   staleness  steps per second for several bounds, when every rank is late at random
+//   checkpoint (--checkpoint FOLDER, and nothing else then) how fast ZeRO-2's parameters and states of Adam are saved
+//   and
+//              loaded, beside the same bytes written and read by plain calls, a file for each rank
+#include <fcntl.h>
 #include <tutti/dp.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -23,7 +29,8 @@ struct Options {
     std::vector<std::size_t> bucket_kib = {0, 25 * 1024, 8 * 1024};  // 0: the default
     int iterations = 9, late_ms = 5, steps = 100;
     bool spin = false;
-    std::string trace;
+    std::string trace, checkpoint;
+    std::size_t mib = 1024;
 };
 
 void must(tuttiResult_t result) {
@@ -157,6 +164,85 @@ void staleness(tuttiComm_t comm, const Options& o, int rank) {
     }
 }
 
+struct File {
+    File(const std::string& path, int flags) : fd(::open(path.c_str(), flags, 0644)) {
+        if (fd < 0) throw std::runtime_error(path + " can't be opened");
+    }
+    ~File() { ::close(fd); }
+    File(const File&) = delete;
+    const int fd;
+};
+
+/// So that what is read next comes from the disk.
+void drop_from_cache(const std::string& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        const File file(entry.path().string(), O_RDONLY);
+        ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+}
+
+/// All of data, in pieces of 1 MiB.
+template <class Call>
+void in_pieces(std::vector<char>& data, Call call) {
+    constexpr std::size_t piece = std::size_t{1} << 20;
+    for (std::size_t at = 0; at < data.size();) {
+        const ssize_t n = call(data.data() + at, std::min(piece, data.size() - at), static_cast<off_t>(at));
+        if (n <= 0) throw std::runtime_error("a file can't be read or written");
+        at += static_cast<std::size_t>(n);
+    }
+}
+
+void checkpoint(tuttiComm_t comm, const Options& o, int rank, int ranks) {
+    constexpr std::size_t parameters = 48;
+    const std::size_t count = o.mib * 1024 * 1024 / (3 * sizeof(float)) / parameters;  // a value and two moments
+    const double mb = 3.0 * sizeof(float) * static_cast<double>(count * parameters) / 1e6;
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.mode = tuttiDpZero2;
+    config.optimizer.kind = tuttiDpAdam;
+    Layer layer(comm, parameters, count, config);
+    layer.iterate(0, true);
+    must(tuttiDpStep(layer.dp()));
+    std::vector<char> plain(static_cast<std::size_t>(mb * 1e6) / static_cast<std::size_t>(ranks), 'x');
+    const std::string folder = o.checkpoint + "/checkpoint", plain_folder = o.checkpoint + "/plain";
+    const std::string mine = plain_folder + "/" + std::to_string(rank);
+    std::filesystem::create_directories(plain_folder);
+    const auto timed = [&](auto body) {
+        must(tuttiBarrier(comm, nullptr));
+        const Clock::time_point start = Clock::now();
+        body();
+        return slowest(comm, Us(Clock::now() - start).count() / 1e6);
+    };
+    std::vector<double> rates[4], blocked;
+    for (int i = 0; i < 3; ++i) {
+        rates[0].push_back(
+            mb / timed([&] {
+                ::unlink(mine.c_str());
+                const File file(mine, O_WRONLY | O_CREAT);
+                in_pieces(plain, [&](char* at, std::size_t n, off_t to) { return ::pwrite(file.fd, at, n, to); });
+                if (::fsync(file.fd) != 0) throw std::runtime_error("fsync has failed");
+            }));
+        rates[1].push_back(mb / timed([&] { must(tuttiDpSave(layer.dp(), folder.c_str())); }));
+        for (const std::string& some : {folder, plain_folder}) drop_from_cache(some);
+        rates[2].push_back(
+            mb / timed([&] {
+                const File file(mine, O_RDONLY);
+                in_pieces(plain, [&](char* at, std::size_t n, off_t from) { return ::pread(file.fd, at, n, from); });
+            }));
+        rates[3].push_back(mb / timed([&] { must(tuttiDpLoad(layer.dp(), folder.c_str())); }));
+        blocked.push_back(1000 * timed([&] { must(tuttiDpSaveAsync(layer.dp(), folder.c_str())); }));
+        must(tuttiDpSaveWait(layer.dp()));
+    }
+    if (rank == 0) {
+        std::printf("checkpoint of %.0f MB, MB/s: save %.0f, plain writes %.0f: %.2f (target: at least 0.8)\n", mb,
+                    median(rates[1]), median(rates[0]), median(rates[1]) / median(rates[0]));
+        std::printf("  load %.0f, plain reads %.0f: %.2f; a save beside training blocks for %.0f ms\n",
+                    median(rates[3]), median(rates[2]), median(rates[3]) / median(rates[2]), median(blocked));
+    }
+    must(tuttiBarrier(comm, nullptr));
+    if (rank == 0)
+        for (const std::string& some : {folder, plain_folder}) std::filesystem::remove_all(some);
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -169,17 +255,24 @@ int main(int count, char** words) {
     app.add_option("--late-ms", o.late_ms, "staleness: how late")->capture_default_str();
     app.add_option("--steps", o.steps, "staleness: how many")->capture_default_str();
     app.add_option("--trace", o.trace, "write rank 0's time line of the last bucketed run, for ui.perfetto.dev");
+    app.add_option("--checkpoint", o.checkpoint, "a folder on the disk whose rate is measured; nothing else is then");
+    app.add_option("--mib", o.mib, "checkpoint: how large")->check(CLI::Range(1, 1 << 20))->capture_default_str();
     app.add_flag("--spin", o.spin, "overlap: the pass takes a core");
     CLI11_PARSE(app, count, words);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     try {
         tuttiComm_t comm = nullptr;
-        int rank = 0;
+        int rank = 0, ranks = 1;
         must(tuttiCommInitEnv(&comm, nullptr));
         must(tuttiCommUserRank(comm, &rank));
-        ready(comm, rank);
-        overlap(comm, o, rank);
-        staleness(comm, o, rank);
+        must(tuttiCommCount(comm, &ranks));
+        if (!o.checkpoint.empty()) {
+            checkpoint(comm, o, rank, ranks);
+        } else {
+            ready(comm, rank);
+            overlap(comm, o, rank);
+            staleness(comm, o, rank);
+        }
         must(tuttiCommDestroy(comm));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "dp_perf: %s\n", error.what());

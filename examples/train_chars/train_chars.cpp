@@ -135,7 +135,7 @@ void train(const Options& o, tuttiComm_t& comm) {
     auto layers = std::make_unique<LayerComm>(o, comm);
     Trainer trainer(o, text, layers->get());
     const int began = trainer.workers();
-    if (!o.load.empty()) must(tuttiDpLoad(trainer.dp(), o.load.c_str()));
+    if (!o.load.empty()) trainer.load(o.load);
     const Clock::time_point start = Clock::now();
     for (int step = 1; step <= o.steps; ++step) {
         try {
@@ -157,7 +157,7 @@ void train(const Options& o, tuttiComm_t& comm) {
     }
     const double final_loss = trainer.evaluate();
     const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
-    if (!o.save.empty()) must(tuttiDpSave(trainer.dp(), o.save.c_str()));
+    if (!o.save.empty()) trainer.save(o.save);
     std::vector<double> losses = trainer.losses();
     must(tuttiAllReduce(losses.data(), losses.data(), losses.size(), tuttiFloat64, tuttiSum, comm, nullptr));
     if (rank != 0) return;
@@ -200,8 +200,8 @@ int main(int count, char** words) {
     app.add_option("--text", o.text, "file to learn")->capture_default_str();
     app.add_option("--curve", o.curve, "write the loss of every step, as JSON");
     app.add_option("--trace", o.trace, "write rank 0's time line, for ui.perfetto.dev");
-    app.add_option("--save", o.save, "write a checkpoint at the end");
-    app.add_option("--load", o.load, "begin with a checkpoint");
+    app.add_option("--save", o.save, "write a checkpoint at the end: a folder of safetensors files");
+    app.add_option("--load", o.load, "go on from a checkpoint, with the samples that come next");
     app.add_flag("--fp16", o.fp16, "parameters and gradients in float16, with loss scaling, on CPUs");
     app.add_flag("--elastic", o.elastic, "naive, bucketed: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");

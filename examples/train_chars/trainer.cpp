@@ -221,6 +221,20 @@ void Trainer::step(int number) {
     must(tuttiDpSynchronize(dp_));
     must(tuttiDpStep(dp_));
     losses_.at(static_cast<std::size_t>(number - 1)) = loss;
+    seen_ += share_ * samples_.size() * static_cast<std::size_t>(workers_);
+}
+
+void Trainer::save(const std::string& path) {
+    must(tuttiDpSetNote(dp_, "samples", std::to_string(seen_).c_str()));
+    must(tuttiDpSave(dp_, path.c_str()));
+}
+
+void Trainer::load(const std::string& path) {
+    char samples[32] = "";
+    must(tuttiDpLoad(dp_, path.c_str()));
+    must(tuttiDpGetNote(dp_, "samples", samples, sizeof samples));
+    seen_ = std::stoull(samples);
+    for (Samples& of_part : samples_) of_part.skip(seen_ / static_cast<std::size_t>(workers_) / samples_.size());
 }
 
 double Trainer::loss(int step) {

@@ -30,6 +30,8 @@ class Samples {
   public:
     Samples(std::size_t length, int ranks, int rank) : sampler_{length, ranks, rank, 1, 1, 1, 0} {}
     std::vector<std::size_t> next(std::size_t count);
+    /// So many samples were had before.
+    void skip(std::size_t count) { next(count); }
 
   private:
     tuttiDpSampler_t sampler_;
@@ -79,6 +81,10 @@ class Trainer {
     /// a little smaller.
     int move(tuttiComm_t comm);
 
+    /// A checkpoint, with the position in the samples.
+    void save(const std::string& path);
+    void load(const std::string& path);
+
     /// The loss on samples that are the same for everybody, a thousand of them.
     double evaluate();
 
@@ -111,5 +117,6 @@ class Trainer {
     bool serves_only_ = false, sharded_ = false, passing_gradients_ = false;
     std::unique_ptr<Devices> devices_;
     std::size_t share_ = 0;
+    std::size_t seen_ = 0;  // samples of all ranks, in all steps
     std::vector<Samples> samples_;
 };

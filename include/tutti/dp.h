@@ -17,7 +17,8 @@
  *
  * Conventions, besides those of tutti.h
  *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Unscale, Gather, ResetErrorFeedback, Save,
- *      Load, Move and Abandon are collective: all ranks call them in the same order. The others concern one rank alone.
+ *      SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the same order. The others
+ *      concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
  *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
  *      free for other calls meanwhile.
@@ -416,15 +417,40 @@ TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
 
 /* ------------------------------------------------------------------------------------------------------ checkpoints */
 
-/* Saves parameters and states: each rank its part, in `path`.<rank>of<ranks>. A file is written beside the old one and
- * takes its place when all ranks have theirs on the disk. Between Step and Begin. What can't be written (a full disk)
- * is refused on all ranks (tuttiInvalidUsage) and leaves the old files as they were. After any other error `path` names
- * whole files, the old or the new ones; others of its name may be left beside them. */
+/* Saves everything: parameters, states of the optimizer, fp32 masters, steps, learning rates, the scale of losses and
+ * notes. `path` is a folder that all ranks see, made if there is none, with safetensors files and an index of them,
+ * which the usual tools read: model.safetensors.index.json; model-<save>-<i>-of-<n>.safetensors with whole parameters
+ * under their names; optimizer-... with "exp_avg.<name>" and "exp_avg_sq.<name>", "momentum_buffer.<name>", or
+ * "state0.<name>" and "state1.<name>", and "master.<name>". Each rank writes what it owns, at its place in the files.
+ * The index takes the old one's place when all is on the disk, and then the old files go; so a folder has one
+ * checkpoint, and always a whole one. Between Step and Begin. What can't be written (a full disk, a name that is not
+ * UTF-8) is refused on all ranks (tuttiInvalidUsage, tuttiInvalidArgument), and the old checkpoint holds. What
+ * compression has kept for the next time is "residual.<rank>.<name>" in optimizer-...; not kept are the factors of
+ * tuttiDpPowerSgd, which begin anew. */
 TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
 
-/* Loads what any number of ranks has saved, in any mode. All files are checked before anything is changed: a torn one,
- * one of other parameters, an incomplete set are refused on all ranks (tuttiInvalidUsage, tuttiSystemError). */
+/* The same, but it returns when this rank's part has been copied to memory of the host: as much as it owns, until
+ * SaveWait. A thread writes it to the disk meanwhile. SaveWait waits for that, and the checkpoint takes the old one's
+ * place; it may be called at any time, also within an iteration, and does nothing if no save is under way. The next
+ * Save, SaveAsync or Load does the same first. Collective, all three. A save that is under way in Destroy, Move or
+ * Abandon is given up. */
+TUTTI_API tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path);
+TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
+
+/* Loads what any number of ranks has saved, in any mode. Each rank reads what it owns (tuttiDpNaive and
+ * tuttiDpBucketed: everything). All of that is checked before anything is changed: a torn or changed file, one of other
+ * parameters or of another optimizer, one that Save has not written, is refused on all ranks (tuttiInvalidUsage). The
+ * learning rate is the saved one afterwards, and so are those of groups if there are as many. What compression had kept
+ * goes on: with another number of ranks, each has the mean of what all had. */
 TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
+
+/* Text that goes with a checkpoint: rank 0's is saved, and Load gives it to all ranks, in place of what they had. For
+ * what the layer does not know: the epoch, the position in the data. UTF-8, copied. text NULL: removes it. */
+TUTTI_API tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text);
+
+/* To text, of `size` bytes, with a 0 at the end. tuttiInvalidUsage: there is no note of this key;
+ * tuttiInvalidArgument: it is longer. */
+TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size);
 
 /* The layer goes on with another communicator: after a rank has died, with one of the survivors; or with one of more
  * ranks, of which the new ones have just made their layers. Called by all ranks of comm, each with the layer that it

@@ -225,7 +225,36 @@ tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
 }
 
 tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpSave").save(path); });
+    return guarded([&] { engine(dp, "tuttiDpSave").save(path, false); });
+}
+
+tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path) {
+    return guarded([&] { engine(dp, "tuttiDpSaveAsync").save(path, true); });
+}
+
+tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpSaveWait").save_wait(); });
+}
+
+tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text) {
+    return guarded([&] {
+        Notes& notes = engine(dp, "tuttiDpSetNote").notes();
+        required(key, "tuttiDpSetNote", "key");
+        text != nullptr ? void(notes[key] = text) : void(notes.erase(key));
+    });
+}
+
+tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size) {
+    return guarded([&] {
+        const Notes& notes = engine(dp, "tuttiDpGetNote").notes();
+        const auto found = notes.find(&required(key, "tuttiDpGetNote", "key"));
+        if (found == notes.end()) fail(tuttiInvalidUsage, "tuttiDpGetNote: there is no note '%s'", key);
+        const std::string& note = found->second;
+        if (note.size() >= size)
+            fail(tuttiInvalidArgument, "tuttiDpGetNote: '%s' needs %zu bytes, and there is room for %zu", key,
+                 note.size() + 1, size);
+        std::memcpy(&required(text, "tuttiDpGetNote", "text"), note.c_str(), note.size() + 1);
+    });
 }
 
 tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {

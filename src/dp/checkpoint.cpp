@@ -1,171 +1,395 @@
-// Checkpoints. `path` is a text that names the parts, their lengths and hashes, the parameters and the step; the parts
-// are `path`.<number>.<rank>of<ranks>, the number being another one in every save. A part is records of
-// {parameter, first, count, bytes of a number, states}, then the values and each state as numbers. The new text takes
-// the old one's place when all parts are on the disk: that moment is the save, and the old parts go after it.
+#include "dp/checkpoint.hpp"
+
 #include <algorithm>
 #include <cinttypes>
 
 #include "base/files.hpp"
-#include "base/os.hpp"
-#include "dp/checkpoint.hpp"
-#include "dp/hash.hpp"
-#include "dp/numbers.hpp"
-#include "dp/saved.hpp"
 
 namespace tutti::dp {
 namespace {
 
-std::string part_path(const std::string& path, const Manifest& m, int rank) {
-    return path + text(".%016" PRIx64 ".%dof%d", m.number, rank, m.ranks);
+constexpr std::size_t block = std::size_t{1} << 20;  // is summed while it is in a cache
+
+/// As PyTorch calls what they are.
+std::vector<std::string> state_names(tuttiDpOptimizerKind_t kind) {
+    const int states = states_of(kind);
+    if (states == 0) return {};
+    if (states == 1) return {"momentum_buffer."};
+    if (kind == tuttiDpCallback) return {"state0.", "state1."};
+    return {"exp_avg.", "exp_avg_sq."};
 }
 
-Manifest read_manifest(const std::string& path) {
-    return manifest_from(read_file(path), path);
+Tensor tensor_of(const std::string& name, DataType type, const Parameter& p) {
+    return {name, type, p.shape, p.count, 0};
 }
 
-/// One line.
-std::string shape(const Parameter& p) {
-    std::string line = std::to_string(p.count) + " " + p.name;
-    std::ranges::replace_if(
-        line, [](unsigned char c) { return c < ' ' || c == 127; }, '?');
-    return line;
+/// What a rank had kept of a parameter.
+std::string residual_name(int rank, const Parameter& p) {
+    return "residual." + std::to_string(rank) + "." + p.name;
 }
 
-void append(std::string& out, const void* data, std::size_t bytes) {
-    out.append(static_cast<const char*>(data), bytes);
+std::string index_path(const std::string& path) {
+    return path + "/" + index_name;
 }
 
-/// Records of what this rank saves of a bucket. What all ranks have, each of them writes a part of.
-void append_bucket(std::string& content, const Bucket& b, const Storage& storage, const Ranks& ranks) {
-    const bool replicated = storage.options().replicated();
-    const auto share = [&](int r) {
-        return b.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks.size());
-    };
-    const std::size_t begin = replicated ? share(ranks.rank()) : b.own_begin;
-    const std::size_t end = replicated ? share(ranks.rank() + 1) : b.own_begin + b.own_count;
-    const DataType type = state_type(b.data_type);
-    const Backends& backends = storage.backends();
-    const int states = states_of(storage.options().optimizer.kind);
-    for (Piece piece : pieces_of(storage.layout(), storage.parameters(), b.index, begin, end)) {
-        piece.at += begin - b.own_begin;
-        const Record record{piece.parameter, piece.first, piece.count, static_cast<std::uint32_t>(size_of(type)),
-                            static_cast<std::uint32_t>(states)};
-        append(content, &record, sizeof record);
-        const std::size_t at = piece.at * size_of(type), bytes = piece.count * size_of(type);
-        std::vector<std::byte> values(bytes);
-        if (b.states.master != nullptr) {
-            backends.states->copy_now(values.data(), b.states.master + at, bytes);
-        } else {
-            std::vector<std::byte> here(piece.count * size_of(b.data_type));
-            backends.values->copy_now(here.data(), storage.value_of(b, piece), here.size());
-            convert(type, values.data(), b.data_type, here.data(), piece.count);
+/// A file of a checkpoint that is read.
+struct Source {
+    std::string path;
+    Fd fd;
+    std::vector<Tensor> tensors;  // by place
+
+    explicit Source(const std::string& its_path) : path(its_path), fd(open_file(path, false)) {
+        const std::uint64_t bytes = size_of_file(fd, path);
+        std::uint64_t length = 0;
+        if (bytes >= 8) read_at(fd, 0, &length, 8, path);
+        if (bytes < 8 || length > largest_header || length > bytes - 8)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn: it has %" PRIu64 " bytes, and no room for its header",
+                 path.c_str(), bytes);
+        std::string header(length, '\0');
+        read_at(fd, 8, header.data(), length, path);
+        tensors = safetensors_from(header, bytes, path);
+    }
+
+    /// Elements [first, first + count) of it, in bytes, and adds to its sum.
+    void read(const Tensor& wanted, std::uint64_t first, std::byte* into, std::size_t bytes, std::uint64_t& sum) const {
+        const std::uint64_t at = find(wanted).at + first;
+        for (std::size_t i = 0; i < bytes; i += block) {
+            const std::size_t n = std::min(block, bytes - i);
+            read_at(fd, at + i, into + i, n, path);
+            sum += sum_of(into + i, first + i, n);
         }
-        append(content, values.data(), bytes);
-        for (int k = 0; k < states; ++k) {
-            backends.states->copy_now(values.data(), b.states.state[k] + at, bytes);
-            append(content, values.data(), bytes);
-        }
     }
+
+    const Tensor& find(const Tensor& wanted) const {
+        const auto found = std::ranges::find(tensors, wanted.name, &Tensor::name);
+        if (found == tensors.end())
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has no '%s'", path.c_str(), wanted.name.c_str());
+        if (found->type != wanted.type || found->count != wanted.count)
+            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is %s[%zu] here, in '%s' it is %s[%zu]", wanted.name.c_str(),
+                 std::string(name_of(wanted.type)).c_str(), wanted.count, path.c_str(),
+                 std::string(name_of(found->type)).c_str(), found->count);
+        return *found;
+    }
+};
+
+using Sources = std::map<std::string, Source>;
+
+const Source& source_of(Sources& sources, const std::string& path, const Manifest::Where& where) {
+    const std::string name = path + "/" + where.file;
+    return sources.try_emplace(name, name).first->second;
 }
 
-/// What the files have of the buckets of storage, checked.
-std::vector<Restored> read_buckets(const std::string& path, const Manifest& m, const Storage& storage) {
-    const std::vector<Bucket>& buckets = storage.buckets();
-    std::vector<Restored> restored(buckets.size());
-    for (const Bucket& b : buckets) {
-        const std::size_t bytes = b.own_count * size_of(state_type(b.data_type));
-        restored[b.index].values.resize(bytes);
-        for (int k = 0; k < m.states; ++k) restored[b.index].state[k].resize(bytes);
-    }
-    std::vector<Destination> destinations;  // by parameter
-    for (const std::size_t b : storage.layout().bucket)
-        destinations.push_back({&buckets[b].mine, size_of(state_type(buckets[b].data_type)), &restored[b]});
-    for (int r = 0; r < m.ranks; ++r) {
-        const Manifest::Part& part = m.parts[static_cast<std::size_t>(r)];
-        const std::string name = part_path(path, m, r), content = read_file(name, part.bytes);
-        if (content.size() != part.bytes || hash(content) != part.hash)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", name.c_str());
-        read_part(content, name, m.states, destinations);
-    }
-    for (const Bucket& b : buckets) {
-        std::size_t expected = 0;
-        for (const Piece& piece : b.mine) expected += piece.count;
-        if (const std::size_t found = restored[b.index].covered(); found != expected)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is incomplete: %zu of %zu elements", path.c_str(), found,
-                 expected);
-    }
-    return restored;
+[[noreturn]] void refuse_changed(const std::string& path, const Manifest::Where& where, const std::string& tensor) {
+    fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' in '%s/%s' is torn or was changed", tensor.c_str(), path.c_str(),
+         where.file.c_str());
+}
+
+const Manifest::Where& where_of(const Manifest& m, const Catalogue& catalogue, std::size_t tensor) {
+    return (catalogue.is_models(tensor) ? m.model : m.optimizer).at(catalogue.tensors()[tensor].name);
 }
 
 /// Throws if the checkpoint is of other parameters, or of another kind of optimizer.
-void compare(const std::string& path, const Manifest& m, const Storage& storage) {
-    const std::vector<Parameter>& parameters = storage.parameters();
-    for (std::size_t p = 0; p < std::max(parameters.size(), m.parameters.size()); ++p) {
-        const std::string here = p < parameters.size() ? shape(parameters[p]) : "none";
-        const std::string there = p < m.parameters.size() ? m.parameters[p] : "none";
-        if (here != there)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: parameter %zu is '%s' (count and name), in '%s' it is '%s'", p,
-                 here.c_str(), path.c_str(), there.c_str());
+void compare(const std::string& path, const Manifest& m, const Catalogue& catalogue) {
+    std::size_t models = 0;
+    const auto refuse = [&](bool here, bool model, const std::string& name) {
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is %s here, but%s in '%s'%s", name.c_str(),
+             model  ? here ? "a parameter" : "no parameter"
+             : here ? "a state of the optimizer"
+                    : "no state of the optimizer",
+             here ? " not" : "", path.c_str(), model ? "" : ": it was saved with another optimizer");
+    };
+    for (std::size_t t = 0; t < catalogue.tensors().size(); ++t) {
+        const bool model = catalogue.is_models(t);
+        models += model;
+        const std::string& name = catalogue.tensors()[t].name;
+        if (!(model ? m.model : m.optimizer).contains(name)) refuse(true, model, name);
     }
-    if (const int states = states_of(storage.options().optimizer.kind); m.states != states)
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has %d states for every element, this optimizer has %d",
-             path.c_str(), m.states, states);
+    for (const auto* there : {&m.model, &m.optimizer}) {
+        const bool model = there == &m.model;
+        if (there->size() == (model ? models : catalogue.tensors().size() - models)) continue;
+        for (const auto& [name, where] : *there) {
+            if (!model && name.starts_with("residual.")) continue;  // of any use only where there is compression
+            const auto known = std::ranges::find(catalogue.tensors(), name, &Tensor::name);
+            if (known == catalogue.tensors().end()) refuse(false, model, name);
+        }
+    }
+}
+
+/// By bucket: what this rank shall have kept. Empty: nothing.
+std::vector<std::vector<float>> read_residuals(const std::string& path, const Manifest& m, Sources& sources,
+                                               const Ranks& ranks, const Storage& storage, const Residuals& residuals) {
+    std::vector<std::vector<float>> all(residuals.size());
+    const bool same = m.ranks == ranks.size();
+    for (std::size_t p = 0; p < storage.parameters().size(); ++p) {
+        const Parameter& q = storage.parameters()[p];
+        const std::size_t bucket = storage.layout().bucket[p];
+        if (residuals[bucket] == nullptr) continue;
+        std::vector<float> one(q.count);
+        for (int r = same ? ranks.rank() : 0; r < (same ? ranks.rank() + 1 : m.ranks); ++r) {
+            const Tensor tensor = tensor_of(residual_name(r, q), DataType::float32, q);
+            const auto found = m.optimizer.find(tensor.name);
+            if (found == m.optimizer.end()) continue;
+            std::uint64_t sum = 0;
+            source_of(sources, path, found->second)
+                .read(tensor, 0, reinterpret_cast<std::byte*>(one.data()), tensor.bytes(), sum);
+            if (sum != found->second.sum) refuse_changed(path, found->second, tensor.name);
+            all[bucket].resize(storage.buckets()[bucket].count, 0.0f);
+            for (std::size_t i = 0; i < q.count; ++i)
+                all[bucket][storage.layout().offset[p] + i] += same ? one[i] : one[i] / static_cast<float>(m.ranks);
+        }
+    }
+    return all;
 }
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, const Ranks& ranks, const Storage& storage, Manifest m) {
-    m.ranks = ranks.size();
-    m.states = states_of(storage.options().optimizer.kind);
-    random_bytes(&m.number, sizeof m.number);
-    ranks.broadcast(std::span(&m.number, 1), 0);
-    for (const Parameter& p : storage.parameters()) m.parameters.push_back(shape(p));
-    std::string content;
-    for (const Bucket& b : storage.buckets()) append_bucket(content, b, storage, ranks);
-    const std::string part = part_path(path, m, ranks.rank());
-    bool named = false;  // for all that this rank knows, the text names its part
+Catalogue::Catalogue(const Storage& storage, const Residuals& residuals, int ranks) : Catalogue(storage) {
+    residuals_ = &residuals;
+    host_ = private_host();
+    first_kept_ = tensors_.size();
+    for (std::size_t p = 0; p < storage.parameters().size(); ++p)
+        if (const auto* const its = residuals[storage.layout().bucket[p]]; its != nullptr && !its->empty())
+            kept_.push_back(p);
+    for (int r = 0; r < ranks; ++r)
+        for (const std::size_t p : kept_) {
+            const Parameter& q = storage.parameters()[p];
+            tensors_.push_back(tensor_of(residual_name(r, q), DataType::float32, q));
+        }
+}
+
+Catalogue::Catalogue(const Storage& storage) : storage_(storage) {
+    const tuttiDpOptimizerKind_t kind = storage.options().optimizer.kind;
+    for (const Parameter& p : storage.parameters()) tensors_.push_back(tensor_of(p.name, p.type, p));
+    models_ = tensors_.size();
+    for (const Parameter& p : storage.parameters()) {
+        first_state_.push_back(tensors_.size());
+        const DataType type = state_type(p.type);
+        if (has_master(kind, p.type)) tensors_.push_back(tensor_of("master." + p.name, type, p));
+        for (const std::string& state : state_names(kind)) tensors_.push_back(tensor_of(state + p.name, type, p));
+    }
+}
+
+std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
+    std::vector<Range> all;
+    const Backends& backends = storage_.backends();
+    const bool shares = saves && storage_.options().replicated();
+    for (const Bucket& b : storage_.buckets()) {
+        const auto share = [&](int r) {
+            return b.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks.size());
+        };
+        const std::size_t begin = shares ? share(ranks.rank()) : b.own_begin;
+        const std::size_t end = shares ? share(ranks.rank() + 1) : b.own_begin + b.own_count;
+        const std::size_t size = size_of(b.data_type), state_size = size_of(state_type(b.data_type));
+        for (Piece piece : pieces_of(storage_.layout(), storage_.parameters(), b.index, begin, end)) {
+            piece.at += begin - b.own_begin;
+            std::byte* const twin = b.host_data == nullptr ? nullptr : b.host_data + piece.at * size;
+            all.push_back({piece.parameter, piece.first * size, piece.count * size, storage_.value_of(b, piece),
+                           backends.values.get(), twin});
+            std::size_t tensor = first_state_[piece.parameter];
+            for (std::byte* const states : {b.states.master, b.states.state[0], b.states.state[1]})
+                if (states != nullptr)
+                    all.push_back({tensor++, piece.first * state_size, piece.count * state_size,
+                                   states + piece.at * state_size, backends.states.get(), nullptr});
+        }
+    }
+    std::size_t tensor = first_kept_ + kept_.size() * static_cast<std::size_t>(ranks.rank());
+    for (const std::size_t p : kept_) {
+        float* const at = (*residuals_)[storage_.layout().bucket[p]]->data() + storage_.layout().offset[p];
+        all.push_back({tensor++, 0, storage_.parameters()[p].count * sizeof(float), reinterpret_cast<std::byte*>(at),
+                       host_.get(), nullptr});
+    }
+    return all;
+}
+
+// -------------------------------------------------------------------------------------------------------------- saving
+
+Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Residuals& residuals,
+               Manifest m, bool beside)
+    : path_(path), manifest_(std::move(m)) {
+    const Catalogue catalogue(storage, residuals, ranks.size());
+    manifest_.ranks = ranks.size();
+    random_bytes(&manifest_.number, sizeof manifest_.number);
+    ranks.broadcast(std::span(&manifest_.number, 1), 0);
+    const int owners = storage.options().replicated() ? ranks.size() : storage.shards().owners;
+    tensors_ = catalogue.tensors();
+    while (models_ < tensors_.size() && catalogue.is_models(models_)) ++models_;
+    deal_out(catalogue, static_cast<std::size_t>(owners));
     try {
-        ranks.all_or_none([&] { replace_file(part, content); });
-        const Manifest::Part mine{content.size(), hash(content)};
-        named = true;  // rank 0 may write the text from here on, also where others don't hear of it
-        m.parts = ranks.exchange(mine);
-        Manifest old;
-        const std::vector<Verdict> all = ranks.verdicts(Verdict::of([&] {
-            if (ranks.rank() != 0) return;
-            if (file_exists(path)) guarded([&] { old = read_manifest(path); });
-            replace_file(path, text_of(m));
-        }));
-        named = all.empty();
-        judge(all);
-        for (int r = 0; r < old.ranks; ++r) remove_file(part_path(path, old, r));
+        make_files(ranks);
+        std::vector<Range> ranges = catalogue.ranges(ranks, true);
+        if (beside || storage.backends().on_gpu) {
+            ranks.all_or_none([&] { stage(ranges); });
+            thread_ = start_thread("tutti-dp-save", [this, ranges = std::move(ranges)] { write_all(ranges); });
+        } else {
+            write_all(ranges);
+        }
     } catch (...) {
-        if (!named) remove_file(part);
+        for (const std::string& file : made_) remove_file(file);
         throw;
     }
 }
 
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage) {
-    Manifest m;
-    std::vector<Restored> restored;
-    ranks.all_or_none([&] {
-        m = read_manifest(path);
-        compare(path, m, storage);
-        restored = read_buckets(path, m, storage);
-    });
-    const Backends& backends = storage.backends();
-    for (const Bucket& b : storage.buckets()) {
-        const Restored& r = restored[b.index];
-        const std::size_t size = size_of(b.data_type);
-        std::vector<std::byte> here(b.own_count * size);
-        convert(b.data_type, here.data(), state_type(b.data_type), r.values.data(), b.own_count);
-        if (b.host_data != nullptr) backends.states->copy(b.host_data, here.data(), here.size());
-        for (const Piece& piece : b.mine)
-            backends.values->copy(storage.value_of(b, piece), here.data() + piece.at * size, piece.count * size);
-        if (b.states.master != nullptr) backends.states->copy(b.states.master, r.values.data(), r.values.size());
-        for (int k = 0; k < m.states; ++k)
-            backends.states->copy(b.states.state[k], r.state[k].data(), r.state[k].size());
-        for (const BackendPtr& backend : {backends.values, backends.states}) backend->settle();  // before `here` goes
+Saving::~Saving() {
+    if (thread_.joinable()) thread_.join();
+    if (!named_)
+        for (const std::string& file : made_) remove_file(file);
+}
+
+/// Tensors in their order, to at most so many files of each kind, each of about as many bytes.
+void Saving::deal_out(const Catalogue& catalogue, std::size_t most) {
+    sums_.assign(tensors_.size(), 0);
+    file_of_.resize(tensors_.size());
+    for (const bool models : {true, false}) {
+        const std::size_t begin = models ? 0 : models_, end = models ? models_ : tensors_.size(),
+                          before = files_.size();
+        std::uint64_t all = 0, dealt = 0;
+        for (std::size_t t = begin; t < end; ++t) all += tensors_[t].bytes();
+        if (models) manifest_.bytes = all;
+        for (std::size_t t = begin; t < end; ++t) {
+            const std::size_t so_far = files_.size() - before;
+            if (so_far == 0 || (so_far < most && dealt >= all / most * so_far)) files_.emplace_back();
+            files_.back().tensors.push_back(t);
+            file_of_[t] = files_.size() - 1;
+            dealt += tensors_[t].bytes();
+        }
+        for (std::size_t f = before; f < files_.size(); ++f)
+            files_[f].name =
+                shard_name(models ? "model" : "optimizer", manifest_.number, f - before, files_.size() - before);
     }
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+        (catalogue.is_models(t) ? manifest_.model : manifest_.optimizer)[tensors_[t].name] = {files_[file_of_[t]].name,
+                                                                                              0};
+}
+
+/// Each rank makes some of the files, with their heads and room for the rest.
+void Saving::make_files(const Ranks& ranks) {
+    ranks.all_or_none([&] {
+        if (ranks.rank() == 0) make_folder(path_);
+    });
+    ranks.all_or_none([&] {
+        for (std::size_t f = 0; f < files_.size(); ++f) {
+            std::vector<Tensor> its;
+            for (const std::size_t t : files_[f].tensors) its.push_back(tensors_[t]);
+            const std::string head = safetensors_head(its);
+            std::uint64_t bytes = head.size();
+            for (std::size_t i = 0; i < its.size(); ++i) {
+                tensors_[files_[f].tensors[i]].at = its[i].at;
+                bytes += its[i].bytes();
+            }
+            if (static_cast<int>(f % static_cast<std::size_t>(ranks.size())) != ranks.rank()) continue;
+            const std::string name = path_ + "/" + files_[f].name;
+            const Fd fd = make_file(name, bytes);
+            made_.push_back(name);
+            write_at(fd, 0, head.data(), head.size(), name);
+            sync_file(fd, name);
+        }
+    });
+}
+
+/// A copy of what is to be written, which the next step does not touch.
+void Saving::stage(std::vector<Range>& ranges) {
+    std::size_t bytes = 0;
+    for (const Range& r : ranges) bytes += r.bytes;
+    staged_.reset(new std::byte[bytes]);
+    std::byte* at = staged_.get();
+    for (Range& r : ranges) {
+        r.backend->copy(at, r.memory, r.bytes);
+        r.memory = at;
+        at += r.bytes;
+    }
+    for (const Range& r : ranges) r.backend->settle();
+}
+
+void Saving::write_all(const std::vector<Range>& ranges) {
+    result_ = Verdict::of([&] {
+        std::vector<Fd> fds(files_.size());
+        const auto name = [&](std::size_t file) { return path_ + "/" + files_[file].name; };
+        for (const Range& r : ranges) {
+            const std::size_t file = file_of_[r.tensor];
+            if (!fds[file]) fds[file] = open_file(name(file), true);
+            for (std::size_t i = 0; i < r.bytes; i += block) {
+                const std::size_t n = std::min(block, r.bytes - i);
+                sums_[r.tensor] += sum_of(r.memory + i, r.first + i, n);
+                write_at(fds[file], tensors_[r.tensor].at + r.first + i, r.memory + i, n, name(file));
+            }
+        }
+        for (std::size_t f = 0; f < fds.size(); ++f)
+            if (fds[f]) sync_file(fds[f], name(f));
+    });
+}
+
+void Saving::finish(const Ranks& ranks) {
+    if (thread_.joinable()) thread_.join();
+    staged_.reset();
+    ranks.all_or_none([&] {
+        if (result_.code != tuttiSuccess) throw Error(result_.code, result_.words);
+    });
+    named_ = true;  // rank 0 may write the index from here on, also where others don't hear of it
+    ranks.sum(sums_);
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+        (t < models_ ? manifest_.model : manifest_.optimizer)[tensors_[t].name].sum = sums_[t];
+    Verdict mine = Verdict::of([&] {
+        if (ranks.rank() == 0) replace_file(index_path(path_), text_of(manifest_));
+    });
+    if (mine.code != tuttiSuccess) mine.code = tuttiInvalidUsage;
+    const std::vector<Verdict> all = ranks.verdicts(mine);
+    named_ = all.empty();
+    judge(all);
+    if (ranks.rank() == 0) remove_others();
+}
+
+/// Of the save before, and of those that came to nothing.
+void Saving::remove_others() const {
+    for (const std::string& file : files_in(path_))
+        if (std::uint64_t number = 0; is_shard(file, &number) && number != manifest_.number)
+            remove_file(path_ + "/" + file);
+}
+
+// ------------------------------------------------------------------------------------------------------------- loading
+
+Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Residuals& residuals) {
+    const Catalogue catalogue(storage);
+    const std::vector<Range> ranges = catalogue.ranges(ranks, false);
+    std::vector<std::uint64_t> sums(catalogue.tensors().size(), 0);
+    std::unique_ptr<std::byte[]> staged;
+    std::vector<std::vector<float>> kept;
+    Manifest m;
+    ranks.all_or_none([&] {
+        if (!file_exists(index_path(path)))
+            fail(tuttiInvalidUsage,
+                 "tuttiDpLoad: '%s' is no checkpoint: there is no %s in it (before it had that name, a checkpoint was "
+                 "a text file and parts beside it, which this version does not read)",
+                 path.c_str(), index_name);
+        m = manifest_from(read_file(index_path(path)), index_path(path));
+        compare(path, m, catalogue);
+        Sources sources;
+        std::size_t bytes = 0;
+        for (const Range& r : ranges) bytes += r.bytes;
+        staged.reset(new std::byte[bytes]);
+        std::byte* at = staged.get();
+        for (const Range& r : ranges) {
+            source_of(sources, path, where_of(m, catalogue, r.tensor))
+                .read(catalogue.tensors()[r.tensor], r.first, at, r.bytes, sums[r.tensor]);
+            at += r.bytes;
+        }
+        kept = read_residuals(path, m, sources, ranks, storage, residuals);
+    });
+    if (!storage.options().replicated()) ranks.sum(sums);  // else every rank has read all
+    ranks.all_or_none([&] {
+        for (std::size_t t = 0; t < sums.size(); ++t)
+            if (const Manifest::Where& where = where_of(m, catalogue, t); where.sum != sums[t])
+                refuse_changed(path, where, catalogue.tensors()[t].name);
+    });
+    for (std::size_t b = 0; b < residuals.size(); ++b)
+        if (residuals[b] != nullptr) *residuals[b] = std::move(kept[b]);
+    const std::byte* at = staged.get();
+    const Backends& backends = storage.backends();
+    for (const Range& r : ranges) {
+        if (r.twin != nullptr) backends.states->copy(r.twin, at, r.bytes);
+        r.backend->copy(r.memory, at, r.bytes);
+        at += r.bytes;
+    }
+    for (const BackendPtr& backend : {backends.values, backends.states}) backend->settle();  // before `staged` goes
     return m;
 }
 

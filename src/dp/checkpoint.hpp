@@ -1,19 +1,100 @@
-// Saves and loads what ranks own of the parameters. checkpoint.cpp says which files there are, saved.hpp what they
-// hold.
+// Saves and loads what ranks own of the parameters. `path` is a folder, which all ranks see: safetensors files with the
+// whole parameters, others with the states of the optimizer, and an index (saved.hpp) that names them. Ranks write
+// their pieces into the same files, each where it belongs, and read from them what they need. Files of another save
+// have other names, and the index takes the old one's place when all are on the disk: that moment is the save.
 #pragma once
 
+#include <memory>
+
+#include "base/thread.hpp"
 #include "dp/ranks.hpp"
+#include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "dp/storage.hpp"
 
 namespace tutti::dp {
 
-/// Collective, while no job is under way. m: the step, the updates and the scale; the rest is filled in. If a file
-/// can't be written, all ranks throw tuttiInvalidUsage, and the old checkpoint holds.
-void save_checkpoint(const std::string& path, const Ranks& ranks, const Storage& storage, Manifest m);
+/// By bucket: what compression has kept for the next step; nullptr or empty: nothing.
+using Residuals = std::vector<std::vector<float>*>;
 
-/// Collective, while no job is under way. Checks all files on all ranks; if they are not right, all ranks throw
-/// tuttiInvalidUsage, and nothing has changed. Then sets the values and states that this rank owns.
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage);
+/// Part of a tensor that a rank has in its memory.
+struct Range {
+    std::size_t tensor;
+    std::uint64_t first;  // bytes from the start of the tensor
+    std::size_t bytes;
+    std::byte* memory;
+    Backend* backend;           // of the memory
+    std::byte* twin = nullptr;  // the same on the host, with config.offload
+};
+
+/// The tensors of a layer's checkpoint, and in which file each is; the same on all ranks.
+class Catalogue {
+  public:
+    /// Without what compression has kept; storage outlives this.
+    explicit Catalogue(const Storage& storage);
+    /// With it, as each of so many ranks has. residuals outlives this.
+    Catalogue(const Storage& storage, const Residuals& residuals, int ranks);
+    const std::vector<Tensor>& tensors() const { return tensors_; }
+    bool is_models(std::size_t tensor) const { return tensor < models_; }
+    /// What this rank saves, or loads: what it owns; of what all ranks have, each saves a part, and loads all.
+    std::vector<Range> ranges(const Ranks& ranks, bool saves) const;
+
+  private:
+    const Storage& storage_;
+    std::vector<Tensor> tensors_;
+    std::size_t models_ = 0;
+    std::vector<std::size_t> first_state_;  // by parameter: its first tensor that is the optimizer's
+    const Residuals* residuals_ = nullptr;
+    std::vector<std::size_t> kept_;  // parameters of which something was kept
+    std::size_t first_kept_ = 0;     // rank 0's tensors of them; then rank 1's, and so on
+    BackendPtr host_;
+};
+
+/// A save on its way.
+class Saving {
+  public:
+    /// Collective, while no job is under way. m: all but the number, the bytes and the tensors. The old checkpoint
+    /// holds until finish(). beside: returns when all has been copied; else when this rank has written its part. If a
+    /// file can't be made, all ranks throw tuttiInvalidUsage.
+    Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Residuals& residuals, Manifest m,
+           bool beside);
+    /// Gives up what was not finished.
+    ~Saving();
+    Saving(const Saving&) = delete;
+    /// Collective: the new checkpoint takes the old one's place. If something could not be written, all ranks throw
+    /// tuttiInvalidUsage, and the old one holds.
+    void finish(const Ranks& ranks);
+
+  private:
+    struct File {
+        std::string name;
+        std::vector<std::size_t> tensors;
+        int fd = -1;
+    };
+    void deal_out(const Catalogue& catalogue, std::size_t files);
+    void make_files(const Ranks& ranks);
+    void write(const Range& range, const std::byte* data);
+    void write_all(const std::vector<Range>& ranges);
+    void stage(std::vector<Range>& ranges);
+    void remove_others() const;
+
+    const std::string path_;
+    Manifest manifest_;
+    std::vector<Tensor> tensors_;
+    std::size_t models_ = 0;
+    std::vector<std::size_t> file_of_;  // by tensor
+    std::vector<std::uint64_t> sums_;   // by tensor: of what this rank has written
+    std::vector<File> files_;
+    std::vector<std::string> made_;  // files that this rank has made
+    std::unique_ptr<std::byte[]> staged_;
+    Verdict result_;      // of the writing
+    bool named_ = false;  // for all that this rank knows, the index names its files
+    Thread thread_;       // the last: it ends first
+};
+
+/// Collective, while no job is under way. Checks on all ranks what each of them needs; if something is not right, all
+/// ranks throw tuttiInvalidUsage, and nothing has changed. Then sets the values and states that this rank owns, and
+/// what compression keeps: where other ranks have saved, everybody has the mean of what they had kept.
+Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Residuals& residuals);
 
 }  // namespace tutti::dp

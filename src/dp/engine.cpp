@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "dp/checkpoint.hpp"
-
 namespace tutti::dp {
 
 std::size_t Engine::checked(std::size_t p, const char* function) const {
@@ -293,15 +291,33 @@ void Engine::check_file(const char* function, const char* path) const {
     if (iteration_.phase == Phase::collecting) fail(tuttiInvalidUsage, "%s: in the middle of an iteration", function);
 }
 
-void Engine::save(const char* given) {
-    agree([&] { check_file("tuttiDpSave", given); });
-    const std::string path = given;
-    wait();
+void Engine::save(const char* given, bool beside) {
     Manifest m;
+    agree([&] {
+        check_file(beside ? "tuttiDpSaveAsync" : "tuttiDpSave", given);
+        m.step = progress_.begun;
+        m.learning_rate = options().optimizer.learningRate;
+        m.groups = options().own_groups;
+        m.scale = loss_scale_.state();
+        m.notes = notes_;
+        for (const Parameter& p : parameters()) m.model[p.name];
+        text_of(m);  // throws if there are names that can't be written
+    });
+    const std::string path = given;
+    save_wait();
+    wait();
     m.step = progress_.begun;
-    m.updates = updater_.counts;
-    m.scale = loss_scale_.state();
-    save_checkpoint(path, ranks_, storage_, std::move(m));
+    for (std::size_t p = 0; p < parameters().size(); ++p)
+        if (updater_.counts[p] != m.step) m.updates[parameters()[p].name] = updater_.counts[p];
+    if (!options().asynchronous())
+        for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
+    saving_ = std::make_unique<Saving>(path, ranks_, storage_, reducer_.residuals(), std::move(m), beside);
+    if (!beside) save_wait();
+}
+
+void Engine::save_wait() {
+    worker_->check();
+    if (const std::unique_ptr<Saving> saving = std::move(saving_)) saving->finish(ranks_);
 }
 
 void Engine::load(const char* given) {
@@ -310,9 +326,10 @@ void Engine::load(const char* given) {
         units_.refuse_gathered("tuttiDpLoad");
     });
     const std::string path = given;
+    save_wait();
     units_.forget(*worker_);
     wait();
-    const Manifest m = load_checkpoint(path, ranks_, storage_);
+    const Manifest m = load_checkpoint(path, ranks_, storage_, reducer_.residuals());
     if (!options().replicated() && options().mode != tuttiDpZero3) {
         const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
         for (const Bucket& b : storage_.buckets()) {
@@ -324,7 +341,13 @@ void Engine::load(const char* given) {
         }
     }
     sweep();
-    updater_.counts = m.updates;
+    for (std::size_t p = 0; p < parameters().size(); ++p) {
+        const auto its = m.updates.find(parameters()[p].name);
+        updater_.counts[p] = its != m.updates.end() ? its->second : m.step;
+    }
+    registration_.options.optimizer.learningRate = m.learning_rate;
+    if (m.groups.size() == options().own_groups.size()) registration_.options.own_groups = m.groups;
+    notes_ = m.notes;
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
     set_steps(m.step);
     iteration_.phase = Phase::idle;

@@ -20,7 +20,7 @@
 #include <memory>
 #include <optional>
 
-#include "dp/loss_scale.hpp"
+#include "dp/checkpoint.hpp"
 #include "dp/statistics.hpp"
 #include "dp/units.hpp"
 #include "dp/updater.hpp"
@@ -42,7 +42,6 @@ class Engine {
 
     /// The number, if it is a parameter's. Throws tuttiInvalidArgument.
     std::size_t checked(std::size_t parameter, const char* function) const;
-
     void* gradient(std::size_t parameter);
     void* data(std::size_t parameter);
 
@@ -60,11 +59,12 @@ class Engine {
     const LossScale& loss_scale() const { return loss_scale_; }
     void gather(int unit);
     void release(int unit);
-
     void broadcast(int root);
     void check_equal();
     void find_bad(int* rank, std::size_t* parameter);
-    void save(const char* path);
+    void save(const char* path, bool beside);  // SaveAsync, too
+    void save_wait();
+    Notes& notes() { return notes_; }
     void load(const char* path);
     void move(tuttiComm_t comm);
     void abandon();
@@ -141,6 +141,8 @@ class Engine {
     std::unique_ptr<Trace> trace_;  // nullptr: none was asked for
     Units units_;
     Versions versions_;
+    Notes notes_;
+    std::unique_ptr<Saving> saving_;  // nullptr: none is under way
     std::mutex looking_;              // for NaNs
     std::unique_ptr<Worker> worker_;  // the last: it ends first
 };

@@ -80,6 +80,11 @@ class Ranks {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint8, tuttiMax, control_, nullptr));
     }
 
+    /// Of all ranks, place by place.
+    void sum(std::span<std::uint64_t> values) const {
+        must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));
+    }
+
     /// By rank; none if nobody refuses, which takes one byte.
     std::vector<Verdict> verdicts(const Verdict& mine) const;
     /// body throws or not; then all ranks do: tuttiInvalidUsage, with the first one's text.

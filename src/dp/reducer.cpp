@@ -150,9 +150,15 @@ void Reducer::multiply(double factor) const {
             for (const bool touched : {true, false}) hand_back(b, b.grad, touched);
 }
 
+std::vector<std::vector<float>*> Reducer::residuals() const {
+    std::vector<std::vector<float>*> all;
+    for (const Bucket& b : storage_.buckets()) all.push_back(compression_ ? compression_->residual(b.index) : nullptr);
+    return all;
+}
+
 void Reducer::rescale_residuals(double factor) {
-    for (const Bucket& b : storage_.buckets())
-        if (std::vector<float>* const kept = compression_ ? compression_->residual(b.index) : nullptr)
+    for (std::vector<float>* const kept : residuals())
+        if (kept != nullptr)
             for (float& x : *kept) x *= static_cast<float>(factor);
 }
 

@@ -30,6 +30,8 @@ class Reducer {
     void forget_residuals() const {
         if (compression_) compression_->forget();
     }
+    /// By bucket: nullptr where nothing is kept.
+    std::vector<std::vector<float>*> residuals() const;
     /// Moves what compression has kept of each parameter, too.
     void relayout(std::span<const std::size_t> order);
 

@@ -1,173 +1,130 @@
 #include "dp/saved.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <charconv>
-#include <cinttypes>
 #include <climits>
 #include <cmath>
-#include <cstring>
-#include <optional>
 
-#include "base/result.hpp"
 #include "dp/hash.hpp"
+#include "dp/json.hpp"
 
 namespace tutti::dp {
 namespace {
 
-constexpr std::string_view title = "tutti-checkpoint 1\n";
-constexpr long long most_steps = 1LL << 62;
+constexpr std::uint64_t format = 2, most_steps = 1ull << 62, most_ranks = 1 << 20;
+constexpr std::string_view ending = ".safetensors";
 
-/// The lines of a text, one after the other.
-class Lines {
-  public:
-    Lines(std::string_view text, const std::string& path) : left_(text), path_(path) {}
-
-    bool at_end() const { return left_.empty(); }
-
-    /// Behind the key of the next line, if it has that.
-    std::optional<std::string_view> words(std::string_view key) {
-        if (!left_.starts_with(key) || left_.substr(key.size(), 1) != " ") return std::nullopt;
-        const std::string_view line = left_.substr(0, left_.find('\n'));
-        left_.remove_prefix(std::min(left_.size(), line.size() + 1));
-        ++line_;
-        return line.substr(key.size() + 1);
-    }
-
-    /// The next line, which is "key number".
-    template <class Number>
-    Number number(std::string_view key, Number low, Number high, int base = 10) {
-        const auto its = words(key);
-        if (!its) wrong("'" + std::string(key) + "' was expected", line_ + 1);
-        return parsed(*its, low, high, base);
-    }
-
-    /// One of the line that was taken last, and nothing else.
-    template <class Number>
-    Number parsed(std::string_view word, Number low, Number high, int base = 10) const {
-        Number value{};
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
-        if (error != std::errc() || end != word.data() + word.size() || value < low || value > high)
-            wrong("a number from " + std::to_string(low) + " to " + std::to_string(high) + " was expected", line_);
-        return value;
-    }
-
-    [[noreturn]] void wrong(const std::string& what) const { wrong(what, line_); }
-
-  private:
-    [[noreturn]] void wrong(const std::string& what, int line) const {
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s', line %d: %s", path_.c_str(), line, what.c_str());
-    }
-
-    std::string_view left_;
-    const std::string& path_;
-    int line_ = 1;  // the title
-};
-
-/// "a b" in two.
-std::pair<std::string_view, std::string_view> halves(std::string_view words) {
-    const std::size_t blank = std::min(words.find(' '), words.size());
-    return {words.substr(0, blank), words.substr(std::min(words.size(), blank + 1))};
+Json files_of(const std::map<std::string, Manifest::Where>& tensors) {
+    Json all = Json::object();
+    for (const auto& [name, where] : tensors) all[name] = where.file;
+    return all;
 }
 
-/// One record's numbers, to where this rank has the same elements.
-void copy_record(const Record& record, const char* numbers, const Destination& to) {
-    Restored& into = *to.restored;
-    for (const Piece& piece : *to.pieces) {
-        const std::size_t begin = std::max<std::size_t>(piece.first, record.first);
-        const std::size_t end = std::min<std::size_t>(piece.first + piece.count, record.first + record.count);
-        if (piece.parameter != record.parameter || begin >= end) continue;
-        std::vector<std::byte>* targets[] = {&into.values, &into.state[0], &into.state[1]};
-        const std::size_t size = to.number_bytes, at = piece.at + begin - piece.first;
-        for (std::size_t k = 0; k <= record.states; ++k)
-            std::memcpy(targets[k]->data() + at * size, numbers + (k * record.count + begin - record.first) * size,
-                        (end - begin) * size);
-        into.found.push_back({at, at + end - begin});
+Json sums_of(const std::map<std::string, Manifest::Where>& tensors) {
+    Json all = Json::object();
+    for (const auto& [name, where] : tensors) all[name] = hex_of(where.sum);
+    return all;
+}
+
+std::map<std::string, Manifest::Where> tensors_from(const Json& files, const Json& sums, std::uint64_t number,
+                                                    const Fields& fields) {
+    std::map<std::string, Manifest::Where> all;
+    for (const auto& [name, file] : files.items()) {
+        const auto sum = sums.find(name);
+        if (sum == sums.end()) fields.wrong("'" + name + "' has no sum");
+        Manifest::Where where{fields.words(file, "a file"), fields.hex(*sum, "a sum")};
+        std::uint64_t its = 0;
+        if (!is_shard(where.file, &its) || its != number) fields.wrong("'" + where.file + "' is no file of this save");
+        all.emplace(name, std::move(where));
     }
+    if (sums.size() != all.size()) fields.wrong("there are sums of tensors that are in no file");
+    return all;
+}
+
+/// Of everything but itself.
+std::string hash_of(const Json& index) {
+    Json rest = index;
+    rest["metadata"]["tutti"].erase("hash");
+    return hex_of(hash(dumped(rest)));
 }
 
 }  // namespace
 
+std::string shard_name(const char* kind, std::uint64_t number, std::size_t index, std::size_t count) {
+    return text("%s-%016" PRIx64 "-%05zu-of-%05zu.safetensors", kind, number, index + 1, count);
+}
+
+bool is_shard(const std::string& file, std::uint64_t* number) {
+    for (const std::string_view kind : {"model-", "optimizer-"}) {
+        if (!file.starts_with(kind) || !file.ends_with(ending) || file.size() < kind.size() + 17 + ending.size())
+            continue;
+        const std::string digits = file.substr(kind.size(), 16);
+        const auto place = file.substr(kind.size() + 16, file.size() - kind.size() - 16 - ending.size());
+        if (digits.find_first_not_of("0123456789abcdef") != std::string::npos) continue;
+        if (place[0] != '-' || place.find_first_not_of("-of0123456789") != std::string::npos) continue;
+        *number = std::stoull(digits, nullptr, 16);
+        return true;
+    }
+    return false;
+}
+
 std::string text_of(const Manifest& m) {
-    std::string out(title);
-    out += text("number %016" PRIx64 "\nranks %d\nstep %lld\nstates %d\n", m.number, m.ranks, m.step, m.states);
-    if (m.scale.scale > 0)
-        out += text("scale %016" PRIx64 " %d\n", std::bit_cast<std::uint64_t>(m.scale.scale), m.scale.good);
-    for (const std::string& p : m.parameters) out += "parameter " + p + "\n";
-    for (std::size_t p = 0; p < m.updates.size(); ++p)  // of those that were not used in every step
-        if (m.updates[p] != m.step) out += text("updates %zu %lld\n", p, m.updates[p]);
-    for (const Manifest::Part& p : m.parts) out += text("part %" PRIu64 " %016" PRIx64 "\n", p.bytes, p.hash);
-    return out + text("end %016" PRIx64 "\n", hash(out));
+    Json ours = {{"format", format},
+                 {"number", hex_of(m.number)},
+                 {"ranks", m.ranks},
+                 {"step", m.step},
+                 {"learning_rate", m.learning_rate},
+                 {"updates", m.updates},
+                 {"notes", m.notes},
+                 {"groups", Json::array()},
+                 {"model_sums", sums_of(m.model)},
+                 {"optimizer_map", files_of(m.optimizer)},
+                 {"optimizer_sums", sums_of(m.optimizer)}};
+    for (const tuttiDpGroup_t& g : m.groups)
+        ours["groups"].push_back({{"learning_rate_factor", g.learningRateFactor}, {"weight_decay", g.weightDecay}});
+    if (m.scale.scale > 0) ours["loss_scale"] = {{"scale", m.scale.scale}, {"good_steps", m.scale.good}};
+    Json index = {{"metadata", {{"total_size", m.bytes}, {"tutti", ours}}}, {"weight_map", files_of(m.model)}};
+    index["metadata"]["tutti"]["hash"] = hash_of(index);
+    return index.dump(1) + "\n";
 }
 
-Manifest manifest_from(std::string_view all, const std::string& path) {
-    if (!all.starts_with(title)) fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is no checkpoint", path.c_str());
-    const std::size_t end = std::min(all.rfind("end "), all.size());
-    if (all.substr(end) != text("end %016" PRIx64 "\n", hash(all.data(), end)))
+Manifest manifest_from(std::string_view words, const std::string& path, bool hashed) {
+    const Json index = parse_strictly(words, path);
+    const Fields all(index, path);
+    const Fields metadata(all.object("metadata"), path);
+    if (!metadata.has("tutti"))
+        fail(tuttiInvalidUsage,
+             "tuttiDpLoad: '%s' is of safetensors files that tuttiDpSave has not written: there is no step, and no "
+             "state of an optimizer",
+             path.c_str());
+    const Fields ours(metadata.object("tutti"), path);
+    if (const std::uint64_t its = ours.number("format", UINT64_MAX); its != format)
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has the format %" PRIu64 "; this version reads %" PRIu64,
+             path.c_str(), its, format);
+    if (hashed && ours.words(ours.at("hash"), "hash") != hash_of(index))
         fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", path.c_str());
-    Lines lines(all.substr(title.size(), end - title.size()), path);
     Manifest m;
-    m.number = lines.number<std::uint64_t>("number", 0, UINT64_MAX, 16);
-    m.ranks = lines.number("ranks", 1, most_saving_ranks);
-    m.step = lines.number("step", 0LL, most_steps);
-    m.states = lines.number("states", 0, most_states);
-    if (const auto scale = lines.words("scale")) {
-        const auto [bits, good] = halves(*scale);
-        m.scale = {std::bit_cast<double>(lines.parsed<std::uint64_t>(bits, 1, UINT64_MAX, 16)),
-                   lines.parsed(good, 0, INT_MAX)};
-        if (!(m.scale.scale > 0 && std::isfinite(m.scale.scale))) lines.wrong("the scale is not a positive number");
+    m.number = ours.hex(ours.at("number"), "number");
+    m.ranks = static_cast<int>(ours.number("ranks", most_ranks));
+    m.step = static_cast<long long>(ours.number("step", most_steps));
+    m.learning_rate = ours.real(ours.at("learning_rate"), "learning_rate");
+    m.bytes = metadata.number("total_size", UINT64_MAX);
+    for (const auto& [name, count] : ours.object("updates").items())
+        m.updates[name] = static_cast<long long>(ours.number(count, "updates", most_steps));
+    for (const auto& [key, note] : ours.object("notes").items()) m.notes[key] = ours.words(note, "a note");
+    if (!ours.at("groups").is_array()) ours.wrong("'groups' is no list");
+    for (const Json& group : ours.at("groups")) {
+        const Fields its(group, path);
+        m.groups.push_back({its.real(its.at("learning_rate_factor"), "learning_rate_factor"),
+                            its.real(its.at("weight_decay"), "weight_decay")});
     }
-    while (const auto parameter = lines.words("parameter")) m.parameters.emplace_back(*parameter);
-    m.updates.assign(m.parameters.size(), m.step);
-    while (const auto updates = lines.words("updates")) {
-        const auto [number, count] = halves(*updates);
-        const auto p = lines.parsed<std::size_t>(number, 0, SIZE_MAX);
-        if (p >= m.parameters.size()) lines.wrong("there is no parameter of that number");
-        m.updates[p] = lines.parsed(count, 0LL, most_steps);
+    if (ours.has("loss_scale")) {
+        const Fields its(ours.object("loss_scale"), path);
+        m.scale = {its.real(its.at("scale"), "scale"), static_cast<int>(its.number("good_steps", INT_MAX))};
+        if (!(m.scale.scale > 0 && std::isfinite(m.scale.scale))) its.wrong("the scale is not a positive number");
     }
-    while (const auto part = lines.words("part")) {
-        const auto [bytes, its_hash] = halves(*part);
-        m.parts.push_back({lines.parsed<std::uint64_t>(bytes, 0, UINT64_MAX),
-                           lines.parsed<std::uint64_t>(its_hash, 0, UINT64_MAX, 16)});
-    }
-    if (!lines.at_end()) lines.wrong("what follows it is neither a parameter, nor updates, nor a part, in this order");
-    if (m.parts.size() != static_cast<std::size_t>(m.ranks))
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' names %zu parts for %d ranks", path.c_str(), m.parts.size(),
-             m.ranks);
+    m.model = tensors_from(all.object("weight_map"), ours.object("model_sums"), m.number, ours);
+    m.optimizer = tensors_from(ours.object("optimizer_map"), ours.object("optimizer_sums"), m.number, ours);
     return m;
-}
-
-std::size_t Restored::covered() const {
-    std::vector<std::pair<std::size_t, std::size_t>> ranges(found);
-    std::ranges::sort(ranges);
-    std::size_t elements = 0, until = 0;
-    for (const auto& [begin, end] : ranges) {
-        if (end <= until) continue;
-        elements += end - std::max(begin, until);
-        until = end;
-    }
-    return elements;
-}
-
-void read_part(std::string_view content, const std::string& name, int states, std::span<const Destination> to) {
-    const auto all = static_cast<std::uint64_t>(states) + 1;
-    while (!content.empty()) {
-        Record record;
-        if (content.size() < sizeof record)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' ends within a record", name.c_str());
-        std::memcpy(&record, content.data(), sizeof record);
-        content.remove_prefix(sizeof record);
-        if (record.parameter >= to.size() || record.states != static_cast<std::uint32_t>(states) ||
-            record.number_bytes != to[record.parameter].number_bytes)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' was saved with other types", name.c_str());
-        const std::uint64_t room = content.size() / (all * record.number_bytes);
-        if (record.count > room || record.first > UINT64_MAX - record.count)
-            fail(tuttiInvalidUsage,
-                 "tuttiDpLoad: '%s' has a record of %" PRIu64 " elements from %" PRIu64 " on, and numbers for %" PRIu64,
-                 name.c_str(), record.count, record.first, room);
-        copy_record(record, content.data(), to[record.parameter]);
-        content.remove_prefix(record.count * record.number_bytes * all);
-    }
 }
 
 }  // namespace tutti::dp

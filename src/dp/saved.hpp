@@ -1,67 +1,50 @@
-// What a checkpoint's files hold (checkpoint.cpp says which files there are): a text that names the parts, and parts of
-// records. Nothing that is read is believed: lengths, counts and places are checked against what was asked for.
+// The index of a checkpoint, `path`/model.safetensors.index.json, which names its files: what readers of sharded
+// safetensors look for, and under "metadata" what only the layer needs. Nothing that is read is believed.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "dp/layout.hpp"
 #include "dp/loss_scale.hpp"
+#include "tutti/dp.h"
 
 namespace tutti::dp {
 
-inline constexpr int most_saving_ranks = 1 << 20;
-inline constexpr int most_states = 2;
+inline constexpr const char* index_name = "model.safetensors.index.json";
+
+using Notes = std::map<std::string, std::string>;
 
 struct Manifest {
-    std::uint64_t number = 0;
-    int ranks = 0;
+    std::uint64_t number = 0;  // another one in every save, and part of its files' names
+    int ranks = 0;  // that have saved
     long long step = 0;
-    int states = 0;
-    std::vector<std::string> parameters;  // "<count> <name>", without control characters
-    std::vector<long long> updates;       // by parameter
-    ScaleState scale;                     // of losses
-    struct Part {
-        std::uint64_t bytes, hash;
+    double learning_rate = 0;
+    std::vector<tuttiDpGroup_t> groups;
+    ScaleState scale;                          // of losses
+    std::map<std::string, long long> updates;  // of parameters that had not one in every step
+    Notes notes;
+    struct Where {
+        std::string file;
+        std::uint64_t sum = 0;  // sum_of() the tensor
     };
-    std::vector<Part> parts;
+    std::map<std::string, Where> model, optimizer;  // by tensor
+    std::uint64_t bytes = 0;                        // of the model's tensors
 };
 
+/// Throws tuttiInvalidArgument: a name is not UTF-8.
 std::string text_of(const Manifest& manifest);
 
-/// path is for error texts. Throws tuttiInvalidUsage: it is no checkpoint, is torn, or a line is not what was expected
-/// there.
-Manifest manifest_from(std::string_view text, const std::string& path);
+/// path is for error texts. Throws tuttiInvalidUsage: it is no checkpoint of the layer's, is torn, or a field is not
+/// what was expected there. hashed: whether to look at the hash that ends it.
+Manifest manifest_from(std::string_view text, const std::string& path, bool hashed = true);
 
-/// Before the numbers of a part: the values of [first, first + count) of a parameter, then as many of each state.
-struct Record {
-    std::uint64_t parameter, first, count;
-    std::uint32_t number_bytes, states;
-};
-static_assert(sizeof(Record) == 32);
+/// "<kind>-<number>-00001-of-00004.safetensors"; kind: model or optimizer.
+std::string shard_name(const char* kind, std::uint64_t number, std::size_t index, std::size_t count);
 
-/// What a checkpoint says of the range that a rank owns of a bucket.
-struct Restored {
-    std::vector<std::byte> values, state[most_states];
-    std::vector<std::pair<std::size_t, std::size_t>> found;  // [begin, end) of elements, in any order
-
-    /// Elements that were found, each counted once.
-    std::size_t covered() const;
-};
-
-/// Where the elements of a parameter go.
-struct Destination {
-    const std::vector<Piece>* pieces = nullptr;
-    std::size_t number_bytes = 0;
-    Restored* restored = nullptr;
-};
-
-/// Reads a part. to: by parameter. name is for error texts. Throws tuttiInvalidUsage.
-void read_part(std::string_view content, const std::string& name, int states, std::span<const Destination> to);
+/// Whether a file of this name belongs to a save, and to which.
+bool is_shard(const std::string& file, std::uint64_t* number);
 
 }  // namespace tutti::dp

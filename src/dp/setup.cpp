@@ -64,6 +64,7 @@ Engine::~Engine() {
 /// Nothing of this engine's is under way afterwards.
 void Engine::leave() {
     worker_.reset();
+    saving_.reset();
     for (const BackendPtr& backend : {backends_.jobs, backends_.values})
         if (backend) guarded([&] { backend->settle(); });
     ranks_.leave();

@@ -2,13 +2,15 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "base/result.hpp"
-#include "dp/hash.hpp"
+#include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
@@ -39,11 +41,15 @@ struct Folder {
         closedir(folder);
         return all;
     }
-    std::string part() const {  // one that has something in it
+    /// Of the kind "model" or "optimizer", the first.
+    std::string part(const std::string& kind) const {
+        std::vector<std::string> all;
         for (const std::string& file : files())
-            if (file.find("of") != std::string::npos && read(path + "/" + file).size() > 100) return path + "/" + file;
-        return "";
+            if (file.starts_with(kind + "-")) all.push_back(path + "/" + file);
+        REQUIRE(!all.empty());
+        return *std::ranges::min_element(all);
     }
+    std::string index() const { return path + "/" + dp::index_name; }
     static std::string read(const std::string& file) {
         std::ostringstream all;
         all << std::ifstream(file, std::ios::binary).rdbuf();
@@ -61,6 +67,22 @@ Setup setup_of(tuttiDpMode_t mode, int ranks) {
     setup.steps = 6;
     setup.config = harness::config_for(mode);
     return setup;
+}
+
+/// The fp32 tensors of a file; none if it is no safetensors file.
+std::map<std::string, std::vector<float>> tensors_in(const std::string& file) {
+    std::map<std::string, std::vector<float>> all;
+    if (!file.ends_with(".safetensors")) return all;
+    const std::string content = Folder::read(file);
+    std::uint64_t length = 0;
+    std::memcpy(&length, content.data(), 8);
+    for (const dp::Tensor& t :
+         dp::safetensors_from(std::string_view(content).substr(8, length), content.size(), file)) {
+        std::vector<float>& values = all[t.name];
+        values.resize(t.count);
+        std::memcpy(values.data(), content.data() + t.at, t.bytes());
+    }
+    return all;
 }
 
 bool says(const char* word) {
@@ -81,7 +103,7 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
     for (const auto& c : cases) {
         CAPTURE(c.saves, c.loads);
         Folder folder;
-        const std::string path = folder.path + "/checkpoint";
+        const std::string path = folder.path;
         Setup first = setup_of(c.saves, 2);  // saved by two, loaded by three
         first.slices = 12;
         first.steps = 3;
@@ -90,7 +112,7 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
                 harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");  // the second replaces the first
         };
         const Trained saved = harness::train(first);
-        REQUIRE(folder.files().size() == 3);  // the text and two parts; nothing else is left
+        REQUIRE(folder.files().size() == 5);  // the index, and two files of each kind; nothing else is left
         Setup second = setup_of(c.loads, 3);
         second.config.staleness = c.staleness;
         second.steps = 4;
@@ -109,7 +131,7 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
 
 TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
     Folder folder;
-    const std::string path = folder.path + "/checkpoint";
+    const std::string path = folder.path;
     Setup setup = setup_of(tuttiDpZero1, 2);
     setup.config.lossScale = 4;
     setup.config.lossScaleWindow = 4;
@@ -135,14 +157,15 @@ TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
 
 TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all ranks, and nothing changes") {
     Folder folder;
-    const std::string path = folder.path + "/checkpoint";
+    const std::string path = folder.path;
     Setup setup = setup_of(tuttiDpZero2, 2);
     setup.steps = 2;
     setup.after = [&](int, int step, tuttiDp_t dp) {
         if (step == 0) harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");
     };
     const Trained plain = harness::train(setup);
-    const std::string text = Folder::read(path), part = folder.part(), content = Folder::read(part);
+    const std::string index = folder.index(), text = Folder::read(index);
+    const std::string part = folder.part("optimizer"), content = Folder::read(part);
     REQUIRE(!content.empty());
     const auto refused = [&](const char* word, Setup other) {
         other.after = [&](int, int step, tuttiDp_t dp) {
@@ -155,30 +178,48 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
     };
     Folder::write(part, content.substr(0, content.size() / 2));
     REQUIRE(refused("torn", setup));
-    std::string flipped = content;
-    flipped[content.size() / 3] ^= 1;
-    Folder::write(part, flipped);
-    REQUIRE(refused("torn or was changed", setup));
-    unlink(part.c_str());
-    REQUIRE(refused("of2", setup));
-    Folder::write(part, content);
-    Folder::write(path, text.substr(0, text.size() - 9));
+    Folder::write(part, content.substr(0, 7));
     REQUIRE(refused("torn", setup));
-    Folder::write(path, "something else\n");
+    for (const std::size_t at : {std::size_t{20}, content.size() / 2, content.size() - 1}) {
+        std::string flipped = content;
+        flipped[at] ^= 1;
+        Folder::write(part, flipped);
+        REQUIRE(refused("torn", setup));
+    }
+    unlink(part.c_str());
+    REQUIRE(refused("-of-00002", setup));
+    Folder::write(part, content);
+    for (const std::string& file : folder.files())  // the same tensors, as another save had them
+        if (file.starts_with("model-") && folder.path + "/" + file != folder.part("model")) {
+            const std::string whole = Folder::read(path + "/" + file);
+            Folder::write(path + "/" + file, Folder::read(folder.part("model")));
+            REQUIRE(refused("has no", setup));
+            Folder::write(path + "/" + file, whole);
+        }
+    Folder::write(index, text.substr(0, text.size() - 9));
+    REQUIRE(refused("torn", setup));
+    Folder::write(index, "something else\n");
     REQUIRE(refused("no checkpoint", setup));
-    Folder::write(path, text);
+    Folder::write(index, R"({"metadata": {"total_size": 4}, "weight_map": {"w0": "model-1.safetensors"}})");
+    REQUIRE(refused("tuttiDpSave has not written", setup));
+    unlink(index.c_str());
+    REQUIRE(refused("no checkpoint", setup));
+    Folder::write(index, text);
     Setup other = setup;
     other.counts[2] += 1;
-    REQUIRE(refused("parameter 2 is '34 w2'", other));
+    REQUIRE(refused("'w2' is float32[34] here", other));
     other = setup;
     other.counts.pop_back();
-    REQUIRE(refused("parameter 7 is 'none'", other));
+    REQUIRE(refused("'w7' is no parameter here", other));
+    other = setup;
+    other.counts.push_back(3);
+    REQUIRE(refused("'w8' is a parameter here, but not in", other));
     other = setup;
     other.config.optimizer.kind = tuttiDpSgd;
-    REQUIRE(refused("states", other));
+    REQUIRE(refused("another optimizer", other));
     other = setup;
     other.type = tuttiFloat64;
-    REQUIRE(refused("types", other));
+    REQUIRE(refused("float64[", other));
     // The old one outlives a save that fails.
     other = setup;
     other.after = [&](int, int, tuttiDp_t dp) {
@@ -186,43 +227,187 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
         harness::must_succeed(tuttiDpLoad(dp, path.c_str()), "the old one is whole");
     };
     harness::train(other);
-    REQUIRE(Folder::read(path) == text);
+    REQUIRE(Folder::read(index) == text);
 }
 
-TEST_CASE("elements that a part has twice do not make up for those that are missing") {
-    const std::vector<dp::Piece> pieces{{0, 0, 4, 0}};
-    dp::Restored restored;
-    restored.values.resize(4);
-    const dp::Destination to{&pieces, 1, &restored};
-    const auto part = [](std::uint64_t first, std::uint64_t count, const std::string& numbers) {
-        const dp::Record record{0, first, count, 1, 0};
-        return std::string(reinterpret_cast<const char*>(&record), sizeof record) + numbers;
+TEST_CASE("a file has whole tensors, whatever parts of them ranks had") {
+    Folder folder;
+    Setup setup = setup_of(tuttiDpZero3, 4);
+    setup.steps = 1;
+    setup.after = [&](int, int, tuttiDp_t dp) { harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save"); };
+    const Trained trained = harness::train(setup);
+    std::size_t found = 0;
+    for (const std::string& file : folder.files()) {
+        if (!file.starts_with("model-")) continue;
+        for (const auto& [name, values] : tensors_in(folder.path + "/" + file)) {
+            REQUIRE(values == trained.weights.at(std::stoul(name.substr(1))));
+            ++found;
+        }
+    }
+    REQUIRE(found == setup.counts.size());
+}
+
+TEST_CASE("a save beside training is of the moment when it began, and holds from SaveWait on") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero2, tuttiDpZero3}) {
+        CAPTURE(mode);
+        Folder folder;
+        Setup setup = setup_of(mode, 3);
+        setup.after = [&](int rank, int step, tuttiDp_t dp) {
+            if (step == 1) {
+                harness::must_succeed(tuttiDpSetNote(dp, "epoch", rank == 0 ? "7" : "8"), "note");
+                harness::must_succeed(tuttiDpSaveAsync(dp, folder.path.c_str()), "save");
+                if (rank == 0) harness::check(!std::ifstream(folder.index()), "it holds before its time");
+            }
+            if (step == 3) harness::must_succeed(tuttiDpSaveWait(dp), "wait");
+            if (step == 4) harness::must_succeed(tuttiDpSaveAsync(dp, folder.path.c_str()), "given up in Destroy");
+        };
+        const Trained through = harness::train(setup);
+        REQUIRE(folder.files().size() == 7);
+        Setup resumed = setup_of(mode, 3);
+        resumed.steps = 5;
+        resumed.after = [&](int, int step, tuttiDp_t dp) {
+            if (step != 0) return;
+            harness::must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+            char note[2] = "";
+            harness::check(tuttiDpGetNote(dp, "epoch", note, 1) == tuttiInvalidArgument && says("room for 1"), "short");
+            harness::must_succeed(tuttiDpGetNote(dp, "epoch", note, 2), "note");
+            harness::check(std::string(note) == "7", "the note");
+            harness::check(tuttiDpGetNote(dp, "none", note, 2) == tuttiInvalidUsage && says("'none'"), "no note");
+        };
+        const Trained again = harness::train(resumed);
+        REQUIRE(again.statistics[0].steps == 6);
+        REQUIRE(again.weights == through.weights);
+    }
+}
+
+TEST_CASE("a checkpoint keeps learning rates, masters of 16 bits, and how many updates each parameter has had") {
+    Folder folder;
+    Setup setup = setup_of(tuttiDpZero1, 2);
+    setup.type = tuttiBfloat16;
+    setup.config.findUnusedParameters = 1;
+    setup.skips = [](int, int step, std::size_t p) { return step == 1 && p == 3; };
+    setup.after = [&](int, int step, tuttiDp_t dp) {
+        if (step == 2) harness::must_succeed(tuttiDpSetLearningRate(dp, 0.03), "rate");
+        if (step == 2) harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save");
     };
-    dp::read_part(part(0, 2, "ab") + part(0, 2, "ab"), "part", 0, {&to, 1});
-    CHECK(restored.covered() == 2);
-    dp::read_part(part(1, 3, "BCD"), "part", 0, {&to, 1});
-    CHECK(restored.covered() == 4);
-    CHECK(std::memcmp(restored.values.data(), "aBCD", 4) == 0);
-    for (const std::string& bad : {part(0, 3, "ab"), part(~0ull, 2, "ab"), part(0, ~0ull, "ab"), part(0, 2, "abc")})
-        CHECK_THROWS_AS(dp::read_part(bad, "part", 0, {&to, 1}), Error);
+    const Trained through = harness::train(setup);
+    Setup resumed = setup;
+    resumed.config.mode = tuttiDpZero3;
+    resumed.skips = nullptr;
+    resumed.steps = 4;
+    resumed.after = [&](int, int step, tuttiDp_t dp) {
+        if (step == 0) harness::must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+    };
+    REQUIRE(harness::train(resumed).weights == through.weights);
 }
 
-TEST_CASE("a checkpoint's text says on which line it is not what was expected") {
-    const auto refusal = [](const std::string& lines) -> std::string {
-        const std::string all = "tutti-checkpoint 1\n" + lines;
+TEST_CASE("what compression has kept goes on; other ranks share it out") {
+    Folder folder, other;
+    Setup setup = setup_of(tuttiDpBucketed, 2);
+    setup.config.compression = tuttiDpTopK;
+    setup.config.topK = 0.1;
+    setup.after = [&](int, int step, tuttiDp_t dp) {
+        if (step == 2) harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save");
+    };
+    const Trained through = harness::train(setup);
+    const auto load = [&](int, int step, tuttiDp_t dp) {
+        if (step == 0) harness::must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+    };
+    Setup resumed = setup;
+    resumed.steps = 4;
+    resumed.after = load;
+    REQUIRE(harness::train(resumed).weights == through.weights);
+    resumed.ranks = 3;
+    resumed.after = [&](int rank, int step, tuttiDp_t dp) {
+        load(rank, step, dp);
+        if (step == 0) harness::must_succeed(tuttiDpSave(dp, other.path.c_str()), "save again");
+    };
+    harness::train(resumed);
+    const auto kept = [](const Folder& some) {
+        std::map<std::string, std::vector<float>> all;
+        for (const std::string& file : some.files())
+            for (const auto& [name, values] : tensors_in(some.path + "/" + file))
+                if (name.starts_with("residual.")) all[name] = values;
+        return all;
+    };
+    const auto two = kept(folder), three = kept(other);
+    REQUIRE(two.size() == 2 * setup.counts.size());
+    REQUIRE(three.size() == 3 * setup.counts.size());
+    bool any = false;
+    for (std::size_t p = 0; p < setup.counts.size(); ++p)
+        for (std::size_t i = 0; i < setup.counts[p]; ++i) {
+            const std::string name = ".w" + std::to_string(p);
+            const float mean = two.at("residual.0" + name)[i] / 2 + two.at("residual.1" + name)[i] / 2;
+            any |= mean != 0;
+            for (int r = 0; r < 3; ++r)
+                REQUIRE(three.at("residual." + std::to_string(r) + name)[i] == Approx(mean).margin(1e-7));
+        }
+    REQUIRE(any);
+}
+
+TEST_CASE("names that are not UTF-8 are refused before anything is written") {
+    Folder folder;
+    Setup setup = setup_of(tuttiDpBucketed, 2);
+    setup.steps = 1;
+    setup.after = [&](int, int, tuttiDp_t dp) {
+        harness::must_succeed(tuttiDpSetNote(dp, "\xff", "x"), "note");
+        harness::check(tuttiDpSave(dp, folder.path.c_str()) == tuttiInvalidArgument && says("UTF-8"), "saved");
+        harness::must_succeed(tuttiDpSetNote(dp, "\xff", nullptr), "note");
+        harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save");
+    };
+    harness::train(setup);
+    REQUIRE(folder.files().size() == 5);
+}
+
+TEST_CASE("sums of parts add up to that of the whole, and a change shows") {
+    std::vector<std::byte> data(1001);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 37 % 251);
+    const std::uint64_t whole = dp::sum_of(data.data(), 0, data.size());
+    for (const std::size_t cut : {0u, 1u, 7u, 8u, 13u, 1000u, 1001u})
+        CHECK(dp::sum_of(data.data(), 0, cut) + dp::sum_of(data.data() + cut, cut, data.size() - cut) == whole);
+    CHECK(dp::sum_of(data.data() + 3, 3, 2) + dp::sum_of(data.data(), 0, 3) == dp::sum_of(data.data(), 0, 5));
+    for (const std::size_t at : {0u, 8u, 999u, 1000u}) {
+        std::vector<std::byte> changed = data;
+        changed[at] ^= std::byte{0x80};
+        CHECK(dp::sum_of(changed.data(), 0, changed.size()) != whole);
+    }
+    std::swap(data[0], data[8]);
+    CHECK(dp::sum_of(data.data(), 0, data.size()) != whole);
+}
+
+TEST_CASE("headers of safetensors files: what is written is read, and nothing else is believed") {
+    std::vector<dp::Tensor> tensors{{"a \"b\"", DataType::bfloat16, {3}, 3, 0}, {"c", DataType::float64, {2, 2}, 4, 0}};
+    const std::string head = dp::safetensors_head(tensors);
+    CHECK(head.size() % 64 == 0);
+    CHECK(tensors[1].at == head.size());  // the widest first
+    CHECK(tensors[0].at == head.size() + 32);
+    const auto read = dp::safetensors_from(head.substr(8), head.size() + 38, "f");
+    REQUIRE(read.size() == 2);
+    CHECK(read[1].name == "a \"b\"");
+    CHECK(read[1].at == tensors[0].at);
+    CHECK(read[0].shape == std::vector<std::size_t>{2, 2});
+    const auto refusal = [](const std::string& header, std::uint64_t data) -> std::string {
         try {
-            dp::manifest_from(all + text("end %016llx\n", static_cast<unsigned long long>(dp::hash(all))), "c");
+            dp::safetensors_from(header, 8 + header.size() + data, "f");
         } catch (const Error& error) {
             return error.what();
         }
         return "";
     };
-    const std::string head = "number ab\nranks 1\nstep 7\nstates 2\nparameter 3 w\n";
-    CHECK(refusal(head + "updates 0 5\npart 9 ff\n") == "");
-    CHECK(refusal("ranks 1\n").find("line 2: 'number' was expected") != std::string::npos);
-    CHECK(refusal("number ab\nranks 0\n").find("line 3: a number from 1 to") != std::string::npos);
-    CHECK(refusal("number ab\nranks 1\nstep 7x\n").find("line 4") != std::string::npos);
-    CHECK(refusal(head + "updates 1 5\npart 9 ff\n").find("line 7: there is no parameter") != std::string::npos);
-    CHECK(refusal(head + "part 9 ff\nparameter 1 v\n").find("line 7") != std::string::npos);
-    CHECK(refusal(head).find("0 parts for 1 ranks") != std::string::npos);
+    const auto one = [](const char* dtype, const char* shape, const char* offsets) {
+        return text(R"({"a":{"dtype":"%s","shape":%s,"data_offsets":%s}})", dtype, shape, offsets);
+    };
+    const auto has = [](const std::string& all, const char* some) { return all.find(some) != std::string::npos; };
+    CHECK(refusal(one("F32", "[1,2]", "[0,8]"), 8) == "");
+    CHECK(has(refusal(one("F32", "[1,2]", "[0,8]"), 9), "torn"));
+    CHECK(has(refusal(one("F32", "[1,2]", "[1,9]"), 9), "does not begin"));
+    CHECK(has(refusal(one("F32", "[3]", "[0,8]"), 8), "as many bytes"));
+    CHECK(has(refusal(one("F33", "[2]", "[0,8]"), 8), "F33"));
+    CHECK(has(refusal(one("F32", "[-2]", "[0,8]"), 8), "shape"));
+    CHECK(has(refusal(one("F32", "[4611686018427387904,4]", "[0,8]"), 8), "shape"));
+    CHECK(has(refusal(one("F32", "[65536,65536,65536,65536]", "[0,0]"), 0), "elements"));
+    CHECK(has(refusal(one("F32", "2", "[0,8]"), 8), "no shape"));
+    CHECK(has(refusal(R"({"a":1})", 0), "an object"));
+    CHECK(has(refusal(R"({"a":{},"a":{}})", 0), "twice"));
+    CHECK(has(refusal("[", 0), "f"));
 }

@@ -139,7 +139,7 @@ TEST_CASE("GPUs: a checkpoint of ranks on CPUs goes on on GPUs, and back") {
     leg(on_cpus, tuttiDpZero1, 0);
     leg(g.setup, tuttiDpZero3, 2);
     REQUIRE(leg(on_cpus, tuttiDpBucketed, 4).weights == straight.weights);
-    REQUIRE(std::system(("rm -f " + path + "*").c_str()) == 0);
+    REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
 }
 
 TEST_CASE("GPUs: equality of parameters, and who had the first NaN") {

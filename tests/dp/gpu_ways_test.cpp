@@ -186,7 +186,7 @@ TEST_CASE("GPUs: an asynchronous layer saves, loads and broadcasts") {
         must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
     };
     REQUIRE(harness::train(g.setup).weights == straight.weights);
-    REQUIRE(std::system(("rm -f " + path + "*").c_str()) == 0);
+    REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
 }
 
 TEST_CASE("GPUs: survivors go on with the parameters and states of the one that is furthest") {

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 
+import safetensors_reader as safetensors
 from casualty import train_without_rank_2
 
 TUTTI_RUN, TRAIN = sys.argv.pop(1), sys.argv.pop(1)
@@ -48,6 +49,21 @@ class Training(unittest.TestCase):
             path = pathlib.Path(folder) / "checkpoint"
             self.assertEqual(train(3, "zero2", "--steps", 4, "--save", path), train(2, "bucketed", "--steps", 0,
                                                                                    "--load", path))
+            self.assertEqual(train(3, "bucketed", "--steps", 4, "--load", path), train(3, "zero2", "--steps", 8))
+
+    def test_other_readers(self):
+        """4 ranks of ZeRO-3 save, 3 of ZeRO-1 load; and a reader that has only the format's description."""
+        with tempfile.TemporaryDirectory() as folder:
+            four, three = pathlib.Path(folder) / "four", pathlib.Path(folder) / "three"
+            loss = train(4, "zero3", "--steps", 4, "--save", four)
+            self.assertEqual(train(3, "zero1", "--steps", 0, "--load", four, "--save", three), loss)
+            for kind in ("model", "optimizer"):
+                had, has = safetensors.load(four, kind), safetensors.load(three, kind)
+                self.assertGreater(len(had), 4)
+                self.assertEqual(had, has)
+            self.assertTrue(all(dtype == "F32" for dtype, _, _ in had.values()))
+            self.assertEqual({name.split(".")[0] for name in had}, {"exp_avg", "exp_avg_sq"})
+            self.assertEqual(len(list(four.glob("model-*-of-00004.safetensors"))), 4)
 
     def test_elastic(self):
         command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "bucketed", "--elastic", "--steps", "1500"]

@@ -179,7 +179,7 @@ TEST_CASE("Adam counts the updates of each parameter, which a checkpoint keeps")
             check(value(dp, 1) == straight[static_cast<std::size_t>(r)], "as if it had gone on");
         });
         REQUIRE(near(straight[0], -0.1f));
-        REQUIRE(std::system(("rm -f " + path + "*").c_str()) == 0);
+        REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
     }
 }
 
@@ -204,5 +204,5 @@ TEST_CASE("buckets are rebuilt after a checkpoint was loaded, too") {
         must_succeed(tuttiDpGetBucketStatistics(dp, 0, &first), "statistics");
         check(first.firstParameter == 0, "what is ready first goes first");
     });
-    REQUIRE(std::system(("rm -f " + path + "*").c_str()) == 0);
+    REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
 }

@@ -664,6 +664,11 @@ ssize_t write(int fd, const void* bytes, size_t size) {
     if (size > 1 && is_file(fd) && fails(Kind::in_pieces)) size = 1 + size / 2;
     return REAL(write)(fd, bytes, size);
 }
+ssize_t pwrite(int fd, const void* bytes, size_t size, off_t at) {
+    if (fails(Kind::files, ENOSPC) || fails(Kind::interrupted, EINTR)) return -1;
+    if (size > 1 && fails(Kind::in_pieces)) size = 1 + size / 2;
+    return REAL(pwrite)(fd, bytes, size, at);
+}
 int fsync(int fd) {
     return fails(Kind::files, EIO) ? -1 : REAL(fsync)(fd);
 }

@@ -137,7 +137,7 @@ const Folder& folder() {
 /// What the run before has saved must be whole, although its calls may have failed: the old checkpoint, or the new one.
 tuttiResult_t checkpoint(Party& p) {
     const std::string path = folder().file("checkpoint");
-    const bool there = folder().has("checkpoint");
+    const bool there = folder().has("checkpoint/model.safetensors.index.json");
     Training training(p, tuttiDpBucketed, -1);
     if (there) training.load(path);
     const bool whole = !there || !training.good() || training.is_at({0, 1});

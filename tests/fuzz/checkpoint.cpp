@@ -1,7 +1,5 @@
-// Checkpoints: the text behind its hash, and parts.
-#include <cinttypes>
-
-#include "dp/hash.hpp"
+// Checkpoints: headers of safetensors files, and the index.
+#include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "fuzz.hpp"
 
@@ -10,52 +8,43 @@ using namespace tutti::dp;
 
 namespace {
 
-void read_text(std::string text, bool put_right) {
-    if (put_right) {
-        text.insert(0, "tutti-checkpoint 1\n");
-        text += tutti::text("end %016" PRIx64 "\n", hash(text));
-    }
+void read_header(const std::string& header, std::uint64_t bytes) {
     fuzz::accepts([&] {
-        const Manifest m = manifest_from(text, "checkpoint");
-        TUTTI_ASSERT(m.ranks >= 1 && m.parts.size() == static_cast<std::size_t>(m.ranks));
-        TUTTI_ASSERT(m.states >= 0 && m.states <= most_states && m.step >= 0);
-        TUTTI_ASSERT(m.updates.size() == m.parameters.size());
-        const std::string again = text_of(m);
-        TUTTI_ASSERT(text_of(manifest_from(again, "checkpoint")) == again);
+        std::uint64_t at = 8 + header.size();
+        std::vector<Tensor> tensors = safetensors_from(header, bytes, "file");
+        for (const Tensor& t : tensors) {
+            TUTTI_ASSERT(t.at == at && t.bytes() <= bytes - at);
+            at += t.bytes();
+        }
+        TUTTI_ASSERT(at == bytes);
+        const std::string head = safetensors_head(tensors);
+        const auto again =
+            safetensors_from(std::string_view(head).substr(8), head.size() + bytes - 8 - header.size(), "");
+        TUTTI_ASSERT(again.size() == tensors.size());
     });
 }
 
-/// Two parameters in one bucket, of which this rank owns [2, 10) and [0, 5): 13 elements.
-void read_records(fuzz::Input& in) {
-    const std::vector<Piece> pieces{{0, 2, 8, 0}, {1, 0, 5, 8}};
-    const int states = static_cast<int>(in.below(most_states + 1));
-    const std::size_t size = in.flag() ? 4 : 8;
-    Restored restored;
-    restored.values.resize(13 * size);
-    for (int k = 0; k < states; ++k) restored.state[k].resize(13 * size);
-    const Destination to[] = {{&pieces, size, &restored}, {&pieces, size, &restored}};
-    std::string content;
-    while (!in.empty() && content.size() < 4096) {
-        Record record{in.below(3), in.below(16), in.below(16), static_cast<std::uint32_t>(size),
-                      static_cast<std::uint32_t>(states)};
-        if (in.below(8) == 1) in.fill(&record, sizeof record);
-        content.append(reinterpret_cast<const char*>(&record), sizeof record);
-        content.append(in.below(8) == 1 ? in.number<std::uint8_t>()
-                                        : record.count % 64 * size * static_cast<std::size_t>(states + 1),
-                       '\7');
-    }
-    if (in.below(8) == 1) content.resize(content.size() - std::min<std::size_t>(content.size(), in.below(64)));
+void read_index(const std::string& index, bool hashed) {
     fuzz::accepts([&] {
-        read_part(content, "part", states, to);
-        const auto written = static_cast<std::size_t>(std::ranges::count(restored.values, std::byte{7})) / size;
-        TUTTI_ASSERT(written <= restored.covered() && restored.covered() <= 13);
+        const Manifest m = manifest_from(index, "index", hashed);
+        TUTTI_ASSERT(m.step >= 0);
+        for (const auto* tensors : {&m.model, &m.optimizer})
+            for (const auto& [name, where] : *tensors) {
+                std::uint64_t number = 0;
+                TUTTI_ASSERT(is_shard(where.file, &number) && number == m.number);
+                TUTTI_ASSERT(where.file.find('/') == std::string::npos);
+            }
+        const std::string again = text_of(m);
+        TUTTI_ASSERT(text_of(manifest_from(again, "index")) == again);
     });
 }
 
 }  // namespace
 
 FUZZ_TARGET(checkpoint) {
-    if (in.flag()) return read_records(in);
-    const bool put_right = in.flag();
-    read_text(in.rest(), put_right);
+    const std::uint32_t kind = in.below(3);
+    if (kind != 0) return read_index(in.rest(), kind == 1);
+    const auto data = in.number<std::uint16_t>();
+    const std::string header = in.rest();
+    read_header(header, 8 + header.size() + data);
 }

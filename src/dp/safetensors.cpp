@@ -1,0 +1,114 @@
+#include "dp/safetensors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "dp/json.hpp"
+
+namespace tutti::dp {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+// By DataType.
+constexpr const char* type_names[data_types] = {"I8",  "U8",  "I32", "U32",  "I64",     "U64",
+                                                "F16", "F32", "F64", "BF16", "F8_E4M3", "F8_E5M2"};
+
+DataType type_named(const std::string& name, const Fields& fields) {
+    for (int t = 0; t < data_types; ++t)
+        if (name == type_names[t]) return static_cast<DataType>(t);
+    fields.wrong("the type " + name + " is unknown");
+}
+
+/// An odd number for every place, by Vigna's splitmix64 (public domain).
+std::uint64_t weight(std::uint64_t place) {
+    std::uint64_t x = place * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    return (x ^ x >> 27) | 1;
+}
+
+Tensor tensor_from(const std::string& name, const Json& its, std::uint64_t begins, const std::string& path) {
+    const Fields fields(its, path);
+    Tensor t;
+    t.name = name;
+    t.type = type_named(fields.words(fields.at("dtype"), "dtype"), fields);
+    const Json &shape = fields.at("shape"), &offsets = fields.at("data_offsets");
+    if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2)
+        fields.wrong("'" + name + "' has no shape, or no place");
+    std::uint64_t count = 1;
+    for (const Json& dimension : shape) {
+        t.shape.push_back(fields.number(dimension, "shape", SIZE_MAX / 64));
+        if (__builtin_mul_overflow(count, t.shape.back(), &count) || count > SIZE_MAX / 64)
+            fields.wrong("'" + name + "' has more elements than there can be");
+    }
+    t.count = count;
+    const std::uint64_t from = fields.number(offsets[0], "data_offsets", UINT64_MAX / 2);
+    const std::uint64_t to = fields.number(offsets[1], "data_offsets", UINT64_MAX / 2);
+    if (to < from || to - from != t.bytes()) fields.wrong("'" + name + "' has not as many bytes as its shape says");
+    t.at = begins + from;
+    return t;
+}
+
+}  // namespace
+
+std::string safetensors_head(std::vector<Tensor>& tensors) {
+    std::vector<Tensor*> order;
+    for (Tensor& t : tensors) order.push_back(&t);
+    std::ranges::stable_sort(order, std::ranges::greater{}, [](const Tensor* t) { return size_of(t->type); });
+    Json header = Json::object();
+    header["__metadata__"] = {{"format", "pt"}};
+    std::uint64_t at = 0;
+    for (Tensor* t : order) {
+        if (t->name == "__metadata__")
+            fail(tuttiInvalidArgument, "tuttiDpSave: '__metadata__' is no name for a parameter: the format has it");
+        header[t->name] = {{"dtype", type_names[static_cast<int>(t->type)]},
+                           {"shape", t->shape},
+                           {"data_offsets", {at, at + t->bytes()}}};
+        t->at = at;
+        at += t->bytes();
+    }
+    std::string words = dumped(header);
+    words.append((64 - (words.size() + 8) % 64) % 64, ' ');
+    for (Tensor& t : tensors) t.at += 8 + words.size();
+    const std::uint64_t length = words.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + words;
+}
+
+std::vector<Tensor> safetensors_from(std::string_view header, std::uint64_t file_bytes, const std::string& path) {
+    const Json parsed = parse_strictly(header, path);
+    const Fields fields(parsed, path);
+    const std::uint64_t begins = 8 + header.size();
+    std::vector<Tensor> tensors;
+    for (const auto& [name, its] : parsed.items())
+        if (name != "__metadata__") tensors.push_back(tensor_from(name, its, begins, path));
+    std::ranges::sort(tensors, {}, [](const Tensor& t) { return std::pair(t.at, t.count); });
+    std::uint64_t at = begins;
+    for (const Tensor& t : tensors) {
+        if (t.at != at) fields.wrong("'" + t.name + "' does not begin where the tensor before it ends");
+        at += t.bytes();
+    }
+    if (at != file_bytes)
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn: it has %" PRIu64 " bytes, and tensors for %" PRIu64,
+             path.c_str(), file_bytes, at);
+    return tensors;
+}
+
+std::uint64_t sum_of(const std::byte* data, std::uint64_t at, std::size_t bytes) {
+    std::uint64_t sum = 0, word;
+    const auto part = [&](std::size_t n) {  // within a word
+        word = 0;
+        std::memcpy(reinterpret_cast<std::byte*>(&word) + at % 8, data, n);
+        sum += word * weight(at / 8);
+        data += n, at += n, bytes -= n;
+    };
+    if (at % 8 != 0) part(std::min<std::size_t>(8 - at % 8, bytes));
+    for (; bytes >= 8; data += 8, at += 8, bytes -= 8) {
+        std::memcpy(&word, data, 8);
+        sum += word * weight(at / 8);
+    }
+    if (bytes > 0) part(bytes);
+    return sum;
+}
+
+}  // namespace tutti::dp
