@@ -170,6 +170,17 @@ typedef enum {
 
 #define TUTTI_DP_DIMS 8
 
+/* What is done with a parameter. Those that are not trained may be of any type. They have no gradient (grad is NULL,
+ * and tuttiDpGradReady is not called for them) and no state; every rank has all of their values, in every mode, also
+ * between tuttiDpGather and tuttiDpRelease. At least one parameter is trained. */
+typedef enum {
+    tuttiDpTrained = 0,
+    tuttiDpFrozen = 1, /* the values stay: Create and tuttiDpBroadcast send them, checkpoints have them */
+    tuttiDpBuffer = 2, /* the same for what a rank changes by itself (running statistics, counters): ranks may differ
+                          until tuttiDpBroadcast, tuttiDpCheckEqual leaves it out, and rank 0's is saved */
+    tuttiDpNumKinds = 3
+} tuttiDpKind_t;
+
 /* A parameter. Register them in the order of the forward pass, the same on all ranks. Memory that several layers share
  * (tied weights) is one parameter, ready after its last use; parameters whose values or gradients overlap are refused.
  */
@@ -180,7 +191,7 @@ typedef struct {
     void* grad;   /* where you write its gradient; NULL: the layer has memory for it (tuttiDpGradient), in the bucket
                      itself, so that nothing is copied */
     size_t count; /* elements, at least 1 */
-    tuttiDataType_t type;     /* of the values: a float of 16, 32 or 64 bits */
+    tuttiDataType_t type;     /* of the values: a float of 16, 32 or 64 bits; see tuttiDpKind_t */
     tuttiDataType_t gradType; /* of the gradient you write; tuttiDpSameType: as `type` */
     int group;                /* config.groups[group]; 0 without groups */
     int unit; /* tuttiDpZero3: parameters of one unit are gathered and released together; units follow each
@@ -188,6 +199,7 @@ typedef struct {
     int dims; /* 1 to TUTTI_DP_DIMS: the parameter is a tensor of shape[0] x ... x shape[dims - 1] elements, the last
                  one fastest; the product is count. 0: one dimension, of count. For checkpoints */
     size_t shape[TUTTI_DP_DIMS];
+    tuttiDpKind_t kind; /* default tuttiDpTrained */
 } tuttiDpParameter_t;
 
 #define tuttiDpSameType ((tuttiDataType_t)(-1))
@@ -361,7 +373,8 @@ TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
 /* All ranks get the values of rank root. Not in tuttiDpZero3. */
 TUTTI_API tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root);
 
-/* Compares hashes of all parameters. tuttiInvalidUsage names the first one that differs, and on which rank. */
+/* Compares hashes of all parameters but buffers. tuttiInvalidUsage names the first one that differs, and on which
+ * rank. */
 TUTTI_API tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp);
 
 /* Looks for a NaN or an infinity in gradients, on all ranks. *rank: the first rank that has made one, -1 if none has;

@@ -123,7 +123,7 @@ std::vector<std::vector<float>> read_residuals(const std::string& path, const Ma
     for (std::size_t p = 0; p < storage.parameters().size(); ++p) {
         const Parameter& q = storage.parameters()[p];
         const std::size_t bucket = storage.layout().bucket[p];
-        if (residuals[bucket] == nullptr) continue;
+        if (!q.is_trained() || residuals[bucket] == nullptr) continue;
         std::vector<float> one(q.count);
         for (int r = same ? ranks.rank() : 0; r < (same ? ranks.rank() + 1 : m.ranks); ++r) {
             const Tensor tensor = tensor_of(residual_name(r, q), DataType::float32, q);
@@ -148,8 +148,9 @@ Catalogue::Catalogue(const Storage& storage, const Residuals& residuals, int ran
     host_ = private_host();
     first_kept_ = tensors_.size();
     for (std::size_t p = 0; p < storage.parameters().size(); ++p)
-        if (const auto* const its = residuals[storage.layout().bucket[p]]; its != nullptr && !its->empty())
-            kept_.push_back(p);
+        if (storage.parameters()[p].is_trained())
+            if (const auto* const its = residuals[storage.layout().bucket[p]]; its != nullptr && !its->empty())
+                kept_.push_back(p);
     for (int r = 0; r < ranks; ++r)
         for (const std::size_t p : kept_) {
             const Parameter& q = storage.parameters()[p];
@@ -163,6 +164,7 @@ Catalogue::Catalogue(const Storage& storage) : storage_(storage) {
     models_ = tensors_.size();
     for (const Parameter& p : storage.parameters()) {
         first_state_.push_back(tensors_.size());
+        if (!p.is_trained()) continue;
         const DataType type = state_type(p.type);
         if (has_master(kind, p.type)) tensors_.push_back(tensor_of("master." + p.name, type, p));
         for (const std::string& state : state_names(kind)) tensors_.push_back(tensor_of(state + p.name, type, p));
@@ -191,6 +193,18 @@ std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
                     all.push_back({tensor++, piece.first * state_size, piece.count * state_size,
                                    states + piece.at * state_size, backends.states.get(), nullptr});
         }
+    }
+    for (std::size_t p = 0; p < models_; ++p) {
+        const Parameter& q = storage_.parameters()[p];
+        if (q.is_trained()) continue;
+        const std::size_t size = size_of(q.type), n = static_cast<std::size_t>(ranks.size());
+        const auto share = [&](int r) { return q.count / n * static_cast<std::size_t>(r); };
+        const bool last = ranks.rank() + 1 == ranks.size(), cut = saves && q.kind == tuttiDpFrozen;
+        const std::size_t begin = cut ? share(ranks.rank()) : 0;
+        std::size_t end = cut && !last ? share(ranks.rank() + 1) : q.count;
+        if (saves && q.kind == tuttiDpBuffer && ranks.rank() != 0) end = 0;
+        all.push_back({p, begin * size, (end - begin) * size, storage_.values_of(p) + begin * size,
+                       backends.values.get(), nullptr});
     }
     std::size_t tensor = first_kept_ + kept_.size() * static_cast<std::size_t>(ranks.rank());
     for (const std::size_t p : kept_) {
@@ -374,7 +388,10 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
         }
         kept = read_residuals(path, m, sources, ranks, storage, residuals);
     });
-    if (!storage.options().replicated()) ranks.sum(sums);  // else every rank has read all
+    const std::vector<std::uint64_t> mine = sums;
+    if (!storage.options().replicated()) ranks.sum(sums);
+    for (std::size_t t = 0; t < sums.size(); ++t)
+        if (catalogue.is_everybodys(t)) sums[t] = mine[t];
     ranks.all_or_none([&] {
         for (std::size_t t = 0; t < sums.size(); ++t)
             if (const Manifest::Where& where = where_of(m, catalogue, t); where.sum != sums[t])

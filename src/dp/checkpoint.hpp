@@ -36,6 +36,10 @@ class Catalogue {
     Catalogue(const Storage& storage, const Residuals& residuals, int ranks);
     const std::vector<Tensor>& tensors() const { return tensors_; }
     bool is_models(std::size_t tensor) const { return tensor < models_; }
+    /// All ranks have all of it, and load it.
+    bool is_everybodys(std::size_t tensor) const {
+        return storage_.options().replicated() || (is_models(tensor) && !storage_.parameters()[tensor].is_trained());
+    }
     /// What this rank saves, or loads: what it owns; of what all ranks have, each saves a part, and loads all.
     std::vector<Range> ranges(const Ranks& ranks, bool saves) const;
 

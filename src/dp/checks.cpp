@@ -24,6 +24,10 @@ void Engine::broadcast(int root) {
                                 backends_.values->stream()));
             storage_.store(b, staged.base());
         }
+        for (std::size_t p = 0; p < parameters().size(); ++p)
+            if (const Parameter& q = parameters()[p]; !q.is_trained())
+                must(tuttiBroadcast(storage_.values()[p], storage_.values()[p], q.count, c_type(q.type), root,
+                                    ranks_.comm(), backends_.values->stream()));
     });
     worker_->or_fail([&] { sweep(); });
 }
@@ -38,6 +42,7 @@ void Engine::check_equal() {
     std::vector<std::uint64_t> hashes(count), table;
     std::vector<std::byte> here;  // a GPU's values come to the host for this
     for (std::size_t p = 0; p < count; ++p) {
+        if (parameters()[p].kind == tuttiDpBuffer) continue;  // 0 on all ranks
         const std::size_t bytes = parameters()[p].count * size_of(parameters()[p].type);
         if (backends_.on_gpu) {
             here.resize(bytes);
@@ -84,6 +89,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
     } mine{nobody, nobody};
     for (std::size_t p = 0; p < parameters().size(); ++p) {
         const Parameter& q = parameters()[p];
+        if (!q.is_trained()) continue;
         const Bucket& b = storage_.bucket_of(p);
         if (iteration_.bad(p)) mine.made = std::min<std::uint64_t>(mine.made, p);
         if (collecting && options().nanCheck && iteration_.is_ready(p))

@@ -6,6 +6,16 @@
 
 namespace tutti::dp {
 
+namespace {
+
+void refuse_still(const char* function, const Parameter& p) {
+    if (!p.is_trained())
+        fail(tuttiInvalidUsage, "%s: '%s' is %s, and has no gradient", function, p.name.c_str(),
+             p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
+}
+
+}  // namespace
+
 std::size_t Engine::checked(std::size_t p, const char* function) const {
     if (p >= parameters().size())
         fail(tuttiInvalidArgument, "%s: parameter is %zu; there are %zu", function, p, parameters().size());
@@ -20,6 +30,7 @@ void Engine::expect(Phase phase, const char* function, const char* instead) cons
 void* Engine::gradient(std::size_t p) {
     const Parameter& parameter = parameters()[p];
     if (parameter.grad != nullptr) return parameter.grad;
+    refuse_still("tuttiDpGradient", parameter);
     if (options().passing_gradients()) {
         if (iteration_.is_ready(p))
             fail(tuttiInvalidUsage, "tuttiDpGradient: '%s' is ready: in this mode its gradient is the layer's now",
@@ -63,6 +74,7 @@ void Engine::grad_ready(std::size_t p) {
         fail(tuttiInvalidUsage, "tuttiDpGradReady: '%s' after tuttiDpSynchronize: call tuttiDpBegin first",
              parameter.name.c_str());
     }
+    refuse_still("tuttiDpGradReady", parameter);
     iteration_.ready(p);
     if (parameter.accumulates())
         backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type, parameter.grad,
@@ -308,7 +320,8 @@ void Engine::save(const char* given, bool beside) {
     wait();
     m.step = progress_.begun;
     for (std::size_t p = 0; p < parameters().size(); ++p)
-        if (updater_.counts[p] != m.step) m.updates[parameters()[p].name] = updater_.counts[p];
+        if (parameters()[p].is_trained() && updater_.counts[p] != m.step)
+            m.updates[parameters()[p].name] = updater_.counts[p];
     if (!options().asynchronous())
         for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
     saving_ = std::make_unique<Saving>(path, ranks_, storage_, reducer_.residuals(), std::move(m), beside);

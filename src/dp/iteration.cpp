@@ -10,7 +10,7 @@ Iteration::Iteration(const std::vector<Parameter>& parameters)
     : parameters_(parameters),
       flags_(std::make_unique<std::atomic<std::uint8_t>[]>(parameters.size())),
       skipped_(parameters.size(), 0),
-      order_(parameters.size()) {}
+      order_(static_cast<std::size_t>(std::ranges::count_if(parameters, &Parameter::is_trained))) {}
 
 void Iteration::lay_out(const Layout& layout, bool record) {
     recording_ = record;
@@ -60,7 +60,7 @@ void Iteration::forget_rest() {
 std::vector<std::size_t> Iteration::missing() const {
     std::vector<std::size_t> missing;
     for (std::size_t p = 0; p < parameters_.size(); ++p)
-        if (!is_ready(p)) missing.push_back(p);
+        if (parameters_[p].is_trained() && !is_ready(p)) missing.push_back(p);
     return missing;
 }
 

@@ -22,7 +22,7 @@ std::size_t next_offset(const BucketLayout& bucket, std::size_t count) {
 
 Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing) {
     Layout layout;
-    layout.bucket.resize(parameters.size());
+    layout.bucket.resize(parameters.size(), Layout::none);
     layout.offset.resize(parameters.size());
     std::vector<BucketLayout> open;
     std::size_t limit = dealing.first_bytes;

@@ -26,14 +26,15 @@ struct BucketLayout {
 };
 
 struct Layout {
+    static constexpr std::size_t none = SIZE_MAX;
     std::vector<BucketLayout> buckets;  // in the order of their reduction
-    std::vector<std::size_t> bucket;    // by parameter
+    std::vector<std::size_t> bucket;    // by parameter; none: it is not trained
     std::vector<std::size_t> offset;    // by parameter: elements from the start of its bucket
 };
 
-/// Deals parameters, in this order, to buckets: one open bucket per pair of types, closed when the next parameter would
-/// not fit. A parameter larger than a bucket has one of its own. one_each: every parameter has. by_unit: no bucket has
-/// parameters of two units, and sizes do not matter.
+/// Deals parameters that are trained, in this order, to buckets: one open bucket per pair of types, closed when the
+/// next parameter would not fit. A parameter larger than a bucket has one of its own. one_each: every parameter has.
+/// by_unit: no bucket has parameters of two units, and sizes do not matter.
 struct Dealing {
     std::size_t first_bytes, bytes;
     int owners;

@@ -75,6 +75,27 @@ void check_mode(const Options& o, int ranks) {
     if (!(o.clipNorm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clipNorm);
 }
 
+void read_types(const char* function, const tuttiDpParameter_t& g, const Options& options, Parameter& p) {
+    p.type = float_type(function, "type", g.name, g.type);
+    p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type(function, "gradType", g.name, g.gradType);
+    const bool main = options.fp32Gradients && size_of(p.grad_type) < 4;
+    p.main_type = main ? DataType::float32 : p.grad_type;
+    if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
+}
+
+/// What is not trained: any type, and no gradient.
+void read_types_of_still(const char* function, const tuttiDpParameter_t& g, Parameter& p) {
+    if (g.kind < 0 || g.kind >= tuttiDpNumKinds)
+        fail(tuttiInvalidArgument, "%s: the kind of parameter '%s' is %d, which is unknown", function, g.name,
+             static_cast<int>(g.kind));
+    if (g.type < 0 || g.type >= tuttiNumTypes)
+        fail(tuttiInvalidArgument, "%s: the type of parameter '%s' is %d, which is unknown", function, g.name,
+             static_cast<int>(g.type));
+    if (g.grad != nullptr)
+        fail(tuttiInvalidArgument, "%s: parameter '%s' is not trained, but has a gradient", function, g.name);
+    p.type = p.grad_type = p.main_type = static_cast<DataType>(g.type);
+}
+
 std::vector<std::size_t> shape_of(const char* function, const tuttiDpParameter_t& g) {
     if (g.dims < 0 || g.dims > TUTTI_DP_DIMS)
         fail(tuttiInvalidArgument, "%s: parameter '%s' has %d dimensions; 0 to %d was expected", function, g.name,
@@ -111,7 +132,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
     Options o{known_part(config), {}};
     if (o.mode < 0 || o.mode >= tuttiDpNumModes)
         fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(o.mode));
-    const bool all_callers = std::ranges::all_of(parameters, [](const auto& p) { return p.grad != nullptr; });
+    const bool all_callers =
+        std::ranges::all_of(parameters, [](const auto& p) { return p.grad != nullptr || p.kind != tuttiDpTrained; });
     const struct Field {
         const char* name;
         int& value;
@@ -167,11 +189,8 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
         p.data = g.data;
         p.grad = g.grad;
         p.count = g.count;
-        p.type = float_type(function, "type", g.name, g.type);
-        p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type(function, "gradType", g.name, g.gradType);
-        const bool main = options.fp32Gradients && size_of(p.grad_type) < 4;
-        p.main_type = main ? DataType::float32 : p.grad_type;
-        if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
+        p.kind = g.kind;
+        p.is_trained() ? read_types(function, g, options, p) : read_types_of_still(function, g, p);
         p.group = g.group;
         p.unit = g.unit;
         if (p.count == 0 || p.count > SIZE_MAX / 64)
@@ -183,7 +202,7 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
         if (g.unit < (all.empty() ? 0 : all.back().unit))
             fail(tuttiInvalidArgument, "%s: parameter '%s' is of unit %d; units may not decrease", function, g.name,
                  g.unit);
-        if (p.type == DataType::float64 && options.optimizer.kind == tuttiDpCallback)
+        if (p.is_trained() && p.type == DataType::float64 && options.optimizer.kind == tuttiDpCallback)
             fail(tuttiInvalidArgument,
                  "%s: parameter '%s' is of float64, but an update of yours (tuttiDpCallback) gets fp32", function,
                  g.name);
@@ -191,6 +210,8 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
         check_alignment(function, "grad", g.name, p.grad, p.grad_type);
         all.push_back(std::move(p));
     }
+    if (!given.empty() && std::ranges::none_of(all, &Parameter::is_trained))
+        fail(tuttiInvalidArgument, "%s: none of %zu parameters is trained", function, all.size());
     return all;
 }
 
@@ -220,13 +241,17 @@ void refuse_aliases(const std::vector<Parameter>& parameters) {
 void size_buckets(Options& options, const std::vector<Parameter>& parameters) {
     constexpr std::size_t mib = std::size_t{1} << 20, parts = 16;
     std::size_t all = 0;
-    for (const Parameter& p : parameters) all += p.count * size_of(p.main_type);
+    for (const Parameter& p : parameters)
+        if (p.is_trained()) all += p.count * size_of(p.main_type);
     if (options.bucketBytes == 0) options.bucketBytes = std::clamp(all / parts, mib, 25 * mib);
     if (options.firstBucketBytes == 0) options.firstBucketBytes = std::min(mib, options.bucketBytes);
 }
 
 std::string describe(const Parameter& p) {
     const auto name = [](DataType t) { return std::string(name_of(t)); };
+    if (!p.is_trained())
+        return text("'%s' (%s[%zu], %s)", p.name.c_str(), name(p.type).c_str(), p.count,
+                    p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
     return text("'%s' (%s[%zu], gradient %s reduced as %s, group %d, unit %d, %s gradient)", p.name.c_str(),
                 name(p.type).c_str(), p.count, name(p.grad_type).c_str(), name(p.main_type).c_str(), p.group, p.unit,
                 p.grad == nullptr ? "the layer's" : "the caller's");

@@ -19,6 +19,8 @@ struct Parameter {
     DataType main_type;  // what is added up and reduced
     int group, unit;
     std::vector<std::size_t> shape;  // the product is count
+    tuttiDpKind_t kind = tuttiDpTrained;
+    bool is_trained() const { return kind == tuttiDpTrained; }
     bool accumulates() const { return main_type != grad_type; }  // GradReady adds to a main gradient
 };
 

@@ -49,7 +49,7 @@ void Reducer::relayout(std::span<const std::size_t> order) {
     storage_.relayout(order);
     const std::unique_ptr<Compression> old = std::move(compression_);
     make_compression();
-    for (std::size_t p = 0; p < storage_.parameters().size(); ++p) {
+    for (const std::size_t p : order) {
         const std::vector<float>* const residual = old ? old->residual(before.bucket[p]) : nullptr;
         if (residual == nullptr || residual->empty()) continue;
         const Bucket& to = storage_.bucket_of(p);

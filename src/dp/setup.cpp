@@ -1,6 +1,5 @@
 // How an Engine is made, and made anew after ranks have gone: its communicators and its buckets.
 #include <algorithm>
-#include <numeric>
 
 #include "dp/engine.hpp"
 #include "dp/hash.hpp"
@@ -8,9 +7,11 @@
 namespace tutti::dp {
 namespace {
 
-std::vector<std::size_t> backward_order(std::size_t parameters) {
-    std::vector<std::size_t> order(parameters);
-    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+/// Of those that are trained.
+std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters) {
+    std::vector<std::size_t> order;
+    for (std::size_t p = parameters.size(); p-- > 0;)
+        if (parameters[p].is_trained()) order.push_back(p);
     return order;
 }
 
@@ -44,7 +45,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
         agree_on_registration();
         ranks_.all_or_none([&] {
             size_buckets(registration_.options, parameters());
-            storage_.create(shards_of(options(), ranks_.rank(), ranks_.size()), backward_order(parameters().size()));
+            storage_.create(shards_of(options(), ranks_.rank(), ranks_.size()), backward_order(parameters()));
             reducer_.make_compression();
             units_.lay_out();
             start_iterations(options().rebuild);
@@ -180,7 +181,7 @@ void Engine::rejoin(tuttiComm_t comm, Ranks::Roster roster) {
 
 /// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::follow_the_furthest() {
-    relayout(backward_order(parameters().size()), options().rebuild);
+    relayout(backward_order(parameters()), options().rebuild);
     const std::vector<long long> steps = ranks_.exchange(progress_.updated);
     const auto most = std::ranges::max_element(steps);
     const int root = static_cast<int>(most - steps.begin());

@@ -62,7 +62,7 @@ void Storage::relayout(std::span<const std::size_t> order) {
     lay_out(order);
     place_gradients();
     place_states();
-    for (std::size_t p = 0; p < parameters().size(); ++p) {
+    for (const std::size_t p : order) {
         const Bucket &from = old[before.bucket[p]], &to = bucket_of(p);
         const auto move = [&](Backend& backend, std::byte* into, const std::byte* out_of, DataType type) {
             const std::size_t size = size_of(type);
@@ -123,7 +123,7 @@ void Storage::place_values() {
             own.reserve(b.own_data, b.own_count * size_of(b.data_type));
     }
     for (std::size_t p = 0; p < parameters().size(); ++p)
-        if (!by_bucket && !zero3 && parameters()[p].data == nullptr)
+        if (((!by_bucket && !zero3) || !parameters()[p].is_trained()) && parameters()[p].data == nullptr)
             all.reserve(values_at_[p], parameters()[p].count * size_of(parameters()[p].type));
     values_ = all.allocate(backends_.values);
     own_values_ = own.allocate(backends_.offloads ? backends_.states : backends_.values);
@@ -131,7 +131,7 @@ void Storage::place_values() {
         const Parameter& q = parameters()[p];
         if (q.data != nullptr)
             values_at_[p] = static_cast<std::byte*>(q.data);
-        else if (by_bucket)
+        else if (by_bucket && q.is_trained())
             values_at_[p] = bucket_of(p).data + offset(p, q.type);
     }
     const Block staged(backends_.values, largest_values());
@@ -141,7 +141,12 @@ void Storage::place_values() {
         collect(b, staged.base());
         store(b, staged.base());
     }
-    if (zero3) std::ranges::fill(values_at_, nullptr);
+    if (zero3) forget_gathered();
+}
+
+void Storage::forget_gathered() {
+    for (std::size_t p = 0; p < parameters().size(); ++p)
+        if (parameters()[p].is_trained()) values_at_[p] = nullptr;
 }
 
 std::byte* Storage::gradients(Bucket& b) {
@@ -244,7 +249,8 @@ tuttiDpMemory_t Storage::memory() const {
     m.parameters = values_->bytes() + own_values_->bytes();
     m.gradients = gradients_->bytes();
     for (const Parameter& p : parameters()) {
-        if (p.data != nullptr && options().mode != tuttiDpZero3) m.parameters += p.count * size_of(p.type);
+        if (p.data != nullptr && (options().mode != tuttiDpZero3 || !p.is_trained()))
+            m.parameters += p.count * size_of(p.type);
         if (p.grad != nullptr) m.gradients += p.count * size_of(p.grad_type);
     }
     m.states = states_->bytes();

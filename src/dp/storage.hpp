@@ -60,6 +60,7 @@ class Storage {
     Pool& pool() { return pool_; }
     std::vector<Bucket>& buckets() { return buckets_; }
     const std::vector<Bucket>& buckets() const { return buckets_; }
+    /// Of one that is trained.
     Bucket& bucket_of(std::size_t parameter) { return buckets_[layout_.bucket[parameter]]; }
     /// Bytes from a bucket's start to a parameter, in memory of that type.
     std::size_t offset(std::size_t parameter, DataType type) const { return layout_.offset[parameter] * size_of(type); }
@@ -75,6 +76,8 @@ class Storage {
 
     /// By parameter, what tuttiDpData() returns; ZeRO-3: nullptr unless gathered.
     std::vector<std::byte*>& values() { return values_at_; }
+    std::byte* values_of(std::size_t parameter) const { return values_at_[parameter]; }
+    void forget_gathered();  // ZeRO-3: nothing is
     std::byte* value_of(const Bucket& bucket, const Piece& piece) const;
     std::size_t largest_values() const;  // bytes of a bucket's
     /// Owned values in the caller's memory, to where they are updated: the caller may have written.

@@ -6,6 +6,7 @@ namespace tutti::dp {
 
 /// A unit's buckets do not always follow each other: one of another pair of types may close between two of the next.
 void Units::lay_out() {
+    for (const Parameter& p : storage_.parameters()) units_[p.unit];  // some have nothing that is trained
     for (const Bucket& b : storage_.buckets()) units_[storage_.parameters()[b.parameters[0]].unit].push_back(b.index);
     gathered_.resize(storage_.buckets().size());
 }
@@ -18,7 +19,7 @@ const std::vector<std::size_t>& Units::buckets_of(int unit, const char* function
 }
 
 bool Units::is_here(const std::vector<std::size_t>& buckets) const {
-    return storage_.values()[storage_.layout().buckets[buckets[0]].parameters[0]] != nullptr;
+    return !buckets.empty() && storage_.values()[storage_.layout().buckets[buckets[0]].parameters[0]] != nullptr;
 }
 
 /// Those that are not here or on their way.
@@ -51,7 +52,7 @@ void Units::reset() {
     for (Gathered& gathered : gathered_) gathered = {};
     sequence_.clear();
     last_sequence_.clear();
-    std::ranges::fill(storage_.values(), nullptr);
+    storage_.forget_gathered();
 }
 
 void Units::gather(Worker& worker, int unit) {
@@ -72,7 +73,7 @@ void Units::gather(Worker& worker, int unit) {
 
 void Units::release(int unit) {
     const std::vector<std::size_t>& buckets = buckets_of(unit, "tuttiDpRelease");
-    if (!is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpRelease: unit %d is not here", unit);
+    if (!buckets.empty() && !is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpRelease: unit %d is not here", unit);
     for (const std::size_t index : buckets) {
         for (const std::size_t p : storage_.buckets()[index].parameters) storage_.values()[p] = nullptr;
         gathered_[index] = {};
