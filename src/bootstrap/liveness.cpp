@@ -26,21 +26,16 @@ std::set<std::uint64_t>& dead_processes() {
 void Membership::enlist() {
     std::erase_if(memberships(), [](const auto& weak) { return weak.expired(); });
     memberships().push_back(weak_from_this());
-    for (Rank r = 0; r < ranks_; ++r) look_at_process(r);
-}
-
-std::uint64_t Membership::process_of(Rank rank) const {
-    const auto r = static_cast<std::size_t>(rank);
-    if (table_[r]) return table_[r]->member.process;
-    return r < processes_.size() ? processes_[r] : 0;
+    for (Rank r = 0; r < ranks(); ++r) look_at_process(r);
 }
 
 /// It may be known to be dead before it has arrived here.
 void Membership::look_at_process(Rank rank) {
-    const std::uint64_t process = process_of(rank);
+    const std::uint64_t process = roster_.process(rank);
     if (process == 0 || !dead_processes().contains(process) || has_left(rank)) return;
-    const bool early = state_ == State::joining;
-    hear({tuttiRemoteError, rank, name_of(rank) + (early ? " died before all ranks had joined" : " died"), rank_, true},
+    const bool early = news_.is(State::joining);
+    hear({tuttiRemoteError, rank, name_of(rank) + (early ? " died before all ranks had joined" : " died"), this->rank(),
+          true},
          nullptr);
 }
 
@@ -53,19 +48,9 @@ void Membership::process_ended(const Service& service, std::uint64_t process) {
     for (const auto& weak : all) {
         const auto m = weak.lock();
         if (!m || m->service_.get() != &service || m->gone_) continue;
-        for (Rank r = 0; r < m->ranks_; ++r)
-            if (m->process_of(r) == process) m->attempt([&] { m->look_at_process(r); });
+        for (Rank r = 0; r < m->ranks(); ++r)
+            if (m->roster_.process(r) == process) m->attempt([&] { m->look_at_process(r); });
     }
-}
-
-/// True if it is news.
-bool Membership::note_death(Rank rank) {
-    std::lock_guard lock(mutex_);
-    if (state_ != State::joined || has_left_[static_cast<std::size_t>(rank)] || std::ranges::count(dead_, rank) > 0)
-        return false;
-    dead_.push_back(rank);
-    changed_.notify_all();
-    return true;
 }
 
 // The first fault wins, all deaths are kept. Both are passed on before anything else happens, so that a rank that ends
@@ -75,98 +60,59 @@ void Membership::hear(const Fault& fault, const Connection* from) {
         spread(fault, from);
     } catch (...) {  // who can't be told hears of the end of the connections
         log_caught("news of a fault");
-        std::unique_lock lock(mutex_);
-        if (!fault_) fault_ = Fault{tuttiSystemError, rank_, no_memory, rank_, false};
-        if (state_ == State::joining) state_ = State::failed;
-        changed_.notify_all();
-        lock.unlock();
-        fail_fetches({tuttiSystemError, rank_, no_memory}, -1);
+        news_.note_without_memory(rank());
+        descriptors_.fail({tuttiSystemError, rank(), no_memory}, -1);
         shut_soon();
-        shielded("a listener", [&] { tell_listener(fault); });
+        shielded("a listener", [&] { news_.tell_listener(fault); });
     }
 }
 
 void Membership::spread(const Fault& fault, const Connection* from) {
-    const bool death = fault.died && fault.origin >= 0 && fault.origin != rank_;
-    const bool fresh = death && note_death(fault.origin);
-    bool first, was_joining = false;
-    {
-        std::lock_guard lock(mutex_);
-        first = !fault_ && state_ != State::failed;
-        if (first) fault_ = fault;
-        was_joining = first && state_ == State::joining;
-    }
+    const bool death = fault.died && fault.origin >= 0 && fault.origin != rank();
+    const bool fresh = death && news_.note_death(fault.origin);
+    const auto [first, was_joining] = news_.note(fault);
     if (!first && !fresh) return;
-    for (const auto& c : connections_)
+    for (const auto& c : neighbours_.all())
         if (c.get() != from)
             c->send(Failure{fault.code, fault.origin, fault.text, fault.teller, fault.died}), c->flush();
-    if (death) process_ended(*service_, process_of(fault.origin));
-    if (fresh) lost(fault.origin);
+    if (death) process_ended(*service_, roster_.process(fault.origin));
+    if (fresh) consensus_.lost(fault.origin);
     if (!first) return;
-    fail_fetches(fault, -1);
+    descriptors_.fail(fault, -1);
     if (was_joining) {
-        mark_left({rank_}, nullptr);  // it ends, but has not died
-        for (const auto& c : connections_) c->flush();
-        std::lock_guard lock(mutex_);
-        state_ = State::failed;
-        changed_.notify_all();
+        mark_left({rank()}, nullptr);  // it ends, but has not died
+        neighbours_.flush();
+        news_.become(State::failed);
         // Those that have registered would wait for a rank of which the rendezvous has not heard. It tells them first.
-        if (!directory_ || directory_->is_open()) shut_soon();
+        if (!neighbours_.directory() || neighbours_.directory()->is_open()) shut_soon();
     } else {
-        {
-            std::lock_guard lock(mutex_);
-            changed_.notify_all();
-        }
-        tell_listener(fault);
+        news_.wake();
+        news_.tell_listener(fault);
         finish_if_idle();
     }
 }
 
+void Membership::give_up(const Fault& fault) {
+    if (news_.is(State::joining)) hear(fault, nullptr);
+}
+
 void Membership::raise(const Fault& fault) {
-    {
-        std::lock_guard lock(mutex_);
-        listener_ = nullptr;  // whoever raises a fault knows of it
-    }
+    news_.drop_listener();  // whoever raises a fault knows of it
     Fault mine = copy_of(fault);
-    mine.teller = rank_;
+    mine.teller = rank();
     mine.died = false;
     hear(mine, nullptr);
 }
 
-void Membership::tell_listener(const Fault& fault) {
-    std::unique_lock lock(mutex_);
-    if (!listener_) return;
-    const auto listener = std::move(listener_);
-    listener_ = nullptr;
-    listener_runs_ = std::this_thread::get_id();
-    lock.unlock();
-    listener(fault);
-    lock.lock();
-    listener_runs_ = {};
-    changed_.notify_all();
-}
-
-void Membership::wait_listener() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [&] { return listener_runs_ == std::thread::id{} || listener_runs_ == std::this_thread::get_id(); });
-}
-
 void Membership::leave() {
-    {
-        std::lock_guard lock(mutex_);
-        if (left_) return;
-        left_ = true;
-        listener_ = nullptr;
-        offers_.clear();
-        changed_.notify_all();
-    }
+    if (!news_.leave()) return;
+    descriptors_.withdraw_all();
     try {
-        agreement_.cancel();
-        parked_.clear();
-        fail_fetches({tuttiInvalidUsage, rank_, "this rank has left"}, -1);
-        mark_left({rank_}, nullptr);
-        for (const auto& c : connections_) c->flush();
+        consensus_.cancel();
+        descriptors_.forget_who_asked();
+        descriptors_.fail({tuttiInvalidUsage, rank(), "this rank has left"}, -1);
+        mark_left({rank()}, nullptr);
+        neighbours_.flush();
         finish_if_idle();
     } catch (...) {  // who can't be told hears of the end of the connections
         log_caught("the departure of a rank");
@@ -175,9 +121,8 @@ void Membership::leave() {
 }
 
 void Membership::rest() {
-    std::lock_guard lock(mutex_);
-    listener_ = nullptr;
-    offers_.clear();
+    news_.drop_listener();
+    descriptors_.withdraw_all();
 }
 
 void Membership::on_left(Connection& connection, const Left& left) {
@@ -187,22 +132,13 @@ void Membership::on_left(Connection& connection, const Left& left) {
 
 // A rank's own departure goes to all whom it is connected to; that of others is passed on along the tree.
 void Membership::mark_left(const std::vector<Rank>& ranks, const Connection* from) {
-    std::vector<Rank> fresh;
-    {
-        std::lock_guard lock(mutex_);
-        for (const Rank r : ranks) {
-            if (has_left_[static_cast<std::size_t>(r)]) continue;
-            has_left_[static_cast<std::size_t>(r)] = true;
-            fresh.push_back(r);
-        }
-        changed_.notify_all();
-    }
+    const std::vector<Rank> fresh = news_.mark_left(ranks);
     if (fresh.empty()) return;
-    for (const Rank r : fresh) fail_fetches({tuttiRemoteError, r, name_of(r) + " has left"}, r);
-    for (const auto& c : connections_)
+    for (const Rank r : fresh) descriptors_.fail({tuttiRemoteError, r, name_of(r) + " has left"}, r);
+    for (const auto& c : neighbours_.all())
         if (c.get() != from && (from == nullptr || is_tree(*c))) send_left(*c, fresh);
     for (const Rank r : fresh)
-        if (r != rank_) lost(r);
+        if (r != rank()) consensus_.lost(r);
 }
 
 void Membership::send_left(Connection& connection, const std::vector<Rank>& ranks) {
@@ -214,65 +150,29 @@ void Membership::send_left(Connection& connection, const std::vector<Rank>& rank
 
 // A member that has left still passes on news for the others, until there is nobody left to pass them on for.
 void Membership::finish_if_idle() {
-    if (gone_) return;
-    bool idle;
-    {
-        std::lock_guard lock(mutex_);
-        const bool all_left = std::ranges::all_of(has_left_, [](bool left) { return left; });
-        idle = left_ && (all_left || fault_ || connections_.empty());
-    }
-    if (idle) shut_soon();
+    if (!gone_ && news_.is_idle(neighbours_.all().empty())) shut_soon();
 }
 
 // The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
 // the lowest rank: always a lower one than ours, so there are no circles.
 void Membership::seek_parent(Rank lost, bool unreachable) {
-    if (gone_ || left_ || fault_ || state_ != State::joined) return finish_if_idle();
+    if (gone_ || news_.left() || fault() || !news_.is(State::joined)) return finish_if_idle();
     if (unreachable) unreachable_.insert(lost);
     const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
     Rank next = parent_of(lost);
     while (next >= 0 && !usable(next)) next = parent_of(next);
-    for (Rank r = 0; next < 0 && r < rank_; ++r)
+    for (Rank r = 0; next < 0 && r < rank(); ++r)
         if (usable(r)) next = r;
     if (next < 0) return;  // the root now
     const Member& p = record(next).member;
     const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
-    if (address) parent_ = dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
-    if (!parent_)
+    if (address) neighbours_.dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
+    if (!neighbours_.parent())
         service_->post([self = shared_from_this(), next] { self->attempt([&] { self->seek_parent(next, true); }); });
 }
 
-void Membership::set_listener(std::function<void(const Fault&)> listener) {
-    std::optional<Fault> fault;
-    {
-        std::lock_guard lock(mutex_);
-        if (left_) return;
-        listener_ = std::move(listener);
-        fault = fault_;
-    }
-    if (fault) tell_listener(*fault);
-}
-
-std::optional<Fault> Membership::fault() const {
-    std::lock_guard lock(mutex_);
-    return fault_;
-}
-
 std::optional<Fault> Membership::fault_behind(Rank peer, Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    const auto known = [&] { return fault_ || left_ || has_left_[static_cast<std::size_t>(peer)]; };
-    if (!service_->is_this_thread()) changed_.wait_until(lock, deadline, known);
-    return fault_;
-}
-
-std::vector<Rank> Membership::dead() const {
-    std::lock_guard lock(mutex_);
-    return dead_;
-}
-
-bool Membership::has_left(Rank rank) const {
-    std::lock_guard lock(mutex_);
-    return rank >= 0 && rank < ranks_ && has_left_[static_cast<std::size_t>(rank)];
+    return service_->is_this_thread() ? fault() : news_.fault_behind(peer, deadline);
 }
 
 }  // namespace tutti::bootstrap

@@ -1,0 +1,102 @@
+#include "bootstrap/consensus.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/result.hpp"
+
+namespace tutti::bootstrap {
+
+void Consensus::begin(const std::vector<Rank>& out, bool ok) {
+    const bool may = monitor_.look([&] {
+        if (news_.left_locked()) return false;
+        agreed_.reset();
+        if (cut_off_) return false;
+        cant_.reset();
+        return agreeing_ = true;
+    });
+    if (!may) return;
+    agreement_.begin(out, ok);
+    note_outcome();
+}
+
+/// For the thread that waits for it.
+void Consensus::note_outcome() {
+    if (agreement_.is_under_way()) return;
+    monitor_.change([&] {
+        if (!std::exchange(agreeing_, false)) return;
+        const Agreement::Value& value = agreement_.outcome();
+        agreed_ = {value.ok, value.number, value.out};
+    });
+}
+
+std::optional<Agreed> Consensus::wait(Deadline deadline) {
+    monitor_.wait(deadline, [&] { return agreed_ || news_.left_locked() || cant_; });
+    return monitor_.look([&] {
+        if (!agreed_ && !news_.left_locked() && cant_) throw Error(tuttiSystemError, *cant_);
+        return agreed_;
+    });
+}
+
+void Consensus::give_up(const std::string& why, bool for_good) {
+    agreement_.cancel();
+    monitor_.change([&] {
+        if (!cant_) cant_ = why;
+        cut_off_ |= for_good;
+    });
+}
+
+bool Consensus::is_gone(Rank rank) const {
+    return refusing_.contains(rank) || monitor_.look([&] { return news_.is_gone_locked(rank); });
+}
+
+void Consensus::reach(Rank rank) {
+    reached_.insert(rank);
+    carrier_.call(rank);
+}
+
+void Consensus::send(Rank to, const Agree& message) {
+    std::vector<Agree>& all = unsent_[to];
+    Agree part = message;
+    for (std::size_t i = 0; i == 0 || i < message.ranks.size(); i += left_limit) {
+        const auto begin = message.ranks.begin() + static_cast<std::ptrdiff_t>(i);
+        const std::size_t count = std::min(left_limit, message.ranks.size() - i);
+        part.ranks.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+        part.more = i + count < message.ranks.size();
+        all.push_back(part);
+    }
+    if (Connection* const c = carrier_.welcomed(to)) return send_unsent(*c);
+    reach(to);
+}
+
+void Consensus::send_unsent(Connection& connection) {
+    const auto found = unsent_.find(connection.peer);
+    if (found == unsent_.end()) return;
+    for (const Agree& message : found->second) connection.send(message);
+    unsent_.erase(found);
+}
+
+void Consensus::received(Rank peer, Agree& agree) {
+    if (peer < 0 || std::ranges::any_of(agree.ranks, [&](Rank r) { return r >= ranks_; })) return;
+    std::vector<Rank>& list = partial_[peer];
+    if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_)) return void(list.clear());  // no such list
+    list.insert(list.end(), agree.ranks.begin(), agree.ranks.end());
+    if (agree.more) return;
+    agree.ranks = std::exchange(list, {});
+    agreement_.received(peer, agree);
+    note_outcome();
+}
+
+void Consensus::lost(Rank rank) {
+    unsent_.erase(rank);
+    partial_.erase(rank);
+    agreement_.lost(rank);
+    note_outcome();
+}
+
+void Consensus::refused(Rank rank) {
+    refusing_.insert(rank);
+    lost(rank);
+}
+
+}  // namespace tutti::bootstrap

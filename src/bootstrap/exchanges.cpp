@@ -1,0 +1,38 @@
+#include "bootstrap/exchanges.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr std::size_t most_exchanges = 64;  // that are under way, or were given up
+
+}  // namespace
+
+bool Exchanges::note(std::uint64_t number, Rank rank, const Bytes& bytes) {
+    return monitor_.change([&] {
+        if (!notes_[number].emplace(rank, bytes).second) return false;
+        // Nobody is ahead of us by so many exchanges: the earliest is one that we have given up.
+        if (notes_.size() > most_exchanges) notes_.erase(notes_.begin());
+        return true;
+    });
+}
+
+Exchanges::Told Exchanges::wait(std::uint64_t number, Deadline deadline) {
+    Told result;
+    const auto over = [&] {
+        const auto& told = notes_[number];
+        bool gone = false;
+        for (Rank r = 0; r < ranks_ && !gone; ++r) {
+            if (told.contains(r)) continue;
+            result.missing = r;
+            gone = news_.is_gone_locked(r);
+        }
+        return gone || news_.left_locked() || told.size() == static_cast<std::size_t>(ranks_);
+    };
+    result.in_time = monitor_.wait(deadline, over);
+    const auto told = monitor_.look([&] { return notes_.extract(number); });
+    if (told.empty()) return result;  // another thread has waited for it, too
+    for (const auto& [rank, bytes] : told.mapped()) result.all.push_back(bytes);
+    return result;
+}
+
+}  // namespace tutti::bootstrap

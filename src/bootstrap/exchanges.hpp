@@ -1,0 +1,33 @@
+// What members tell each other in exchanges (Session::exchange). Told on the service thread, waited for on any.
+#pragma once
+
+#include <map>
+
+#include "bootstrap/news.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace tutti::bootstrap {
+
+class Exchanges {
+  public:
+    Exchanges(Monitor& monitor, const News& news, int ranks) : monitor_(monitor), news_(news), ranks_(ranks) {}
+
+    /// What a rank has told in one of them. False if it is known.
+    bool note(std::uint64_t number, Rank rank, const Bytes& bytes);
+
+    struct Told {
+        std::vector<Bytes> all;  // by rank, if all have told
+        Rank missing = -1;       // else one that has not
+        bool in_time = false;    // and will not, for it is gone, or this member has left
+    };
+    /// Until all have told, or one can't any more. That exchange is over then.
+    Told wait(std::uint64_t number, Deadline deadline);
+
+  private:
+    Monitor& monitor_;
+    const News& news_;
+    const int ranks_;
+    std::map<std::uint64_t, std::map<Rank, Bytes>> notes_;  // by exchange; guarded by the monitor
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,273 @@
+#include "bootstrap/joining.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "bootstrap/interfaces.hpp"
+#include "bootstrap/membership.hpp"
+
+namespace tutti::bootstrap {
+namespace {
+
+// Somebody with another secret may be the process' own previous rendezvous, which is about to end. Not for as long as
+// this.
+constexpr std::chrono::seconds refusal_limit{2};
+// Whoever arrives first asks often at first, because ranks mostly start together; later, less often.
+constexpr std::chrono::microseconds first_pause{200}, longest_pause_local{5000}, longest_pause_remote{50000};
+// How long the answer to "who is missing?" may take.
+constexpr std::chrono::seconds answer_limit{2};
+
+bool is_exhaustion(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+}  // namespace
+
+Joining::Joining(Membership& membership, std::chrono::milliseconds timeout)
+    : m_(membership), timeout_(timeout), pause_(first_pause) {}
+
+void Joining::open() {
+    if (m_.rank() == 0 && m_.rendezvous_.has(Rendezvous::rank0_opens)) open_directory();
+    host_ = Directory::find(*m_.service_, m_.rendezvous_);
+    if (host_) host_->add_session();
+    open_listeners();
+}
+
+void Joining::start() {
+    deadline_ = m_.service_->after(timeout_, [this] { m_.attempt([this] { time_up(); }); });  // until stop()
+    if (!m_.fault()) call_directory();
+}
+
+void Joining::stop() {
+    for (auto* timer : {&deadline_, &retry_}) {
+        if (*timer) m_.service_->cancel(**timer);
+        timer->reset();
+    }
+}
+
+void Joining::leave_host() {
+    if (host_) host_->remove_session();
+    host_.reset();
+}
+
+bool Joining::goes_on() const {
+    return !m_.gone_ && m_.news_.is(News::State::joining);
+}
+
+void Joining::open_directory() {
+    try {
+        Directory::open(*m_.service_, m_.rendezvous_);
+    } catch (const AddressTaken& e) {
+        // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
+        if (!e.address.is_local())
+            fail(tuttiSystemError,
+                 "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is "
+                 "taken "
+                 "by another program",
+                 e.address.text().c_str());
+    } catch (const Error& e) {
+        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
+             m_.rendezvous_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+    }
+}
+
+void Joining::open_listeners() {
+    Neighbours& neighbours = m_.neighbours_;
+    Member& mine = m_.roster_.mine();
+    mine.local = neighbours.listen_locally(m_.secret_, m_.rank());
+    if (!m_.rendezvous_.has(Rendezvous::one_host)) {
+        // On the host of the rendezvous its address serves as well; listing interfaces takes a lock of the whole
+        // kernel.
+        const bool at_rendezvous = m_.rendezvous_.tcp && m_.rendezvous_.host == mine.host;
+        Address here = at_rendezvous ? m_.rendezvous_.tcp : rendezvous_interface();
+        here.port = 0;
+        if (here) mine.remote = neighbours.listen_remotely(here, m_.secret_, m_.rank());
+    }
+    neighbours.on_starved([this] {
+        if (m_.news_.is(News::State::joining))
+            m_.hear({tuttiSystemError, m_.rank(),
+                     m_.name_of(m_.rank()) + " has run out of file descriptors; see `ulimit -n`"},
+                    nullptr);
+    });
+}
+
+// Unix sockets where they can work, TCP where not. Where it isn't known, by turns: an absent Unix socket refuses at
+// once.
+void Joining::call_directory() {
+    if (!goes_on()) return;
+    const bool maybe_here = !m_.rendezvous_.has(Rendezvous::tcp_only) &&
+                            (m_.rendezvous_.host == 0 || m_.rendezvous_.host == m_.roster_.mine().host);
+    const bool tcp_turn = !maybe_here || (m_.rendezvous_.host == 0 && m_.rendezvous_.tcp && attempts_ % 2 == 1);
+    const Address address = tcp_turn ? m_.rendezvous_.tcp : m_.rendezvous_.local();
+    ++attempts_;
+    if (tcp_turn && (!address || (address.is_loopback() && m_.rendezvous_.host != 0 &&
+                                  m_.rendezvous_.host != m_.roster_.mine().host)))
+        return m_.hear(
+            {tuttiInvalidUsage, m_.rank(),
+             text("rank %d is not on the host of the process that made the unique id, but ranks can only meet %s; set "
+                  "TUTTI_SOCKET_IFNAME there to an interface that all hosts reach",
+                  m_.rank(),
+                  address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
+            nullptr);
+    if (trouble_.empty()) trouble_ = address.text() + ": no answer";
+    if (m_.neighbours_.dial(address, directory_tag, Role::directory, -1, m_.rendezvous_.secret)) return;
+    const int why = errno;
+    // Of a socket that was only tried in case, what TCP has met with tells more.
+    const bool in_case = address.is_local() && m_.rendezvous_.host == 0 && m_.rendezvous_.tcp &&
+                         !m_.rendezvous_.has(Rendezvous::one_host);
+    if (!in_case) trouble_ = address.text() + ": " + std::strerror(why);
+    if (is_exhaustion(why))
+        return m_.hear({tuttiSystemError, m_.rank(),
+                        text("rank %d could not open a socket: %s%s", m_.rank(), std::strerror(why),
+                             why == EMFILE ? " (see `ulimit -n`)" : "")},
+                       nullptr);
+    if (in_case) return call_directory();
+    retry(&Joining::call_directory, address.is_local());
+}
+
+void Joining::retry(void (Joining::*what)(), bool local) {
+    if (!goes_on()) return;
+    // Ranks that have started together do not come back together.
+    std::uint8_t chance;
+    random_bytes(&chance, sizeof chance);
+    retry_ = m_.service_->after(pause_ * (256 + chance) / 512, [this, what] {
+        retry_.reset();
+        m_.attempt([&] { (this->*what)(); });
+    });
+    pause_ = std::min(local ? longest_pause_local : longest_pause_remote, pause_ * 5 / 4);
+}
+
+void Joining::directory_lost(Connection& connection, const Loss& loss) {
+    if (m_.news_.is(News::State::failed)) m_.shut_soon();
+    if (!m_.news_.is(News::State::joining)) return;
+    // Once we are on our way to our parent, the job may be complete without us knowing it yet.
+    if (connection.welcome && !parent_)
+        return m_.hear(
+            {tuttiRemoteError, -1,
+             "the process where the ranks meet ended before all had joined (" + connection.address().text() + ")"},
+            nullptr);
+    if (connection.welcome) return;
+    trouble_ = connection.address().text() + ": " + loss.text;
+    if (loss.wrong_secret) {
+        if (!refused_since_) refused_since_ = Clock::now();
+        if (Clock::now() - *refused_since_ > refusal_limit)
+            return m_.hear({tuttiInvalidUsage, m_.rank(),
+                            text("rank %d was not let in: the job at %s has another secret. All ranks need the same "
+                                 "unique id or the same "
+                                 "TUTTI_SECRET",
+                                 m_.rank(), connection.address().text().c_str())},
+                           nullptr);
+    } else {
+        refused_since_.reset();
+    }
+    retry(&Joining::call_directory, connection.address().is_local());
+}
+
+void Joining::met(const Member& parent) {
+    parent_ = parent;
+    pause_ = first_pause;
+    if (!m_.neighbours_.parent()) call_parent();
+}
+
+void Joining::welcomed(const Connection& connection) {
+    refused_since_.reset();
+    if (connection.role == Role::parent) leave_directory();
+}
+
+void Joining::not_let_in(const Connection& connection, const Loss& loss) {
+    trouble_ = connection.address().text() + ": " + loss.text;
+}
+
+void Joining::call_parent_again(const Connection& connection) {
+    retry(&Joining::call_parent, connection.address().is_local());
+}
+
+// Rank 0 stays until all have joined, since it is the one that the directory tells of failures then.
+void Joining::leave_directory() {
+    const std::shared_ptr<Connection> directory = m_.neighbours_.directory();
+    if (!directory) return;
+    directory->send(Settled{});
+    directory->close();
+    m_.neighbours_.drop(*directory);
+}
+
+void Joining::call_parent() {
+    if (!goes_on() || !parent_) return;
+    const Member& p = *parent_;
+    const bool near = m_.is_near(p) && !m_.rendezvous_.has(Rendezvous::tcp_only);
+    const Address& address = near ? p.local : p.remote;
+    if (!address)
+        return m_.hear(
+            {tuttiInvalidUsage, m_.rank(),
+             text("%s and %s are on different hosts, but %s", m_.roster_.mine().text().c_str(), p.text().c_str(),
+                  m_.rendezvous_.has(Rendezvous::one_host) ? "the job was started for one host"
+                                                           : "the latter has no network interface")},
+            nullptr);
+    if (m_.neighbours_.dial(address, static_cast<std::uint64_t>(p.rank), Role::parent, p.rank, m_.secret_)) return;
+    const int why = errno;
+    trouble_ = address.text() + ": " + std::strerror(why);
+    if (is_exhaustion(why))
+        return m_.hear(
+            {tuttiSystemError, m_.rank(), text("rank %d could not open a socket: %s", m_.rank(), std::strerror(why))},
+            nullptr);
+    // It can't have joined without this rank, so it has given up; the directory, which would have said so, has as well.
+    if (why == ECONNREFUSED && !m_.neighbours_.directory())
+        return m_.hear({tuttiRemoteError, -1,
+                        "the place where the ranks meet was closed before all had joined, and " + p.text() +
+                            " takes no connections any more"},
+                       nullptr);
+    retry(&Joining::call_parent, near);
+}
+
+void Joining::finish() {
+    if (deadline_) m_.service_->cancel(*deadline_);
+    deadline_.reset();
+    leave_directory();
+    // Over the network come only children, all of which are there now, and orphans later: see seek_parent(). Those have
+    // higher numbers.
+    const auto comes_by_tcp = [&](const auto& line) {
+        return line->member.rank > m_.rank() && (m_.rendezvous_.has(Rendezvous::tcp_only) || !m_.is_near(line->member));
+    };
+    if (std::ranges::none_of(m_.roster_.lines(), comes_by_tcp)) m_.neighbours_.stop_listening_remotely();
+    m_.news_.become(News::State::joined);
+}
+
+void Joining::time_up() {
+    deadline_.reset();
+    if (!m_.news_.is(News::State::joining) || asked_) return;
+    asked_ = true;
+    const Ask ask{static_cast<std::uint32_t>(timeout_.count())};
+    if (const auto& parent = m_.neighbours_.parent(); parent && parent->welcome)
+        parent->send(ask);
+    else if (const auto& directory = m_.neighbours_.directory(); directory && directory->welcome)
+        directory->send(ask);
+    else
+        return name_missing();
+    deadline_ = m_.service_->after(answer_limit, [this] { m_.attempt([this] { name_missing(); }); });
+}
+
+// Nobody who knows more could be asked.
+void Joining::name_missing() {
+    deadline_.reset();
+    if (!m_.news_.is(News::State::joining)) return;
+    const double seconds = static_cast<double>(timeout_.count()) / 1000;
+    if (parent_ || m_.rank() == 0) {
+        const std::vector<Rank> missing = m_.roster_.missing();
+        return m_.hear({tuttiTimeout, missing.front(),
+                        text("rank %d did not hear of ranks %s within %g s (%s)", m_.rank(),
+                             list_ranks(missing).c_str(), seconds, trouble_.c_str())},
+                       nullptr);
+    }
+    m_.hear(
+        {tuttiTimeout, -1,
+         text("rank %d could not reach the place where the ranks meet within %g s (%s)%s", m_.rank(), seconds,
+              trouble_.c_str(),
+              m_.rendezvous_.has(Rendezvous::rank0_opens) ? "; has rank 0 started?"
+                                                          : "; does the process that made the unique id still live?")},
+        nullptr);
+}
+
+}  // namespace tutti::bootstrap
