@@ -70,21 +70,21 @@ MUTANTS = {
         "    told = h.credit;\n    settle = false;\n    return true;"),
     "farewell lost": (
         "a rank that leaves does not say so over TCP", "transport/net/link.cpp",
-        "    for (const auto& stream : streams_) say(stream.get());", ""),
+        "    for (const auto& stream : sockets_.all()) say(stream.get());", ""),
     "sockets not handed over": (
-        "nobody looks at the sockets of a rank that sleeps", "transport/net/engine.cpp",
-        "    if (asleep || pending) {\n        watch_in_background();", "    if (asleep || pending) {"),
+        "nobody looks at the sockets of a rank that sleeps", "transport/net/background.cpp",
+        "    if (asleep || pending) {\n        watch();", "    if (asleep || pending) {"),
     "look at sockets forgotten": (
         "the service thread stops to look although the rank has gone to sleep meanwhile",
         "transport/net/background.cpp",
         # With a pause where threads do not change: between two words.
-        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"
-        "        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();\n",
+        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll, 0);\n"
+        "        if (!awake_.load(std::memory_order_seq_cst)) watch();\n",
         "        std::this_thread::sleep_for(milliseconds(3));\n"
-        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll_.get(), 0);\n"),
+        "        watched_.store(false, std::memory_order_seq_cst);\n        service_->change(epoll, 0);\n"),
     "silence not heard": (
         "a cable that is pulled for good is not noticed while something is to be sent", "transport/net/background.cpp",
-        "        for (Ends* const ends : ends_) ends->listen_for_silence();\n", ""),
+        "        links_.listen_for_silence();\n", ""),
     "silence at once": (
         "what is not acknowledged at once is taken for silence", "bootstrap/silence.cpp",
         "return now - answered_ > limit_;", "return now - answered_ > limit_ / 16;"),
@@ -92,19 +92,20 @@ MUTANTS = {
         "a call over TCP that is not answered is not repeated", "transport/net/reception.cpp",
         "    if (loss.late || (again && !loss.wrong_secret)) {", "    if (again && !silent && !loss.wrong_secret) {"),
     "handshake not repeated": (
-        "a request that was lost with its connection is not sent over the peer's (da34e56)", "bootstrap/fetch.cpp",
-        "        if (c->is_open()) send_requests(*c);\n        return;\n    }\n    if (dial(",
-        "        return;\n    }\n    if (dial("),
+        "a request that was lost with its connection is not sent over the peer's (da34e56)", "bootstrap/pairs.cpp",
+        "        if (c->is_open()) descriptors_.send_requests(*c);\n        return;\n    }\n    const Address",
+        "        return;\n    }\n    const Address"),
     "lost pair not called": (
-        "a connection for descriptors that was lost is not made again", "bootstrap/fetch.cpp",
-        "self->attempt([&] { self->call_pair(peer); });", "(void)peer;"),
+        "a connection for descriptors that was lost is not made again", "bootstrap/pairs.cpp",
+        "    service_->after(std::chrono::milliseconds(1), [weak = weak_from_this(), peer] {\n"
+        "        if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(peer); });\n    });\n", ""),
     "rendezvous not told": (
         "a rank that hears of a death while it calls the rendezvous registers there without a word, and hangs up",
         "bootstrap/membership.cpp",
-        "            send_news(connection);\n            if (state_ == State::failed) shut_soon();  // since it called",
-        "            if (state_ == State::failed) shut_soon();  // since it called"),
+        "            send_news(connection);\n            if (news_.is(State::failed)) shut_soon();  // since it called",
+        "            if (news_.is(State::failed)) shut_soon();  // since it called"),
     "offer not announced": (
-        "who has asked for a descriptor that is not there yet never gets it", "bootstrap/fetch.cpp",
+        "who has asked for a descriptor that is not there yet never gets it", "bootstrap/descriptors.cpp",
         "    parked_.push_back({self, fetch});\n}", "}"),
     "death not passed on": (
         "news of a death go no further", "bootstrap/liveness.cpp",
@@ -131,7 +132,7 @@ MUTANTS = {
 }
 
 # Of what includes a header, only these use what the mutants change there.
-USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_link", "comm_connections")}
+USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_channel", "comm_connections")}
 
 # What can't be shown here in principle, and what shows it.
 INVISIBLE = {

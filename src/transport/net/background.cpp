@@ -1,5 +1,5 @@
-// What an engine has done on the service thread, where the rank's own thread is not there to do it: connections that
-// come in, and messages while the rank computes or sleeps.
+#include "transport/net/background.hpp"
+
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -7,8 +7,6 @@
 
 #include "base/caught.hpp"
 #include "base/peer_error.hpp"
-#include "bootstrap/interfaces.hpp"
-#include "transport/net/engine.hpp"
 
 namespace tutti::net {
 namespace {
@@ -16,181 +14,175 @@ namespace {
 using std::chrono::milliseconds;
 using namespace bootstrap;
 
-constexpr milliseconds settle_delay{5};                 // after the rank has stopped looking: see Engine::settle()
+constexpr milliseconds settle_delay{5};                 // after the rank has stopped looking: see Links::settle()
 constexpr milliseconds look_delay{1};                   // between looks at endpoints that can't tell
 constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
 constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
 constexpr int rounds_in_background = 64;
 
-/// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
-std::string interfaces_of(std::span<const Address> addresses) {
-    std::string names;
-    for (const Address& address : addresses) {
-        if (!address) continue;
-        Address plain = address;
-        plain.port = 0;
-        if (!names.empty()) names += "; ";
-        for (const Interface& i : interfaces())
-            if (i.address == plain) names += i.name + ", ";
-        names += address.text();
+class Watch : public Watcher {
+  public:
+    explicit Watch(std::weak_ptr<Background> background) : background_(std::move(background)) {}
+    void ready(std::uint32_t) override {
+        if (const auto background = background_.lock()) background->ready();
     }
-    return names;
-}
+
+  private:
+    const std::weak_ptr<Background> background_;
+};
 
 }  // namespace
 
+void Background::start(std::weak_ptr<Background> self, std::shared_ptr<Service> service, RankPage& page,
+                       milliseconds silence_limit) {
+    self_ = std::move(self);
+    service_ = std::move(service);
+    page_ = &page;
+    silence_limit_ = silence_limit;
+    if (!service_->watch(links_.epoll().get(), EPOLLIN, std::make_shared<Watch>(self_)))
+        fail_errno("watching sockets failed");
+    watched_ = true;
+    listen_for_silence();
+}
+
+void Background::step_aside() {
+    if (lock_.hangs_perhaps()) return;
+    aside_ = Service::aside();
+    lock_.may_hang();
+}
+
+void Background::rank_rests(bool asleep, bool pending, bool owes) {
+    asleep_.store(asleep, std::memory_order_relaxed);
+    awake_.store(false, std::memory_order_seq_cst);
+    if (asleep || pending) {
+        watch();
+        if (blind_) look_later(look_delay);
+    } else if (owes || !watched_.load(std::memory_order_seq_cst)) {
+        settle_later();
+    }
+}
+
+void Background::serve(bool begins) {
+    if (!begins)
+        kernels_.fetch_sub(1);
+    else if (kernels_.fetch_add(1) == 0)
+        look_soon();
+}
+
+void Background::on_loss(std::function<void(const Error&)> listener) {
+    tells_of_loss_ = listener != nullptr;
+    service_->run([&] { loss_ = std::move(listener); });
+}
+
+void Background::blind() {
+    blind_ = true;
+    look_later(look_delay);  // the rank may be asleep
+}
+
 /// On the service thread, where that may wait for the lock; else on the one for what may hang.
-void Engine::in_background(std::function<void(Engine&)> work) {
-    if (!foreign_ || aside_->is_this_thread()) return work(*this);
-    aside_->post([weak = weak_from_this(), work = std::move(work)] {
+void Background::in_background(std::function<void(Background&)> work) {
+    if (!lock_.hangs_perhaps() || aside_->is_this_thread()) return work(*this);
+    aside_->post([weak = self_, work = std::move(work)] {
         if (const auto self = weak.lock()) work(*self);
     });
 }
 
-/// The rank's thread may look so often that nobody else would ever get the lock: it steps back when somebody waits.
-std::unique_lock<std::timed_mutex> Engine::lock_in_background() {
-    wanted_.store(true, std::memory_order_relaxed);
-    std::unique_lock lock(mutex_);
-    wanted_.store(false, std::memory_order_relaxed);
-    return lock;
-}
-
-void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
-    if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
-    auto stream = std::make_shared<std::unique_ptr<tcp::Stream>>(
-        std::make_unique<tcp::Stream>(std::move(socket), cipher, silence_limit_));
-    in_background([peer, stripe, stream](Engine& e) {
+void Background::run(std::function<void(Links&)> work, bool serve) {
+    in_background([work = std::move(work), serve](Background& self) {
         {
-            const auto lock = e.lock_in_background();
-            try {
-                e.attach(e.ends_with(peer), stripe.number, stripe.count, std::move(*stream));
-            } catch (...) {  // nobody else on this rank would hear of it
-                e.note_trouble(peer, caught());
-            }
+            const auto lock = self.lock_.in_background();
+            work(self.links_);
         }
-        e.serve_sockets();
-        wake(e.page_->wake_up);
+        if (serve) self.serve_sockets();
+        wake(self.page_->wake_up);
     });
 }
 
-void Engine::unreachable(Rank peer, const std::string& why) {
-    in_background([peer, why](Engine& e) {
-        {
-            const auto lock = e.lock_in_background();
-            const auto link = e.links_.find(peer);
-            if (link == e.links_.end()) return;
-            link->second->lose_socket(why + " (from " + interfaces_of(e.addresses_) +
-                                      "; TUTTI_SOCKET_IFNAME chooses others)");
-        }
-        wake(e.page_->wake_up);
-    });
-}
-
-void Engine::lacking(Rank peer, const Error& why) {
-    in_background([peer, why](Engine& e) {
-        {
-            const auto lock = e.lock_in_background();
-            e.note_trouble(peer, why);
-        }
-        wake(e.page_->wake_up);
-    });
-}
-
-/// Under the lock. Needs no memory.
-void Engine::note_trouble(Rank peer, const Error& why) {
-    try {
-        const Rank self = session_->rank();
-        const char* const what = self < peer ? "make a connection to" : "take a connection from";
-        trouble_.emplace(why.code(), text("rank %d can't %s rank %d: %s", self, what, peer, why.what()));
-    } catch (...) {
-        trouble_.emplace(why);
-    }
-}
-
-/// What check_lost() throws, told once.
-void Engine::report_loss() {
+/// What Links::check_lost() throws, told once.
+void Background::report_loss() {
     if (!tells_of_loss_) return;
     try {
-        const auto lock = lock_in_background();
-        check_lost();
+        const auto lock = lock_.in_background();
+        links_.check_lost();
         return;
     } catch (const PeerError& error) {
-        service_->post(
-            [weak = weak_from_this(), code = error.code(), said = std::string(error.what()), peer = error.peer()] {
-                const auto self = weak.lock();
-                if (self && self->loss_) std::exchange(self->loss_, nullptr)(PeerError(code, said, peer));
-            });
+        service_->post([weak = self_, code = error.code(), said = std::string(error.what()), peer = error.peer()] {
+            const auto self = weak.lock();
+            if (self && self->loss_) std::exchange(self->loss_, nullptr)(PeerError(code, said, peer));
+        });
     }
 }
 
-void Engine::watch_in_background() {
+void Background::watch() {
     if (watched_.exchange(true, std::memory_order_seq_cst)) return;
-    service_->post([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->service_->change(self->epoll_.get(), EPOLLIN);
+    service_->post([weak = self_] {
+        if (const auto self = weak.lock()) self->service_->change(self->links_.epoll().get(), EPOLLIN);
     });
 }
 
 /// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
 /// itself.
-void Engine::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Engine::*work)()) {
+void Background::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)()) {
     if (asked.load() || asked.exchange(true)) return;
-    const std::shared_ptr<Service> service = foreign_ ? aside_ : service_;
-    service->post([weak = weak_from_this(), service = service.get(), &asked, delay, work] {
+    const std::shared_ptr<Service> service = lock_.hangs_perhaps() ? aside_ : service_;
+    service->post([weak = self_, service = service.get(), &asked, delay, work] {
         const auto self = weak.lock();  // asked is the engine's, and used while it lives
         if (!self) return;
         service->after(delay, [weak, &asked, work] {
-            const auto engine = weak.lock();
-            if (!engine) return;
+            const auto background = weak.lock();
+            if (!background) return;
             asked.store(false);
-            if (!engine->awake_.load()) ((*engine).*work)();
+            if (!background->awake_.load()) ((*background).*work)();
         });
     });
 }
 
-void Engine::look_later(std::chrono::microseconds delay) {
-    later(looking_, delay, &Engine::look_now);
+void Background::look_later(std::chrono::microseconds delay) {
+    later(looking_, delay, &Background::look_now);
 }
 
-void Engine::look_later() {
-    look_later(look_delay);
-}
-
-void Engine::settle_later() {
-    later(settling_, settle_delay, &Engine::settle_now);
+void Background::settle_later() {
+    later(settling_, settle_delay, &Background::settle_now);
 }
 
 /// The rank may not come back for long: what its peers send is taken off the sockets all the same.
-void Engine::settle_now() {
+void Background::settle_now() {
     {
-        const auto lock = lock_in_background();
-        settle();
-        move();
+        const auto lock = lock_.in_background();
+        links_.settle();
+        links_.move();
     }
-    watch_in_background();
+    watch();
 }
 
-void Engine::listen_for_silence() {
-    service_->after(silence_limit_ / 8, [weak = weak_from_this()] {
+void Background::listen_for_silence() {
+    service_->after(silence_limit_ / 8, [weak = self_] {
         const auto self = weak.lock();
         if (!self) return;
-        self->in_background([](Engine& e) { e.check_silence(); });
+        self->in_background([](Background& b) { b.check_silence(); });
         self->listen_for_silence();
     });
 }
 
-void Engine::check_silence() {
+void Background::check_silence() {
     {
-        const auto lock = lock_in_background();
-        for (Ends* const ends : ends_) ends->listen_for_silence();
-        move();
+        const auto lock = lock_.in_background();
+        links_.listen_for_silence();
+        links_.move();
     }
     wake(page_->wake_up);
     report_loss();
 }
 
+Background::Seen Background::look() {
+    const auto lock = lock_.in_background();
+    const bool moved = links_.look();
+    return {moved, links_.pending(), links_.owes(), links_.fruitless()};
+}
+
 /// At endpoints that can't tell when they have something to do, again and again while the rank sleeps; at all links,
 /// while kernels use them.
-void Engine::look_now() {
+void Background::look_now() {
     const bool kernels = kernels_.load() > 0;
     Seen seen = look();
     for (int i = 1; kernels && !seen.moved && i < rounds_in_background; ++i) {
@@ -202,37 +194,38 @@ void Engine::look_now() {
     if (kernels)
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
     else if (seen.pending || asleep_.load(std::memory_order_relaxed))
-        look_later();
+        look_later(look_delay);
     else if (seen.owes || !watched_.load())
         settle_later();
 }
 
-void Engine::ready() {
+void Background::ready() {
+    const int epoll = links_.epoll().get();
     if (awake_.load(std::memory_order_seq_cst)) {
         // The rank's thread looks itself. Whichever of both sees the other's word last goes on watching.
         watched_.store(false, std::memory_order_seq_cst);
-        service_->change(epoll_.get(), 0);
-        if (!awake_.load(std::memory_order_seq_cst)) watch_in_background();
+        service_->change(epoll, 0);
+        if (!awake_.load(std::memory_order_seq_cst)) watch();
         return;
     }
-    if (!foreign_) return serve_sockets();
+    if (!lock_.hangs_perhaps()) return serve_sockets();
     watched_.store(false, std::memory_order_seq_cst);
-    service_->change(epoll_.get(), 0);
-    in_background([](Engine& e) {
-        e.serve_sockets();
-        e.watch_in_background();
+    service_->change(epoll, 0);
+    in_background([](Background& b) {
+        b.serve_sockets();
+        b.watch();
     });
 }
 
-void Engine::serve_sockets() {
+void Background::serve_sockets() {
     bool again = true;
     {
-        const auto lock = lock_in_background();
-        for (int i = 0; i < rounds_in_background && again; ++i) again = move() || !arm();
+        const auto lock = lock_.in_background();
+        for (int i = 0; i < rounds_in_background && again; ++i) again = links_.move() || !links_.arm();
     }
     wake(page_->wake_up);
     if (!again) return;
-    (foreign_ ? aside_ : service_)->post([weak = weak_from_this()] {
+    (lock_.hangs_perhaps() ? aside_ : service_)->post([weak = self_] {
         if (const auto self = weak.lock()) self->ready();
     });
 }

@@ -127,4 +127,46 @@ bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
     return true;
 }
 
+bool Channel::acknowledge(std::uint32_t credit) {
+    if (!can_have_finished(credit)) return false;
+    out.fifo->released.store(credit, std::memory_order_release);
+    return true;
+}
+
+std::byte* Channel::begin(const Header& h, const char*& why) {
+    if (h.what == What::credit) return &no_body;
+    if (h.what == What::posted_receive) return reinterpret_cast<std::byte*>(&arriving);
+    if (!arrivals->ready(h.in_slot == 1)) {
+        why = "it has sent more messages than there is room for";
+        return nullptr;
+    }
+    if (h.what == What::landed) {
+        const PostedReceive& posted_receive = in.fifo->posted_receives[received % fifo_depth];
+        if (posted_receive.turn.load(std::memory_order_acquire) == received + 1 && posted_receive.bytes == h.bytes)
+            return reinterpret_cast<std::byte*>(posted_receive.where.offset);
+        why = "it has written a message to memory that it was not given";
+        return nullptr;
+    }
+    if (h.in_slot == 1 && h.bytes > in.stride) {
+        why = "it has sent a message that is longer than a slot";
+        return nullptr;
+    }
+    return h.in_slot == 1 ? in.slots + received % slot_depth * in.stride : arrivals->cell().payload;
+}
+
+void Channel::finish(const Header& h) {
+    if (h.what == What::credit) return;
+    if (h.what == What::posted_receive) {
+        if (later(arriving.turn, taken)) spots[(arriving.turn - 1) % fifo_depth] = arriving;
+        return;
+    }
+    const Kind kind = h.what == What::landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
+    if (kind != Kind::inlined) arrivals->cell().set_row(h.row);
+    arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
+    ++received;
+    if (later(received, spotted)) spotted = received;
+    if (h.awaited == 1) awaited = received;
+    arrivals->commit(kind, h.bytes, h.signature);
+}
+
 }  // namespace tutti::net

@@ -29,6 +29,7 @@ struct Channel {
     std::uint32_t spotted = 0;             // the turn of the last posted receive that the peer was told of
     bool settle = false;                   // credits that are due go out at once
     std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
+    Spot arriving{};                       // one of them
 
     /// Its first use.
     void open(int number, Wire out, Wire in);
@@ -55,8 +56,13 @@ struct Channel {
     }
 
     Header header(What what) const;
-    /// Where the next message that comes in a slot goes.
-    std::byte* in_slot() const { return in.slots + received % slot_depth * in.stride; }
+
+    // ---- what arrives: messages, credits and posted receives
+    /// All of these bring a credit. False if there can't be so many.
+    bool acknowledge(std::uint32_t credit);
+    /// As Recipient's, after acknowledge().
+    std::byte* begin(const Header& header, const char*& why);
+    void finish(const Header& header);
 
   private:
     void go_to(std::uint32_t message) {

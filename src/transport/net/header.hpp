@@ -36,6 +36,9 @@ struct Header {
     bool fits() const;
 };
 
+/// Where bodies of no bytes go.
+inline std::byte no_body;
+
 /// Memory of one rank as the network writes to it for the other one.
 struct RemoteMemory {
     std::uint64_t address;

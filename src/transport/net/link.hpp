@@ -11,15 +11,15 @@
 // that, and the sockets introduce its two ends to each other.
 #pragma once
 
-#include <array>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "transport/net/channel.hpp"
-#include "transport/tcp/stream.hpp"
+#include "transport/net/boards.hpp"
+#include "transport/net/channels.hpp"
+#include "transport/net/failover.hpp"
+#include "transport/net/introduction.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti::net {
@@ -29,10 +29,10 @@ class Ends : public Recipient {
   public:
     Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer);
 
-    Wire outlet(int channel);
-    Wire inlet(int channel);
-    RankPage& page() { return inbox_->page(); }
-    Rank peer() const { return peer_; }
+    Wire outlet(int channel) { return channels_.open(channel).out; }
+    Wire inlet(int channel) { return channels_.open(channel).in; }
+    RankPage& page() { return channels_.page(); }
+    Rank peer() const { return channels_.peer(); }
 
     /// Stripe `number` of `count`.
     void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
@@ -46,10 +46,9 @@ class Ends : public Recipient {
     /// An endpoint has failed, and introduce() is to try another way.
     bool wants_endpoint() const {
         return net_ != nullptr && !endpoint_ && !lost_ && !bye_ && first_socket() != nullptr &&
-               Clock::now() >= next_try_;
+               failover_.due(Clock::now());
     }
-    bool on_detour() const { return attempt_ > 0 && !endpoint_ && !lost_ && !bye_ && Clock::now() >= next_try_; }
-    bool by_endpoint() const { return met_ && known_; }
+    bool by_endpoint() const { return introduction_.met() && introduction_.known(); }
     /// As NetEndpoint::arm().
     bool arm() { return !endpoint_ || endpoint_->arm(); }
 
@@ -63,12 +62,12 @@ class Ends : public Recipient {
     bool move();
     /// Only what this rank has to send, where that goes by an endpoint.
     bool push();
-    void heard(int number, std::uint32_t events);
-    void listen_for_silence();
+    void heard(int number, std::uint32_t events) { sockets_.heard(number, events); }
+    void listen_for_silence() { sockets_.listen_for_silence(); }
     /// All credits that are due go out with the next move().
-    void settle();
+    void settle() { channels_.settle(); }
     /// And what this rank calls.
-    void tell_board(const RankPage& mine);
+    void tell_board(const RankPage& mine) { boards_.tell(mine); }
     void say_bye();
 
     bool pending() const;  // something was not handed to the kernel yet
@@ -86,52 +85,33 @@ class Ends : public Recipient {
   private:
     std::byte* begin(const Header& header, const char*& why) override;
     void finish(const Header& header) override;
-    Channel& open(int channel);
     Endpoint* endpoint_of(const Channel& channel) const;
-    bool has_sockets() const;
-    tcp::Stream* first_socket() const;
+    tcp::Stream* first_socket() const { return lost_ ? nullptr : sockets_.first(); }
     void send_rare();
     void meet();
-    bool resume();
     bool leave_endpoint(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
     bool send_channels();
-    void note_call(const Call& call);
-    void read_board();
+    bool look_at_endpoint();
+    bool receive_by_endpoint();
+    bool send_by_endpoint();
+    bool send_by_sockets();
 
-    const std::shared_ptr<Arena> mine_, inbox_;
-    WakeUp& wake_up_;  // of this rank
-    const Rank self_, peer_;
+    const Rank self_;
     const std::string peer_name_;
-    std::array<Channel, channels_per_link> channels_;
-    std::vector<Channel*> open_;  // those in use
-    std::vector<std::unique_ptr<tcp::Stream>> streams_;
+    Channels channels_;
+    Sockets sockets_;
     bool used_ = false;
     Net* net_ = nullptr;
-    const DeviceSlots* slots_ = nullptr;
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_
-    bool met_ = false;                       // endpoint_ knows of its other end
-    bool known_ = false;                     // and its other end of it: now it may send
     bool at_endpoint_ = false;               // what arrives now comes by endpoint_
-    Offer offer_{}, offer_in_{};
-    std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
-    bool met_due_ = false;
-    unsigned attempt_ = 0;  // endpoints that have failed
-    std::uint64_t broken_ = 0;
-    std::string why_again_;  // the last of them
-    bool failing_ = false;   // nothing has come through since the first of these failures, one soon after the other
-    Deadline failing_since_{}, failed_at_{}, next_try_{};
-    std::chrono::milliseconds silence_limit_{}, pause_{};
-    std::string addresses_;  // of the last one that was there
+    Introduction introduction_;              // of endpoint_
+    Failover failover_;
+    Boards boards_;
     std::optional<Deadline> lost_, lost_socket_;
-    std::string why_;
-    bool bye_ = false;  // the peer has gone in peace
-    std::byte nothing_[1];
-    Spot spot_in_{};
-    Board board_{}, board_in_{};
-    bool board_due_ = false;
-    std::uint64_t board_told_ = 0;
+    std::string why_, addresses_;  // addresses_: of the last socket or endpoint that was there
+    bool bye_ = false;             // the peer has gone in peace
 };
 
 }  // namespace tutti::net

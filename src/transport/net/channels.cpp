@@ -1,0 +1,50 @@
+#include "transport/net/channels.hpp"
+
+#include <algorithm>
+
+#include "transport/numbering.hpp"
+
+namespace tutti::net {
+
+Channels::Channels(std::shared_ptr<Arena> mine, Rank peer)
+    : mine_(std::move(mine)), inbox_(Arena::make(1, false)), wake_up_(mine_->page().wake_up), peer_(peer) {}
+
+Channel& Channels::open(int number) {
+    Channel& channel = all_[static_cast<std::size_t>(number)];
+    if (channel.arrivals) return channel;
+    channel.open(number, mine_->wire(peer_, number, &wake_up_), inbox_->wire(0, number, &wake_up_));
+    if (slots_ != nullptr) channel.place(*slots_);
+    open_.push_back(&channel);
+    return channel;
+}
+
+void Channels::place(const DeviceSlots* slots) {
+    slots_ = slots;
+    if (slots == nullptr) return;
+    for (Channel* const channel : open_) channel->place(*slots);
+}
+
+void Channels::settle() {
+    for (Channel* const channel : open_) channel->settle = channel->owes();
+}
+
+bool Channels::lent() const {
+    return std::ranges::any_of(open_, [](const Channel* c) { return later(c->spotted, c->received); });
+}
+
+void Channels::count_received(Offer& offer) const {
+    for (std::size_t number = 0; number < all_.size(); ++number) offer.received[number] = all_[number].received;
+}
+
+/// See Channel::resume().
+bool Channels::resume(const Offer& offer, bool anew) {
+    for (std::size_t number = 0; number < all_.size(); ++number) {
+        Channel& channel = all_[number];
+        const std::uint32_t got = offer.received[number];
+        const bool unused = !channel.arrivals || anew;
+        if (unused ? got != 0 && got != first_message : !channel.resume(got)) return false;
+    }
+    return true;
+}
+
+}  // namespace tutti::net

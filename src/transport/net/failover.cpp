@@ -1,0 +1,38 @@
+#include "transport/net/failover.hpp"
+
+#include <algorithm>
+
+namespace tutti::net {
+namespace {
+
+constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before another way is tried
+
+}  // namespace
+
+bool Failover::failed(Deadline now) {
+    if (!failing_ || now - at_ > limit_) since_ = now, pause_ = {};
+    failing_ = true;
+    at_ = now;
+    if (now - since_ > limit_) return false;
+    next_try_ = now + pause_;
+    pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
+    return true;
+}
+
+void Failover::next(unsigned attempt, const std::string& why, std::uint64_t broken) {
+    attempt_ = attempt;
+    why_ = why;
+    broken_ |= broken;
+}
+
+bool Failover::postpone(Deadline now) {
+    if (now - since_ > limit_) return false;
+    next_try_ = now + first_pause;
+    return true;
+}
+
+std::string Failover::all_of(const std::string& why) const {
+    return failing_ && why != why_ ? why + "; before that: " + why_ : why;
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,166 @@
+#include "transport/net/links.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.hpp"
+#include "base/peer_error.hpp"
+
+namespace tutti::net {
+namespace {
+
+// Credits that are not due yet are told after so many fruitless looks (or, when the rank looks no more, after a time).
+constexpr unsigned patient_looks = 64;
+constexpr std::uint64_t endpoint_number = 255;  // in epoll's data, where sockets have theirs
+// A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
+constexpr std::chrono::milliseconds grace{300};
+
+std::uint64_t mark(Rank peer, std::uint64_t number) {
+    return static_cast<std::uint64_t>(peer) << 8 | number;
+}
+
+}  // namespace
+
+Links::Links() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) fail_errno("epoll_create failed%s", errno == EMFILE ? " (see `ulimit -n`)" : "");
+}
+
+void Links::start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, std::function<void()> on_blind) {
+    session_ = from.session;
+    arena_ = from.arena;
+    silence_limit_ = silence_limit;
+    on_blind_ = std::move(on_blind);
+}
+
+Ends& Links::with(Rank peer) {
+    if (Ends* const known = find(peer)) return *known;
+    ends_.reserve(ends_.size() + 1);
+    Ends& made = *links_.emplace(peer, std::make_unique<Ends>(*session_, arena_, peer)).first->second;
+    ends_.push_back(&made);
+    return made;
+}
+
+Ends* Links::find(Rank peer) {
+    const auto found = links_.find(peer);
+    return found == links_.end() ? nullptr : found->second.get();
+}
+
+void Links::erase(Ends& ends) {
+    std::erase(ends_, &ends);
+    links_.erase(ends.peer());
+}
+
+bool Links::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream) {
+    if (!ends.wants(number, count)) return false;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    event.data.u64 = mark(ends.peer(), static_cast<std::uint64_t>(number));
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->fd(), &event) != 0)
+        return ends.lose("the kernel does not watch another socket"), false;
+    log(Level::info, "rank %d: connection %d of %d with rank %d: %s", session_->rank(), number + 1, count, ends.peer(),
+        stream->describe().c_str());
+    ends.attach(number, count, std::move(stream));
+    ends.tell_board(arena_->page());
+    return true;
+}
+
+void Links::introduce(Ends& ends) {
+    const NetEndpoint* endpoint = ends.introduce(silence_limit_);
+    if (endpoint == nullptr) return;
+    const std::vector<int> descriptors = endpoint->fds();
+    if (descriptors.empty()) return on_blind_();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = mark(ends.peer(), endpoint_number);
+    for (const int fd : descriptors)
+        if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+            return ends.lose("the kernel does not watch another descriptor");
+}
+
+void Links::note_trouble(Rank peer, const Error& why) {
+    try {
+        const Rank self = session_->rank();
+        const char* const what = self < peer ? "make a connection to" : "take a connection from";
+        trouble_.emplace(why.code(), text("rank %d can't %s rank %d: %s", self, what, peer, why.what()));
+    } catch (...) {
+        trouble_.emplace(why);
+    }
+}
+
+bool Links::move(bool sockets) {
+    epoll_event events[32];
+    const int count = sockets ? epoll_wait(epoll_.get(), events, 32, 0) : 0;
+    for (int i = 0; i < count; ++i)
+        if (Ends* const ends = find(static_cast<Rank>(events[i].data.u64 >> 8)))
+            ends->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
+    bool moved = false;
+    for (Ends* const ends : ends_) {
+        moved |= ends->move();
+        if (ends->wants_endpoint()) introduce(*ends);
+    }
+    return moved;
+}
+
+bool Links::look(bool sockets) {
+    const bool moved = move(sockets);
+    fruitless_ = moved ? 0 : fruitless_ + 1;
+    if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
+    return moved;
+}
+
+bool Links::push() {
+    bool moved = false;
+    for (Ends* const ends : ends_) moved |= ends->push();
+    return moved;
+}
+
+void Links::settle() {
+    for (Ends* const ends : ends_) ends->settle();
+}
+
+void Links::tell_boards() {
+    for (Ends* const ends : ends_) ends->tell_board(arena_->page());
+}
+
+void Links::say_bye() {
+    for (Ends* const ends : ends_) ends->say_bye();
+}
+
+void Links::withdraw() {
+    for (Ends* const ends : ends_) ends->withdraw();
+}
+
+void Links::listen_for_silence() {
+    for (Ends* const ends : ends_) ends->listen_for_silence();
+}
+
+bool Links::arm() {
+    bool armed = true;
+    for (Ends* const ends : ends_) armed &= ends->arm();
+    return armed;
+}
+
+bool Links::by_endpoints() const {
+    return std::ranges::all_of(ends_, &Ends::by_endpoint);
+}
+
+bool Links::pending() const {
+    return std::ranges::any_of(ends_, &Ends::pending);
+}
+
+bool Links::owes() const {
+    return std::ranges::any_of(ends_, &Ends::owes);
+}
+
+void Links::check_lost() const {
+    if (trouble_) throw PeerError(trouble_->code(), trouble_->what(), session_->rank());
+    for (const Ends* const ends : ends_) {
+        if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
+        const std::string what = ends->what_is_lost();
+        if (!what.empty() && !session_->has_left(ends->peer())) throw PeerError(tuttiRemoteError, what, ends->peer());
+    }
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,69 @@
+// A rank's links with others over networks, and what every look at them does. The engine's, under its lock.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/caught.hpp"
+#include "transport/net/link.hpp"
+
+namespace tutti::net {
+
+class Links {
+  public:
+    /// Throws tuttiSystemError.
+    Links();
+    /// on_blind: called when there is an endpoint that can't tell when something arrives.
+    void start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, std::function<void()> on_blind);
+
+    /// What the service thread waits at.
+    const Fd& epoll() const { return epoll_; }
+    Ends& with(Rank peer);
+    /// nullptr: there is none.
+    Ends* find(Rank peer);
+    void erase(Ends& ends);
+    /// A connection of a link. False: it is not wanted, or can't be watched.
+    bool attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
+    /// To each other: the two ends of the endpoint beside the sockets, if there is to be one.
+    void introduce(Ends& ends);
+    /// This rank lacks what a connection with the peer takes. Needs no memory.
+    void note_trouble(Rank peer, const Error& why);
+
+    /// Carries what can be carried without waiting. True if anything moved.
+    bool move(bool sockets = true);
+    /// The same, again and again: where nothing moves for long, credits that are due go out.
+    bool look(bool sockets = true);
+    /// How often look() has moved nothing, up to now.
+    unsigned fruitless() const { return fruitless_; }
+    /// Only what this rank has to send by endpoints.
+    bool push();
+
+    void settle();
+    void tell_boards();
+    void say_bye();
+    void withdraw();
+    void listen_for_silence();
+    /// As NetEndpoint::arm(), of all.
+    bool arm();
+    bool by_endpoints() const;
+    bool pending() const;
+    bool owes() const;
+    /// Throws PeerError for one that is lost, a moment after it was.
+    void check_lost() const;
+
+  private:
+    Fd epoll_;
+    std::shared_ptr<Session> session_;
+    std::shared_ptr<Arena> arena_;
+    std::chrono::milliseconds silence_limit_{};
+    std::function<void()> on_blind_;
+    std::map<Rank, std::unique_ptr<Ends>> links_;
+    std::vector<Ends*> ends_;       // of links_: what every look goes through
+    std::optional<Error> trouble_;  // of this rank, with a connection
+    unsigned fruitless_ = 0;
+};
+
+}  // namespace tutti::net

@@ -1,0 +1,46 @@
+#include "transport/net/lock.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/os.hpp"
+
+namespace tutti::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds longest_call{1000};  // of a network plugin, before nobody waits for it
+
+bool lock_within(Lock::Held& lock, milliseconds time) {
+#if defined(__SANITIZE_THREAD__)  // which does not know what locks for a time, and takes it for no lock
+    for (const Deadline limit = Clock::now() + time; Clock::now() < limit; std::this_thread::yield())
+        if (lock.try_lock()) return true;
+    return false;
+#else
+    return lock.try_lock_for(time);
+#endif
+}
+
+}  // namespace
+
+Lock::Held Lock::soon(Rank self) {
+    Held lock(mutex_, std::try_to_lock);
+    if (lock) return lock;
+    if (!foreign_)
+        lock.lock();
+    else if (!lock_within(lock, stuck_ ? milliseconds(0) : longest_call) && !stuck_.exchange(true))
+        log(Level::warn, "rank %d: a call of a network plugin does not return", self);
+    if (lock) stuck_ = false;
+    return lock;
+}
+
+Lock::Held Lock::in_background() {
+    wanted_.store(true, std::memory_order_relaxed);
+    Held lock(mutex_);
+    wanted_.store(false, std::memory_order_relaxed);
+    return lock;
+}
+
+}  // namespace tutti::net
