@@ -1,7 +1,6 @@
 #include "transport/verbs/endpoint.hpp"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 
 #include <algorithm>
 #include <bit>
@@ -40,43 +39,17 @@ std::uint64_t address_of(const T* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
-/// What Net::obstacle() has made of them; nullptr: there are none.
-const ibv_mr* device_region(const DeviceSlots* slots, const Port& port) {
-    if (slots == nullptr) return nullptr;
-    const auto found = slots->known.find(port.device.get());
-    if (found == slots->known.end())
-        fail(tuttiSystemError, "%s does not know the GPU's memory", port.device->name().c_str());
-    return static_cast<const ibv_mr*>(found->second.get());
-}
-
 }  // namespace
 
 Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, milliseconds silence_limit)
     : port_(port),
       library_(port.device->library()),
-      peer_(peer),
-      mine_(memory.mine),
-      device_(memory.device),
-      inbox_(device_ != nullptr && device_->in ? device_->in : slots_of(memory.inbox)),
       silence_limit_(silence_limit),
-      memory_(Mapping::anonymous(2 * ring_frames * ring_stride)),
-      device_region_(device_region(device_, port)),
-      ring_region_(port.device->enlist(memory_.base(), ring_frames * ring_stride, Access::remote_writes)),
-      inbox_region_(nullptr, library_.dereg_mr),
-      staging_region_(
-          port.device->enlist(ring(0) + ring_frames * ring_stride, ring_frames * ring_stride, Access::local_reads)),
-      channel_(library_.create_comp_channel(port.device->context()), library_.destroy_comp_channel),
-      completions_(nullptr, library_.destroy_cq),
+      ring_(*port.device),
+      slots_(port, peer, memory),
+      window_(std::min(wanted_requests, static_cast<unsigned>(port.device->limits().max_qp_wr))),
+      completions_(port, static_cast<int>(window_.most() + ring_frames)),
       pair_(nullptr, library_.destroy_qp) {
-    const bool on_device = device_ != nullptr && device_->in;
-    if (!on_device) {  // not its page, nor its cells, which this rank writes itself
-        const std::span<std::byte> inbox = memory.inbox.memory();
-        const auto slots = static_cast<std::size_t>(inbox.data() + inbox.size() - inbox_.base);
-        inbox_region_ = port_.device->enlist(inbox_.base, slots, Access::remote_writes);
-    }
-    for (int channel = 0; channel < channels_per_link; ++channel) channels_.emplace_back(nullptr, library_.dereg_mr);
-    if (!channel_ || fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
-        fail_errno("%s makes no channel for completions", port_.text().c_str());
     make_queue_pair(port_.device->limits());
     const ibv_port_attr attributes = port_.device->query(port_.number);
     std::uint32_t sequence;
@@ -88,37 +61,30 @@ Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, m
     mine_offer_.infiniband = port_.gid.kind == Gid::Kind::infiniband;
     mine_offer_.mtu = static_cast<std::uint8_t>(attributes.active_mtu);
     mine_offer_.gid = port_.gid.bytes;
-    mine_offer_.ring = address_of(memory_.base());
-    mine_offer_.slots = address_of(inbox_.base);
-    mine_offer_.ring_key = ring_region_->rkey;
-    mine_offer_.slots_key = on_device ? device_region_->rkey : inbox_region_->rkey;
-    mine_offer_.channel_stride = static_cast<std::uint32_t>(inbox_.channel_stride);
-    mine_offer_.slot_stride = static_cast<std::uint32_t>(inbox_.stride);
+    mine_offer_.ring = address_of(ring_.in(0));
+    mine_offer_.slots = address_of(slots_.in().base);
+    mine_offer_.ring_key = ring_.in_key();
+    mine_offer_.slots_key = slots_.key();
+    mine_offer_.channel_stride = static_cast<std::uint32_t>(slots_.in().channel_stride);
+    mine_offer_.slot_stride = static_cast<std::uint32_t>(slots_.in().stride);
     mine_offer_.rail = port_.rail;
     (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
 }
 
 void Endpoint::make_queue_pair(const ibv_device_attr& limits) {
-    most_requests_ = std::min(wanted_requests, static_cast<unsigned>(limits.max_qp_wr));
-    const int entries = static_cast<int>(most_requests_ + ring_frames);
-    completions_.reset(library_.create_cq(port_.device->context(), entries, nullptr, channel_.get(), 0));
-    if (!completions_)
-        fail_errno("%s makes no completion queue of %d entries (it has %d queues of at most %d)", port_.text().c_str(),
-                   entries, limits.max_cq, limits.max_cqe);
     ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = completions_.get();
+    wanted.send_cq = wanted.recv_cq = completions_.queue();
     wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {most_requests_, ring_frames, 1, 1, sizeof(Frame)};
+    wanted.cap = {window_.most(), ring_frames, 1, 1, sizeof(Frame)};
     pair_.reset(library_.create_qp(port_.device->domain(), &wanted));
     if (!pair_ && errno == EINVAL) {  // not every adapter takes so much data in a request
-        wanted.cap = {most_requests_, ring_frames, 1, 1, 0};
+        wanted.cap = {window_.most(), ring_frames, 1, 1, 0};
         pair_.reset(library_.create_qp(port_.device->domain(), &wanted));
     }
     if (!pair_)
         fail_errno("%s makes no queue pair (it has %d; `rdma resource` shows who holds them)", port_.text().c_str(),
                    limits.max_qp);
     port_.device->forget(pair_.get());
-    port_.device->forget(completions_.get());
     const bool same_address = port_.addresses_at == port_.device->new_addresses();
     news_ = port_.device->news() - (same_address ? 0 : 1);
     inlines_ = wanted.cap.max_inline_data >= sizeof(Frame);
@@ -132,7 +98,6 @@ void Endpoint::make_queue_pair(const ibv_device_attr& limits) {
 
 Endpoint::~Endpoint() {
     if (met_ && !bye_ && trouble().empty()) shielded("leaving an adapter", [&] { linger(); });
-    if (events_ > 0) library_.ack_cq_events(completions_.get(), events_);
 }
 
 /// What was sent is gone with the queue pair: waits a moment until the farewell has arrived, and so has all before it.
@@ -145,7 +110,7 @@ void Endpoint::linger() {
         std::byte nothing_[inline_bytes];
     } nobody;
     const Deadline limit = Clock::now() + linger_at_most;
-    while (requests_ > unsignalled_ && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
+    while (window_.awaits() && !bye_ && trouble().empty() && Clock::now() < limit) receive(nobody);
 }
 
 void Endpoint::modify(ibv_qp_attr& attributes, int mask, const char* to) {
@@ -225,29 +190,13 @@ bool Endpoint::post_receives(unsigned count) {
     return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
 }
 
-Frame& Endpoint::staging(std::uint32_t number) const {
-    return *reinterpret_cast<Frame*>(ring(number) + ring_frames * ring_stride);
-}
-
-/// Where messages of a channel lie until they are sent: its base is the channel's first slot.
-SlotTable Endpoint::outbox(int channel) const {
-    if (device_ != nullptr && device_->out) return {device_->out.channel(channel), 0, device_->out.stride};
-    const Wire wire = mine_.wire(peer_, channel, nullptr);
-    return {wire.slots, 0, wire.stride};
-}
-
-/// Those slots for the adapter; nullptr and trouble() if it can't have them.
+/// The channel's slots for the adapter; nullptr and trouble() if it can't have them.
 const ibv_mr* Endpoint::region_of(int channel) {
-    if (device_ != nullptr && device_->out) return device_region_;
-    Owned<ibv_mr>& region = channels_[static_cast<std::size_t>(channel)];
-    if (region) return region.get();
     try {
-        const SlotTable slots = outbox(channel);
-        region = port_.device->enlist(slots.base, slot_depth * slots.stride, Access::local_reads);
+        return &slots_.region(channel);
     } catch (...) {
-        lose(caught().what());
+        return lose(caught().what()), nullptr;
     }
-    return region.get();
 }
 
 bool Endpoint::knows(const std::byte* memory, std::size_t bytes) {
@@ -262,7 +211,7 @@ net::RemoteMemory Endpoint::expose(int, std::byte* memory, std::size_t bytes) {
 
 Frame& Endpoint::next_frame(const net::Header& header) {
     TUTTI_ASSERT(has_room() && header.fits());
-    Frame& frame = staging(sent_);
+    Frame& frame = ring_.out(sent_);
     frame.header = header;
     frame.place = 0;
     return frame;
@@ -279,7 +228,7 @@ void Endpoint::queue(const net::Header& header, const std::byte* body, bool) {
 void Endpoint::put(const net::Header& header, const std::byte* body, const std::byte* slot,
                    const net::RemoteMemory* to) {
     Frame& frame = next_frame(header);
-    const SlotTable from = outbox(header.channel);
+    const SlotTable from = slots_.out(header.channel);
     const std::size_t number = static_cast<std::size_t>(slot - from.base) / from.stride;
     TUTTI_ASSERT(slot >= from.base && number < slot_depth);
     if (to == nullptr && header.bytes > peer_offer_.slot_stride)
@@ -320,40 +269,36 @@ void Endpoint::post(Frame& frame, std::size_t bytes, const Body& body) {
         ++count;
     };
     if (body.from.length > 0) add(IBV_WR_RDMA_WRITE, body.from, body.to, body.key);
-    add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), staging_region_->lkey},
-        peer_offer_.ring + sent_ % ring_frames * ring_stride, peer_offer_.ring_key);
+    add(IBV_WR_RDMA_WRITE_WITH_IMM, {address_of(&frame), static_cast<std::uint32_t>(bytes), ring_.out_key()},
+        peer_offer_.ring + Ring::offset(sent_), peer_offer_.ring_key);
     ibv_send_wr& last = requests[count - 1];
     last.imm_data = htonl(sent_);
-    unsignalled_ += count;
-    const bool signals = unsignalled_ >= most_requests_ / 4 || frame.header.what == net::What::bye;
-    if (signals) last.wr_id = std::exchange(unsignalled_, 0);
-    if (signals) last.send_flags |= IBV_SEND_SIGNALED;
+    last.wr_id = window_.post(count, frame.header.what == net::What::bye);
+    if (last.wr_id != 0) last.send_flags |= IBV_SEND_SIGNALED;
     if (inlines_) last.send_flags |= IBV_SEND_INLINE;
     ibv_send_wr* bad = nullptr;
     const int error = pair_->context->ops.post_send(pair_.get(), requests, &bad);
     if (error != 0) return void(lose(text("%s sends nothing: %s", port_.text().c_str(), std::strerror(error))));
-    requests_ += count;
+    window_.posted(count);
     ++sent_;
 }
 
 bool Endpoint::poll() {
-    looked_at_ = 0;
     flushed_ = false;
-    here_ = completions_->context->ops.poll_cq(completions_.get(), batch, batch_.data());
-    if (here_ > 0) return true;
-    if (here_ == 0 && port_.device->news() != news_ && !check_health()) return false;
+    const Completions::Found found = completions_.look();
+    if (found == Completions::Found::some) return true;
+    if (found == Completions::Found::error) return lose(port_.text() + " does not say what has completed");
+    if (port_.device->news() != news_ && !check_health()) return false;
     // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
-    if (here_ == 0 && port_.device->is_down_for(port_.number, std::min(silence_limit_, longest_down)))
+    if (port_.device->is_down_for(port_.number, std::min(silence_limit_, longest_down)))
         return lose(port_.text() + " is down");
-    if (here_ == 0) return false;
-    here_ = 0;
-    return lose(port_.text() + " does not say what has completed");
+    return false;
 }
 
 /// What the adapter has told may be about this connection. False: it can't go on.
 bool Endpoint::check_health() {
     news_ = port_.device->news();
-    if (const std::string why = port_.device->why_useless(pair_.get(), completions_.get()); !why.empty())
+    if (const std::string why = port_.device->why_useless(pair_.get(), completions_.queue()); !why.empty())
         return lose(why);
     if (port_.addresses_at == port_.device->new_addresses()) return true;
     const bool same_lid = mine_offer_.infiniband == 0 || port_.device->query(port_.number).lid == mine_offer_.lid;
@@ -364,10 +309,10 @@ bool Endpoint::check_health() {
 bool Endpoint::receive(net::Recipient& to) {
     bool moved = false;
     for (unsigned budget = ring_frames; budget > 0 && trouble().empty(); --budget) {
-        if (looked_at_ == here_ && !poll()) break;
+        if (completions_.empty() && !poll()) break;
         moved = true;
-        if (!complete(batch_[static_cast<std::size_t>(looked_at_++)], to)) break;
-        if (looked_at_ == here_ && here_ < batch) break;  // there were no more
+        if (!complete(completions_.take(), to)) break;
+        if (completions_.empty() && completions_.that_was_all()) break;
     }
     return moved;
 }
@@ -381,7 +326,7 @@ bool Endpoint::complete(const ibv_wc& completion, net::Recipient& to) {
         return lose(first + explain(completion.status, port));
     }
     if ((completion.wr_id & is_receive) == 0) {
-        requests_ -= static_cast<unsigned>(completion.wr_id);
+        window_.completed(static_cast<unsigned>(completion.wr_id));
         return true;
     }
     return arrived(ntohl(completion.imm_data), to);
@@ -393,7 +338,7 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     ++received_;
     std::atomic_signal_fence(std::memory_order_seq_cst);
     Frame frame;  // a copy: what was looked at does not change
-    std::memcpy(&frame, ring(number), sizeof frame);
+    std::memcpy(&frame, ring_.in(number), sizeof frame);
     const net::Header& h = frame.header;
     if (++unposted_ >= repost_at && !post_receives(std::exchange(unposted_, 0))) return false;
     const char* why = "it has sent a frame that no version of the protocol has";
@@ -401,7 +346,7 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     if (h.what == net::What::bye) bye_ = true;
     std::byte* const place = h.fits() && (elsewhere || h.bytes <= sizeof frame.body) ? to.begin(h, why) : nullptr;
     if (place == nullptr) return lose(why);
-    const std::byte* const base = h.in_slot == 1 ? inbox_.base : nullptr;
+    const std::byte* const base = h.in_slot == 1 ? slots_.in().base : nullptr;
     if (!elsewhere)
         std::memcpy(place, frame.body, h.bytes);
     else if (address_of(place) != address_of(base) + frame.place)
@@ -413,9 +358,9 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
 
 /// What came with this batch of completions to slots on a GPU is seen by its kernels.
 bool Endpoint::flush() {
-    if (device_ == nullptr || !device_->in || std::exchange(flushed_, true)) return true;
+    if (!slots_.in_on_device() || std::exchange(flushed_, true)) return true;
     try {
-        device_->whole->flush();
+        slots_.flush();
         return true;
     } catch (...) {
         return lose(caught().what());
@@ -423,11 +368,8 @@ bool Endpoint::flush() {
 }
 
 bool Endpoint::arm() {
-    ibv_cq* queue = nullptr;
-    for (void* unused = nullptr; library_.get_cq_event(channel_.get(), &queue, &unused) == 0;) ++events_;
-    if (completions_->context->ops.req_notify_cq(completions_.get(), 0) != 0)
-        lose(port_.text() + " does not tell when something arrives");
-    return looked_at_ == here_ && !poll();
+    if (!completions_.arm()) lose(port_.text() + " does not tell when something arrives");
+    return completions_.empty() && !poll();
 }
 
 std::string Endpoint::describe() const {

@@ -8,33 +8,17 @@
 // Slots lie in arenas or, of a rank on a GPU, in that GPU's memory (transport/slots.hpp): the peer is told where, and
 // before the first message of a batch that came to a GPU's slot is passed on, what the adapter has written there is
 // flushed.
-//
-// Rings are never full: of each channel there are at most fifo_depth messages that the peer has not released, and at
-// most as many credits, each of which tells of a message that the peer has not written anew. So there is no flow
-// control.
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 
 #include "transport/net/endpoint.hpp"
-#include "transport/verbs/device.hpp"
+#include "transport/verbs/completions.hpp"
+#include "transport/verbs/link_slots.hpp"
+#include "transport/verbs/ring.hpp"
 
 namespace tutti::verbs {
-
-/// What travels in rings.
-struct Frame {
-    net::Header header;
-    std::uint64_t place;  // where a body that is not in here was written: in a slot, in bytes from the reader's first
-                          // one; landed, its address
-    std::byte body[inline_bytes];
-};
-static_assert(sizeof(Frame) == 104);
-
-inline constexpr unsigned ring_frames = 512;
-inline constexpr std::size_t ring_stride = 128;
-static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * channels_per_link * fifo_depth + 2 * 64);
 
 /// What one end tells the other.
 struct Offer {
@@ -62,7 +46,7 @@ class Endpoint : public net::NetEndpoint {
     void meet(const Offer& offer);
     unsigned number() const { return port_.rail; }
     bool said_bye() const { return bye_; }
-    bool has_room() const override { return met_ && requests_ + requests_per_frame <= most_requests_; }
+    bool has_room() const override { return met_ && window_.has_room(requests_per_frame); }
     void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
     bool knows(const std::byte* memory, std::size_t bytes) override;
     net::RemoteMemory expose(int channel, std::byte* memory, std::size_t bytes) override;
@@ -72,13 +56,12 @@ class Endpoint : public net::NetEndpoint {
     bool send() override { return false; }           // nothing waits here
     bool receive(net::Recipient& to) override;
     void abandon() override { bye_ = true; }
-    std::vector<int> fds() const override { return {channel_->fd}; }
+    std::vector<int> fds() const override { return {completions_.fd()}; }
     bool arm() override;
     std::string describe() const override;
 
   private:
     static constexpr unsigned requests_per_frame = 2;
-    static constexpr int batch = 16;
     static constexpr unsigned repost_at = 64;
 
     void make_queue_pair(const ibv_device_attr& limits);
@@ -97,43 +80,27 @@ class Endpoint : public net::NetEndpoint {
     };
     Frame& next_frame(const net::Header& header);
     void post(Frame& frame, std::size_t bytes, const Body& body);
-    SlotTable outbox(int channel) const;
     const ibv_mr* region_of(int channel);
     void linger();
-    std::byte* ring(std::uint32_t number) const { return memory_.base() + number % ring_frames * ring_stride; }
-    Frame& staging(std::uint32_t number) const;
 
     const Port port_;
     const Library& library_;
-    const Rank peer_;
-    const Arena& mine_;
-    const DeviceSlots* const device_;  // nullptr: it has no part in this
-    const SlotTable inbox_;
     const std::chrono::milliseconds silence_limit_;
 
     // In this order: what is below uses what is above.
-    Mapping memory_;                       // the ring, and as many frames to be sent
-    const ibv_mr* const device_region_;    // device_'s memory
-    Owned<ibv_mr> ring_region_;            // the peer writes here,
-    Owned<ibv_mr> inbox_region_;           // to these slots (none where inbox_ is a part of device_'s memory),
-    Owned<ibv_mr> staging_region_;         // and not to what is sent from here: headers;
-    std::vector<Owned<ibv_mr>> channels_;  // slots of `mine`, by channel, as soon as one is sent
-    Owned<ibv_comp_channel> channel_;
-    Owned<ibv_cq> completions_;
+    Ring ring_;
+    LinkSlots slots_;
+    SendWindow window_;
+    Completions completions_;
     Owned<ibv_qp> pair_;
 
     Offer mine_offer_{}, peer_offer_{};
     bool met_ = false, bye_ = false;
-    bool inlines_ = true;  // frames travel in work requests
-    unsigned most_requests_ = 0, requests_ = 0;
-    unsigned unsignalled_ = 0;               // requests of which no completion will tell, but that of a later one
+    bool inlines_ = true;                    // frames travel in work requests
     std::uint32_t sent_ = 0, received_ = 0;  // frames
     std::uint32_t unposted_ = 0;             // receives that have completed
-    std::array<ibv_wc, batch> batch_{};
-    int here_ = 0, looked_at_ = 0;  // of batch_
-    bool flushed_ = false;          // what came with batch_
-    unsigned events_ = 0;           // of the channel, not acknowledged yet
-    unsigned news_ = 0;             // of the adapter, looked at
+    bool flushed_ = false;                   // what came with the completions at hand
+    unsigned news_ = 0;                      // of the adapter, looked at
 };
 
 }  // namespace tutti::verbs
