@@ -1,5 +1,6 @@
 #include "options.hpp"
 #include "cuda.hpp"
+#include "sizes.hpp"
 
 #include <unistd.h>
 
@@ -15,21 +16,9 @@ namespace {
 using Invalid = CLI::ValidationError;
 
 std::size_t parse_size(const std::string& flag, const std::string& text) {
-    std::size_t used = 0;
-    double value = -1;
-    try {
-        value = std::stod(text, &used);
-    } catch (const std::exception&) {
-    }
-    static constexpr std::string_view units = "BKMG";
-    constexpr double most = 1e15;
-    std::size_t unit = 0;
-    if (used + 1 == text.size())
-        unit = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text[used]))));
-    if (unit != std::string_view::npos) value *= static_cast<double>(std::size_t{1} << (10 * unit));
-    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > most)
-        throw Invalid(flag, "'" + text + "' is no size; sizes look like 8, 4K, 1.5M, 2G, and are 1e15 at most");
-    return static_cast<std::size_t>(value);
+    const std::optional<std::size_t> size = size_of_text(text);
+    if (!size) throw Invalid(flag, "'" + text + "' is no size; " + what_sizes_are);
+    return *size;
 }
 
 std::string type_names() {

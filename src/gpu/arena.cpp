@@ -1,8 +1,6 @@
 #include "gpu/arena.hpp"
 
-#include <map>
-#include <mutex>
-
+#include "base/by_key.hpp"
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/peer_error.hpp"
@@ -11,14 +9,9 @@
 namespace tutti::gpu {
 namespace {
 
-struct Arenas {
-    std::mutex mutex;
-    std::map<std::uint64_t, std::weak_ptr<Arena>> by_key;
-};
-
-Arenas& arenas() {
-    static Arenas* instance = new Arenas;  // outlives every communicator, also those destroyed at exit
-    return *instance;
+ByKey<Arena>& arenas() {
+    static auto* const all = new ByKey<Arena>;  // outlives every communicator, also those destroyed at exit
+    return *all;
 }
 
 }  // namespace
@@ -27,23 +20,17 @@ std::shared_ptr<Arena> Arena::make(Gpus& gpus, int device, int ranks) {
     std::shared_ptr<Arena> arena(new Arena(gpus, device, Places::seats(ranks)));
     arena->memory_ = gpus.allocate(device, arena->bytes());
     random_bytes(&arena->key_, sizeof arena->key_);
-    const std::lock_guard lock(arenas().mutex);
-    arenas().by_key[arena->key_] = arena;
+    arenas().add(arena->key_, arena);
     return arena;
 }
 
 Arena::~Arena() {
-    {
-        const std::lock_guard lock(arenas().mutex);
-        arenas().by_key.erase(key_);
-    }
+    arenas().remove(key_);
     if (memory_ != nullptr) gpus_.free(device_, memory_);
 }
 
 std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
-    const std::lock_guard lock(arenas().mutex);
-    const auto found = arenas().by_key.find(key);
-    return found == arenas().by_key.end() ? nullptr : found->second.lock();
+    return arenas().find(key);
 }
 
 EndpointInfo Arena::info() const {

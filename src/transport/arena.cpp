@@ -2,10 +2,9 @@
 
 #include <unistd.h>
 
-#include <map>
-#include <mutex>
 #include <new>
 
+#include "base/by_key.hpp"
 #include "base/result.hpp"
 #include "transport/numbering.hpp"
 
@@ -15,14 +14,9 @@ std::uint32_t first_message = 0;
 
 namespace {
 
-struct Registry {
-    std::mutex mutex;
-    std::map<std::uint64_t, std::weak_ptr<Arena>> arenas;
-};
-
-Registry& registry() {
-    static Registry* instance = new Registry;  // outlives every communicator, also those destroyed at exit
-    return *instance;
+ByKey<Arena>& arenas() {
+    static auto* const all = new ByKey<Arena>;  // outlives every communicator, also those destroyed at exit
+    return *all;
 }
 
 /// As if all messages before that one had been sent and read.
@@ -38,7 +32,7 @@ void number_from(std::uint32_t message, const Arena& arena, int ranks) {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
-    Registry& all = registry();  // first: the destructor needs it, and no memory
+    ByKey<Arena>& all = arenas();  // first: the destructor needs it, and no memory
     std::shared_ptr<Arena> arena(new Arena);
     arena->layout_ = {ranks};
     if (shared) {
@@ -49,8 +43,7 @@ std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
     }
     if (first_message != 0) number_from(first_message, *arena, ranks);
     random_bytes(&arena->key_, sizeof arena->key_);
-    std::lock_guard lock(all.mutex);
-    all.arenas[arena->key_] = arena;
+    all.add(arena->key_, arena);
     return arena;
 }
 
@@ -65,15 +58,11 @@ std::shared_ptr<Arena> Arena::map(int ranks, const Fd& fd) {
 }
 
 Arena::~Arena() {
-    if (key_ == 0) return;
-    std::lock_guard lock(registry().mutex);
-    registry().arenas.erase(key_);
+    if (key_ != 0) arenas().remove(key_);
 }
 
 std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
-    std::lock_guard lock(registry().mutex);
-    auto found = registry().arenas.find(key);
-    return found == registry().arenas.end() ? nullptr : found->second.lock();
+    return arenas().find(key);
 }
 
 Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {

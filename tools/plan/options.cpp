@@ -2,11 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
 #include "schedule/json.hpp"
+#include "sizes.hpp"
 
 namespace plan {
 
@@ -60,21 +60,10 @@ void count_nodes(Options& args) {
     args.ranks = static_cast<int>(sum);
 }
 
-std::size_t size_of_text(const std::string& text) {
-    std::size_t used = 0, unit = 0;
-    double value = -1;
-    try {
-        value = std::stod(text, &used);
-    } catch (const std::exception&) {
-    }
-    static constexpr std::string_view units = "BKMG";
-    constexpr double most = 1e15;
-    if (used + 1 == text.size())
-        unit = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text[used]))));
-    if (unit != std::string_view::npos) value *= static_cast<double>(std::size_t{1} << (10 * unit));
-    if (used == 0 || text.size() > used + 1 || unit == std::string_view::npos || !(value >= 0) || value > most)
-        throw Usage("--bytes is '" + text + "'; sizes look like 8, 4K, 1.5M, 2G, and are 1e15 at most");
-    return static_cast<std::size_t>(value);
+std::size_t parse_size(const std::string& text) {
+    const std::optional<std::size_t> size = perf::size_of_text(text);
+    if (!size) throw Usage("--bytes is '" + text + "'; " + perf::what_sizes_are);
+    return *size;
 }
 
 const Transport& wanted_transport(const std::string& name) {
@@ -103,7 +92,7 @@ void check_explain(Options& args, const std::string& bytes, const std::string& t
     if (op == Collective::send || op == Collective::recv) throw Usage("--op: send and recv have one algorithm, pair");
     if (args.ranks < 1 || args.ranks > most_ranks)
         throw Usage(text("--ranks is %d, should be in 1..%d", args.ranks, most_ranks));
-    args.bytes = size_of_text(bytes);
+    args.bytes = parse_size(bytes);
     args.transport = &wanted_transport(!transport.empty() ? transport : args.nodes.size() > 1 ? "tcp" : "shm");
 }
 
