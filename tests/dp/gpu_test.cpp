@@ -127,7 +127,10 @@ TEST_CASE("GPUs: a checkpoint of ranks on CPUs goes on on GPUs, and back") {
             if (first > 0) must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
         };
         setup.after = [&, first](int, int step, tuttiDp_t dp) {
-            if (step == first + 1) must_succeed(tuttiDpSave(dp, path.c_str()), "save");
+            if (step == first + 1 && first != 2) must_succeed(tuttiDpSave(dp, path.c_str()), "save");
+            if (step != first + 1 || first != 2) return;
+            must_succeed(tuttiDpSaveAsync(dp, path.c_str()), "save beside");
+            must_succeed(tuttiDpSaveWait(dp), "wait");
         };
         return harness::train(setup);
     };
