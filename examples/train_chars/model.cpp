@@ -83,13 +83,13 @@ Matrix loss_gradient(const Matrix& scores, const std::vector<int>& right, int ch
 std::vector<Weights> weights_of(const Shape& shape) {
     const auto n = static_cast<std::size_t>(shape.characters);
     const auto size = [](float fan_in) { return std::sqrt(1.0f / fan_in); };
-    return {{"embedding", n * embedding, 0, 1.0f},
-            {"weights1", std::size_t{inputs} * hidden, 1, size(inputs)},
-            {"bias1", hidden, 1, 0.0f},
-            {"weights2", std::size_t{hidden} * hidden, 2, size(hidden)},
-            {"bias2", hidden, 2, 0.0f},
-            {"weights3", hidden * n, 3, size(hidden)},
-            {"bias3", n, 3, 0.0f}};
+    return {{"embedding", n * embedding, 0, 1.0f, embedding},
+            {"weights1", std::size_t{inputs} * hidden, 1, size(inputs), hidden},
+            {"bias1", hidden, 1, 0.0f, 1},
+            {"weights2", std::size_t{hidden} * hidden, 2, size(hidden), hidden},
+            {"bias2", hidden, 2, 0.0f, 1},
+            {"weights3", hidden * n, 3, size(hidden), n},
+            {"bias3", n, 3, 0.0f, 1}};
 }
 
 std::vector<float> first_values(const std::vector<Weights>& weights, std::size_t which) {

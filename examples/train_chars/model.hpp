@@ -20,6 +20,7 @@ struct Weights {
     std::size_t count;
     int unit;
     float scale;
+    std::size_t columns;  // of a matrix, row by row; of a vector: 1
 };
 std::vector<Weights> weights_of(const Shape& shape);
 

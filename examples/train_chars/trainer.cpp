@@ -161,6 +161,11 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
         }
         parameters.push_back({weights_[w].name, values, nullptr, weights_[w].count,
                               options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit});
+        if (const std::size_t columns = weights_[w].columns; columns > 1) {  // checkpoints say so
+            parameters.back().dims = 2;
+            parameters.back().shape[0] = weights_[w].count / columns;
+            parameters.back().shape[1] = columns;
+        }
     }
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.mode = modes.at(options.mode);

@@ -61,6 +61,8 @@ class Training(unittest.TestCase):
                 had, has = safetensors.load(four, kind), safetensors.load(three, kind)
                 self.assertGreater(len(had), 4)
                 self.assertEqual(had, has)
+                name = {"model": "weights2", "optimizer": "exp_avg.weights2"}[kind]
+                self.assertEqual(had[name][1], [128, 128])
             self.assertTrue(all(dtype == "F32" for dtype, _, _ in had.values()))
             self.assertEqual({name.split(".")[0] for name in had}, {"exp_avg", "exp_avg_sq"})
             self.assertEqual(len(list(four.glob("model-*-of-00004.safetensors"))), 4)
