@@ -8,7 +8,10 @@
 namespace tutti::bootstrap {
 
 Roster::Roster(Rank self, int ranks, View info, std::span<const std::uint64_t> processes)
-    : self_(self), processes_(processes.begin(), processes.end()), table_(static_cast<std::size_t>(ranks)) {
+    : self_(self),
+      ranks_(ranks),
+      processes_(processes.begin(), processes.end()),
+      table_(static_cast<std::size_t>(ranks)) {
     char host[host_limit + 1] = "?";
     gethostname(host, host_limit);
     Member mine;

@@ -16,7 +16,7 @@ class Roster {
     Roster(Rank self, int ranks, View info, std::span<const std::uint64_t> processes);
 
     Rank self() const { return self_; }
-    int ranks() const { return static_cast<int>(table_.size()); }
+    int ranks() const { return ranks_; }  // asked in every call of a collective
     Member& mine() { return table_[static_cast<std::size_t>(self_)]->member; }
     const Member& mine() const { return table_[static_cast<std::size_t>(self_)]->member; }
 
@@ -37,6 +37,7 @@ class Roster {
 
   private:
     const Rank self_;
+    const int ranks_;
     const std::vector<std::uint64_t> processes_;
     std::vector<std::optional<Record>> table_;
     int known_ = 1;
