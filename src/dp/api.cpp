@@ -1,53 +1,19 @@
 // The C functions: they check handles and arguments, and turn errors into codes.
-#include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <vector>
-
 #include "base/caught.hpp"
 #include "dp/engine.hpp"
+#include "dp/handles.hpp"
 #include "dp/sized.hpp"
 #include "tutti/dp.h"
 
 using namespace tutti;
 using namespace tutti::dp;
 
-/// Its memory is not given back when the handle is destroyed, so that it is known as such.
-struct tuttiDp {
-    static constexpr std::uint32_t living = 0x54754431, dead = 0x54754430;
-    std::atomic<std::uint32_t> magic{living};
-    std::unique_ptr<Engine> engine;
-};
+struct tuttiDp : Handle<Engine, 0x54754431> {};
 
 namespace {
 
-tuttiDp* keep_handle(std::unique_ptr<Engine> engine) {
-    constexpr std::size_t most = 256;  // destroyed ones that are known as such; then the oldest serves again
-    static std::mutex mutex;
-    static auto* all = new std::vector<std::unique_ptr<tuttiDp>>;
-    std::lock_guard lock(mutex);
-    all->reserve(most);
-    if (all->size() >= most && all->front()->magic.load(std::memory_order_acquire) == tuttiDp::dead)
-        std::rotate(all->begin(), all->begin() + 1, all->end());
-    else
-        all->push_back(std::make_unique<tuttiDp>());
-    tuttiDp& handle = *all->back();
-    handle.engine = std::move(engine);
-    handle.magic.store(tuttiDp::living, std::memory_order_release);
-    return &handle;
-}
-
 Engine& engine(tuttiDp_t dp, const char* function) {
-    if (dp == nullptr) fail(tuttiInvalidArgument, "%s: dp is NULL", function);
-    if (dp->magic.load(std::memory_order_acquire) != tuttiDp::living)
-        fail(tuttiInvalidArgument, "%s: dp was destroyed before, or is none", function);
-    return *dp->engine;
-}
-
-template <class T>
-T& required(T* pointer, const char* function, const char* name) {
-    if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
-    return *pointer;
+    return held_by(dp, function, "dp");
 }
 
 }  // namespace
@@ -74,18 +40,12 @@ tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tutt
             request.refusal = caught();
         }
         auto engine = std::make_unique<Engine>(std::move(request), comm);
-        *dp = keep_handle(std::move(engine));
+        *dp = keep_handle<tuttiDp>(std::move(engine));
     });
 }
 
 tuttiResult_t tuttiDpDestroy(tuttiDp_t dp) {
-    return guarded([&] {
-        engine(dp, "tuttiDpDestroy");
-        std::uint32_t expected = tuttiDp::living;
-        if (!dp->magic.compare_exchange_strong(expected, tuttiDp::dead))
-            fail(tuttiInvalidArgument, "tuttiDpDestroy: dp was destroyed before");
-        dp->engine.reset();
-    });
+    return guarded([&] { take_from(dp, "tuttiDpDestroy", "dp").reset(); });
 }
 
 tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad) {

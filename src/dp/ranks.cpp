@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dp/hash.hpp"
 #include "dp/memory.hpp"
 
 namespace tutti::dp {
@@ -78,6 +79,35 @@ std::vector<Verdict> Ranks::verdicts(const Verdict& mine) const {
     std::uint8_t refused = mine.code != tuttiSuccess;
     maximum({&refused, 1});
     return refused ? exchange(mine) : std::vector<Verdict>{};
+}
+
+void Ranks::agree_on(const char* function, const char* item, std::span<const std::string> texts) const {
+    struct Summary {
+        std::uint64_t items, hash;
+    };
+    std::vector<std::uint64_t> hashes;
+    for (const std::string& t : texts) hashes.push_back(hash(t));
+    const auto all = exchange(Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
+    const auto differs = [&](const Summary& s) { return s.items != all[0].items || s.hash != all[0].hash; };
+    if (std::ranges::none_of(all, differs)) return;
+    const std::size_t longest = std::ranges::max(all, {}, &Summary::items).items;
+    hashes.resize(longest, 0);
+    const std::vector<std::uint64_t> table = gather(std::span<const std::uint64_t>(hashes));
+    for (std::size_t i = 0; i < longest; ++i)
+        for (int r = 1; r < size(); ++r) {
+            if (table[static_cast<std::size_t>(r) * longest + i] == table[i]) continue;
+            struct Said {
+                char words[480];
+            } mine;
+            std::snprintf(mine.words, sizeof mine.words, "%s", i < texts.size() ? texts[i].c_str() : "nothing");
+            const auto said = exchange(mine);
+            const char *on_0 = said[0].words, *on_r = said[static_cast<std::size_t>(r)].words;
+            if (i == 0)
+                fail(tuttiInvalidUsage, "%s: the options differ: rank 0 has %s, but rank %d has %s", function, on_0, r,
+                     on_r);
+            fail(tuttiInvalidUsage, "%s: %s %zu differs: rank 0 has %s, but rank %d has %s", function, item, i - 1,
+                 on_0, r, on_r);
+        }
 }
 
 }  // namespace tutti::dp

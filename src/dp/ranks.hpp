@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dp/backend.hpp"
@@ -94,6 +95,10 @@ class Ranks {
         if (mine.code != tuttiSuccess) mine.code = tuttiInvalidUsage;
         judge(verdicts(mine));
     }
+
+    /// texts[0]: the options of `function`; the others: its items. Throws tuttiInvalidUsage on all ranks if they
+    /// differ, with the first difference.
+    void agree_on(const char* function, const char* item, std::span<const std::string> texts) const;
 
   private:
     Roster roster_;

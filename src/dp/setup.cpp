@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "dp/engine.hpp"
-#include "dp/hash.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -235,32 +234,7 @@ void Engine::complete_the_step() {
 void Engine::agree_on_registration() const {
     std::vector<std::string> texts{options().describe()};
     for (const Parameter& p : parameters()) texts.push_back(describe(p));
-    struct Summary {
-        std::uint64_t items, hash;
-    };
-    std::vector<std::uint64_t> hashes;
-    for (const std::string& t : texts) hashes.push_back(hash(t));
-    const auto all = ranks_.exchange(Summary{hashes.size(), hash(hashes.data(), hashes.size() * 8)});
-    const auto differs = [&](const Summary& s) { return s.items != all[0].items || s.hash != all[0].hash; };
-    if (std::ranges::none_of(all, differs)) return;
-    const std::size_t longest = std::ranges::max(all, {}, &Summary::items).items;
-    hashes.resize(longest, 0);
-    const std::vector<std::uint64_t> table = ranks_.gather(std::span<const std::uint64_t>(hashes));
-    for (std::size_t i = 0; i < longest; ++i)
-        for (int r = 1; r < ranks_.size(); ++r) {
-            if (table[static_cast<std::size_t>(r) * longest + i] == table[i]) continue;
-            struct Text {
-                char words[480];
-            } mine;
-            std::snprintf(mine.words, sizeof mine.words, "%s", i < texts.size() ? texts[i].c_str() : "nothing");
-            const auto said = ranks_.exchange(mine);
-            const char *on_0 = said[0].words, *on_r = said[static_cast<std::size_t>(r)].words;
-            if (i == 0)
-                fail(tuttiInvalidUsage, "tuttiDpCreate: the options differ: rank 0 has %s, but rank %d has %s", on_0, r,
-                     on_r);
-            fail(tuttiInvalidUsage, "tuttiDpCreate: parameter %zu differs: rank 0 has %s, but rank %d has %s", i - 1,
-                 on_0, r, on_r);
-        }
+    ranks_.agree_on("tuttiDpCreate", "parameter", texts);
 }
 
 }  // namespace tutti::dp

@@ -1,0 +1,267 @@
+#include "dp/ps/client.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace tutti::dp::ps {
+
+Client::Client(const Settings& settings, const Table& table, std::vector<Link> links)
+    : settings_(settings), table_(table), pushed_(table.keys.size(), false), rate_(settings.optimizer.learningRate) {
+    for (Link& link : links) servers_.push_back(std::make_unique<Server>(std::move(link)));
+}
+
+void Client::start() {
+    for (const auto& s : servers_) {
+        s->sender = start_thread("tutti-ps-push", [this, &s = *s] { send_letters(s); });
+        s->receiver = start_thread("tutti-ps-pull", [this, &s = *s] { receive_answers(s); });
+    }
+}
+
+Client::~Client() {
+    abort(Error(tuttiRemoteError, "the worker has been destroyed"));
+    for (const auto& s : servers_)
+        for (Thread* thread : {&s->sender, &s->receiver})
+            if (thread->joinable()) thread->join();
+}
+
+std::string Client::name_of(const Server& s) const {
+    return text("the server on rank %d", settings_.server_ranks[static_cast<std::size_t>(s.link.server)]);
+}
+
+Error Client::lost(const Server& s, const Error& error) const {
+    return {error.code() == tuttiTimeout ? tuttiTimeout : tuttiRemoteError,
+            text("%s has failed, died or left: %s", name_of(s).c_str(), error.what())};
+}
+
+// ---------------------------------------------------------------------------------------------------------- requests
+
+tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values) {
+    std::lock_guard lock(mutex_);
+    const Key& its = table_.keys[key];
+    if (leaving_) tutti::fail(tuttiInvalidUsage, "%s: this worker has left", function);
+    if (settings_.only_sums() && gradient == nullptr && !pushed_[key])
+        tutti::fail(tuttiInvalidUsage,
+                    "%s: key '%s' has not been pushed by this worker: servers only sum, and a pull is for the sum that "
+                    "the last push is in",
+                    function, its.name.c_str());
+    for (const std::size_t part : its.parts)
+        if (const Server& s = server(static_cast<std::size_t>(table_.parts[part].server)); s.failure)
+            throw Error(s.failure->code(), text("%s: key '%s': %s", function, its.name.c_str(), s.failure->what()));
+    Request& request = requests_[++last_];
+    request.key = key;
+    request.values = static_cast<std::byte*>(values);
+    using Kind = Header::Kind;
+    const bool pushes = gradient != nullptr, pulls = values != nullptr;
+    for (const std::size_t part : its.parts) {
+        const PartPlace& place = table_.parts[part];
+        Server& s = server(static_cast<std::size_t>(place.server));
+        Letter letter{Header{pushes ? pulls ? Kind::push_pull : Kind::push : Kind::pull}, nullptr};
+        letter.header.part = static_cast<std::uint32_t>(part);
+        letter.header.ticket = last_;
+        letter.header.rate = rate_;
+        if (pushes) letter.gradient = static_cast<const std::byte*>(gradient) + place.first * size_of(place.type);
+        if (pushes) s.sending.emplace(last_, part);
+        if (pulls) s.awaited.emplace(last_, part);
+        request.left += static_cast<std::size_t>(pushes) + static_cast<std::size_t>(pulls);
+        s.letters.push_back(letter);
+        s.mail.notify_one();
+    }
+    if (pushes) pushed_[key] = true;
+    return last_;
+}
+
+void Client::wait(tuttiPsRequest_t number) {
+    std::unique_lock lock(mutex_);
+    const auto found = requests_.find(number);
+    if (found == requests_.end())
+        tutti::fail(tuttiInvalidArgument, "tuttiPsWait: request %llu is none, or has been waited for before",
+                    static_cast<unsigned long long>(number));
+    Request& request = found->second;
+    // Servers refuse what takes too long, and say why. That they do is waited for a little longer.
+    const auto limit = std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2;
+    const auto done = [&] { return request.left == 0; };
+    if (!ended_.wait_for(lock, limit, done)) {
+        for (const auto& s : servers_) {
+            const auto its = [&](const auto& one) { return one.first == number; };
+            if (std::ranges::none_of(s->sending, its) && std::ranges::none_of(s->awaited, its)) continue;
+            lock.unlock();
+            fail(*s, lost(*s, Error(tuttiTimeout, text("no answer for %d ms", static_cast<int>(limit.count())))));
+            lock.lock();
+        }
+        ended_.wait(lock, done);  // its links have been aborted
+    }
+    const std::optional<Error> error = request.error;
+    const std::string key = table_.keys[request.key].name;
+    requests_.erase(found);
+    if (error) throw Error(error->code(), text("tuttiPsWait: key '%s': %s", key.c_str(), error->what()));
+}
+
+void Client::clock() {
+    std::lock_guard lock(mutex_);
+    if (leaving_) tutti::fail(tuttiInvalidUsage, "tuttiPsClock: this worker has left");
+    ++statistics_.clock;
+    if (settings_.only_sums()) return;
+    for (const auto& s : servers_) {
+        if (s->failure) continue;
+        s->letters.push_back({Header{Header::Kind::clock}, nullptr});
+        s->mail.notify_one();
+    }
+}
+
+void Client::set_learning_rate(double rate) {
+    std::lock_guard lock(mutex_);
+    rate_ = rate;
+}
+
+/// A send or an answer of a request has ended. Under the mutex.
+void Client::end(std::uint64_t number, const std::optional<Error>& error) {
+    Request& request = requests_.at(number);
+    if (error && !request.error) request.error = error;
+    if (--request.left == 0) ended_.notify_all();
+}
+
+void Client::leave() {
+    std::optional<Error> first;
+    std::unique_lock lock(mutex_);
+    leaving_ = true;
+    std::vector<std::uint64_t> open;
+    for (const auto& [number, request] : requests_) open.push_back(number);
+    lock.unlock();
+    for (const std::uint64_t number : open) {
+        try {
+            wait(number);
+        } catch (...) {
+            if (!first) first = caught();
+        }
+    }
+    lock.lock();
+    for (const auto& s : servers_) {
+        if (s->failure) continue;
+        s->letters.push_back({Header{Header::Kind::leave}, nullptr});
+        s->mail.notify_one();
+    }
+    const auto closed = [&] {
+        return std::ranges::all_of(servers_, [](const auto& s) { return s->closed || s->failure; });
+    };
+    if (!ended_.wait_for(lock, std::chrono::milliseconds(settings_.timeoutMs), closed) && !first)
+        first = Error(tuttiTimeout, "tuttiPsDestroy: a server has not said good-bye");
+    for (const auto& s : servers_)
+        if (s->failure && !first) first = s->failure;
+    lock.unlock();
+    if (first) throw *first;
+}
+
+// ------------------------------------------------------------------------------------------------------------ threads
+
+void Client::send_letters(Server& s) {
+    const auto pause = std::chrono::milliseconds(std::max(1, settings_.timeoutMs / 8));
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        if (s.failure || s.closed) break;
+        if (s.letters.empty() && !s.mail.wait_for(lock, pause, [&] { return !s.letters.empty() || s.failure; }))
+            s.letters.push_back({Header{Header::Kind::beat}, nullptr});
+        if (s.failure) break;
+        const Letter letter = s.letters.front();
+        s.letters.pop_front();
+        lock.unlock();
+        bool sent = true;
+        try {
+            send(s.link.up, to_server, letter.header);
+            if (letter.gradient != nullptr)
+                send(s.link.up, to_server, letter.gradient, table_.parts[letter.header.part].bytes());
+        } catch (...) {
+            fail(s, lost(s, caught()));
+            sent = false;
+        }
+        lock.lock();
+        if (!sent || letter.header.kind == Header::Kind::leave) break;
+        if (letter.gradient == nullptr) continue;
+        ++statistics_.pushes;
+        s.sending.erase({letter.header.ticket, letter.header.part});
+        end(letter.header.ticket, std::nullopt);
+    }
+    for (const auto& one : s.sending) end(one.first, s.failure);
+    s.sending.clear();
+}
+
+void Client::receive_answers(Server& s) {
+    try {
+        while (take(s, receive<Header>(s.link.down, to_server))) {
+        }
+    } catch (...) {
+        fail(s, lost(s, caught()));
+    }
+    std::lock_guard lock(mutex_);
+    s.closed = true;
+    for (const auto& one : s.awaited) end(one.first, s.failure);
+    s.awaited.clear();
+    ended_.notify_all();
+}
+
+/// False: it was the last one.
+bool Client::take(Server& s, const Header& header) {
+    using Kind = Header::Kind;
+    if (header.kind == Kind::bye) return false;
+    if (header.kind == Kind::beat) return true;
+    const auto code = static_cast<tuttiResult_t>(header.code);
+    if (header.kind == Kind::failure) throw Error(code, receive<Text>(s.link.down, to_server).words);
+    std::byte* to = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        if (!s.awaited.contains({header.ticket, header.part}))
+            tutti::fail(tuttiInternalError, "an answer of kind %d that nobody waits for",
+                        static_cast<int>(header.kind));
+        to = requests_.at(header.ticket).values;
+    }
+    std::optional<Error> error;
+    if (header.kind == Kind::values) {
+        const PartPlace& place = table_.parts[header.part];
+        receive(s.link.down, to_server, to + place.first * size_of(place.type), place.bytes());
+    } else {
+        const Text why = receive<Text>(s.link.down, to_server);
+        error = Error(code, name_of(s) + ": " + why.words);
+    }
+    std::lock_guard lock(mutex_);
+    if (!error) {
+        ++statistics_.pulls;
+        statistics_.largestPullStaleness = std::max(statistics_.largestPullStaleness, static_cast<int>(header.number));
+        ++statistics_.pullStaleness[std::min<long long>(header.number, TUTTI_PS_BINS - 1)];
+    }
+    s.awaited.erase({header.ticket, header.part});
+    end(header.ticket, error);
+    return true;
+}
+
+/// Nothing more goes to this server or comes from it. What was under way is ended by its threads, which then have left
+/// the callers' buffers.
+void Client::fail(Server& s, const Error& error) noexcept {
+    {
+        std::lock_guard lock(mutex_);
+        if (!s.failure && !s.closed) s.failure = error;
+    }
+    s.mail.notify_all();
+    ended_.notify_all();
+    s.link.abort();
+}
+
+void Client::abort(const Error& why) noexcept {
+    for (const auto& s : servers_) {
+        bool over;
+        {
+            std::lock_guard lock(mutex_);
+            over = s->closed && !s->failure;
+        }
+        if (!over) fail(*s, why);
+    }
+}
+
+void Client::add_to(tuttiPsStatistics_t& s) const {
+    std::lock_guard lock(mutex_);
+    s.clock = statistics_.clock;
+    s.pushes = statistics_.pushes;
+    s.pulls = statistics_.pulls;
+    s.largestPullStaleness = statistics_.largestPullStaleness;
+    std::copy_n(statistics_.pullStaleness, TUTTI_PS_BINS, s.pullStaleness);
+}
+
+}  // namespace tutti::dp::ps

@@ -1,0 +1,104 @@
+#include "dp/ps/node.hpp"
+
+#include <cstring>
+
+namespace tutti::dp::ps {
+
+Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.settings)) {
+    int device = TUTTI_DEVICE_CPU;
+    must(tuttiCommDevice(comm, &device));
+    const bool on_gpu = device != TUTTI_DEVICE_CPU;
+    const Verdict mine = Verdict::of([&] {
+        if (request.refusal) throw *request.refusal;
+    });
+    Ranks ranks;
+    ranks.join(comm, Ranks::meet(comm, on_gpu ? gpu_backend_beside(device) : shared_host(), on_gpu, mine));
+    rank_ = ranks.rank();
+    std::vector<std::string> texts{settings_.describe()};
+    for (const Key& key : request.keys) texts.push_back(key.describe());
+    ranks.agree_on("tuttiPsCreate", "key", texts);
+    ranks.all_or_none([&] { table_ = deal(std::move(request.keys), settings_.partBytes, settings_.servers); });
+    Links links = make_links(ranks, settings_);
+    ranks.all_or_none([&] {
+        if (!links.as_server.empty())
+            server_ =
+                std::make_unique<Server>(settings_, table_, settings_.server_of(rank_), std::move(links.as_server));
+        if (!links.as_worker.empty()) client_ = std::make_unique<Client>(settings_, table_, std::move(links.as_worker));
+    });
+    if (!settings_.only_sums()) spread_initial_values(ranks);
+    ranks.all_or_none([&] {
+        if (server_) server_->start();
+        if (client_) client_->start();
+    });
+}
+
+/// From rank 0 to where each part is.
+void Node::spread_initial_values(const Ranks& ranks) {
+    std::vector<std::uint8_t> given(table_.keys.size());
+    for (std::size_t k = 0; k < given.size(); ++k) given[k] = table_.keys[k].initial != nullptr;
+    ranks.broadcast(std::span(given), 0);
+    for (std::size_t p = 0; p < table_.parts.size(); ++p) {
+        const PartPlace& place = table_.parts[p];
+        const int owner = settings_.server_ranks[static_cast<std::size_t>(place.server)];
+        if (!given[place.key] || (rank_ != 0 && rank_ != owner)) continue;
+        std::byte* const to = rank_ == owner ? server_->initial(p) : nullptr;
+        const std::byte* const from =
+            static_cast<const std::byte*>(table_.keys[place.key].initial) + place.first * size_of(place.type);
+        if (owner == 0)
+            std::memcpy(to, from, place.bytes());
+        else if (rank_ == 0)
+            must(tuttiSend(from, place.bytes(), tuttiUint8, owner, ranks.cpu_comm(), nullptr));
+        else
+            must(tuttiRecv(to, place.bytes(), tuttiUint8, 0, ranks.cpu_comm(), nullptr));
+    }
+}
+
+Client& Node::client(const char* function) {
+    if (!client_) fail(tuttiInvalidUsage, "%s: rank %d only serves (config.dedicated)", function, rank_);
+    return *client_;
+}
+
+Client& Node::client(const char* function, std::size_t key) {
+    if (key >= table_.keys.size())
+        fail(tuttiInvalidArgument, "%s: key is %zu; there are %zu", function, key, table_.keys.size());
+    return client(function);
+}
+
+void Node::serve() {
+    if (!server_) fail(tuttiInvalidUsage, "tuttiPsServe: rank %d does not serve", rank_);
+    if (client_)
+        fail(tuttiInvalidUsage,
+             "tuttiPsServe: rank %d works, too, and would wait for itself: tuttiPsDestroy waits until all have left",
+             rank_);
+    server_->wait();
+}
+
+void Node::leave() {
+    std::optional<Error> first;
+    const auto keep_first = [&](auto body) {
+        try {
+            body();
+        } catch (...) {
+            if (!first) first = caught();
+        }
+    };
+    if (client_) keep_first([&] { client_->leave(); });
+    client_.reset();
+    if (server_) keep_first([&] { server_->wait(); });
+    if (first) throw *first;
+}
+
+void Node::abort() noexcept {
+    const Error why(tuttiRemoteError, text("rank %d has called tuttiPsAbort", rank_));
+    if (client_) client_->abort(why);
+    if (server_) server_->abort(why);
+}
+
+tuttiPsStatistics_t Node::statistics() const {
+    tuttiPsStatistics_t all = TUTTI_PS_STATISTICS_INITIALIZER;
+    if (client_) client_->add_to(all);
+    if (server_) server_->add_to(all);
+    return all;
+}
+
+}  // namespace tutti::dp::ps

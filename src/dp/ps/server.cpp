@@ -1,0 +1,360 @@
+#include "dp/ps/server.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+namespace tutti::dp::ps {
+namespace {
+
+constexpr std::size_t most_unapplied = std::size_t{64} << 20;  // bytes of a worker's gradients that wait for updates
+
+std::unique_ptr<Text> words_of(const Error& error) {
+    auto said = std::make_unique<Text>();
+    std::snprintf(said->words, sizeof said->words, "%s", error.what());
+    return said;
+}
+
+}  // namespace
+
+Server::Server(const Settings& settings, const Table& table, int number, std::vector<Link> links)
+    : settings_(settings),
+      table_(table),
+      parts_(table.parts.size()),
+      clocks_(settings.worker_ranks.size(), settings.only_sums() ? -1 : settings.staleness),
+      live_(links.size()) {
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+        if (table.parts[p].server != number) continue;
+        const PartContext context{settings, table.parts[p], p, pool_, *this};
+        parts_[p] = settings.only_sums() ? summed_part(context) : updated_part(context);
+        ++statistics_.parts;
+        statistics_.bytes += table.parts[p].bytes();
+    }
+    for (Link& link : links) workers_.push_back(std::make_unique<Worker>(std::move(link)));
+}
+
+void Server::start() {
+    for (int t = 0; t < settings_.threads; ++t)
+        threads_.push_back(start_thread("tutti-ps-update", [this] { look_after_parts(); }));
+    threads_.push_back(start_thread("tutti-ps-time", [this] { keep_time(); }));
+    for (std::size_t w = 0; w < workers_.size(); ++w) {
+        const int number = static_cast<int>(w);
+        workers_[w]->sender = start_thread("tutti-ps-answer", [this, number] { send_to(number); });
+        workers_[w]->receiver = start_thread("tutti-ps-serve", [this, number] { receive_from(number); });
+    }
+}
+
+Server::~Server() {
+    std::size_t left;
+    {
+        std::lock_guard lock(mutex_);
+        left = live_;
+    }
+    if (left > 0) abort(Error(tuttiRemoteError, "the server has been destroyed"));
+    for (const auto& w : workers_)
+        for (Thread* thread : {&w->receiver, &w->sender})
+            if (thread->joinable()) thread->join();
+    {
+        std::lock_guard lock(mutex_);
+        closing_ = true;
+    }
+    mail_.notify_all();
+    time_.notify_all();
+    for (Thread& thread : threads_) thread.join();
+}
+
+void Server::wait() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return failure_ || (live_ == 0 && busy_ == 0); });
+    if (!failure_) return;
+    // Workers are told why, and hang up.
+    idle_.wait_for(lock, std::chrono::milliseconds(settings_.timeoutMs), [&] { return live_ == 0 || aborted_; });
+    throw *failure_;
+}
+
+void Server::abort(const Error& why) noexcept {
+    {
+        std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = why;
+        aborted_ = true;
+        failed_.store(true, std::memory_order_release);
+    }
+    idle_.notify_all();
+    for (const auto& w : workers_) {
+        {
+            std::lock_guard lock(w->mutex);
+            w->gone = true;
+        }
+        w->changed.notify_all();
+        w->link.abort();
+    }
+}
+
+/// An update has failed: all workers are told, and hang up.
+void Server::fail(const Error& error) {
+    {
+        std::lock_guard lock(mutex_);
+        if (failure_) return;
+        failure_ = error;
+        failed_.store(true, std::memory_order_release);
+    }
+    idle_.notify_all();
+    for (std::size_t w = 0; w < workers_.size(); ++w) {
+        Header header{Header::Kind::failure};
+        header.code = error.code();
+        answer(static_cast<int>(w), {header, {}, words_of(error)});
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------- requests
+
+void Server::receive_from(int number) {
+    Worker& w = worker(number);
+    try {
+        while (take(number, receive<Header>(w.link.up, to_worker))) {
+        }
+        drop(number, false);
+        answer(number, {Header{Header::Kind::bye}, {}, {}});
+    } catch (...) {
+        drop(number, true);
+    }
+}
+
+/// False: it was the last one.
+bool Server::take(int number, const Header& header) {
+    Worker& w = worker(number);
+    using Kind = Header::Kind;
+    if (header.kind == Kind::leave) return false;
+    if (header.kind == Kind::beat) return true;
+    if (header.kind == Kind::clock) {
+        post_again(clocks_.tick(number));
+        return true;
+    }
+    const bool pushes = header.kind == Kind::push || header.kind == Kind::push_pull;
+    if ((!pushes && header.kind != Kind::pull) || header.part >= parts_.size() || !parts_[header.part])
+        tutti::fail(tuttiInternalError, "a worker's request %d for part %u", static_cast<int>(header.kind),
+                    header.part);
+    Task task{!pushes                     ? Task::Kind::pull
+              : header.kind == Kind::push ? Task::Kind::push
+                                          : Task::Kind::push_pull,
+              number,
+              header.ticket,
+              0,
+              header.rate,
+              {}};
+    if (!pushes) {
+        task.clock = clocks_.ticks(number);
+    } else {
+        const std::size_t bytes = table_.parts[header.part].bytes();
+        {
+            std::unique_lock lock(w.mutex);
+            w.changed.wait(lock, [&] { return w.gone || w.unapplied == 0 || w.unapplied + bytes <= most_unapplied; });
+        }
+        task.gradient = pool_.take(bytes);
+        receive(w.link.up, to_worker, task.gradient->base(), bytes);
+        if (!settings_.only_sums()) task.clock = clocks_.push(number);
+        std::lock_guard lock(w.mutex);
+        w.unapplied += bytes;
+    }
+    post(header.part, std::move(task));
+    return true;
+}
+
+/// The worker has left or died: nobody waits for it any more.
+void Server::drop(int number, bool died) {
+    Worker& w = worker(number);
+    {
+        std::lock_guard lock(w.mutex);
+        died |= w.gone;
+        w.gone = died;
+    }
+    if (died) w.link.abort();
+    w.changed.notify_all();
+    post_again(clocks_.drop(number));
+    if (settings_.only_sums()) post_to_all(Task::Kind::drop, number);
+    {
+        std::lock_guard lock(mutex_);
+        --live_;
+        statistics_.lost += died;
+    }
+    idle_.notify_all();
+}
+
+// ----------------------------------------------------------------------------------------------------------- answers
+
+void Server::answer(int number, Answer one) {
+    Worker& w = worker(number);
+    {
+        std::lock_guard lock(w.mutex);
+        if (w.gone || w.left) return;
+        w.left = one.header.kind == Header::Kind::bye;
+        w.answers.push_back(std::move(one));
+    }
+    w.changed.notify_all();
+}
+
+void Server::send_to(int number) {
+    Worker& w = worker(number);
+    try {
+        for (;;) {
+            std::unique_lock lock(w.mutex);
+            w.changed.wait(lock, [&] { return w.gone || !w.answers.empty(); });
+            if (w.gone) return;
+            const Answer one = std::move(w.answers.front());
+            w.answers.pop_front();
+            lock.unlock();
+            send(w.link.down, to_worker, one.header);
+            if (one.words) send(w.link.down, to_worker, *one.words);
+            if (one.values) send(w.link.down, to_worker, one.values->base(), table_.parts[one.header.part].bytes());
+            if (one.header.kind == Header::Kind::bye) return;
+        }
+    } catch (...) {
+        {
+            std::lock_guard lock(w.mutex);
+            w.gone = true;
+        }
+        w.changed.notify_all();
+        w.link.abort();  // so that the receiver hears of it
+    }
+}
+
+void Server::values(int number, std::uint64_t ticket, std::size_t part, Pool::Loan values, long long stale) {
+    Header header{Header::Kind::values};
+    header.part = static_cast<std::uint32_t>(part);
+    header.ticket = ticket;
+    header.number = stale;
+    answer(number, {header, std::move(values), {}});
+}
+
+void Server::refuse(int number, std::uint64_t ticket, std::size_t part, const Error& why) {
+    Header header{Header::Kind::refusal};
+    header.part = static_cast<std::uint32_t>(part);
+    header.ticket = ticket;
+    header.code = why.code();
+    answer(number, {header, {}, words_of(why)});
+}
+
+std::optional<long long> Server::admit(std::size_t part, const Task& pull) {
+    return clocks_.admit(pull.clock, {part, pull.worker, pull.ticket, pull.clock},
+                         Clock::now() + std::chrono::milliseconds(settings_.timeoutMs));
+}
+
+void Server::updated(int number, long long clock, long long stale, long long missed) {
+    {
+        std::lock_guard lock(mutex_);
+        tuttiPsStatistics_t& s = statistics_;
+        ++s.updates;
+        s.largestStaleness = std::max(s.largestStaleness, static_cast<int>(stale));
+        ++s.staleness[std::min<long long>(stale, TUTTI_PS_BINS - 1)];
+        s.missed += missed;
+        s.largestMissed = std::max(s.largestMissed, missed);
+    }
+    post_again(clocks_.applied(number, clock));
+}
+
+// ------------------------------------------------------------------------------------------------------------- parts
+
+void Server::post(std::size_t index, Task task) {
+    Part& part = *parts_[index];
+    {
+        std::lock_guard lock(part.mutex);
+        part.mail.push_back(std::move(task));
+        if (std::exchange(part.scheduled, true)) return;
+    }
+    {
+        std::lock_guard lock(mutex_);
+        ready_.push_back(index);
+        ++busy_;
+    }
+    mail_.notify_one();
+}
+
+void Server::post_again(const std::vector<Pull>& pulls) {
+    for (const Pull& pull : pulls) post(pull.part, {Task::Kind::pull, pull.worker, pull.ticket, pull.clock, 0, {}});
+}
+
+void Server::post_to_all(Task::Kind kind, int number) {
+    for (std::size_t p = 0; p < parts_.size(); ++p)
+        if (parts_[p]) post(p, {kind, number, 0, 0, 0, {}});
+}
+
+/// A thread looks after one part at a time: it handles its mail to the end.
+void Server::look_after_parts() {
+    for (;;) {
+        std::size_t index;
+        {
+            std::unique_lock lock(mutex_);
+            mail_.wait(lock, [&] { return closing_ || !ready_.empty(); });
+            if (ready_.empty()) return;
+            index = ready_.front();
+            ready_.pop_front();
+        }
+        Part& part = *parts_[index];
+        for (;;) {
+            std::unique_lock lock(part.mutex);
+            if (part.mail.empty()) {
+                part.scheduled = false;
+                break;
+            }
+            Task task = std::move(part.mail.front());
+            part.mail.pop_front();
+            lock.unlock();
+            const std::size_t bytes = task.gradient ? table_.parts[index].bytes() : 0;
+            const int from = task.worker;
+            try {
+                if (!failed_.load(std::memory_order_acquire)) part.handle(task);
+            } catch (...) {
+                fail(caught());
+            }
+            if (bytes == 0) continue;
+            Worker& w = worker(from);
+            {
+                std::lock_guard counted(w.mutex);
+                w.unapplied -= bytes;
+            }
+            w.changed.notify_all();
+        }
+        {
+            std::lock_guard lock(mutex_);
+            --busy_;
+        }
+        idle_.notify_all();
+    }
+}
+
+/// Eight times in the time-out.
+void Server::keep_time() {
+    const auto period = std::chrono::milliseconds(std::max(1, settings_.timeoutMs / 8));
+    std::unique_lock lock(mutex_);
+    while (!time_.wait_for(lock, period, [&] { return closing_; })) {
+        lock.unlock();
+        for (std::size_t w = 0; w < workers_.size(); ++w)
+            answer(static_cast<int>(w), {Header{Header::Kind::beat}, {}, {}});
+        if (settings_.only_sums()) post_to_all(Task::Kind::expire, -1);
+        for (const Pull& pull : clocks_.expired(Clock::now())) {
+            const auto slow = clocks_.who_is_slowest();
+            refuse(
+                pull.worker, pull.ticket, pull.part,
+                Error(tuttiTimeout,
+                      text("the worker on rank %d is at clock %lld, and %lld, with a staleness of %d, is to wait for "
+                           "it: longer than %d ms",
+                           slow.worker < 0 ? -1 : settings_.worker_ranks[static_cast<std::size_t>(slow.worker)],
+                           slow.clock, pull.clock, settings_.staleness, settings_.timeoutMs)));
+        }
+        lock.lock();
+    }
+}
+
+void Server::add_to(tuttiPsStatistics_t& s) const {
+    std::lock_guard lock(mutex_);
+    s.updates = statistics_.updates;
+    s.largestStaleness = statistics_.largestStaleness;
+    std::copy_n(statistics_.staleness, TUTTI_PS_BINS, s.staleness);
+    s.missed = statistics_.missed;
+    s.largestMissed = statistics_.largestMissed;
+    s.workers = static_cast<int>(live_);
+    s.lost = statistics_.lost;
+    s.parts = statistics_.parts;
+    s.bytes = statistics_.bytes;
+}
+
+}  // namespace tutti::dp::ps

@@ -1,0 +1,88 @@
+#include <cstring>
+#include <utility>
+
+#include "dp/optimizer.hpp"
+#include "dp/options.hpp"
+#include "dp/ps/part.hpp"
+
+namespace tutti::dp::ps {
+namespace {
+
+class UpdatedPart : public Part {
+  public:
+    explicit UpdatedPart(const PartContext& c)
+        : c_(c),
+          values_(shared_host(), c.place.bytes()),
+          states_memory_(private_host(), bytes_of_states(c)),
+          workers_(c.settings.worker_ranks.size()) {
+        const std::size_t each = c.place.count * size_of(state_type(c.place.type));
+        std::byte* at = states_memory_.base();
+        if (has_master(c.settings.optimizer.kind, c.place.type)) states_.master = std::exchange(at, at + each);
+        for (int i = 0; i < states_of(c.settings.optimizer.kind); ++i) states_.state[i] = std::exchange(at, at + each);
+    }
+
+    std::byte* initial() override { return values_.base(); }
+
+    void handle(Task& task) override {
+        if (task.kind == Task::Kind::push || task.kind == Task::Kind::push_pull) update(task);
+        if (task.kind == Task::Kind::pull || task.kind == Task::Kind::push_pull) pull(task);
+    }
+
+  private:
+    /// What a worker knows.
+    struct Worker {
+        long long seen = 0;   // updates of others that were in its values, and its own
+        long long clock = 0;  // the slowest worker's when it got them
+    };
+
+    static std::size_t bytes_of_states(const PartContext& c) {
+        const tuttiDpOptimizerKind_t kind = c.settings.optimizer.kind;
+        const auto arrays = static_cast<std::size_t>(states_of(kind) + has_master(kind, c.place.type));
+        return std::max<std::size_t>(1, arrays * c.place.count * size_of(state_type(c.place.type)));
+    }
+
+    void update(Task& task) {
+        const PartPlace& place = c_.place;
+        const tuttiDpOptimizer_t& o = c_.settings.optimizer;
+        Worker& worker = workers_[static_cast<std::size_t>(task.worker)];
+        dp::update({&o, task.rate, o.weightDecay, updates_ + 1}, {place.key, place.first, place.count, 0}, place.type,
+                   values_.base(), place.type, task.gradient->base(), states_);
+        task.gradient.reset();
+        const long long missed = updates_ - worker.seen;
+        ++updates_;
+        ++worker.seen;
+        c_.answers.updated(task.worker, task.clock, task.clock - worker.clock, missed);
+    }
+
+    void pull(Task& task) {
+        task.kind = Task::Kind::pull;
+        const std::optional<long long> slowest = c_.answers.admit(c_.index, task);
+        if (!slowest) return;  // it comes again
+        Pool::Loan copy = copied_ == updates_ ? copy_.lock() : nullptr;
+        if (!copy) {
+            copy = c_.pool.take(c_.place.bytes());
+            std::memcpy(copy->base(), values_.base(), c_.place.bytes());
+            copy_ = copy;
+            copied_ = updates_;
+        }
+        workers_[static_cast<std::size_t>(task.worker)] = {updates_, *slowest};
+        c_.answers.values(task.worker, task.ticket, c_.index, std::move(copy), task.clock - *slowest);
+    }
+
+    const PartContext c_;
+    const Block values_;
+    const Block states_memory_;
+    States states_;
+    std::vector<Worker> workers_;
+    long long updates_ = 0;
+    std::weak_ptr<Block> copy_;  // of the values after `copied_` updates: answers under way share it
+    long long copied_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Part> updated_part(const PartContext& context) {
+    return std::make_unique<UpdatedPart>(context);
+}
+
+}  // namespace tutti::dp::ps
