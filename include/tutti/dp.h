@@ -55,6 +55,16 @@
  *      it; what it can't fill is 0. tuttiDpOptimizer_t lies within the config and does not grow: what an optimizer
  *      needs besides is a field of the config. tuttiDpPiece_t, tuttiDpBucket_t and tuttiDpReplica_t are the layer's,
  *      one at a time: a program looks at what it knows.
+ *  (9) With config.onArrival = 1 the layer is workers and servers of tutti/ps.h, over a key for each parameter. A
+ *      gradient is divided by microBatches, not by the number of ranks: choose learningRate for that. config.staleness
+ *      is a bound on clocks, 0 or more, or TUTTI_DP_UNBOUNDED (default): Begin waits while this rank is more than that
+ *      many steps ahead of the slowest living one. GradReady sends the gradient; Synchronize waits until all are on
+ *      their way; Step ends the iteration; Wait takes the newest values. A rank that dies, or destroys its layer, is
+ *      dropped, and the others go on; a server that dies is tuttiRemoteError of what needs it, and the text names it.
+ *      Dedicated servers make no calls but Create and Destroy, which returns when all workers have left; others cost
+ *      them nothing. Values to begin with are those of rank 0. Ranks on CPUs; gradients of the parameters' types.
+ * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, Gradient, Data, GetMemory, GetStatistics
+ *      and Destroy are there; others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -153,17 +163,21 @@ typedef struct {
 typedef tuttiResult_t (*tuttiDpHook_t)(void* user, const tuttiDpBucket_t* bucket, tuttiComm_t comm);
 
 /* Built-in hooks, for buckets of float32 (others are reduced as they are), in synchronous modes. Where ranks own parts,
- * the first three send a rank no more than its part; the other two give everybody the whole sum. */
+ * the first three send a rank no more than its part; the others give everybody the whole sum. */
 typedef enum {
     tuttiDpNoCompression = 0,
-    tuttiDpFp16 = 1,     /* divided first, sent as float16 */
-    tuttiDpBf16 = 2,     /* the same as bfloat16 */
-    tuttiDpFp8 = 3,      /* as float8e4m3, scaled by the largest value of all ranks, so that no sum overflows */
-    tuttiDpTopK = 4,     /* the config.topK part of the largest values; the rest is added next time, but no NaN and no
-                            infinity: they are in this sum, not in the next */
-    tuttiDpPowerSgd = 5, /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019). A
-                            NaN or an infinity on any rank makes all of this bucket's sum NaN, once */
-    tuttiDpNumCompressions = 6
+    tuttiDpFp16 = 1,      /* divided first, sent as float16 */
+    tuttiDpBf16 = 2,      /* the same as bfloat16 */
+    tuttiDpFp8 = 3,       /* as float8e4m3, scaled by the largest value of all ranks, so that no sum overflows */
+    tuttiDpTopK = 4,      /* the config.topK part of the largest values; the rest is added next time, but no NaN and no
+                             infinity: they are in this sum, not in the next */
+    tuttiDpPowerSgd = 5,  /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019). A
+                             NaN or an infinity on any rank makes all of this bucket's sum NaN, once */
+    tuttiDpAllGather = 6, /* nothing is compressed: a bucket travels by one all-gather, and every rank adds up in the
+                             order of ranks, with the bits of a reproducible communicator. With bucketBytes of all
+                             gradients one call does it all. (n - 1) times the bytes: for small networks and few ranks.
+                             float64, too */
+    tuttiDpNumCompressions = 7
 } tuttiDpCompression_t;
 
 /* ------------------------------------------------------------------------------------------------------ creation */
@@ -204,6 +218,8 @@ typedef struct {
 
 #define tuttiDpSameType ((tuttiDataType_t)(-1))
 
+#define TUTTI_DP_UNBOUNDED (-1) /* config.staleness, with onArrival */
+
 /* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT: the default. The same on all ranks. */
 typedef struct {
     size_t size;             /* set by the initializer */
@@ -238,8 +254,8 @@ typedef struct {
     double clipNorm; /* Step scales gradients so that their norm, over all parameters, is at most this; 0: not */
     int server;      /* tuttiDpServer: which rank; default 0 */
     int servers;     /* tuttiDpShardedServer: ranks 0 to servers - 1 serve; default: all */
-    int dedicated; /* 1: the server (tuttiDpServer) is no worker: it has no batch and calls Begin, Synchronize and Step
-                      alone; the mean is over the others. Default 0 */
+    int dedicated; /* 1: servers (tuttiDpServer; tuttiDpShardedServer with servers < ranks) are no workers: they have no
+                      batch and call Begin, Synchronize and Step alone; the mean is over the others. Default 0 */
     int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once; Begin waits only
                       while this rank is more than s steps ahead of the last step that all gradients have come for, and
                       takes the newest parameters there are. 0 gives the bits of the synchronous mode. Default:
@@ -269,6 +285,9 @@ typedef struct {
     int lossScaleWindow; /* the scale is doubled after so many steps in a row that were made, and halved, to no less
                             than 1, after one that was not. 0: it stays. Default 2000 */
     size_t groupSize;    /* of an element of groups; set by the initializer */
+    int onArrival; /* 1: servers (tuttiDpServer, tuttiDpShardedServer) apply a rank's gradient when it comes, alone,
+                      without waiting for any other rank, and Begin takes the values that there are: see (9). Default 0
+                    */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -279,7 +298,7 @@ typedef struct {
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
-            sizeof(tuttiDpGroup_t)                                                                                    \
+            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT                                                                   \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -411,6 +430,9 @@ typedef struct {
     double norm;                                  /* of the last clipped gradient */
     int largestStaleness;                         /* observed at Begin; never more than config.staleness */
     long long staleness[TUTTI_DP_STALENESS_BINS]; /* how many iterations had this one; the last: or more */
+    long long
+        applied;      /* config.onArrival: gradients of parameters, or of parts of large ones, that this rank applied */
+    long long missed; /* and how many gradients of others, applied meanwhile, these did not know of, summed */
 } tuttiDpStatistics_t;
 TUTTI_API tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics);
 
@@ -552,8 +574,7 @@ TUTTI_API tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, 
                                            size_t count, const tuttiDpConfig_t* config, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiDpSetGroupSized(size_t groupSize, tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
 TUTTI_API tuttiResult_t tuttiDpGetMemorySized(size_t memorySize, tuttiDp_t dp, tuttiDpMemory_t* memory);
-TUTTI_API tuttiResult_t tuttiDpGetStatisticsSized(size_t statisticsSize, tuttiDp_t dp,
-                                                  tuttiDpStatistics_t* statistics);
+TUTTI_API tuttiResult_t tuttiDpGetStatisticsSized(size_t statisticsSize, tuttiDp_t dp, tuttiDpStatistics_t* statistics);
 TUTTI_API tuttiResult_t tuttiDpGetBucketStatisticsSized(size_t statisticsSize, tuttiDp_t dp, size_t bucket,
                                                         tuttiDpBucketStatistics_t* statistics);
 TUTTI_API tuttiResult_t tuttiDpDataParallelSized(size_t parameterSize, size_t batchSize, const tuttiComm_t* comms,

@@ -2,18 +2,34 @@
 #include "base/caught.hpp"
 #include "dp/engine.hpp"
 #include "dp/handles.hpp"
+#include "dp/on_arrival.hpp"
 #include "dp/sized.hpp"
 #include "tutti/dp.h"
 
 using namespace tutti;
 using namespace tutti::dp;
 
-struct tuttiDp : Handle<Engine, 0x54754431> {};
+/// One of the two: config.onArrival says which.
+struct Layer {
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<OnArrival> on_arrival;
+};
+
+struct tuttiDp : Handle<Layer, 0x54754431> {};
 
 namespace {
 
 Engine& engine(tuttiDp_t dp, const char* function) {
-    return held_by(dp, function, "dp");
+    const Layer& layer = held_by(dp, function, "dp");
+    if (layer.on_arrival) fail(tuttiInvalidUsage, "%s is not there with config.onArrival", function);
+    return *layer.engine;
+}
+
+/// body(layer), of whichever class it is.
+template <class Body>
+auto on_layer(tuttiDp_t dp, const char* function, Body body) {
+    const Layer& layer = held_by(dp, function, "dp");
+    return layer.on_arrival ? body(*layer.on_arrival) : body(*layer.engine);
 }
 
 }  // namespace
@@ -39,49 +55,57 @@ tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tutt
         } catch (...) {
             request.refusal = caught();
         }
-        auto engine = std::make_unique<Engine>(std::move(request), comm);
-        *dp = keep_handle<tuttiDp>(std::move(engine));
+        auto made = std::make_unique<Layer>();
+        if (options.onArrival == 1)
+            made->on_arrival = std::make_unique<OnArrival>(std::move(request), comm);
+        else
+            made->engine = std::make_unique<Engine>(std::move(request), comm);
+        *dp = keep_handle<tuttiDp>(std::move(made));
     });
 }
 
 tuttiResult_t tuttiDpDestroy(tuttiDp_t dp) {
-    return guarded([&] { take_from(dp, "tuttiDpDestroy", "dp").reset(); });
+    return guarded([&] {
+        const auto layer = take_from(dp, "tuttiDpDestroy", "dp");
+        if (layer->on_arrival) layer->on_arrival->leave();
+    });
 }
 
 tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpGradient");
-        required(grad, "tuttiDpGradient", "grad") = e.gradient(e.checked(parameter, "tuttiDpGradient"));
+        required(grad, "tuttiDpGradient", "grad") = on_layer(dp, "tuttiDpGradient", [&](auto& layer) {
+            return layer.gradient(layer.checked(parameter, "tuttiDpGradient"));
+        });
     });
 }
 
 tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpData");
-        required(data, "tuttiDpData", "data") = e.data(e.checked(parameter, "tuttiDpData"));
+        required(data, "tuttiDpData", "data") = on_layer(
+            dp, "tuttiDpData", [&](auto& layer) { return layer.data(layer.checked(parameter, "tuttiDpData")); });
     });
 }
 
 tuttiResult_t tuttiDpBegin(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpBegin").begin(); });
+    return guarded([&] { on_layer(dp, "tuttiDpBegin", [](auto& layer) { layer.begin(); }); });
 }
 
 tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on) {
     return guarded([&] {
         if (on != 0 && on != 1) fail(tuttiInvalidArgument, "tuttiDpNoSync: on is %d; 0 or 1 was expected", on);
-        engine(dp, "tuttiDpNoSync").no_sync(on == 1);
+        on_layer(dp, "tuttiDpNoSync", [&](auto& layer) { layer.no_sync(on == 1); });
     });
 }
 
 tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpGradReady");
-        e.grad_ready(e.checked(parameter, "tuttiDpGradReady"));
+        on_layer(dp, "tuttiDpGradReady",
+                 [&](auto& layer) { layer.grad_ready(layer.checked(parameter, "tuttiDpGradReady")); });
     });
 }
 
 tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpSynchronize").synchronize(); });
+    return guarded([&] { on_layer(dp, "tuttiDpSynchronize", [](auto& layer) { layer.synchronize(); }); });
 }
 
 tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm) {
@@ -120,19 +144,20 @@ tuttiResult_t tuttiDpResetErrorFeedback(tuttiDp_t dp) {
 }
 
 tuttiResult_t tuttiDpStep(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpStep").step(); });
+    return guarded([&] { on_layer(dp, "tuttiDpStep", [](auto& layer) { layer.step(); }); });
 }
 
 tuttiResult_t tuttiDpWait(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpWait").wait(); });
+    return guarded([&] { on_layer(dp, "tuttiDpWait", [](auto& layer) { layer.wait(); }); });
 }
 
 tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpSetLearningRate");
-        if (!(learningRate >= 0))
-            fail(tuttiInvalidArgument, "tuttiDpSetLearningRate: learningRate is %g", learningRate);
-        e.set_learning_rate(learningRate);
+        on_layer(dp, "tuttiDpSetLearningRate", [&](auto& layer) {
+            if (!(learningRate >= 0))
+                fail(tuttiInvalidArgument, "tuttiDpSetLearningRate: learningRate is %g", learningRate);
+            layer.set_learning_rate(learningRate);
+        });
     });
 }
 
@@ -158,16 +183,17 @@ tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter) {
 
 tuttiResult_t tuttiDpGetMemorySized(size_t memorySize, tuttiDp_t dp, tuttiDpMemory_t* memory) {
     return guarded([&] {
-        const Engine& e = engine(dp, "tuttiDpGetMemory");
-        fill_sized("tuttiDpGetMemory", &required(memory, "tuttiDpGetMemory", "memory"), memorySize, e.memory());
+        const tuttiDpMemory_t its = on_layer(dp, "tuttiDpGetMemory", [](auto& layer) { return layer.memory(); });
+        fill_sized("tuttiDpGetMemory", &required(memory, "tuttiDpGetMemory", "memory"), memorySize, its);
     });
 }
 
 tuttiResult_t tuttiDpGetStatisticsSized(size_t statisticsSize, tuttiDp_t dp, tuttiDpStatistics_t* statistics) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpGetStatistics");
+        const tuttiDpStatistics_t its =
+            on_layer(dp, "tuttiDpGetStatistics", [](auto& layer) { return layer.statistics(); });
         fill_sized("tuttiDpGetStatistics", &required(statistics, "tuttiDpGetStatistics", "statistics"), statisticsSize,
-                   e.statistics());
+                   its);
     });
 }
 
@@ -226,7 +252,7 @@ tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
 }
 
 tuttiResult_t tuttiDpAbandon(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpAbandon").abandon(); });
+    return guarded([&] { on_layer(dp, "tuttiDpAbandon", [](auto& layer) { layer.abandon(); }); });
 }
 
 }  // extern "C"

@@ -36,6 +36,34 @@ class Hook : public Compression {
     tuttiComm_t comm_;
 };
 
+/// Every rank gets all gradients, and adds them up itself: the sum first, and then the mean.
+class Gathered : public Compression {
+  public:
+    explicit Gathered(const Resources& resources)
+        : backend_(resources.backend), comm_(resources.comm), all_(backend_, bytes_of(resources)) {}
+    bool reduce(const tuttiDpBucket_t& bucket) override {
+        const auto type = static_cast<DataType>(bucket.type);
+        if (type != DataType::float32 && type != DataType::float64) return false;
+        const std::size_t bytes = bucket.count * size_of(type);
+        must(tuttiAllGather(bucket.data, all_.base(), bucket.count, bucket.type, comm_, backend_->stream()));
+        backend_->copy(bucket.data, all_.base(), bytes);
+        for (int r = 1; r < bucket.ranks; ++r)
+            backend_->add(type, bucket.data, type, all_.base() + static_cast<std::size_t>(r) * bytes, bucket.count);
+        if (bucket.divisor > 1) backend_->divide(type, bucket.data, bucket.count, bucket.divisor);
+        return true;
+    }
+
+  private:
+    static std::size_t bytes_of(const Resources& resources) {
+        int ranks = 0;
+        must(tuttiCommCount(resources.comm, &ranks));
+        return static_cast<std::size_t>(ranks) * resources.most * sizeof(double);
+    }
+    const BackendPtr backend_;
+    const tuttiComm_t comm_;
+    const Block all_;
+};
+
 /// Those that know fp32 only.
 class OfFloats : public Compression {
   public:
@@ -264,6 +292,8 @@ std::unique_ptr<Compression> Compression::make(const Options& options, const Res
             return std::make_unique<Halves>(DataType::bfloat16, resources);
         case tuttiDpFp8:
             return std::make_unique<Eighths>(resources);
+        case tuttiDpAllGather:
+            return std::make_unique<Gathered>(resources);
         case tuttiDpTopK:
             return std::make_unique<TopK>(options.topK, resources);
         case tuttiDpPowerSgd:

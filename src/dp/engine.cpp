@@ -139,7 +139,7 @@ void Engine::synchronize() {
         fail(tuttiInvalidUsage, "tuttiDpSynchronize: tuttiDpNoSync is on: switch it off before the last pass");
     Span span(trace_.get(), Trace::Track::caller, "Synchronize");
     const Deadline called = Clock::now();
-    const bool serves_only = options().dedicated && ranks_.rank() == options().server;
+    const bool serves_only = options().serves_only(ranks_.rank());
     if (!options().findUnusedParameters && !serves_only)
         if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty()) refuse_missing(missing);
     iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });

@@ -46,15 +46,40 @@ void check_optimizer(const Options& o) {
              create);
 }
 
+void check_arrival(const Options& o, bool serves) {
+    if (!serves)
+        fail(tuttiInvalidArgument,
+             "%s: config.onArrival needs a parameter server: tuttiDpServer or tuttiDpShardedServer", create);
+    const struct {
+        const char* name;
+        bool set;
+    } fields[] = {{"exactDelay", o.exactDelay != 0},
+                  {"compression or hook", o.compresses()},
+                  {"lossScale", o.lossScale > 0},
+                  {"clipNorm", o.clipNorm > 0},
+                  {"offload", o.offload != 0},
+                  {"fp32Gradients", o.fp32Gradients != 0},
+                  {"nanCheck", o.nanCheck != 0},
+                  {"groups", o.groupCount > 0},
+                  {"trace", o.trace != 0}};
+    for (const auto& [name, set] : fields)
+        if (set) fail(tuttiInvalidArgument, "%s: config.%s is not there with config.onArrival", create, name);
+}
+
 void check_mode(const Options& o, int ranks) {
     const bool serves = o.mode == tuttiDpServer || o.mode == tuttiDpShardedServer;
     if (o.asynchronous() && !serves)
         fail(tuttiInvalidArgument,
              "%s: config.staleness needs a parameter server: tuttiDpServer or tuttiDpShardedServer", create);
+    if (o.onArrival) check_arrival(o, serves);
     if (o.exactDelay && !o.asynchronous())
         fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
-    if (o.dedicated && (o.mode != tuttiDpServer || ranks < 2))
-        fail(tuttiInvalidArgument, "%s: config.dedicated needs tuttiDpServer and a worker besides the server", create);
+    const bool serves_some = o.mode == tuttiDpServer || (o.mode == tuttiDpShardedServer && o.servers > 0);
+    if (o.dedicated && (!serves_some || o.dedicated_servers() >= ranks))
+        fail(tuttiInvalidArgument,
+             "%s: config.dedicated needs tuttiDpServer, or tuttiDpShardedServer with config.servers, and a worker "
+             "besides the servers",
+             create);
     if (o.compresses() && o.asynchronous())
         fail(tuttiInvalidArgument, "%s: hooks and compression are for synchronous modes", create);
     if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
@@ -138,24 +163,26 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         const char* name;
         int& value;
         int fallback, least, most;
-    } fields[] = {{"rebuild", o.rebuild, all_callers, 0, 1},
-                  {"sum", o.sum, 0, 0, 1},
-                  {"microBatches", o.microBatches, 1, 1, 1 << 20},
-                  {"fp32Gradients", o.fp32Gradients, 0, 0, 1},
-                  {"findUnusedParameters", o.findUnusedParameters, 0, 0, 1},
-                  {"broadcast", o.broadcast, 1, 0, 1},
-                  {"zeroGrad", o.zeroGrad, 1, 0, 1},
-                  {"server", o.server, 0, 0, ranks - 1},
-                  {"servers", o.servers, 0, 1, ranks},
-                  {"dedicated", o.dedicated, 0, 0, 1},
-                  {"staleness", o.staleness, -1, 0, 64},
-                  {"exactDelay", o.exactDelay, 0, 0, 1},
-                  {"powerRank", o.powerRank, 2, 1, 64},
-                  {"trace", o.trace, 0, 0, 1},
-                  {"offload", o.offload, 0, 0, 1},
-                  {"elastic", o.elastic, 0, 0, 1},
-                  {"nanCheck", o.nanCheck, 0, 0, 1},
-                  {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
+    } fields[] = {
+        {"rebuild", o.rebuild, all_callers, 0, 1},
+        {"sum", o.sum, 0, 0, 1},
+        {"microBatches", o.microBatches, 1, 1, 1 << 20},
+        {"fp32Gradients", o.fp32Gradients, 0, 0, 1},
+        {"findUnusedParameters", o.findUnusedParameters, 0, 0, 1},
+        {"broadcast", o.broadcast, 1, 0, 1},
+        {"zeroGrad", o.zeroGrad, 1, 0, 1},
+        {"server", o.server, 0, 0, ranks - 1},
+        {"servers", o.servers, 0, 1, ranks},
+        {"dedicated", o.dedicated, 0, 0, 1},
+        {"onArrival", o.onArrival, 0, 0, 1},
+        {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
+        {"exactDelay", o.exactDelay, 0, 0, 1},
+        {"powerRank", o.powerRank, 2, 1, 64},
+        {"trace", o.trace, 0, 0, 1},
+        {"offload", o.offload, 0, 0, 1},
+        {"elastic", o.elastic, 0, 0, 1},
+        {"nanCheck", o.nanCheck, 0, 0, 1},
+        {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
     if (o.powerRank == 0) o.powerRank = TUTTI_UNDEF_INT;
     for (const auto& [name, value, fallback, least, most] : fields) {
         if (value == TUTTI_UNDEF_INT)
@@ -260,11 +287,12 @@ std::string describe(const Parameter& p) {
 std::string Options::describe() const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
-        "server %d of %d, dedicated %d, staleness %d, exact %d, compression %d (%g, %d), hook %d, clip %g, offload "
+        "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
+        "%g, offload "
         "%d, elastic %d, NaN check %d, loss scale %g (%d), ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
-        servers, dedicated, staleness, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm, offload,
-        elastic, nanCheck, lossScale, lossScaleWindow);
+        servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
+        offload, elastic, nanCheck, lossScale, lossScaleWindow);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);

@@ -29,7 +29,11 @@ struct Parameter {
 struct Options : tuttiDpConfig_t {
     std::vector<tuttiDpGroup_t> own_groups;  // instead of `groups`; at least one
 
-    bool asynchronous() const { return staleness >= 0; }
+    /// Steps of all ranks that are made later, by the engine; not config.onArrival.
+    bool asynchronous() const { return staleness >= 0 && !onArrival; }
+    /// Ranks that serve and do not work.
+    int dedicated_servers() const { return !dedicated ? 0 : mode == tuttiDpServer ? 1 : servers; }
+    bool serves_only(int rank) const { return dedicated && (mode == tuttiDpServer ? rank == server : rank < servers); }
     /// Every rank has all gradients and updates all parameters itself.
     bool replicated() const { return mode == tuttiDpNaive || mode == tuttiDpBucketed; }
     /// Something else stands in for the sum of a bucket.

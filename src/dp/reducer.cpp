@@ -10,7 +10,7 @@ namespace tutti::dp {
 
 void Reducer::join() {
     const Options& o = storage_.options();
-    const int workers = ranks_.size() - (o.dedicated ? 1 : 0);
+    const int workers = ranks_.size() - o.dedicated_servers();
     divisor_ = o.sum ? 1 : workers * o.microBatches;
     for (const tuttiDataType_t type : {tuttiFloat16, tuttiBfloat16}) {
         const float factor = 1.0f / static_cast<float>(divisor_);

@@ -79,6 +79,40 @@ TEST_CASE("a dedicated server has no batch, and the mean is over the others") {
     }
 }
 
+TEST_CASE("one all-gather of all gradients in place of all-reduces has the same bits") {
+    for (int n = least_ranks; n <= most_ranks; ++n)
+        for (const tuttiDataType_t type :
+             {tuttiFloat32, tuttiFloat64, tuttiBfloat16}) {  // the last is reduced as it is
+            Setup setup;
+            setup.ranks = n;
+            setup.type = type;
+            setup.config = harness::config_for(tuttiDpBucketed);
+            setup.config.bucketBytes = setup.config.firstBucketBytes = std::size_t{1} << 20;
+            const Trained reduced = harness::train(setup);
+            setup.config.compression = tuttiDpAllGather;
+            const Trained gathered = harness::train(setup);
+            CAPTURE(n, type);
+            REQUIRE(gathered.weights == reduced.weights);
+            REQUIRE(gathered.statistics[0].buckets == 1);
+        }
+}
+
+TEST_CASE("several dedicated servers: the mean is over the others") {
+    for (const int servers : {1, 2, 3}) {
+        Setup setup;
+        setup.ranks = servers + 2;
+        setup.config = harness::config_for(tuttiDpShardedServer);
+        setup.config.servers = servers;
+        setup.config.dedicated = 1;
+        const Trained alone = harness::train_alone(setup);
+        for (int staleness : {TUTTI_UNDEF_INT, 0}) {
+            CAPTURE(servers, staleness);
+            setup.config.staleness = staleness;
+            REQUIRE(harness::train(setup).weights == alone.weights);
+        }
+    }
+}
+
 TEST_CASE("all modes come to the same as the whole batch at once, whatever the optimizer") {
     for (const auto optimizer : {tuttiDpSgd, tuttiDpMomentum, tuttiDpAdam}) {
         Setup setup;

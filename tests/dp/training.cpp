@@ -43,6 +43,11 @@ Memory memory_for(const Setup& s, int rank, std::size_t bytes) {
     return {gpus.allocate(device, bytes), [&gpus, device](std::byte* at) { gpus.free(device, at); }};
 }
 
+int dedicated_servers(const tuttiDpConfig_t& config) {
+    if (config.dedicated != 1) return 0;
+    return config.mode == tuttiDpShardedServer ? config.servers : 1;
+}
+
 /// One rank at work.
 class Rank {
   public:
@@ -83,8 +88,9 @@ class Rank {
     Rank(const Rank&) = delete;
 
     double iterate(int step) {
-        const bool serves = s_.config.dedicated == 1 && rank_ == std::max(0, s_.config.server);
-        const int first = s_.config.dedicated == 1 ? 1 : 0, workers = s_.ranks - first;
+        const int first = dedicated_servers(s_.config), workers = s_.ranks - first;
+        const bool several = s_.config.mode == tuttiDpShardedServer;
+        const bool serves = first > 0 && (several ? rank_ < first : rank_ == std::max(0, s_.config.server));
         const int micro = s_.config.microBatches == TUTTI_UNDEF_INT ? 1 : s_.config.microBatches;
         if (s_.between) s_.between(rank_, step);
         must_succeed(tuttiDpBegin(dp_), "begin");
@@ -235,7 +241,7 @@ Trained train(const Setup& setup) {
 
 Trained train_alone(Setup setup) {
     const int micro = setup.config.microBatches == TUTTI_UNDEF_INT ? 1 : setup.config.microBatches;
-    const int workers = setup.ranks - (setup.config.dedicated == 1 ? 1 : 0);
+    const int workers = setup.ranks - dedicated_servers(setup.config);
     tuttiDpConfig_t config = config_for(tuttiDpNaive);
     config.optimizer = setup.config.optimizer;
     config.clipNorm = setup.config.clipNorm;

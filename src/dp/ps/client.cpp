@@ -18,7 +18,7 @@ void Client::start() {
 }
 
 Client::~Client() {
-    abort(Error(tuttiRemoteError, "the worker has been destroyed"));
+    shielded("the end of a worker", [&] { abort({tuttiRemoteError, "the worker has been destroyed"}); });
     for (const auto& s : servers_)
         for (Thread* thread : {&s->sender, &s->receiver})
             if (thread->joinable()) thread->join();
@@ -28,9 +28,9 @@ std::string Client::name_of(const Server& s) const {
     return text("the server on rank %d", settings_.server_ranks[static_cast<std::size_t>(s.link.server)]);
 }
 
-Error Client::lost(const Server& s, const Error& error) const {
-    return {error.code() == tuttiTimeout ? tuttiTimeout : tuttiRemoteError,
-            text("%s has failed, died or left: %s", name_of(s).c_str(), error.what())};
+Failure Client::lost(const Server& s, tuttiResult_t code, const char* words) const {
+    return {code == tuttiTimeout ? tuttiTimeout : tuttiRemoteError,
+            text("%s has failed, died or left: %s", name_of(s).c_str(), words)};
 }
 
 // ---------------------------------------------------------------------------------------------------------- requests
@@ -46,7 +46,8 @@ tuttiPsRequest_t Client::request(const char* function, std::size_t key, const vo
                     function, its.name.c_str());
     for (const std::size_t part : its.parts)
         if (const Server& s = server(static_cast<std::size_t>(table_.parts[part].server)); s.failure)
-            throw Error(s.failure->code(), text("%s: key '%s': %s", function, its.name.c_str(), s.failure->what()));
+            throw Error(s.failure->code,
+                        text("%s: key '%s': %s", function, its.name.c_str(), s.failure->words.c_str()));
     Request& request = requests_[++last_];
     request.key = key;
     request.values = static_cast<std::byte*>(values);
@@ -85,15 +86,15 @@ void Client::wait(tuttiPsRequest_t number) {
             const auto its = [&](const auto& one) { return one.first == number; };
             if (std::ranges::none_of(s->sending, its) && std::ranges::none_of(s->awaited, its)) continue;
             lock.unlock();
-            fail(*s, lost(*s, Error(tuttiTimeout, text("no answer for %d ms", static_cast<int>(limit.count())))));
+            fail(*s, lost(*s, tuttiTimeout, text("no answer for %d ms", static_cast<int>(limit.count())).c_str()));
             lock.lock();
         }
         ended_.wait(lock, done);  // its links have been aborted
     }
-    const std::optional<Error> error = request.error;
+    const std::optional<Failure> error = request.error;
     const std::string key = table_.keys[request.key].name;
     requests_.erase(found);
-    if (error) throw Error(error->code(), text("tuttiPsWait: key '%s': %s", key.c_str(), error->what()));
+    if (error) throw Error(error->code, text("tuttiPsWait: key '%s': %s", key.c_str(), error->words.c_str()));
 }
 
 void Client::clock() {
@@ -114,7 +115,7 @@ void Client::set_learning_rate(double rate) {
 }
 
 /// A send or an answer of a request has ended. Under the mutex.
-void Client::end(std::uint64_t number, const std::optional<Error>& error) {
+void Client::end(std::uint64_t number, const std::optional<Failure>& error) {
     Request& request = requests_.at(number);
     if (error && !request.error) request.error = error;
     if (--request.left == 0) ended_.notify_all();
@@ -146,7 +147,7 @@ void Client::leave() {
     if (!ended_.wait_for(lock, std::chrono::milliseconds(settings_.timeoutMs), closed) && !first)
         first = Error(tuttiTimeout, "tuttiPsDestroy: a server has not said good-bye");
     for (const auto& s : servers_)
-        if (s->failure && !first) first = s->failure;
+        if (s->failure && !first) first = s->failure->error();
     lock.unlock();
     if (first) throw *first;
 }
@@ -170,7 +171,7 @@ void Client::send_letters(Server& s) {
             if (letter.gradient != nullptr)
                 send(s.link.up, to_server, letter.gradient, table_.parts[letter.header.part].bytes());
         } catch (...) {
-            fail(s, lost(s, caught()));
+            hang_up(s);
             sent = false;
         }
         lock.lock();
@@ -184,12 +185,18 @@ void Client::send_letters(Server& s) {
     s.sending.clear();
 }
 
+/// Because of what is being handled.
+void Client::hang_up(Server& s) {
+    const Error error = caught();
+    fail(s, lost(s, error.code(), error.what()));
+}
+
 void Client::receive_answers(Server& s) {
     try {
         while (take(s, receive<Header>(s.link.down, to_server))) {
         }
     } catch (...) {
-        fail(s, lost(s, caught()));
+        hang_up(s);
     }
     std::lock_guard lock(mutex_);
     s.closed = true;
@@ -213,13 +220,13 @@ bool Client::take(Server& s, const Header& header) {
                         static_cast<int>(header.kind));
         to = requests_.at(header.ticket).values;
     }
-    std::optional<Error> error;
+    std::optional<Failure> error;
     if (header.kind == Kind::values) {
         const PartPlace& place = table_.parts[header.part];
         receive(s.link.down, to_server, to + place.first * size_of(place.type), place.bytes());
     } else {
         const Text why = receive<Text>(s.link.down, to_server);
-        error = Error(code, name_of(s) + ": " + why.words);
+        error = Failure{code, name_of(s) + ": " + why.words};
     }
     std::lock_guard lock(mutex_);
     if (!error) {
@@ -234,17 +241,17 @@ bool Client::take(Server& s, const Header& header) {
 
 /// Nothing more goes to this server or comes from it. What was under way is ended by its threads, which then have left
 /// the callers' buffers.
-void Client::fail(Server& s, const Error& error) noexcept {
+void Client::fail(Server& s, const Failure& failure) {
     {
         std::lock_guard lock(mutex_);
-        if (!s.failure && !s.closed) s.failure = error;
+        if (!s.failure && !s.closed) s.failure = failure;
     }
     s.mail.notify_all();
     ended_.notify_all();
     s.link.abort();
 }
 
-void Client::abort(const Error& why) noexcept {
+void Client::abort(const Failure& why) {
     for (const auto& s : servers_) {
         bool over;
         {

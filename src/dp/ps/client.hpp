@@ -35,7 +35,7 @@ class Client {
 
     /// Waits for all requests and for the servers' good-bye. Throws the first failure.
     void leave();
-    void abort(const Error& why) noexcept;
+    void abort(const Failure& why);
     void add_to(tuttiPsStatistics_t& statistics) const;
 
   private:
@@ -43,7 +43,7 @@ class Client {
         std::size_t key = 0;
         std::byte* values = nullptr;
         std::size_t left = 0;  // sends and answers that have not ended
-        std::optional<Error> error;
+        std::optional<Failure> error;
     };
     struct Letter {
         Header header;
@@ -56,7 +56,7 @@ class Client {
         std::deque<Letter> letters;
         std::condition_variable mail;
         Open sending, awaited;  // gradients; answers
-        std::optional<Error> failure;
+        std::optional<Failure> failure;
         bool closed = false;  // its threads end
         Thread sender, receiver;
     };
@@ -66,9 +66,10 @@ class Client {
     void send_letters(Server& s);
     void receive_answers(Server& s);
     bool take(Server& s, const Header& header);
-    void fail(Server& s, const Error& error) noexcept;
-    void end(std::uint64_t request, const std::optional<Error>& error);
-    Error lost(const Server& s, const Error& error) const;
+    void hang_up(Server& s);
+    void fail(Server& s, const Failure& failure);
+    void end(std::uint64_t request, const std::optional<Failure>& error);
+    Failure lost(const Server& s, tuttiResult_t code, const char* words) const;
 
     const Settings& settings_;
     const Table& table_;

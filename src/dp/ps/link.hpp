@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "dp/ps/table.hpp"
 #include "dp/ranks.hpp"
 
@@ -35,6 +37,14 @@ struct Header {
 
 struct Text {
     char words[480] = "";
+};
+
+/// An error that threads keep for each other. Copies share nothing: those of an Error would share its text.
+struct Failure {
+    tuttiResult_t code;
+    std::string words;
+    static Failure of(const Error& error) { return {error.code(), error.what()}; }
+    Error error() const { return {code, words}; }
 };
 
 /// One end of a link. Owns its two communicators. `worker` and `server` are numbers, as in Settings.

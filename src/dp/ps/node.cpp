@@ -14,9 +14,17 @@ Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.sett
     Ranks ranks;
     ranks.join(comm, Ranks::meet(comm, on_gpu ? gpu_backend_beside(device) : shared_host(), on_gpu, mine));
     rank_ = ranks.rank();
-    std::vector<std::string> texts{settings_.describe()};
-    for (const Key& key : request.keys) texts.push_back(key.describe());
-    ranks.agree_on("tuttiPsCreate", "key", texts);
+    ranks.all_or_none([&] {
+        if (on_gpu && request.on_cpus)
+            fail(tuttiInvalidUsage, "%s: rank %d is on device %d, but config.onArrival is for CPUs", request.function,
+                 rank_, device);
+    });
+    std::vector<std::string> texts = std::move(request.texts);
+    if (texts.empty()) {
+        texts.push_back(settings_.describe());
+        for (const Key& key : request.keys) texts.push_back(key.describe());
+    }
+    ranks.agree_on(request.function, request.item, texts);
     ranks.all_or_none([&] { table_ = deal(std::move(request.keys), settings_.partBytes, settings_.servers); });
     Links links = make_links(ranks, settings_);
     ranks.all_or_none([&] {
@@ -88,8 +96,8 @@ void Node::leave() {
     if (first) throw *first;
 }
 
-void Node::abort() noexcept {
-    const Error why(tuttiRemoteError, text("rank %d has called tuttiPsAbort", rank_));
+void Node::abort() {
+    const Failure why{tuttiRemoteError, text("rank %d has called tuttiPsAbort", rank_)};
     if (client_) client_->abort(why);
     if (server_) server_->abort(why);
 }

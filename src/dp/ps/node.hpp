@@ -15,6 +15,10 @@ class Node {
         Settings settings;
         std::vector<Key> keys;
         std::optional<Error> refusal;  // why this rank can't take part
+        bool on_cpus = false;          // ranks on GPUs are refused
+        const char* function = "tuttiPsCreate";
+        const char* item = "key";
+        std::vector<std::string> texts;  // what ranks have to have in common besides, as Ranks::agree_on
     };
     /// Collective. comm is not used any more afterwards.
     Node(Request request, tuttiComm_t comm);
@@ -26,8 +30,10 @@ class Node {
     void serve();
     /// As tuttiPsDestroy; may throw what went wrong.
     void leave();
-    void abort() noexcept;
+    void abort();
     tuttiPsStatistics_t statistics() const;
+    bool works() const { return client_ != nullptr; }
+    std::size_t state_bytes() const { return server_ ? server_->state_bytes() : 0; }
 
   private:
     void spread_initial_values(const Ranks& ranks);

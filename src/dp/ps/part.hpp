@@ -43,6 +43,7 @@ class Part {
     virtual void handle(Task& task) = 0;
     /// Before the first task: the values to begin with. nullptr where there are none.
     virtual std::byte* initial() = 0;
+    virtual std::size_t state_bytes() const { return 0; }  // of the optimizer, with the master
 
     // The mailbox: of the server, under `mutex`.
     std::mutex mutex;

@@ -49,7 +49,7 @@ Server::~Server() {
         std::lock_guard lock(mutex_);
         left = live_;
     }
-    if (left > 0) abort(Error(tuttiRemoteError, "the server has been destroyed"));
+    if (left > 0) shielded("the end of a server", [&] { abort({tuttiRemoteError, "the server has been destroyed"}); });
     for (const auto& w : workers_)
         for (Thread* thread : {&w->receiver, &w->sender})
             if (thread->joinable()) thread->join();
@@ -68,10 +68,10 @@ void Server::wait() {
     if (!failure_) return;
     // Workers are told why, and hang up.
     idle_.wait_for(lock, std::chrono::milliseconds(settings_.timeoutMs), [&] { return live_ == 0 || aborted_; });
-    throw *failure_;
+    throw failure_->error();
 }
 
-void Server::abort(const Error& why) noexcept {
+void Server::abort(const Failure& why) {
     {
         std::lock_guard lock(mutex_);
         if (!failure_) failure_ = why;
@@ -94,7 +94,7 @@ void Server::fail(const Error& error) {
     {
         std::lock_guard lock(mutex_);
         if (failure_) return;
-        failure_ = error;
+        failure_ = Failure::of(error);
         failed_.store(true, std::memory_order_release);
     }
     idle_.notify_all();
@@ -342,6 +342,12 @@ void Server::keep_time() {
         }
         lock.lock();
     }
+}
+
+std::size_t Server::state_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto& part : parts_) bytes += part ? part->state_bytes() : 0;
+    return bytes;
 }
 
 void Server::add_to(tuttiPsStatistics_t& s) const {

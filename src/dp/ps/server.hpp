@@ -26,12 +26,13 @@ class Server : private Answers {
 
     /// Before start(): where the values of a part of this server begin; nullptr where it only sums.
     std::byte* initial(std::size_t part) { return parts_[part]->initial(); }
+    std::size_t state_bytes() const;
     void start();
 
     /// Returns when all workers have left or died, and all they have pushed is applied. Throws why this has failed.
     void wait();
     /// Ends everything. Any thread, any number of times.
-    void abort(const Error& why) noexcept;
+    void abort(const Failure& why);
 
     void add_to(tuttiPsStatistics_t& statistics) const;
 
@@ -91,7 +92,7 @@ class Server : private Answers {
     std::size_t busy_ = 0;           // parts with mail, or looked after
     std::size_t live_ = 0;           // workers
     bool closing_ = false, aborted_ = false;
-    std::optional<Error> failure_;
+    std::optional<Failure> failure_;
     std::atomic<bool> failed_{false};
     tuttiPsStatistics_t statistics_ = TUTTI_PS_STATISTICS_INITIALIZER;
     std::vector<Thread> threads_;

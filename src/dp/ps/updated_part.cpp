@@ -13,7 +13,7 @@ class UpdatedPart : public Part {
     explicit UpdatedPart(const PartContext& c)
         : c_(c),
           values_(shared_host(), c.place.bytes()),
-          states_memory_(private_host(), bytes_of_states(c)),
+          states_memory_(private_host(), std::max<std::size_t>(1, bytes_of_states(c))),
           workers_(c.settings.worker_ranks.size()) {
         const std::size_t each = c.place.count * size_of(state_type(c.place.type));
         std::byte* at = states_memory_.base();
@@ -22,6 +22,7 @@ class UpdatedPart : public Part {
     }
 
     std::byte* initial() override { return values_.base(); }
+    std::size_t state_bytes() const override { return bytes_of_states(c_); }
 
     void handle(Task& task) override {
         if (task.kind == Task::Kind::push || task.kind == Task::Kind::push_pull) update(task);
@@ -38,7 +39,7 @@ class UpdatedPart : public Part {
     static std::size_t bytes_of_states(const PartContext& c) {
         const tuttiDpOptimizerKind_t kind = c.settings.optimizer.kind;
         const auto arrays = static_cast<std::size_t>(states_of(kind) + has_master(kind, c.place.type));
-        return std::max<std::size_t>(1, arrays * c.place.count * size_of(state_type(c.place.type)));
+        return arrays * c.place.count * size_of(state_type(c.place.type));
     }
 
     void update(Task& task) {

@@ -1,0 +1,240 @@
+#include "dp/on_arrival.hpp"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "dp/numbers.hpp"
+
+namespace tutti::dp {
+namespace {
+
+ps::Node::Request node_request(const Registration& registration, std::optional<Error> refusal, int ranks) {
+    ps::Node::Request request;
+    request.function = "tuttiDpCreate";
+    request.item = "parameter";
+    request.on_cpus = true;
+    request.refusal = std::move(refusal);
+    if (request.refusal) return request;
+    const Options& o = registration.options;
+    try {
+        tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+        const int server = o.server;
+        config.servers = o.mode == tuttiDpServer ? 1 : o.servers;
+        if (o.mode == tuttiDpServer) config.serverRanks = &server;
+        config.dedicated = o.dedicated;
+        config.optimizer = o.optimizer;
+        config.staleness = o.staleness;
+        request.settings = ps::read_settings(&config, ranks);
+        std::vector<tuttiPsKey_t> keys;
+        for (const Parameter& p : registration.parameters) {
+            if (!p.is_trained())
+                fail(tuttiInvalidArgument, "tuttiDpCreate: '%s' is frozen or a buffer, which config.onArrival has not",
+                     p.name.c_str());
+            if (p.grad_type != p.type)
+                fail(tuttiInvalidArgument,
+                     "tuttiDpCreate: the gradient of '%s' is of another type than its values, which config.onArrival "
+                     "does not convert",
+                     p.name.c_str());
+            keys.push_back({p.name.c_str(), p.count, static_cast<tuttiDataType_t>(p.type), p.data});
+        }
+        request.keys = ps::read_keys(keys.data(), keys.size(), request.settings);
+        request.texts.push_back(o.describe());
+        for (const Parameter& p : registration.parameters) request.texts.push_back(describe(p));
+    } catch (...) {
+        request.refusal = caught();
+    }
+    return request;
+}
+
+}  // namespace
+
+OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
+    : registration_(std::move(request.registration)), iteration_(registration_.parameters) {
+    int ranks = 0;
+    must(tuttiCommCount(comm, &ranks));
+    node_ = std::make_unique<ps::Node>(node_request(registration_, std::move(request.refusal), ranks), comm);
+    const std::vector<Parameter>& parameters = registration_.parameters;
+    std::vector<std::size_t> order(parameters.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const Layout each = lay_out(parameters, order, {0, 0, 1, true, false});
+    iteration_.lay_out(each, false);
+    statistics_.lay_out(each);
+    sends_.resize(parameters.size(), 0);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+        const auto own = [&](void* callers) {
+            if (callers != nullptr) return static_cast<std::byte*>(callers);
+            return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
+        };
+        values_.push_back(own(parameters[p].data));
+        gradients_.push_back(node_->works() ? own(parameters[p].grad) : nullptr);
+    }
+    if (node_->works()) pull_values("tuttiDpCreate");
+}
+
+OnArrival::~OnArrival() {
+    guarded([&] { leave(); });
+}
+
+void OnArrival::leave() {
+    if (!node_) return;
+    const std::unique_ptr<ps::Node> leaving = std::move(node_);
+    leaving->leave();
+}
+
+std::size_t OnArrival::bytes_of(std::size_t p) const {
+    return registration_.parameters[p].count * size_of(registration_.parameters[p].type);
+}
+
+std::size_t OnArrival::checked(std::size_t p, const char* function) const {
+    if (p >= registration_.parameters.size())
+        fail(tuttiInvalidArgument, "%s: parameter is %zu; there are %zu", function, p, registration_.parameters.size());
+    return p;
+}
+
+void* OnArrival::gradient(std::size_t p) {
+    client("tuttiDpGradient");  // or it only serves
+    return gradients_[p];
+}
+
+void* OnArrival::data(std::size_t p) {
+    return values_[p];
+}
+
+/// The newest values, or those that the bound lets this rank have. By how many steps it was ahead of the slowest rank;
+/// at most the last bin's.
+int OnArrival::pull_values(const char* function) {
+    const tuttiPsStatistics_t before = node_->statistics();
+    std::vector<tuttiPsRequest_t> requests;
+    for (std::size_t p = 0; p < values_.size(); ++p)
+        requests.push_back(client(function).request(function, p, nullptr, values_[p]));
+    std::optional<Error> first;
+    for (const tuttiPsRequest_t request : requests) {
+        try {
+            client(function).wait(request);
+        } catch (...) {
+            if (!first) first = caught();
+        }
+    }
+    if (first) throw *first;
+    const tuttiPsStatistics_t after = node_->statistics();
+    int stale = TUTTI_PS_BINS - 1;
+    while (stale > 0 && after.pullStaleness[stale] == before.pullStaleness[stale]) --stale;
+    return stale;
+}
+
+void OnArrival::begin() {
+    if (!node_->works()) return;
+    if (iteration_.phase != Phase::idle)
+        fail(tuttiInvalidUsage, "tuttiDpBegin: the iteration before has not ended with tuttiDpStep");
+    statistics_.stale(pull_values("tuttiDpBegin"));
+    statistics_.begin();
+    for (std::size_t p = 0; options().zeroGrad && p < gradients_.size(); ++p)
+        std::memset(gradients_[p], 0, bytes_of(p));
+    iteration_.begin();
+}
+
+void OnArrival::no_sync(bool on) {
+    if (!node_->works()) return;
+    iteration_.expect(Phase::collecting, "tuttiDpNoSync", "call tuttiDpBegin first");
+    iteration_.no_sync(on);
+}
+
+void OnArrival::grad_ready(std::size_t p) {
+    if (!node_->works()) return;
+    iteration_.expect(Phase::collecting, "tuttiDpGradReady", "call tuttiDpBegin first");
+    iteration_.ready(p);
+    const auto complete = [&](std::size_t) {
+        send(p);
+        return false;
+    };
+    iteration_.finish(p, complete, [](std::size_t) {});
+}
+
+void OnArrival::send(std::size_t p) {
+    const Parameter& parameter = registration_.parameters[p];
+    if (!options().sum && options().microBatches > 1)
+        divide(parameter.type, gradients_[p], parameter.count, options().microBatches);
+    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", p, gradients_[p], nullptr);
+}
+
+void OnArrival::wait_for_sends() {
+    std::optional<Error> first;
+    for (tuttiPsRequest_t& send : sends_) {
+        const tuttiPsRequest_t request = std::exchange(send, 0);
+        if (request == 0) continue;
+        try {
+            client("tuttiDpSynchronize").wait(request);
+        } catch (...) {
+            if (!first) first = caught();
+        }
+    }
+    if (first) throw *first;
+}
+
+void OnArrival::synchronize() {
+    if (!node_->works()) return;
+    iteration_.expect(Phase::collecting, "tuttiDpSynchronize", "call tuttiDpBegin first");
+    if (iteration_.no_sync())
+        fail(tuttiInvalidUsage, "tuttiDpSynchronize: tuttiDpNoSync is on: switch it off before the last pass");
+    if (const std::vector<std::size_t> missing = iteration_.missing();
+        !options().findUnusedParameters && !missing.empty())
+        fail(tuttiInvalidUsage,
+             "tuttiDpSynchronize: %zu of %zu parameters were not ready, '%s' among them. Call tuttiDpGradReady for "
+             "every "
+             "parameter, or set config.findUnusedParameters = 1",
+             missing.size(), registration_.parameters.size(), registration_.parameters[missing[0]].name.c_str());
+    const Deadline called = Clock::now();
+    wait_for_sends();
+    statistics_.synchronized(called);
+    iteration_.phase = Phase::synchronized;
+}
+
+void OnArrival::step() {
+    if (!node_->works()) return;
+    iteration_.expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
+    client("tuttiDpStep").clock();
+    iteration_.phase = Phase::idle;
+    statistics_.change([](auto& all) { ++all.steps; });
+}
+
+/// Gradients that were ready have been sent; the others are none.
+void OnArrival::abandon() {
+    if (!node_->works()) return;
+    iteration_.expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");
+    iteration_.phase = Phase::synchronized;
+    wait_for_sends();
+    step();
+}
+
+void OnArrival::wait() {
+    if (!node_->works()) return;
+    wait_for_sends();
+    pull_values("tuttiDpWait");
+}
+
+void OnArrival::set_learning_rate(double rate) {
+    if (node_->works()) client("tuttiDpSetLearningRate").set_learning_rate(rate);
+}
+
+tuttiDpMemory_t OnArrival::memory() const {
+    tuttiDpMemory_t m{};
+    for (std::size_t p = 0; p < values_.size(); ++p) {
+        m.parameters += bytes_of(p);
+        if (gradients_[p] != nullptr) m.gradients += bytes_of(p);
+    }
+    m.parameters += node_->statistics().bytes;
+    m.states = node_->state_bytes();
+    return m;
+}
+
+tuttiDpStatistics_t OnArrival::statistics() const {
+    tuttiDpStatistics_t all = statistics_.all();
+    const tuttiPsStatistics_t its = node_->statistics();
+    all.largestStaleness = its.largestPullStaleness;
+    all.applied = its.updates;
+    all.missed = its.missed;
+    return all;
+}
+
+}  // namespace tutti::dp

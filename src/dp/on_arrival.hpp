@@ -1,0 +1,55 @@
+// The layer with config.onArrival: a worker and a server of dp/ps, with a key for each parameter. Functions are the C
+// API's of that name, as Engine's; on a rank that only serves they have nothing to do.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dp/engine.hpp"
+#include "dp/ps/node.hpp"
+
+namespace tutti::dp {
+
+class OnArrival {
+  public:
+    /// Collective: if one rank refuses, all do.
+    OnArrival(Engine::Request request, tuttiComm_t comm);
+    ~OnArrival();  // as tuttiPsDestroy
+
+    std::size_t checked(std::size_t parameter, const char* function) const;
+    void* gradient(std::size_t parameter);
+    void* data(std::size_t parameter);
+
+    void begin();
+    void no_sync(bool on);
+    void grad_ready(std::size_t parameter);
+    void synchronize();
+    void step();
+    void wait();
+    void abandon();
+    void set_learning_rate(double rate);
+    /// Throws what went wrong on the way out.
+    void leave();
+
+    tuttiDpMemory_t memory() const;
+    tuttiDpStatistics_t statistics() const;
+
+  private:
+    using Phase = Iteration::Phase;
+    const Options& options() const { return registration_.options; }
+    ps::Client& client(const char* function) { return node_->client(function); }
+    std::size_t bytes_of(std::size_t parameter) const;
+    int pull_values(const char* function);
+    void send(std::size_t parameter);
+    void wait_for_sends();
+
+    Registration registration_;
+    Iteration iteration_;
+    std::vector<std::unique_ptr<Block>> memory_;  // the layer's own values and gradients
+    std::vector<std::byte*> values_, gradients_;  // by parameter
+    std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way
+    Statistics statistics_;
+    std::unique_ptr<ps::Node> node_;  // the last: its threads end first
+};
+
+}  // namespace tutti::dp
