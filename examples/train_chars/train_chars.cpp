@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -44,6 +45,7 @@ std::string bound_of(const Options& o, int workers) {
     if (o.mode == "single") return "the reference";
     if (o.fp16) return "bound 0.05: gradients are rounded to float16 on their way";
     if (o.mode == "async") return "bound 0.2: gradients are up to " + std::to_string(o.staleness) + " steps old";
+    if (o.on_arrival()) return "bound 0.3: gradients are applied alone, when they come";
     const int parts = o.mode == "dataparallel" ? o.parts : workers;
     const bool gpu = o.device == "cuda";
     return "bound 0: the bits of --mode single --parts " + std::to_string(parts) + (gpu ? " --device cuda" : "") +
@@ -76,6 +78,30 @@ void say_statistics(tuttiDp_t dp, const Options& o) {
         for (int i = 0; i <= o.staleness && i < TUTTI_DP_STALENESS_BINS; ++i) std::printf(" %lld", s.staleness[i]);
         std::printf("\n");
     }
+}
+
+/// Updates on arrival: how stale, over all ranks, and how long ranks took. Collective; rank 0 prints.
+void say_arrivals(tuttiDp_t dp, const Options& o, tuttiComm_t comm, double seconds) {
+    tuttiDpStatistics_t s;
+    int rank = 0, ranks = 1;
+    must(tuttiDpGetStatistics(dp, &s));
+    must(tuttiCommUserRank(comm, &rank));
+    must(tuttiCommCount(comm, &ranks));
+    std::vector<double> all(static_cast<std::size_t>(ranks));
+    must(tuttiAllGather(&seconds, all.data(), 1, tuttiFloat64, comm, nullptr));
+    must(tuttiAllReduce(&s.largestStaleness, &s.largestStaleness, 1, tuttiInt32, tuttiMax, comm, nullptr));
+    must(tuttiAllReduce(s.staleness, s.staleness, TUTTI_DP_STALENESS_BINS, tuttiInt64, tuttiSum, comm, nullptr));
+    long long counts[] = {s.applied, s.missed};
+    must(tuttiAllReduce(counts, counts, 2, tuttiInt64, tuttiSum, comm, nullptr));
+    if (rank != 0) return;
+    const std::string bound = o.staleness == TUTTI_DP_UNBOUNDED ? "unbounded" : std::to_string(o.staleness);
+    std::printf("staleness at most %d of %s; iterations by staleness, %d or more last:", s.largestStaleness,
+                bound.c_str(), TUTTI_DP_STALENESS_BINS - 1);
+    for (const long long count : s.staleness) std::printf(" %lld", count);
+    std::printf("\n%lld gradients applied on arrival; each did not know of %.2f others on average; seconds by rank:",
+                counts[0], static_cast<double>(counts[1]) / static_cast<double>(std::max(1LL, counts[0])));
+    for (const double each : all) std::printf(" %.3f", each);
+    std::printf("\n");
 }
 
 /// After a step has failed: a communicator without the rank that died, in the place of comm. Throws if none did.
@@ -134,14 +160,14 @@ void train(const Options& o, tuttiComm_t& comm) {
     must(tuttiCommCount(comm, &ranks));
     auto layers = std::make_unique<LayerComm>(o, comm);
     Trainer trainer(o, text, layers->get());
-    const int began = trainer.workers();
+    const int began = trainer.workers(), all_ranks = ranks;
     if (!o.load.empty()) trainer.load(o.load);
     const Clock::time_point start = Clock::now();
     for (int step = 1; step <= o.steps; ++step) {
         try {
             trainer.step(step);
         } catch (const std::runtime_error&) {
-            if (!o.elastic) throw;
+            if (!o.elastic || o.on_arrival()) throw;
             shrink(comm);
             must(tuttiCommUserRank(comm, &rank));
             must(tuttiCommCount(comm, &ranks));
@@ -150,16 +176,29 @@ void train(const Options& o, tuttiComm_t& comm) {
             layers = std::move(of_survivors);
             continue;
         }
-        if (rank != 0 || trainer.serves_only() || !shows(o, step)) continue;
+        if (rank != trainer.first_worker() || !shows(o, step)) continue;
         const double loss = trainer.loss(step);
         const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
         say_progress(o, step, loss, passed.count() / step);
     }
-    const double final_loss = trainer.evaluate();
+    const std::chrono::duration<double> own = Clock::now() - start;
+    if (o.on_arrival()) {  // all updates of all ranks first
+        must(tuttiDpWait(trainer.dp()));
+        if (tuttiBarrier(comm, nullptr) != tuttiSuccess) {
+            if (!o.elastic) throw std::runtime_error(tuttiGetLastError(nullptr));
+            shrink(comm);
+            must(tuttiCommUserRank(comm, &rank));
+            must(tuttiCommCount(comm, &ranks));
+        }
+    }
+    double final_loss = trainer.evaluate();
     const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
+    if (ranks == all_ranks)  // dedicated servers do not always have the parameters
+        must(tuttiBroadcast(&final_loss, &final_loss, 1, tuttiFloat64, trainer.first_worker(), comm, nullptr));
     if (!o.save.empty()) trainer.save(o.save);
     std::vector<double> losses = trainer.losses();
     must(tuttiAllReduce(losses.data(), losses.data(), losses.size(), tuttiFloat64, tuttiSum, comm, nullptr));
+    if (o.on_arrival()) say_arrivals(trainer.dp(), o, comm, own.count());
     if (rank != 0) return;
     for (double& loss : losses) loss /= trainer.workers();
     say_statistics(trainer.dp(), o);
@@ -179,10 +218,27 @@ tuttiComm_t joined() {
     return comm;
 }
 
+/// False, and an error is said: it is no number.
+bool read_staleness(const std::string& words, Options& o) {
+    const char* const end = words.data() + words.size();
+    const auto [rest, error] = std::from_chars(words.data(), end, o.staleness);
+    if (words == "unbounded" && o.on_arrival()) {
+        o.staleness = TUTTI_DP_UNBOUNDED;
+    } else if (error != std::errc() || rest != end || o.staleness < 0) {
+        std::fprintf(stderr,
+                     "train_chars: --staleness is '%s'; a number was expected, or with --mode async-arrival "
+                     "'unbounded'\n",
+                     words.c_str());
+        return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
     Options o;
+    std::string staleness = std::to_string(o.staleness);
     CLI::App app("Trains a small network that guesses characters, data parallel.");
     app.add_option("--mode", o.mode, "how ranks work together")
         ->check(CLI::IsMember(mode_names()))
@@ -196,18 +252,30 @@ int main(int count, char** words) {
     app.add_option("--parts", o.parts, "single: in how many parts it adds up a batch; dataparallel: devices")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    app.add_option("--staleness", o.staleness, "async: how many steps a rank may be ahead")->capture_default_str();
+    app.add_option("--staleness", staleness, "async, async-arrival: how many steps a rank may be ahead, or 'unbounded'")
+        ->capture_default_str();
+    app.add_option("--servers", o.servers, "ps, ps-sharded, async, async-arrival, push-pull: how many ranks serve")
+        ->check(CLI::Range(1, 1024));
+    app.add_flag("--dedicated", o.dedicated, "ranks that serve do nothing else");
+    app.add_option("--slow-rank", o.slow_rank, "a rank that takes three times as long for its passes");
     app.add_option("--text", o.text, "file to learn")->capture_default_str();
     app.add_option("--curve", o.curve, "write the loss of every step, as JSON");
     app.add_option("--trace", o.trace, "write rank 0's time line, for ui.perfetto.dev");
     app.add_option("--save", o.save, "write a checkpoint at the end: a folder of safetensors files");
     app.add_option("--load", o.load, "go on from a checkpoint, with the samples that come next");
     app.add_flag("--fp16", o.fp16, "parameters and gradients in float16, with loss scaling, on CPUs");
-    app.add_flag("--elastic", o.elastic, "naive, bucketed: when a rank dies, the others go on");
+    app.add_flag("--elastic", o.elastic, "naive, bucketed, async-arrival: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
-    if (o.fp16 && (o.device != "cpu" || o.mode == "async" || o.mode == "dataparallel")) {
-        std::fprintf(stderr, "train_chars: --fp16 is for CPUs, and for all modes but async and dataparallel\n");
+    if (!read_staleness(staleness, o)) return 1;
+    const bool of_servers = o.on_arrival() || o.mode == "push-pull";
+    if (o.fp16 && (o.device != "cpu" || o.mode == "async" || o.mode == "dataparallel" || of_servers)) {
+        std::fprintf(stderr,
+                     "train_chars: --fp16 is for CPUs, and not for async, async-arrival, push-pull and dataparallel\n");
+        return 1;
+    }
+    if (of_servers && o.device != "cpu") {
+        std::fprintf(stderr, "train_chars: --mode %s is for CPUs\n", o.mode.c_str());
         return 1;
     }
     std::string why;

@@ -1,8 +1,10 @@
 #include "trainer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <stdexcept>
+#include <thread>
 
 #include "half.hpp"
 
@@ -11,10 +13,11 @@ namespace {
 constexpr std::size_t evaluated = 1000;  // samples
 
 const std::map<std::string, tuttiDpMode_t> modes = {
-    {"single", tuttiDpNaive},        {"naive", tuttiDpNaive},       {"bucketed", tuttiDpBucketed},
-    {"ps", tuttiDpServer},           {"ps-cpu", tuttiDpServer},     {"ps-sharded", tuttiDpShardedServer},
-    {"async", tuttiDpShardedServer}, {"zero1", tuttiDpZero1},       {"zero2", tuttiDpZero2},
-    {"zero3", tuttiDpZero3},         {"dataparallel", tuttiDpNaive}};
+    {"single", tuttiDpNaive},        {"naive", tuttiDpNaive},        {"bucketed", tuttiDpBucketed},
+    {"ps", tuttiDpServer},           {"ps-cpu", tuttiDpServer},      {"ps-sharded", tuttiDpShardedServer},
+    {"async", tuttiDpShardedServer}, {"zero1", tuttiDpZero1},        {"zero2", tuttiDpZero2},
+    {"zero3", tuttiDpZero3},         {"dataparallel", tuttiDpNaive}, {"async-arrival", tuttiDpShardedServer},
+    {"push-pull", tuttiDpNaive},     {"all-gather", tuttiDpBucketed}};
 
 }  // namespace
 
@@ -178,9 +181,19 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     if (options.fp16) config.lossScale = 65536;
     if (on_gpu_) config.stream = on_gpu_->layer.handle;
     config.elastic = options.elastic ? 1 : 0;
-    serves_only_ = options.mode == "ps-cpu" && rank_ == 0;
-    if (options.mode == "ps-cpu") config.dedicated = 1;
-    if (options.mode == "async") config.staleness = options.staleness;
+    serves_only_ = rank_ < options.dedicated_servers();
+    const bool push_pull = options.mode == "push-pull";
+    if (!push_pull) {
+        if (options.dedicated_servers() > 0) config.dedicated = 1;
+        if (options.servers > 0) config.servers = options.servers;
+        if (options.mode == "ps" && options.servers > 1) config.mode = tuttiDpShardedServer;
+    }
+    if (options.mode == "async" || options.on_arrival()) config.staleness = options.staleness;
+    if (options.on_arrival()) config.onArrival = 1;
+    if (options.mode == "all-gather") {
+        config.compression = tuttiDpAllGather;
+        config.bucketBytes = config.firstBucketBytes = std::size_t{1} << 20;  // one bucket
+    }
     const bool one_rank = options.mode == "single" || options.mode == "dataparallel";
     parts_ = one_rank ? options.parts : 1;
     if (one_rank) config.microBatches = parts_;
@@ -189,8 +202,9 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
                                              static_cast<std::size_t>(options.batch));
     sharded_ = config.mode == tuttiDpZero3;
     passing_gradients_ = sharded_ || config.mode == tuttiDpZero2 || options.mode == "async";
-    workers_ = ranks_ - (options.mode == "ps-cpu" ? 1 : 0);
-    must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, comm));
+    workers_ = ranks_ - options.dedicated_servers();
+    if (push_pull) push_and_pull(parameters, comm);
+    must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, push_pull ? alone_ : comm));
     const int deal = one_rank ? parts_ : workers_;
     if (deal < 1 || options.batch % deal != 0)
         throw std::runtime_error("a batch of " + std::to_string(options.batch) + " can't be dealt to " +
@@ -199,7 +213,21 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
 }
 
 Trainer::~Trainer() {
-    tuttiDpDestroy(dp_);
+    tuttiDpDestroy(dp_);  // dedicated servers: when all workers have done the same
+    if (ps_ != nullptr) tuttiPsDestroy(ps_);
+    if (alone_ != nullptr) tuttiCommDestroy(alone_);
+}
+
+void Trainer::push_and_pull(const std::vector<tuttiDpParameter_t>& parameters, tuttiComm_t comm) {
+    std::vector<tuttiPsKey_t> keys;
+    for (const tuttiDpParameter_t& p : parameters) keys.push_back({p.name, p.count, p.type, nullptr});
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.servers = options_.servers;
+    config.dedicated = options_.dedicated ? 1 : 0;
+    config.average = 1;
+    must(tuttiPsCreate(&ps_, keys.data(), keys.size(), &config, comm));
+    must(tuttiCommSplit(comm, rank_, 0, &alone_, nullptr));
+    sums_.resize(keys.size());
 }
 
 void Trainer::layer_follows() const {
@@ -211,8 +239,10 @@ void Trainer::passes_follow() const {
 }
 
 void Trainer::step(int number) {
+    if (ps_ != nullptr && serves_only_) return;  // its threads serve
     must(tuttiDpBegin(dp_));
     passes_follow();
+    const auto began = std::chrono::steady_clock::now();
     double loss = devices_ ? pass_on_devices() : 0;
     for (int p = 0; p < parts_ && !serves_only_ && !devices_; ++p) {
         must(tuttiDpNoSync(dp_, p + 1 < parts_));
@@ -223,13 +253,20 @@ void Trainer::step(int number) {
         else
             loss += pass(shape_, text_, samples, owner(true)) / parts_;
     }
+    if (rank_ == options_.slow_rank)  // three times as long
+        std::this_thread::sleep_for(2 * (std::chrono::steady_clock::now() - began));
+    losses_.at(static_cast<std::size_t>(number - 1)) = loss;
+    for (std::size_t w = 0; w < sums_.size(); ++w) {
+        must(tuttiPsWait(ps_, sums_[w]));
+        must(tuttiDpGradReady(dp_, w));
+    }
     must(tuttiDpSynchronize(dp_));
     must(tuttiDpStep(dp_));
-    losses_.at(static_cast<std::size_t>(number - 1)) = loss;
     seen_ += share_ * samples_.size() * static_cast<std::size_t>(workers_);
 }
 
 void Trainer::save(const std::string& path) {
+    if (ps_ != nullptr && rank_ != first_worker()) return;  // all have the same
     must(tuttiDpSetNote(dp_, "samples", std::to_string(seen_).c_str()));
     must(tuttiDpSave(dp_, path.c_str()));
 }
@@ -324,6 +361,11 @@ Owner Trainer::owner(bool learns) {
             return static_cast<float*>(at);
         };
         o.ready = [this](std::size_t w) {
+            if (ps_ != nullptr) {
+                void* at = nullptr;
+                must(tuttiDpGradient(dp_, w, &at));
+                return must(tuttiPsPushPull(ps_, w, at, at, &sums_[w]));
+            }
             layer_follows();
             must(tuttiDpGradReady(dp_, w));
         };

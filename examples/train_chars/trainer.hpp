@@ -2,8 +2,10 @@
 #pragma once
 
 #include <tutti/dp.h>
+#include <tutti/ps.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,9 +16,13 @@
 
 struct Options {
     std::string mode = "bucketed", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load;
-    int steps = 300, batch = 96, parts = 4, staleness = 2;
+    int steps = 300, batch = 96, parts = 4, staleness = 2, servers = 0, slow_rank = -1;
     double rate = 0.003;
-    bool quiet = false, elastic = false, fp16 = false;
+    bool quiet = false, elastic = false, fp16 = false, dedicated = false;
+
+    bool on_arrival() const { return mode == "async-arrival"; }
+    /// Ranks that serve and do not work: the first ones.
+    int dedicated_servers() const { return mode == "ps-cpu" ? 1 : dedicated ? std::max(1, servers) : 0; }
 };
 
 /// The values of --mode.
@@ -91,11 +97,13 @@ class Trainer {
     tuttiDp_t dp() const { return dp_; }
     bool serves_only() const { return serves_only_; }
     int workers() const { return workers_; }
+    int first_worker() const { return ranks_ - workers_; }
 
   private:
     struct OnGpu;
 
     void deal_samples(int deal);
+    void push_and_pull(const std::vector<tuttiDpParameter_t>& parameters, tuttiComm_t comm);
     void fetch_losses(int first, int count);  // from a GPU, of these steps
     double pass_on_devices();
     Owner owner(bool learns);
@@ -115,6 +123,10 @@ class Trainer {
     int rank_ = 0, ranks_ = 1, workers_ = 1, parts_ = 1;
     std::vector<std::vector<float>> values_, gradients_;  // --fp16: what passes work on
     bool serves_only_ = false, sharded_ = false, passing_gradients_ = false;
+    // --mode push-pull: servers sum, and a layer of this rank alone updates.
+    tuttiPs_t ps_ = nullptr;
+    tuttiComm_t alone_ = nullptr;
+    std::vector<tuttiPsRequest_t> sums_;  // by parameter
     std::unique_ptr<Devices> devices_;
     std::size_t share_ = 0;
     std::size_t seen_ = 0;  // samples of all ranks, in all steps

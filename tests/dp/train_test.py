@@ -14,12 +14,20 @@ TUTTI_RUN, TRAIN = sys.argv.pop(1), sys.argv.pop(1)
 STEPS = 12
 
 
-def train(ranks, mode, *arguments):
+def train_output(ranks, mode, *arguments):
     done = subprocess.run([TUTTI_RUN, "-n", str(ranks), TRAIN, "--mode", mode, "--quiet", *map(str, arguments)],
                           capture_output=True, text=True, timeout=100, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{mode}: {done.stdout}{done.stderr}")
-    return float(re.search(r"final loss (\S+) after", done.stdout).group(1))
+    return done.stdout
+
+
+def loss_of(output):
+    return float(re.search(r"final loss (\S+) after", output).group(1))
+
+
+def train(ranks, mode, *arguments):
+    return loss_of(train_output(ranks, mode, *arguments))
 
 
 class Training(unittest.TestCase):
@@ -31,9 +39,36 @@ class Training(unittest.TestCase):
             with self.subTest(mode=mode):
                 self.assertEqual(train(3, mode, "--steps", STEPS), alone[3])
         self.assertEqual(train(3, "ps-cpu", "--steps", STEPS), alone[2])
+        self.assertEqual(train(3, "all-gather", "--steps", STEPS), alone[3])
+        self.assertEqual(train(4, "ps", "--servers", 2, "--dedicated", "--steps", STEPS), alone[2])
+        self.assertEqual(train(3, "push-pull", "--steps", STEPS), alone[3])
+        self.assertEqual(train(4, "push-pull", "--servers", 2, "--dedicated", "--steps", STEPS), alone[2])
         self.assertEqual(train(1, "dataparallel", "--parts", 3, "--steps", STEPS), alone[3])
         self.assertEqual(train(3, "async", "--staleness", 0, "--steps", STEPS), alone[3])
         self.assertAlmostEqual(train(3, "async", "--steps", STEPS), alone[3], delta=0.5)
+
+    def test_on_arrival(self):
+        for ranks, arguments in ((3, ()), (4, ("--servers", 2, "--dedicated", "--staleness", 1)),
+                                 (3, ("--staleness", "unbounded", "--slow-rank", 1))):
+            with self.subTest(arguments=arguments):
+                output = train_output(ranks, "async-arrival", "--steps", 4 * STEPS, *arguments)
+                self.assertLess(loss_of(output), 3.5)  # it has learned something
+                stale, bound = re.search(r"staleness at most (\d+) of (\w+);", output).groups()
+                self.assertTrue(bound == "unbounded" or int(stale) <= int(bound), output)
+                applied = int(re.search(r"(\d+) gradients applied on arrival", output).group(1))
+                workers = ranks - (2 if "--dedicated" in arguments else 0)
+                self.assertEqual(applied % (4 * STEPS * workers), 0)  # every parameter's gradient, once
+                self.assertGreater(applied, 0)
+        with self.assertRaisesRegex(AssertionError, "a number was expected"):
+            train(3, "async", "--staleness", "unbounded")
+
+    def test_on_arrival_without_a_worker(self):
+        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "async-arrival", "--servers", "1",
+                   "--staleness", "3", "--elastic", "--steps", "600"]
+        code, output, errors = train_without_rank_2(command)
+        self.assertEqual(code, 0, errors)
+        self.assertIn("rank 2 is gone", errors)
+        self.assertRegex(output, r"final loss \S+ after 600 steps")
 
     def test_fp16(self):
         alone = train(1, "single", "--parts", 3, "--steps", STEPS)
