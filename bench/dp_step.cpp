@@ -1,0 +1,119 @@
+// dp_step: how long a training step takes whose forward and backward pass are a sleep, as on a host whose GPU computes.
+// Run it as ranks: tutti-run -n 4 dp_step --mode ring
+//
+//   ring      the gradient is all-reduced in a ring (tuttiDpNaive)
+//   central   it goes to one rank, which also works, and the sum comes back (tutti/ps.h, a server that only sums)
+//   sharded   the same, and all ranks serve a part each
+//
+// Rank 0 prints the median over all steps of the slowest rank's time.
+#include <tutti/dp.h>
+#include <tutti/ps.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Options {
+    std::string mode = "ring";
+    double mib = 2, pass_ms = 200;
+    int steps = 7;
+};
+
+void must(tuttiResult_t result) {
+    if (result != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(nullptr));
+}
+
+/// Calls `step`, which computes nothing, after a pass; milliseconds of each step on the slowest rank.
+std::vector<double> times(tuttiComm_t comm, const Options& o, const std::function<void()>& before,
+                          const std::function<void()>& step) {
+    using Ms = std::chrono::duration<double, std::milli>;
+    std::vector<double> all;
+    for (int i = 0; i <= o.steps; ++i) {
+        must(tuttiBarrier(comm, nullptr));
+        const auto start = std::chrono::steady_clock::now();
+        before();
+        std::this_thread::sleep_for(Ms(o.pass_ms));
+        step();
+        double ms = Ms(std::chrono::steady_clock::now() - start).count();
+        must(tuttiAllReduce(&ms, &ms, 1, tuttiFloat64, tuttiMax, comm, nullptr));
+        if (i > 0) all.push_back(ms);  // the first one makes connections
+    }
+    return all;
+}
+
+std::vector<double> ring(tuttiComm_t comm, std::size_t count, const Options& o) {
+    tuttiDpParameter_t parameter{};
+    parameter.name = "w";
+    parameter.count = count;
+    parameter.type = tuttiFloat32;
+    parameter.gradType = tuttiDpSameType;
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.mode = tuttiDpNaive;
+    tuttiDp_t dp = nullptr;
+    must(tuttiDpCreate(&dp, &parameter, 1, &config, comm));
+    const auto all = times(
+        comm, o, [&] { must(tuttiDpBegin(dp)); },
+        [&] {
+            must(tuttiDpGradReady(dp, 0));
+            must(tuttiDpSynchronize(dp));
+        });
+    must(tuttiDpDestroy(dp));
+    return all;
+}
+
+std::vector<double> served(tuttiComm_t comm, std::size_t count, const Options& o, int servers) {
+    const tuttiPsKey_t key = {"w", count, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.servers = servers;
+    const auto parts = static_cast<std::size_t>(servers);
+    config.partBytes = (count + parts - 1) / parts * sizeof(float);  // a part for each server
+    tuttiPs_t ps = nullptr;
+    must(tuttiPsCreate(&ps, &key, 1, &config, comm));
+    std::vector<float> gradient(count, 1.0F), sum(count);
+    const auto all = times(
+        comm, o, [] {}, [&] { must(tuttiPsPushPull(ps, 0, gradient.data(), sum.data(), nullptr)); });
+    must(tuttiPsDestroy(ps));
+    return all;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    Options o;
+    CLI::App app("How long a training step takes: tutti-run -n 4 dp_step");
+    app.add_option("--mode", o.mode)->check(CLI::IsMember({"ring", "central", "sharded"}))->capture_default_str();
+    app.add_option("--mib", o.mib, "of gradients")->check(CLI::Range(0.001, 1e6))->capture_default_str();
+    app.add_option("--pass-ms", o.pass_ms, "how long a rank computes")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
+    app.add_option("--steps", o.steps)->check(CLI::Range(1, 100000))->capture_default_str();
+    CLI11_PARSE(app, count, words);
+    try {
+        tuttiComm_t comm = nullptr;
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        if (o.mode == "ring") config.algorithm = "all_reduce:ring";
+        int rank = 0, ranks = 1;
+        must(tuttiCommInitEnv(&comm, &config));
+        must(tuttiCommUserRank(comm, &rank));
+        must(tuttiCommCount(comm, &ranks));
+        const auto elements = static_cast<std::size_t>(o.mib * (1 << 18));
+        auto all = o.mode == "ring" ? ring(comm, elements, o)
+                                    : served(comm, elements, o, o.mode == "central" ? 1 : ranks);
+        std::sort(all.begin(), all.end());
+        if (rank == 0)
+            std::printf("%s: %d ranks, %g MiB, a pass of %g ms: a step of %.1f ms\n", o.mode.c_str(), ranks, o.mib,
+                        o.pass_ms, all[all.size() / 2]);
+        must(tuttiCommDestroy(comm));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "dp_step: %s\n", error.what());
+        return 1;
+    }
+}
