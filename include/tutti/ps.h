@@ -19,20 +19,23 @@
  *
  * Conventions, besides those of tutti.h
  *  (1) Create is collective. All other calls concern the calling rank alone. Any threads may use a tuttiPs_t at the
- * same time, except Destroy, which comes last. (2) A key is a number from 0 to count - 1. A key larger than
- * config.partBytes is cut into parts of about equal size. Parts are dealt to the servers, the largest first, each to
- * the server with the fewest bytes. (3) Values and gradients are in the host's memory. Ranks of comm may be on GPUs;
- * what they push and pull is not. (4) Push, Pull and PushPull return at once if `request` is not NULL; then the buffers
- * belong to the library until tuttiPsWait has returned. With `request` NULL they wait themselves. All requests are to
- * be waited for, once each, in any order. Requests of one worker for one key take effect in the order of the calls; a
- * pull sees the worker's own earlier pushes. (5) Clocks. A worker counts its iterations by tuttiPsClock. With
- * config.staleness = s a pull waits, on the server, while its worker is more than s clocks ahead of the slowest worker:
- * then it has all updates up to the clock before the last s (stale synchronous parallel, Ho et al. 2013). Pushes never
- * wait for other workers. Where servers only sum, a pull waits for the sum, and clocks have no meaning. (6) Workers
- * that die, or call Destroy, are dropped: nobody waits for them any more. What they had pushed counts. A rank that is
- * stopped for longer than config.timeoutMs has died. A server that has died is an error (tuttiRemoteError) of all
- * requests for its keys, and the text names its rank. Keys of other servers go on. (7) A request that waits for a
- * slower worker for longer than config.timeoutMs ends with tuttiTimeout, which names that worker; its server goes on.
+ *      same time, except Destroy, which comes last.
+ *  (2) A key is a number from 0 to count - 1. A key larger than config.partBytes is cut into parts of about equal size.
+ *      Parts are dealt to the servers, the largest first, each to the server with the fewest bytes.
+ *  (3) Values and gradients are in the host's memory. Ranks of comm may be on GPUs; what they push and pull is not.
+ *  (4) Push, Pull and PushPull return at once if `request` is not NULL; then the buffers belong to the library until
+ *      tuttiPsWait has returned. With `request` NULL they wait themselves. All requests are to be waited for, once
+ *      each, in any order. Requests of one worker for one key take effect in the order of the calls; a pull sees the
+ *      worker's own earlier pushes.
+ *  (5) Clocks. A worker counts its iterations by tuttiPsClock. With config.staleness = s a pull waits, on the server,
+ *      while its worker is more than s clocks ahead of the slowest worker: then it has all updates up to the clock
+ *      before the last s (stale synchronous parallel, Ho et al. 2013). Pushes never wait for other workers. Where
+ *      servers only sum, a pull waits for the sum, and clocks have no meaning.
+ *  (6) Workers that die, or call Destroy, are dropped: nobody waits for them any more. What they had pushed counts. A
+ *      rank that is stopped for longer than config.timeoutMs has died. A server that has died is an error
+ *      (tuttiRemoteError) of all requests for its keys, and the text names its rank. Keys of other servers go on.
+ *  (7) A request that waits for a slower worker for longer than config.timeoutMs ends with tuttiTimeout, which names
+ *      that worker; its server goes on.
  */
 #ifndef TUTTI_PS_H_
 #define TUTTI_PS_H_
@@ -94,7 +97,8 @@ TUTTI_API tuttiResult_t tuttiPsCreate(tuttiPs_t* ps, const tuttiPsKey_t* keys, s
 
 /* Sends a gradient of all elements of the key, which its servers apply, or add, exactly once. The request ends when
  * `gradient` may be used again. The gradient may still be on its way then: when a later pull of the key by this worker
- * has ended, it has been applied. */
+ * has ended, it has been applied. Where servers only sum, they keep what a worker pushes ahead of the others: pull in
+ * every round to bound that. */
 TUTTI_API tuttiResult_t tuttiPsPush(tuttiPs_t ps, size_t key, const void* gradient, tuttiPsRequest_t* request);
 
 /* Fetches the values that there are, with all of this worker's pushes. Where servers only sum: the sum of the round
