@@ -26,8 +26,10 @@ int main(void) {
 
     float slope = 0, offset = 0, slope_gradient, offset_gradient;
     const tuttiDpParameter_t parameters[] = {
-        {"slope", &slope, &slope_gradient, 1, tuttiFloat32, tuttiDpSameType, 0, 0},
-        {"offset", &offset, &offset_gradient, 1, tuttiFloat32, tuttiDpSameType, 0, 0},
+        {.name = "slope", .data = &slope, .grad = &slope_gradient, .count = 1, .type = tuttiFloat32,
+         .gradType = tuttiDpSameType},
+        {.name = "offset", .data = &offset, .grad = &offset_gradient, .count = 1, .type = tuttiFloat32,
+         .gradType = tuttiDpSameType},
     };
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.optimizer.kind = tuttiDpSgd;

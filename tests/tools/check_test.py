@@ -21,6 +21,7 @@ OPTIONS = """option('gpu_architectures', type: 'string')
 option('python', type: 'string')
 option('gpu_bench', type: 'boolean')
 option('precompiled', type: 'boolean')
+option('room_units', type: 'boolean')
 """
 
 # Of a stage that compiles what its tests need alone.
