@@ -1,5 +1,7 @@
 #include "dp/checkpoint.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cinttypes>
 
@@ -8,7 +10,18 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t block = std::size_t{1} << 20;  // is summed while it is in a cache
+constexpr std::size_t block = std::size_t{1} << 20;   // is summed while it is in a cache
+constexpr std::size_t stretch = std::size_t{8} << 20;  // that the disk works on beside
+
+/// Uninitialized memory, in huge pages where there are any: with small ones its first use takes longer than the copy.
+std::unique_ptr<std::byte[]> large_block(std::size_t bytes) {
+    constexpr std::uintptr_t huge = std::uintptr_t{2} << 20;
+    std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
+    const auto from = reinterpret_cast<std::uintptr_t>(memory.get());
+    const std::uintptr_t begin = (from + huge - 1) / huge * huge, end = (from + bytes) / huge * huge;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish
+    return memory;
+}
 
 /// As PyTorch calls what they are.
 std::vector<std::string> state_names(tuttiDpOptimizerKind_t kind) {
@@ -53,8 +66,11 @@ struct Source {
     /// Elements [first, first + count) of it, in bytes, and adds to its sum.
     void read(const Tensor& wanted, std::uint64_t first, std::byte* into, std::size_t bytes, std::uint64_t& sum) const {
         const std::uint64_t at = find(wanted).at + first;
+        begin_to_read(fd, at, std::min(stretch, bytes));
         for (std::size_t i = 0; i < bytes; i += block) {
             const std::size_t n = std::min(block, bytes - i);
+            if (i % stretch == 0 && bytes - i > stretch)
+                begin_to_read(fd, at + i + stretch, std::min(stretch, bytes - i - stretch));
             read_at(fd, at + i, into + i, n, path);
             sum += sum_of(into + i, first + i, n);
         }
@@ -304,7 +320,7 @@ void Saving::make_files(const Ranks& ranks) {
 void Saving::stage(std::vector<Range>& ranges) {
     std::size_t bytes = 0;
     for (const Range& r : ranges) bytes += r.bytes;
-    staged_.reset(new std::byte[bytes]);
+    staged_ = large_block(bytes);
     std::byte* at = staged_.get();
     for (Range& r : ranges) {
         r.backend->copy(at, r.memory, r.bytes);
@@ -324,7 +340,12 @@ void Saving::write_all(const std::vector<Range>& ranges) {
             for (std::size_t i = 0; i < r.bytes; i += block) {
                 const std::size_t n = std::min(block, r.bytes - i);
                 sums_[r.tensor] += sum_of(r.memory + i, r.first + i, n);
-                write_at(fds[file], tensors_[r.tensor].at + r.first + i, r.memory + i, n, name(file));
+                const std::uint64_t at = tensors_[r.tensor].at + r.first;
+                write_at(fds[file], at + i, r.memory + i, n, name(file));
+                if ((i + n) % stretch == 0 || i + n == r.bytes) {
+                    const std::size_t from = i / stretch * stretch;
+                    begin_to_write(fds[file], at + from, i + n - from);
+                }
             }
         }
         for (std::size_t f = 0; f < fds.size(); ++f)
@@ -379,7 +400,7 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
         Sources sources;
         std::size_t bytes = 0;
         for (const Range& r : ranges) bytes += r.bytes;
-        staged.reset(new std::byte[bytes]);
+        staged = large_block(bytes);
         std::byte* at = staged.get();
         for (const Range& r : ranges) {
             source_of(sources, path, where_of(m, catalogue, r.tensor))
