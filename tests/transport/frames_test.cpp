@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "harness/catch.hpp"
+#include "messages.hpp"
 #include "transport/tcp/inbox.hpp"
 #include "transport/tcp/outbox.hpp"
 
 using namespace tutti;
 using namespace tutti::tcp;
-using net::Header, net::What;
+using harness::message;
+using net::Header;
 
 namespace {
 
@@ -29,15 +31,6 @@ class Keeper : public net::Recipient {
     std::vector<Header> headers;
     std::vector<std::byte> all;
 };
-
-Header message(std::size_t bytes, std::uint32_t signature) {
-    Header h{};
-    h.what = What::message;
-    h.in_slot = bytes > inline_bytes;
-    h.bytes = static_cast<std::uint32_t>(bytes);
-    h.signature = signature;
-    return h;
-}
 
 std::unique_ptr<Cipher> cipher(bool encrypted, const Secret& key) {
     return encrypted ? std::make_unique<Cipher>(Cipher::xchacha, key) : nullptr;

@@ -15,6 +15,7 @@
 #include "harness/skip.hpp"
 #include "links.hpp"
 #include "mailbox.hpp"
+#include "messages.hpp"
 #include "transport/net/engine.hpp"
 #include "transport/net/reception.hpp"
 
@@ -22,6 +23,7 @@ using namespace tutti;
 using namespace tutti::tcp;
 using namespace tutti::net;
 using harness::LinkedPair;
+using harness::message;
 
 namespace {
 
@@ -52,15 +54,6 @@ struct Pair {
         end[1] = Fd(fds[1]);
     }
 };
-
-Header message(std::size_t bytes, std::uint32_t signature) {
-    Header h{};
-    h.what = What::message;
-    h.in_slot = bytes > inline_bytes;
-    h.bytes = static_cast<std::uint32_t>(bytes);
-    h.signature = signature;
-    return h;
-}
 
 const std::chrono::milliseconds silence_limit{5000};
 
