@@ -73,7 +73,8 @@ constexpr Variable table[] = {
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background where config.blocking does not say."},
     {"NCCL_HOSTID", "", "For want of TUTTI_HOSTID."},
     {"XDG_CACHE_HOME", "",
-     "The user's cache directory, where tutti-tune keeps what it has measured; unset: $HOME/.cache."},
+     "The user's cache directory, where tutti-tune keeps what it has measured, and PyTorch's backend what it has "
+     "compiled; unset: $HOME/.cache."},
     {"HOME", "", "The user's directory, for want of XDG_CACHE_HOME."},
     {"RANK", "", "torchrun, tutti-run: this rank's number."},
     {"WORLD_SIZE", "", "torchrun, tutti-run: the number of ranks."},
