@@ -163,7 +163,8 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
             gradients_.emplace_back(weights_[w].count);
         }
         parameters.push_back({weights_[w].name, values, nullptr, weights_[w].count,
-                              options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit});
+                              options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit, 0, {},
+                              tuttiDpTrained});
         if (const std::size_t columns = weights_[w].columns; columns > 1) {  // checkpoints say so
             parameters.back().dims = 2;
             parameters.back().shape[0] = weights_[w].count / columns;
@@ -205,6 +206,9 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     workers_ = ranks_ - options.dedicated_servers();
     if (push_pull) push_and_pull(parameters, comm);
     must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, push_pull ? alone_ : comm));
+    if (options.slow_rank >= ranks_)
+        throw std::runtime_error("--slow-rank is " + std::to_string(options.slow_rank) + ", and there are " +
+                                 std::to_string(ranks_) + " ranks");
     const int deal = one_rank ? parts_ : workers_;
     if (deal < 1 || options.batch % deal != 0)
         throw std::runtime_error("a batch of " + std::to_string(options.batch) + " can't be dealt to " +
@@ -339,7 +343,7 @@ double Trainer::pass_on_devices() {
     std::vector<tuttiDpParameter_t> parameters;
     for (std::size_t w = 0; w < weights_.size(); ++w)
         parameters.push_back({weights_[w].name, const_cast<float*>(here.values(w)), here.gradient(w), weights_[w].count,
-                              tuttiFloat32, tuttiDpSameType, 0, 0});
+                              tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained});
     const double loss = devices_->pass(parameters, batch);
     for (std::size_t w = 0; w < weights_.size(); ++w) here.ready(w);
     return loss;
