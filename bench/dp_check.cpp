@@ -97,7 +97,8 @@ class Rank {
         const char* const names[parameters] = {"a", "b", "c", "d", "e"};
         std::vector<tuttiDpParameter_t> all;
         for (std::size_t p = 0; p < parameters; ++p)
-            all.push_back({names[p], nullptr, nullptr, counts[p], c.type, tuttiDpSameType, 0, static_cast<int>(p / 2)});
+            all.push_back({names[p], nullptr, nullptr, counts[p], c.type, tuttiDpSameType, 0, static_cast<int>(p / 2),
+                           0, {}, tuttiDpTrained});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
     ~Rank() {

@@ -46,7 +46,8 @@ class Layer {
         for (std::size_t p = 0; p < parameters; ++p) names.push_back("p" + std::to_string(p));
         std::vector<tuttiDpParameter_t> all;
         for (const std::string& name : names)
-            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0});
+            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {},
+                           tuttiDpTrained});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
     ~Layer() { tuttiDpDestroy(dp_); }
