@@ -11,7 +11,7 @@
 using namespace tutti;
 using namespace tutti::tcp;
 using harness::message;
-using net::Header;
+using net::Header, net::What;
 
 namespace {
 

@@ -5,15 +5,15 @@
 
 #include "transport/net/header.hpp"
 
-namespace harness {
+namespace tutti::harness {
 
-inline tutti::net::Header message(std::size_t bytes, std::uint32_t signature) {
-    tutti::net::Header h{};
-    h.what = tutti::net::What::message;
-    h.in_slot = bytes > tutti::inline_bytes;
+inline net::Header message(std::size_t bytes, std::uint32_t signature) {
+    net::Header h{};
+    h.what = net::What::message;
+    h.in_slot = bytes > inline_bytes;
     h.bytes = static_cast<std::uint32_t>(bytes);
     h.signature = signature;
     return h;
 }
 
-}  // namespace harness
+}  // namespace tutti::harness
