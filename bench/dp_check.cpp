@@ -215,6 +215,9 @@ using Config = tuttiDpConfig_t;
 void offloaded(Config& c) {
     c.offload = 1;
 }
+void hierarchical(Config& c) {
+    c.shardRanks = c.hierarchical = 1;
+}
 void dedicated(Config& c) {
     c.dedicated = 1;
 }
@@ -245,6 +248,8 @@ const Case cases[] = {
     {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, bf16},
     {"ZeRO-2, AdamW", tuttiDpZero2, tuttiDpAdamW, f32},
     {"ZeRO-3, AdamW", tuttiDpZero3, tuttiDpAdamW, f32},
+    {"ZeRO-3 in groups, AdamW", tuttiDpZero3, tuttiDpAdamW, f32, [](Config& c) { c.shardRanks = 1; }},
+    {"ZeRO-2 in groups, first each group", tuttiDpZero2, tuttiDpAdamW, bf16, hierarchical},
     {"ZeRO-1, AdamW, bfloat16, offloaded", tuttiDpZero1, tuttiDpAdamW, bf16, offloaded},
     {"ZeRO-3, AdamW, offloaded", tuttiDpZero3, tuttiDpAdamW, f32, offloaded},
     {"a CPU serves GPUs, AdamW", tuttiDpServer, tuttiDpAdamW, f32, dedicated, cpu_first},

@@ -234,11 +234,30 @@ bool read_staleness(const std::string& words, Options& o) {
     return true;
 }
 
+/// "2x4": 2 groups of 4 ranks. False, and an error is said: it is something else, or there are no groups in this mode.
+bool read_groups(const std::string& words, Options& o) {
+    if (words.empty()) return true;
+    const char* const end = words.data() + words.size();
+    const auto [by, error] = std::from_chars(words.data(), end, o.groups);
+    const bool cut = error == std::errc() && by != end && *by == 'x';
+    const auto [rest, second] = std::from_chars(cut ? by + 1 : end, end, o.group_ranks);
+    if (!cut || second != std::errc() || rest != end || o.groups < 1 || o.group_ranks < 1) {
+        std::fprintf(stderr, "train_chars: --hsdp is '%s'; GROUPSxRANKS was expected: 2x4 is 2 groups of 4 ranks\n",
+                     words.c_str());
+        return false;
+    }
+    if (!o.mode.starts_with("zero")) {
+        std::fprintf(stderr, "train_chars: --hsdp is for --mode zero1, zero2 and zero3\n");
+        return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
     Options o;
-    std::string staleness = std::to_string(o.staleness);
+    std::string staleness = std::to_string(o.staleness), groups;
     CLI::App app("Trains a small network that guesses characters, data parallel.");
     app.add_option("--mode", o.mode, "how ranks work together")
         ->check(CLI::IsMember(mode_names()))
@@ -256,6 +275,8 @@ int main(int count, char** words) {
         ->capture_default_str();
     app.add_option("--servers", o.servers, "ps, ps-sharded, async, async-arrival, push-pull: how many ranks serve")
         ->check(CLI::Range(1, 1024));
+    app.add_option("--hsdp", groups,
+                   "zero1, zero2, zero3: GROUPSxRANKS, 2x4 say; each group of ranks has a copy of what is sharded");
     app.add_flag("--dedicated", o.dedicated, "ranks that serve do nothing else");
     app.add_option("--slow-rank", o.slow_rank, "a rank that takes three times as long for its passes");
     app.add_option("--text", o.text, "file to learn")->capture_default_str();
@@ -267,7 +288,7 @@ int main(int count, char** words) {
     app.add_flag("--elastic", o.elastic, "naive, bucketed, async-arrival: when a rank dies, the others go on");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
-    if (!read_staleness(staleness, o)) return 1;
+    if (!read_staleness(staleness, o) || !read_groups(groups, o)) return 1;
     const bool of_servers = o.on_arrival() || o.mode == "push-pull";
     if (o.fp16 && (o.device != "cpu" || o.mode == "async" || o.mode == "dataparallel" || of_servers)) {
         std::fprintf(stderr,

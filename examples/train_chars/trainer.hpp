@@ -17,6 +17,7 @@
 struct Options {
     std::string mode = "bucketed", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load;
     int steps = 300, batch = 96, parts = 4, staleness = 2, servers = 0, slow_rank = -1;
+    int groups = 1, group_ranks = 0;  // --hsdp; 0: it was not given
     double rate = 0.003;
     bool quiet = false, elastic = false, fp16 = false, dedicated = false;
 

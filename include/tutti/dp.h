@@ -218,7 +218,8 @@ typedef struct {
 
 #define tuttiDpSameType ((tuttiDataType_t)(-1))
 
-#define TUTTI_DP_UNBOUNDED (-1) /* config.staleness, with onArrival */
+#define TUTTI_DP_UNBOUNDED (-1)  /* config.staleness, with onArrival */
+#define TUTTI_DP_SHARD_HOST (-1) /* config.shardRanks: the ranks of a host */
 
 /* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT: the default. The same on all ranks. */
 typedef struct {
@@ -288,6 +289,14 @@ typedef struct {
     int onArrival; /* 1: servers (tuttiDpServer, tuttiDpShardedServer) apply a rank's gradient when it comes, alone,
                       without waiting for any other rank, and Begin takes the values that there are: see (9). Default 0
                     */
+    int shardRanks; /* tuttiDpZero1 to 3: how many ranks share out one copy of what is sharded; 0 (default): all. Fewer,
+                       a divisor of the number of ranks: groups of so many consecutive ranks have a copy each
+                       ("HSDP", "HYBRID_SHARD"), and values are gathered within a group alone. TUTTI_DP_SHARD_HOST: the
+                       ranks of each host are a group; hosts have equally many */
+    int hierarchical; /* with shardRanks. 0 (default): the gradients of all ranks are added in one sum, in the order of
+                         ranks where (5) says so, and the bits are those of all other modes. 1: those of a group first,
+                         and then the sums of groups, which is another order: of S bytes of gradients only
+                         2 (k - 1) / k S / shardRanks leave a rank for other groups, of which there are k - 1 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -298,7 +307,7 @@ typedef struct {
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
-            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT                                                                   \
+            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                 \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register

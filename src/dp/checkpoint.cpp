@@ -190,13 +190,10 @@ Catalogue::Catalogue(const Storage& storage) : storage_(storage) {
 std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
     std::vector<Range> all;
     const Backends& backends = storage_.backends();
-    const bool shares = saves && storage_.options().replicated();
+    const Shards& shards = ranks.shards();
     for (const Bucket& b : storage_.buckets()) {
-        const auto share = [&](int r) {
-            return b.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks.size());
-        };
-        const std::size_t begin = shares ? share(ranks.rank()) : b.own_begin;
-        const std::size_t end = shares ? share(ranks.rank() + 1) : b.own_begin + b.own_count;
+        const std::size_t begin = b.own_begin + (saves ? shards.begin_of(b.own_count, shards.copy) : 0);
+        const std::size_t end = b.own_begin + (saves ? shards.begin_of(b.own_count, shards.copy + 1) : b.own_count);
         const std::size_t size = size_of(b.data_type), state_size = size_of(state_type(b.data_type));
         for (Piece piece : pieces_of(storage_.layout(), storage_.parameters(), b.index, begin, end)) {
             piece.at += begin - b.own_begin;
@@ -240,10 +237,10 @@ Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& stora
     manifest_.ranks = ranks.size();
     random_bytes(&manifest_.number, sizeof manifest_.number);
     ranks.broadcast(std::span(&manifest_.number, 1), 0);
-    const int owners = storage.options().replicated() ? ranks.size() : storage.shards().owners;
+    const int writers = ranks.shards().owners * ranks.shards().copies;
     tensors_ = catalogue.tensors();
     while (models_ < tensors_.size() && catalogue.is_models(models_)) ++models_;
-    deal_out(catalogue, static_cast<std::size_t>(owners));
+    deal_out(catalogue, static_cast<std::size_t>(writers));
     try {
         make_files(ranks);
         std::vector<Range> ranges = catalogue.ranges(ranks, true);
@@ -410,12 +407,14 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
         kept = read_residuals(path, m, sources, ranks, storage, residuals);
     });
     const std::vector<std::uint64_t> mine = sums;
+    const auto copies = static_cast<std::uint64_t>(ranks.shards().copies);  // each has been read
     if (!storage.options().replicated()) ranks.sum(sums);
     for (std::size_t t = 0; t < sums.size(); ++t)
         if (catalogue.is_everybodys(t)) sums[t] = mine[t];
     ranks.all_or_none([&] {
         for (std::size_t t = 0; t < sums.size(); ++t)
-            if (const Manifest::Where& where = where_of(m, catalogue, t); where.sum != sums[t])
+            if (const Manifest::Where& where = where_of(m, catalogue, t);
+                where.sum * (catalogue.is_everybodys(t) ? 1 : copies) != sums[t])
                 refuse_changed(path, where, catalogue.tensors()[t].name);
     });
     for (std::size_t b = 0; b < residuals.size(); ++b)

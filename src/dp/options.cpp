@@ -80,6 +80,10 @@ void check_mode(const Options& o, int ranks) {
              "%s: config.dedicated needs tuttiDpServer, or tuttiDpShardedServer with config.servers, and a worker "
              "besides the servers",
              create);
+    if (o.shardRanks != 0 && (o.mode < tuttiDpZero1 || o.mode > tuttiDpZero3))
+        fail(tuttiInvalidArgument, "%s: config.shardRanks is for tuttiDpZero1 to tuttiDpZero3", create);
+    if (o.hierarchical && o.shardRanks == 0)
+        fail(tuttiInvalidArgument, "%s: config.hierarchical needs config.shardRanks: there is one group", create);
     if (o.compresses() && o.asynchronous())
         fail(tuttiInvalidArgument, "%s: hooks and compression are for synchronous modes", create);
     if (o.compression < 0 || o.compression >= tuttiDpNumCompressions)
@@ -175,6 +179,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"servers", o.servers, 0, 1, ranks},
         {"dedicated", o.dedicated, 0, 0, 1},
         {"onArrival", o.onArrival, 0, 0, 1},
+        {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks},
+        {"hierarchical", o.hierarchical, 0, 0, 1},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -289,10 +295,10 @@ std::string Options::describe() const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload "
-        "%d, elastic %d, NaN check %d, loss scale %g (%d), ",
+        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
-        offload, elastic, nanCheck, lossScale, lossScaleWindow);
+        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical);
     all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
                 optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);

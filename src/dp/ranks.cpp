@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/os.hpp"
 #include "dp/hash.hpp"
 #include "dp/memory.hpp"
 
@@ -19,7 +20,8 @@ Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, 
     struct Word {
         Verdict verdict;
         std::uint8_t on_gpu;
-    } word{mine, on_gpu};
+        std::uint64_t host;
+    } word{mine, on_gpu, host_id()};
     std::vector<Word> words(static_cast<std::size_t>(roster.size));
     const Block said(via, (words.size() + 1) * sizeof word);
     via->copy(said.base(), &word, sizeof word);
@@ -29,14 +31,16 @@ Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, 
     for (const Word& w : words) {
         all.push_back(w.verdict);
         roster.gpus.push_back(w.on_gpu);
+        roster.hosts.push_back(w.host);
     }
     judge(all);
     return roster;
 }
 
-void Ranks::join(tuttiComm_t users, Roster roster) {
+void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, bool groups) {
     users_ = users;
     roster_ = std::move(roster);
+    shards_ = std::move(shards);
     const auto among_cpus = [&](const char* name) {
         tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
         on_cpus.device = TUTTI_DEVICE_CPU;
@@ -46,13 +50,18 @@ void Ranks::join(tuttiComm_t users, Roster roster) {
         return made;
     };
     must(tuttiCommSplit(users, 0, rank(), &comm_, nullptr));
+    if (groups && this->shards().copies > 1) {
+        const Shards& mine = this->shards();
+        must(tuttiCommSplit(users, mine.copy, mine.own, &group_, nullptr));
+        must(tuttiCommSplit(users, mine.own, mine.copy, &copies_, nullptr));
+    }
     control_ = among_cpus("the layer's agreements");
     cpu_comm_ = any_gpu() ? among_cpus("the layer's communicator of CPUs") : comm_;
 }
 
 void Ranks::leave() noexcept {
     if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
-    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &comm_}) {
+    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &copies_, &group_, &comm_}) {
         if (*comm != nullptr) tuttiCommDestroy(*comm);
         *comm = nullptr;
     }
@@ -60,15 +69,18 @@ void Ranks::leave() noexcept {
 
 void Ranks::abort() const noexcept {
     tuttiCommAbort(control_);
-    if (cpu_comm_ != comm_) tuttiCommAbort(cpu_comm_);
-    tuttiCommAbort(comm_);
+    for (const tuttiComm_t comm : {cpu_comm_ == comm_ ? nullptr : cpu_comm_, copies_, group_, comm_})
+        if (comm != nullptr) tuttiCommAbort(comm);
 }
 
 void Ranks::check() const {
     if (!roster_.gpus[static_cast<std::size_t>(rank())]) return;
-    tuttiResult_t state = tuttiSuccess;
-    must(tuttiCommGetAsyncError(comm_, &state));
-    if (state != tuttiSuccess) throw Error(state, tuttiGetLastError(comm_));
+    for (const tuttiComm_t comm : {comm_, group_, copies_}) {
+        if (comm == nullptr) continue;
+        tuttiResult_t state = tuttiSuccess;
+        must(tuttiCommGetAsyncError(comm, &state));
+        if (state != tuttiSuccess) throw Error(state, tuttiGetLastError(comm));
+    }
 }
 
 bool Ranks::any_gpu() const {

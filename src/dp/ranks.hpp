@@ -9,6 +9,7 @@
 
 #include "dp/backend.hpp"
 #include "dp/calls.hpp"
+#include "dp/owners.hpp"
 
 namespace tutti::dp {
 
@@ -30,7 +31,7 @@ struct Verdict {
 /// Throws the first refusal.
 void judge(std::span<const Verdict> all);
 
-/// Owns three communicators, split from the caller's: between join() and leave(). Functions that talk to other ranks
+/// Owns communicators, split from the caller's: between join() and leave(). Functions that talk to other ranks
 /// are collective, block, and are for the callers' threads: comm() and cpu_comm() are for reductions, and jobs may be
 /// using them meanwhile. They throw what a communicator throws.
 class Ranks {
@@ -38,15 +39,17 @@ class Ranks {
     /// Who is there.
     struct Roster {
         int rank = 0, size = 1;
-        std::vector<std::uint8_t> gpus;  // by rank: whether it is on one
+        std::vector<std::uint8_t> gpus;    // by rank: whether it is on one
+        std::vector<std::uint64_t> hosts;  // by rank
     };
     /// Before there are communicators: the ranks of comm tell each other who they are, and whether they agree. If one
     /// refuses, all throw its text, and comm is as it was. via: memory on comm's device, where the words travel.
     static Roster meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine);
 
     ~Ranks() { leave(); }
-    /// users must outlive this, or the next join().
-    void join(tuttiComm_t users, Roster roster);
+    /// users must outlive this, or the next join(). shards: by rank, the same on all of them, if there are any. groups:
+    /// whether groups and copies are to have communicators, if there are several.
+    void join(tuttiComm_t users, Roster roster, std::vector<Shards> shards = {}, bool groups = false);
     /// Does not abort: other ranks may still read what they are to be told.
     void leave() noexcept;
     /// So that no rank waits for what does not come. Any thread.
@@ -57,9 +60,15 @@ class Ranks {
     int rank() const { return roster_.rank; }
     int size() const { return roster_.size; }
     bool any_gpu() const;
+    const Shards& shards() const { return shards_[static_cast<std::size_t>(rank())]; }  // this rank's
+    const Shards& shards_of(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
     tuttiComm_t users() const { return users_; }        // the caller's
     tuttiComm_t comm() const { return comm_; }          // for memory where gradients are
     tuttiComm_t cpu_comm() const { return cpu_comm_; }  // for memory of hosts; comm() itself if no rank is on a GPU
+    /// As comm(), but of the ranks that have one copy of all shards, in the order of these; comm() itself if all have.
+    tuttiComm_t group() const { return group_ != nullptr ? group_ : comm_; }
+    /// And of those that have a copy of the same shard, in the order of copies; nullptr: there is one.
+    tuttiComm_t copies() const { return copies_; }
 
     void barrier() const { must(tuttiBarrier(control_, nullptr)); }
     /// What every rank has to say, by rank. T is plain data, and all say equally much.
@@ -102,7 +111,8 @@ class Ranks {
 
   private:
     Roster roster_;
-    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr;
+    std::vector<Shards> shards_;  // by rank
+    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr, group_ = nullptr, copies_ = nullptr;
     tuttiComm_t control_ = nullptr;  // of CPUs, for callers' threads
 };
 

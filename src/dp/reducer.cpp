@@ -16,7 +16,8 @@ void Reducer::join() {
         const float factor = 1.0f / static_cast<float>(divisor_);
         std::uint16_t scalar;
         convert(static_cast<DataType>(type), &scalar, DataType::float32, &factor, 1);
-        must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate, ranks_.comm()));
+        must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate,
+                                       o.hierarchical ? ranks_.group() : ranks_.comm()));
     }
 }
 
@@ -76,7 +77,7 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     const Options& o = storage_.options();
     const tuttiStream_t stream = storage_.backends().values->stream();
     const bool first = size_of(b.type) < 4 && divisor_ > 1;  // divided before it is added
-    const bool average = !first && divisor_ > 1 && divisor_ == ranks_.size();
+    const bool average = !first && divisor_ > 1 && divisor_ == ranks_.size() && !by_groups();
     const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
     bool divided = first || average || divisor_ == 1;
     std::byte* const in_place = gradients + b.own_begin * size_of(b.type);
@@ -97,7 +98,7 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
 /// Elements by rank: the owners have a shard.
 std::vector<std::size_t> Reducer::counts_of(const Bucket& b) const {
     std::vector<std::size_t> counts(static_cast<std::size_t>(ranks_.size()), 0);
-    std::fill_n(counts.begin(), storage_.shards().owners, b.shard);
+    std::fill_n(counts.begin(), ranks_.shards().owners, b.shard);
     return counts;
 }
 
@@ -109,10 +110,46 @@ void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gr
     std::byte* const mine = b.own_count > 0 ? own : nullptr;
     if (storage_.options().mode == tuttiDpServer)
         must(tuttiReduce(gradients, mine, b.count, type, op, storage_.options().server, comm, jobs().stream()));
+    else if (ranks_.copies() != nullptr)
+        reduce_over_copies(b, of, gradients, own, op);
     else if (all_own())
         must(tuttiReduceScatter(gradients, own, b.shard, type, op, comm, jobs().stream()));
     else
         must(tuttiReduceScatterv(gradients, mine, counts_of(b).data(), type, op, comm, jobs().stream()));
+}
+
+/// Every copy of a shard becomes the sum of all ranks. By groups it is the cheap way: reduce-scatter in the group,
+/// all-reduce over copies. Otherwise all ranks' gradients are added in one sum, as without groups: every rank gets a
+/// part of its shard, a part for each copy, and then copies gather them.
+void Reducer::reduce_over_copies(const Bucket& b, DataType of, const std::byte* gradients, std::byte* own,
+                                 tuttiRedOp_t op) const {
+    const tuttiDataType_t type = c_type(of);
+    const tuttiStream_t stream = jobs().stream();
+    if (by_groups()) {
+        must(tuttiReduceScatter(gradients, own, b.shard, type, op, ranks_.group(), stream));
+        must(tuttiAllReduce(own, own, b.shard, type, tuttiSum, ranks_.copies(), stream));
+        return;
+    }
+    const Shards& mine = ranks_.shards();
+    std::vector<std::size_t> begins, counts;  // by copy
+    for (int c = 0; c < mine.copies; ++c) {
+        begins.push_back(mine.begin_of(b.shard, c));
+        counts.push_back(mine.begin_of(b.shard, c + 1) - begins.back());
+    }
+    const std::size_t begin = begins[static_cast<std::size_t>(mine.copy)];
+    std::byte* const part = own + begin * size_of(of);
+    std::vector<std::size_t> by_rank(static_cast<std::size_t>(ranks_.size()));
+    for (int shard = 0; shard < mine.owners; ++shard) {
+        for (int r = 0; r < ranks_.size(); ++r) {
+            const Shards& its = ranks_.shards_of(r);
+            by_rank[static_cast<std::size_t>(r)] = its.own == shard ? counts[static_cast<std::size_t>(its.copy)] : 0;
+        }
+        const std::byte* const from = gradients + static_cast<std::size_t>(shard) * b.shard * size_of(of);
+        must(tuttiReduceScatterv(from, shard == mine.own ? part : nullptr, by_rank.data(), type, op, ranks_.comm(),
+                                 stream));
+    }
+    must(tuttiAllGatherv(part, counts[static_cast<std::size_t>(mine.copy)], own, counts.data(), begins.data(), type,
+                         ranks_.copies(), stream));
 }
 
 void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touched) const {
@@ -137,7 +174,9 @@ std::vector<Run> Reducer::own_gradients() const {
 }
 
 double Reducer::norm() const {
-    double sum = jobs().sum_of_squares(own_gradients());
+    // One copy's counts, so that all ranks get the same bits.
+    const bool counts = storage_.options().replicated() || ranks_.shards().copy == 0;
+    double sum = counts ? jobs().sum_of_squares(own_gradients()) : 0;
     if (!storage_.options().replicated())
         must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, ranks_.cpu_comm(), nullptr));
     return std::sqrt(sum);
@@ -176,7 +215,7 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
         const int server = storage_.options().server;
         must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
     } else if (all_own()) {
-        must(tuttiAllGather(own, into, b.shard, type, comm, jobs().stream()));
+        must(tuttiAllGather(own, into, b.shard, type, ranks_.group(), jobs().stream()));
     } else {
         const std::vector<std::size_t> counts = counts_of(b);
         std::vector<std::size_t> offsets(counts.size(), 0);

@@ -5,6 +5,7 @@
 //     server          one rank               reduce             broadcast
 //     sharded server  k ranks, a k-th each   reduce-scatter     all-gather
 //     ZeRO-1, 2, 3    all ranks              reduce-scatter     all-gather (3: when a unit is gathered)
+//     ... in groups   all ranks of a group   see reducer.cpp    all-gather in the group
 #pragma once
 
 #include <memory>
@@ -57,7 +58,11 @@ class Reducer {
     Resources::Part sum_in_place(const Bucket& bucket, std::byte* data, DataType type) const;
     std::vector<std::size_t> counts_of(const Bucket& bucket) const;
     std::vector<Run> own_gradients() const;
-    bool all_own() const { return storage_.shards().owners == ranks_.size(); }
+    bool all_own() const { return ranks_.shards().owners * ranks_.shards().copies == ranks_.size(); }
+    /// Two steps: the sums of groups, and then the sum of those.
+    bool by_groups() const { return storage_.options().hierarchical && ranks_.copies() != nullptr; }
+    void reduce_over_copies(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
+                            tuttiRedOp_t op) const;
     Backend& jobs() const { return *storage_.backends().jobs; }
 
     const Ranks& ranks_;

@@ -14,20 +14,6 @@ std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters
     return order;
 }
 
-/// Whether a rank makes updates.
-bool owns(const Options& o, int rank) {
-    if (o.mode == tuttiDpServer) return rank == o.server;
-    return o.mode != tuttiDpShardedServer || o.servers == 0 || rank < o.servers;
-}
-
-Shards shards_of(const Options& o, int rank, int ranks) {
-    if (o.replicated()) return {};
-    const int owners = o.mode == tuttiDpServer                           ? 1
-                       : o.mode == tuttiDpShardedServer && o.servers > 0 ? o.servers
-                                                                         : ranks;
-    return {owners, !owns(o, rank) ? -1 : o.mode == tuttiDpServer ? 0 : rank};
-}
-
 }  // namespace
 
 Engine::Engine(Request request, tuttiComm_t comm)
@@ -44,7 +30,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
         agree_on_registration();
         ranks_.all_or_none([&] {
             size_buckets(registration_.options, parameters());
-            storage_.create(shards_of(options(), ranks_.rank(), ranks_.size()), backward_order(parameters()));
+            storage_.create(ranks_.shards(), backward_order(parameters()));
             reducer_.make_compression();
             units_.lay_out();
             start_iterations(options().rebuild);
@@ -89,7 +75,8 @@ Ranks::Roster Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal
 }
 
 void Engine::join(tuttiComm_t comm, Ranks::Roster roster) {
-    ranks_.join(comm, std::move(roster));
+    std::vector<Shards> shards = deal_shards(options(), roster.hosts);
+    ranks_.join(comm, std::move(roster), std::move(shards), !options().replicated());
     ranks_.all_or_none([&] { check_memory(); });
     reducer_.join();
 }
@@ -104,7 +91,7 @@ void Engine::check_memory() const {
                      "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but rank %d is on %s", p.name.c_str(),
                      at == p.data ? "values" : "gradient", at, on_gpu ? "the host" : "a GPU", ranks_.rank(),
                      on_gpu ? text("device %d", backends_.device).c_str() : "a CPU");
-    if (options().optimizer.kind == tuttiDpCallback && on_gpu && !backends_.offloads && owns(options(), ranks_.rank()))
+    if (options().optimizer.kind == tuttiDpCallback && on_gpu && !backends_.offloads && ranks_.shards().own >= 0)
         fail(tuttiInvalidUsage,
              "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: rank %d, which makes "
              "updates, is on a GPU, and needs config.offload = 1",
@@ -209,7 +196,7 @@ void Engine::complete_the_step() {
     const long long steps = all[static_cast<std::size_t>(owner)].updated;
     for (int r = 0; r < ranks_.size(); ++r) {
         const Progress& p = all[static_cast<std::size_t>(r)];
-        if (owns(options(), r) && (p.half || p.updated != steps))
+        if (ranks_.shards_of(r).own >= 0 && (p.half || p.updated != steps))
             fail(tuttiInvalidUsage,
                  "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
                  "checkpoint",

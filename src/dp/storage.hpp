@@ -9,13 +9,9 @@
 #include "dp/backend.hpp"
 #include "dp/layout.hpp"
 #include "dp/memory.hpp"
+#include "dp/owners.hpp"
 
 namespace tutti::dp {
-
-/// Into how many shards buckets are cut, and which of them is this rank's; -1: none.
-struct Shards {
-    int owners = 1, own = 0;
-};
 
 /// Counts and offsets are of elements. Memory is the Storage's.
 struct Bucket : BucketLayout {
@@ -55,7 +51,6 @@ class Storage {
     const std::vector<Parameter>& parameters() const { return registration_.parameters; }
     const Options& options() const { return registration_.options; }
     const Backends& backends() const { return backends_; }
-    const Shards& shards() const { return shards_; }
     const Layout& layout() const { return layout_; }
     Pool& pool() { return pool_; }
     std::vector<Bucket>& buckets() { return buckets_; }

@@ -47,6 +47,17 @@ class Training(unittest.TestCase):
         self.assertEqual(train(3, "async", "--staleness", 0, "--steps", STEPS), alone[3])
         self.assertAlmostEqual(train(3, "async", "--steps", STEPS), alone[3], delta=0.5)
 
+    def test_hsdp(self):
+        alone = train(1, "single", "--parts", 4, "--steps", STEPS)
+        for mode, groups in (("zero1", "2x2"), ("zero2", "4x1"), ("zero3", "2x2"), ("zero3", "1x4")):
+            with self.subTest(mode=mode, groups=groups):
+                self.assertEqual(train(4, mode, "--hsdp", groups, "--steps", STEPS), alone)
+        for groups, words in (("2x3", "--hsdp is 2x3, and there are 4 ranks"), ("2", "GROUPSxRANKS was expected")):
+            with self.assertRaisesRegex(AssertionError, words):
+                train(4, "zero3", "--hsdp", groups)
+        with self.assertRaisesRegex(AssertionError, "--hsdp is for"):
+            train(4, "bucketed", "--hsdp", "2x2")
+
     def test_on_arrival(self):
         for ranks, arguments in ((3, ()), (4, ("--servers", 2, "--dedicated", "--staleness", 1)),
                                  (3, ("--staleness", "unbounded", "--slow-rank", 1))):
