@@ -140,6 +140,7 @@ struct Allocation {
     std::size_t offset = 0;   // of base in the mapping
     unsigned opened = 0;      // so many times
     std::string handle = {};  // by which it was opened
+    Traffic traffic = {};
     bool on_device() const { return kind <= Kind::opened; }
 };
 
@@ -154,6 +155,7 @@ struct Machine {
     std::map<const void*, std::pair<std::shared_ptr<const Graph>, OpRef>> executables;  // with the last launch
     std::vector<std::shared_ptr<Capture>> captures;
     std::map<std::byte*, Allocation> memory;
+    Traffic traffic = {};
     unsigned long long last_id = 0;
     int flushes = 0;
     std::map<std::thread::id, std::string> waits;  // what threads of the host wait for

@@ -30,6 +30,21 @@ std::size_t allocations(int device) {
     }));
 }
 
+Traffic traffic(const void* memory) {
+    const Lock lock = locked();
+    const Allocation* const a = allocation_at(memory);
+    return a == nullptr ? Traffic{} : a->traffic;
+}
+Traffic traffic() {
+    const Lock lock = locked();
+    return machine().traffic;
+}
+void reset_traffic() {
+    const Lock lock = locked();
+    machine().traffic = {};
+    for (auto& [base, a] : machine().memory) a.traffic = {};
+}
+
 namespace {
 
 /// The device's own memory, that of peers it has access to, but for their pools, and the host's that is pinned.
@@ -43,6 +58,12 @@ class Reach : public ptx::Memory {
         const bool peers = a->kind == Kind::device && device_.peers.contains(a->device);
         if (a->on_device() && a->device != device_.number && !peers) return {};
         return {a->base, a->base + a->bytes};
+    }
+    void moved(const Range& range, const Traffic& more) const override {
+        const Lock lock = locked();
+        machine().traffic += more;
+        const auto found = machine().memory.find(const_cast<std::byte*>(range.begin));
+        if (found != machine().memory.end()) found->second.traffic += more;
     }
 
   private:

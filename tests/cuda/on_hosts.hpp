@@ -9,6 +9,8 @@
 
 #include <cstddef>
 
+#include "ptx.hpp"
+
 namespace tutti::on_hosts {
 
 struct Settings {
@@ -33,5 +35,11 @@ int contexts_made(int device);
 std::size_t allocations(int device);
 /// How often cudaDeviceFlushGPUDirectRDMAWrites was called.
 int flushes();
+
+/// What kernels that have ended have moved (ptx.hpp), by allocations that were not freed.
+using Traffic = ptx::Memory::Traffic;
+Traffic traffic(const void* memory);  // of the allocation that has this byte, by kernels of all devices
+Traffic traffic();                    // of all memory together
+void reset_traffic();
 
 }  // namespace tutti::on_hosts

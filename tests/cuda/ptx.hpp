@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,8 +54,21 @@ class Memory {
     struct Range {
         const std::byte *begin = nullptr, *end = nullptr;  // of the allocation; empty: there is none
     };
+    /// Bytes moved by plain loads and stores, which are those of data and of what a block has for itself; packs: those
+    /// of 16 bytes at once; lines: data stored beside flags. Looks at flags, and their stores, are not counted.
+    struct Traffic {
+        std::uint64_t read = 0, written = 0, packs_read = 0, packs_written = 0, lines_written = 0;
+        Traffic& operator+=(const Traffic& more) {
+            read += more.read, written += more.written;
+            packs_read += more.packs_read, packs_written += more.packs_written;
+            lines_written += more.lines_written;
+            return *this;
+        }
+    };
     virtual ~Memory() = default;
-    virtual Range around(const std::byte* at) const = 0;  // from any thread
+    virtual Range around(const std::byte* at) const = 0;  // from any thread, as what follows
+    /// What a block has moved there, at its end.
+    virtual void moved(const Range&, const Traffic&) const {}
 };
 
 /// Runs a block to its end, on the calling thread. Its threads take turns, of some instructions each, so that they may

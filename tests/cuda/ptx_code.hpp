@@ -84,8 +84,13 @@ struct Block {
     std::byte* shared = nullptr;
     std::size_t shared_bytes = 0;
     const Memory* memory = nullptr;
-    std::vector<Memory::Range> known;  // that may be used
-    std::size_t last = 0;              // of these
+    struct Known {
+        Memory::Range range;
+        Memory::Traffic moved = {};
+    };
+    std::vector<Known> known;   // that may be used
+    std::size_t last = 0;       // of these
+    Memory::Traffic elsewhere;  // in threads' own memory
     bool votes = false, all_vote = true;
 };
 

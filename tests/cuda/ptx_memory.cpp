@@ -6,24 +6,26 @@ namespace {
 
 enum class Space { generic, shared, local, param };
 
-void check_range(Thread& t, const std::byte* at, std::size_t size) {
+/// Where to count what is moved there.
+Memory::Traffic& check_range(Thread& t, const std::byte* at, std::size_t size) {
     Block& b = *t.block;
-    if (b.memory == nullptr) return;
+    if (b.memory == nullptr) return b.elsewhere;
     const auto inside = [&](const Memory::Range& r) { return at >= r.begin && at + size <= r.end; };
-    if (inside(b.known[b.last])) return;
+    if (inside(b.known[b.last].range)) return b.known[b.last].moved;
     for (std::size_t n = 0; n < b.known.size(); ++n)
-        if (inside(b.known[n])) {
+        if (inside(b.known[n].range)) {
             b.last = n;
-            return;
+            return b.known[n].moved;
         }
     const std::byte* const stack = t.stack.get();
-    if (at >= stack && at + size <= stack + t.frames.front().function->stack_bytes + 16) return;
+    if (at >= stack && at + size <= stack + t.frames.front().function->stack_bytes + 16) return b.elsewhere;
     const Memory::Range found = b.memory->around(at);
     if (!inside(found))
         fault("%zu bytes at %p are not memory that a kernel of this device can use", size,
               static_cast<const void*>(at));
-    b.known.push_back(found);
+    b.known.push_back({found});
     b.last = b.known.size() - 1;
+    return b.known.back().moved;
 }
 
 /// Where parameters at an offset lie: those of a kernel are all threads' own.
@@ -35,7 +37,18 @@ std::byte* parameter_at(Thread& t, std::int64_t offset, std::size_t size) {
     return at < f.own_bytes ? t.own + at : t.calls + (at - f.own_bytes);
 }
 
-template <Space space>
+enum class Order { plain, relaxed, acquire, release };
+enum class Access { load, store };
+
+template <Access access, Order order>
+void count(Memory::Traffic& moved, std::size_t size) {
+    if (order == Order::relaxed && access == Access::store && size == 16) moved.lines_written += 8;
+    if (order != Order::plain) return;
+    (access == Access::load ? moved.read : moved.written) += size;
+    if (size == 16) (access == Access::load ? moved.packs_read : moved.packs_written) += size;
+}
+
+template <Space space, Access access = Access::load, Order order = Order::acquire>
 std::byte* address(Thread& t, const Instruction& i, int operand, std::size_t size, std::size_t alignment) {
     const auto value = static_cast<std::int64_t>(get<std::uint64_t>(t, i, operand)) + i.number;
     std::byte* at = nullptr;
@@ -56,11 +69,9 @@ std::byte* address(Thread& t, const Instruction& i, int operand, std::size_t siz
     }
     if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
         fault("an address that is not aligned to %zu bytes: %p", alignment, static_cast<void*>(at));
-    if constexpr (space == Space::generic) check_range(t, at, size);
+    if constexpr (space == Space::generic) count<access, order>(check_range(t, at, size), size);
     return at;
 }
-
-enum class Order { plain, relaxed, acquire, release };
 
 template <class T, Order order>
 T load_one(const std::byte* from) {
@@ -78,7 +89,7 @@ template <Space space, Order order, unsigned n>
 struct Load {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        const std::byte* const from = address<space>(t, i, n, n * sizeof(T), n * sizeof(T));
+        const std::byte* const from = address<space, Access::load, order>(t, i, n, n * sizeof(T), n * sizeof(T));
         if constexpr (order != Order::plain) looked(t);
         if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {  // lines: no more than halves at once
             const auto a = load_one<std::uint64_t, order>(from), b = load_one<std::uint64_t, order>(from + 8);
@@ -106,7 +117,7 @@ template <Space space, Order order, unsigned n>
 struct Store {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        std::byte* const to = address<space>(t, i, 0, n * sizeof(T), n * sizeof(T));
+        std::byte* const to = address<space, Access::store, order>(t, i, 0, n * sizeof(T), n * sizeof(T));
         if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {
             const auto word = [&](int k) { return std::uint64_t{get<std::uint32_t>(t, i, k)}; };
             store_one<std::uint64_t, order>(to, word(1) | word(2) << 32);
@@ -175,15 +186,15 @@ void change_space(Thread& t, const Instruction& i) {
     }
 }
 
-template <template <Space, Order, unsigned> class Access, Space space, Order order>
+template <template <Space, Order, unsigned> class Op, Space space, Order order>
 Handler access_of(unsigned n, const std::string& type) {
-    if (n <= 1) return of<Access<space, order, 1>>(All{}, type);
-    if (n == 2) return of<Access<space, order, 2>>(All{}, type);
-    if (n == 4) return of<Access<space, order, 4>>(All{}, type);
+    if (n <= 1) return of<Op<space, order, 1>>(All{}, type);
+    if (n == 2) return of<Op<space, order, 2>>(All{}, type);
+    if (n == 4) return of<Op<space, order, 4>>(All{}, type);
     return nullptr;
 }
 
-template <template <Space, Order, unsigned> class Access>
+template <template <Space, Order, unsigned> class Op>
 Handler accesses_of(const Opcode& o, unsigned n) {
     const std::string& type = o.back();
     if (!only(o, {"v2",          "v4",
@@ -201,15 +212,15 @@ Handler accesses_of(const Opcode& o, unsigned n) {
                   "wt",          "L1::no_allocate"}))
         return nullptr;
     if (has(o, "param") || has(o, "param::entry") || has(o, "param::func"))
-        return access_of<Access, Space::param, Order::plain>(n, type);
-    if (has(o, "local")) return access_of<Access, Space::local, Order::plain>(n, type);
+        return access_of<Op, Space::param, Order::plain>(n, type);
+    if (has(o, "local")) return access_of<Op, Space::local, Order::plain>(n, type);
     if (has(o, "shared") || has(o, "shared::cta"))
-        return has(o, "volatile") ? access_of<Access, Space::shared, Order::relaxed>(n, type)
-                                  : access_of<Access, Space::shared, Order::plain>(n, type);
-    if (has(o, "volatile") || has(o, "relaxed")) return access_of<Access, Space::generic, Order::relaxed>(n, type);
-    if (has(o, "acquire")) return access_of<Access, Space::generic, Order::acquire>(n, type);
-    if (has(o, "release")) return access_of<Access, Space::generic, Order::release>(n, type);
-    return access_of<Access, Space::generic, Order::plain>(n, type);
+        return has(o, "volatile") ? access_of<Op, Space::shared, Order::relaxed>(n, type)
+                                  : access_of<Op, Space::shared, Order::plain>(n, type);
+    if (has(o, "volatile") || has(o, "relaxed")) return access_of<Op, Space::generic, Order::relaxed>(n, type);
+    if (has(o, "acquire")) return access_of<Op, Space::generic, Order::acquire>(n, type);
+    if (has(o, "release")) return access_of<Op, Space::generic, Order::release>(n, type);
+    return access_of<Op, Space::generic, Order::plain>(n, type);
 }
 
 Handler space_change(const Opcode& o) {

@@ -93,9 +93,10 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
     block.parameters = copied.data();
     block.shared = aligned(own.get());
     block.memory = memory;
-    block.known.push_back({block.shared, block.shared + block.shared_bytes});
-    block.known.insert(block.known.end(), code.globals.begin(), code.globals.end());
-    block.known.push_back({block.parameters, block.parameters + code.own_bytes});
+    block.known.push_back({{block.shared, block.shared + block.shared_bytes}});
+    for (const Memory::Range& global : code.globals) block.known.push_back({global});
+    block.known.push_back({{block.parameters, block.parameters + code.own_bytes}});
+    const std::size_t own_ranges = block.known.size();
     std::memset(block.shared, 0xcd, block.shared_bytes);  // nobody has set it
 
     std::vector<Thread> threads(size.count());
@@ -124,6 +125,8 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
         else if (!moved)
             std::this_thread::yield();
     }
+    for (std::size_t n = own_ranges; n < block.known.size(); ++n)
+        memory->moved(block.known[n].range, block.known[n].moved);
 }
 
 }  // namespace tutti::ptx

@@ -1,4 +1,6 @@
 // The arithmetic of the kernels against the definition in reduce_reference(), bit by bit, on emulated blocks.
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -92,7 +94,54 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
         }
 }
 
+/// Whole pages, of which any use is the end of the program, or any store.
+struct Page {
+    explicit Page(int protection)
+        : at(static_cast<std::byte*>(
+              mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+        for (std::size_t i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(i * 7);
+        mprotect(at, bytes, protection);
+    }
+    ~Page() { munmap(at, bytes); }
+    Page(const Page&) = delete;
+    static constexpr std::size_t bytes = 8192;
+    std::byte* const at;
+};
+
 }  // namespace
+
+TEST_CASE("GPUs: what nobody wants is not read, and a copy is not stored where its source is") {
+    const Page absent(PROT_NONE), there(PROT_READ);
+    std::vector<std::byte> elsewhere(Page::bytes + 16);
+    const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{40}, Page::bytes - 20);
+    const std::size_t shift = GENERATE(std::size_t{0}, std::size_t{4});  // not aligned alike: no packs
+    const auto copy = [&](std::byte* from, const std::vector<Term>& sinks) {
+        const Term source{from, 0};
+        const Terms terms{&source, sinks.data(), 1, static_cast<int>(sinks.size()), -1, 0, 0, true};
+        run(DataType::float32, ReduceOp::sum, terms, bytes);
+    };
+    copy(absent.at, {{nullptr, 0}, {nullptr, 0}});  // sends by reference
+    copy(absent.at, {{absent.at, 0}});              // what has landed, and nobody else wants
+    copy(there.at, {{there.at, 0}, {elsewhere.data() + shift, 0}, {nullptr, 0}});
+    CHECK(std::memcmp(elsewhere.data() + shift, there.at, bytes) == 0);
+}
+
+TEST_CASE("GPUs: lines are awaited and read though nobody wants what they bring") {
+    std::vector<gpu::Line> lines(3);
+    const Term source{reinterpret_cast<std::byte*>(lines.data()), 5}, sink{nullptr, 0};
+    const Terms terms{&source, &sink, 1, 1, -1, 0, 0, true};
+    const std::uint32_t never = 0;
+    Block own(1);
+    block = &own;
+    thread_number = 0;
+    const auto outcome = [&] {
+        return gpu::reduce<Native<float>>(ReduceOp::sum, terms, 24, Limits{&never, 1'000'000});
+    };
+    for (std::size_t n = 0; n < 2; ++n) store_line(&lines[n], n, 5);
+    CHECK(outcome() == Outcome::timed_out);
+    store_line(&lines[2], 2, 5);
+    CHECK(outcome() == Outcome::met);
+}
 
 TEST_CASE("GPUs: reductions give the bits of the reference for every type, op, number of sources and alignment") {
     for (int type = 0; type < data_types; ++type)

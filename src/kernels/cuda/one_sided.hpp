@@ -124,6 +124,7 @@ TUTTI_DEVICE void copy_words(std::byte* to, const std::byte* from, std::size_t b
 
 /// By all threads of the block. In packs where both are aligned alike.
 TUTTI_DEVICE void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (to == from) return;
     const Term source{const_cast<std::byte*>(from), 0}, sink{to, 0};
     const Terms t{&source, &sink, 1, 1, -1, 0, 0, false};
     std::size_t head = 0, body = 0;

@@ -10,7 +10,7 @@ namespace tutti::gpu {
 
 /// A source or a sink.
 struct Term {
-    std::byte* at;       // nullptr: nothing is to be stored
+    std::byte* at;       // nullptr: nothing is to be stored; nor is a copy to where its source is
     std::uint32_t flag;  // of its lines; 0: it is memory
 };
 
@@ -70,6 +70,25 @@ TUTTI_DEVICE bool is_copy(const Terms& t) {
     return t.source_count == 1 && t.scaled < 0 && t.divide_by == 0;
 }
 
+/// Where the result is already: a copy's source, if that is memory; nullptr: nowhere.
+TUTTI_DEVICE const std::byte* in_place(const Terms& t) {
+    return is_copy(t) && t.sources[0].flag == 0 ? t.sources[0].at : nullptr;
+}
+TUTTI_DEVICE bool is_wanted(const Term& sink, const std::byte* in_place) {
+    return sink.at != nullptr && sink.at != in_place;
+}
+
+/// Whether anything is to be read or stored: a send by reference has no sink, nor has a message that landed. Lines are
+/// always read, since their arrival is what gives them back.
+TUTTI_DEVICE bool moves_data(const Terms& t) {
+    const std::byte* const there = in_place(t);
+    for (int m = 0; m < t.sink_count; ++m)
+        if (is_wanted(t.sinks[m], there)) return true;
+    for (int k = 0; k < t.source_count; ++k)
+        if (t.sources[k].flag != 0) return true;
+    return false;
+}
+
 /// All are asked for before the first is used. What lies beyond the end is zero.
 template <int unroll, class Use>
 TUTTI_DEVICE void load_packs(const Terms& t, int k, std::size_t head, std::size_t first, std::size_t packs, Use use) {
@@ -84,11 +103,12 @@ TUTTI_DEVICE void load_packs(const Terms& t, int k, std::size_t head, std::size_
     for (int u = 0; u < unroll; ++u) use(u, pack[u]);
 }
 
+/// But to where they are already.
 template <int unroll>
-TUTTI_DEVICE void store_packs(const Terms& t, std::size_t head, std::size_t first, std::size_t packs,
-                              const Pack (&result)[unroll]) {
+TUTTI_DEVICE void store_packs(const Terms& t, const std::byte* there, std::size_t head, std::size_t first,
+                              std::size_t packs, const Pack (&result)[unroll]) {
     for (int m = 0; m < t.sink_count; ++m) {
-        if (t.sinks[m].at == nullptr) continue;
+        if (!is_wanted(t.sinks[m], there)) continue;
         Pack* const to = reinterpret_cast<Pack*>(t.sinks[m].at + head) + first;
         TUTTI_UNROLL
         for (int u = 0; u < unroll; ++u) {
@@ -115,17 +135,18 @@ TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t pac
         Pack result[unroll];
         TUTTI_UNROLL
         for (int u = 0; u < unroll; ++u) result[u] = {{finished<F>(sum[u][0], t), finished<F>(sum[u][1], t)}};
-        store_packs(t, head, first, packs, result);
+        store_packs(t, nullptr, head, first, packs, result);
     }
 }
 
 TUTTI_DEVICE void copy_packs(const Terms& t, std::size_t head, std::size_t packs) {
     constexpr int unroll = 8;
     const std::size_t stride = threads();
+    const std::byte* const there = in_place(t);
     for (std::size_t first = thread(); first < packs; first += stride * unroll) {
         Pack pack[unroll];
         load_packs<unroll>(t, 0, head, first, packs, [&](int u, const Pack& one) { pack[u] = one; });
-        store_packs(t, head, first, packs, pack);
+        store_packs(t, there, head, first, packs, pack);
     }
 }
 
@@ -174,6 +195,7 @@ TUTTI_DEVICE void store_word(std::byte* to, std::uint64_t word, std::size_t size
 template <class F, ReduceOp op>
 TUTTI_DEVICE Outcome reduce_words(const Terms& t, std::size_t begin, std::size_t end, const Limits& limits) {
     constexpr int ahead = 4;  // lines of so many sources are asked for at once
+    const std::byte* const there = in_place(t);
     for (std::size_t at = begin + 8 * thread(); at < end; at += 8 * threads()) {
         const std::size_t size = end - at < 8 ? end - at : 8;
         Lanes<F> sum{};
@@ -210,7 +232,7 @@ TUTTI_DEVICE Outcome reduce_words(const Terms& t, std::size_t begin, std::size_t
             const Term& sink = t.sinks[m];
             if (sink.flag != 0)
                 store_line(reinterpret_cast<Line*>(sink.at) + at / 8, word, sink.flag);
-            else if (sink.at != nullptr)
+            else if (is_wanted(sink, there))
                 store_word<F::element>(sink.at + at, word, size);
         }
     }
@@ -235,6 +257,7 @@ TUTTI_DEVICE bool packs_fit(const Terms& t, std::size_t& head) {
 /// before and after. Not Outcome::met on a thread that gave up, which has stored nothing after that.
 template <class F, ReduceOp op>
 TUTTI_DEVICE Outcome reduce(const Terms& t, std::size_t bytes, const Limits& limits) {
+    if (!detail::moves_data(t)) return Outcome::met;
     std::size_t head = 0, body = 0;
     if (bytes >= 2 * sizeof(Pack) && detail::packs_fit(t, head)) {
         const std::size_t packs = (bytes - head) / sizeof(Pack);
