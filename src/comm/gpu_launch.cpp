@@ -196,13 +196,16 @@ class Wave {
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, k.stream, user);
         for (const auto& [comm, blocks] : blocks_) {
-            void* last = nullptr;  // of a communicator's kernels the last one follows the others
+            const Kernel* last = nullptr;  // of a communicator's kernels the last one follows the others
             for (const Kernel& k : all) {
                 if (!k.serves(comm)) continue;
-                if (last != nullptr) follow(k, last, k.stream);
-                last = k.stream;
+                if (last != nullptr) follow(k, last->stream, k.stream);
+                last = &k;
             }
-            comm->gpu()->after_launch(last);
+            comm->gpu()->after_launch(last->stream);
+            if (!gpus.capturing(last->stream)) continue;
+            for (void* user : last->other_streams())  // a capture ends on their streams, with all that is in it
+                follow(*last, last->stream, user);
         }
         for (const auto& [device, event] : events) gpus.drop(device, event);
     }

@@ -33,6 +33,8 @@ GpuSide::~GpuSide() {
     if (mates_.tenant) mates_.tenant->leave(mates_.seat);
     for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
     if (last_launch_.event != nullptr) gpus_.drop(device_, last_launch_.event);
+    for (const Captured& c : captures_)
+        if (c.event != nullptr) gpus_.drop(device_, c.event);
     gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
 }
 
@@ -188,9 +190,21 @@ bool GpuSide::knows_loans(const gpu::Job& job) const {
            std::ranges::any_of(borrowers_, [](const gpu::Borrower& b) { return b.has_any(); });
 }
 
+GpuSide::Captured* GpuSide::captured(std::uint64_t capture) {
+    const auto found = std::ranges::find(captures_, capture, &Captured::capture);
+    return found == captures_.end() ? nullptr : &*found;
+}
+
 void GpuSide::before_launch(void* stream, Engine* engine) {
-    if (last_launch_.event != nullptr && stream != last_launch_.stream && !gpus_.capturing(stream))
-        gpus_.follow(device_, last_launch_.event, stream);
+    const std::uint64_t capture = gpus_.capture(stream);
+    if (capture == 0) {
+        if (last_launch_.event != nullptr && (stream != last_launch_.stream || last_launch_.by_graphs))
+            gpus_.follow(device_, last_launch_.event, stream);
+    } else if (const Captured* before = captured(capture)) {
+        if (before->stream != stream) gpus_.follow(device_, before->event, stream);
+    } else {
+        gpus_.follow_at_launch(device_, last_launch_.event, stream);
+    }
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
     if (engine != nullptr) gpus_.call(device_, begin, engine, stream);
 }
@@ -201,10 +215,27 @@ void GpuSide::leave_engine(Engine* engine, void* stream) {
 }
 
 void GpuSide::after_launch(void* stream) {
-    if (gpus_.capturing(stream)) return;
+    if (const std::uint64_t capture = gpus_.capture(stream); capture != 0) return after_capture(capture, stream);
     gpus_.mark(device_, last_launch_.event, stream);
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     last_launch_.stream = stream;
+}
+
+/// What a launch of the graph is followed by, and within it what comes next.
+void GpuSide::after_capture(std::uint64_t capture, void* stream) {
+    constexpr std::size_t at_a_time = 8;  // captures of one communicator
+    gpus_.mark_at_launch(device_, last_launch_.event, stream);
+    last_launch_.by_graphs = true;
+    Captured* own = captured(capture);
+    if (own == nullptr) {
+        if (captures_.size() == at_a_time) {
+            gpus_.drop(device_, captures_.front().event);
+            captures_.erase(captures_.begin());
+        }
+        own = &captures_.emplace_back(Captured{capture});
+    }
+    gpus_.mark(device_, own->event, stream);
+    own->stream = stream;
 }
 
 void GpuSide::abort() {

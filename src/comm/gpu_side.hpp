@@ -56,8 +56,10 @@ class GpuSide {
     /// A put, or a signal. Throws if its buffer is not of this device.
     gpu::Put put(const OneSided& operation);
 
-    /// Operations of a communicator run in the order of their calls, also on different streams. engine: of its
-    /// networks, served while kernels run; nullptr: it has none, or nothing to do.
+    /// Operations of a communicator run in the order of their calls, also on different streams; those of a graph in
+    /// the order in which they were captured, whatever its branches, and graphs in the order of their launches, among
+    /// themselves and beside calls. engine: of its networks, served while kernels run; nullptr: it has none, or nothing
+    /// to do.
     void before_launch(void* stream, Engine* engine = nullptr);
     void after_launch(void* stream);
     void leave_engine(Engine* engine, void* stream);
@@ -108,9 +110,18 @@ class GpuSide {
         std::uint32_t number = 0;  // of the next one
     } calls_;
     struct {
-        void* event = nullptr;  // after it
+        void* event = nullptr;  // after it, and moved by launches of graphs, too
         void* stream = nullptr;
+        bool by_graphs = false;  // so it may be on another stream than that
     } last_launch_;
+    struct Captured {
+        std::uint64_t capture;
+        void* event = nullptr;  // in the graph, after the last operation
+        void* stream = nullptr;
+    };
+    std::vector<Captured> captures_;  // the last few, the newest last
+    Captured* captured(std::uint64_t capture);
+    void after_capture(std::uint64_t capture, void* stream);
 };
 
 }  // namespace tutti

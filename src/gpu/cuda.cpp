@@ -318,27 +318,33 @@ class Cuda : public Gpus {
         return device;
 #endif
     }
-    bool capturing(void* stream) const override {
+    std::uint64_t capture(void* stream) const override {
         const Somewhere here;
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        const cudaError_t result = cudaStreamIsCapturing(stream_of(stream), &status);
+        unsigned long long number = 0;
+        const cudaError_t result = cudaStreamGetCaptureInfo(stream_of(stream), &status, &number);
         if (result == cudaErrorStreamCaptureImplicit) {  // the legacy stream while another one is captured
             cudaGetLastError();
-            return false;
+            return 0;
         }
-        check(result, "cudaStreamIsCapturing");
-        return status == cudaStreamCaptureStatusActive;
+        check(result, "cudaStreamGetCaptureInfo");
+        return status == cudaStreamCaptureStatusActive ? number + 1 : 0;  // theirs may begin with 0
     }
     void mark(int device, void*& event, void* stream) override {
         const OnDevice on(device);
-        cudaEvent_t made = static_cast<cudaEvent_t>(event);
-        if (made == nullptr) check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
-        event = made;
-        check(cudaEventRecord(made, stream_of(stream)), "cudaEventRecord");
+        check(cudaEventRecord(made(event), stream_of(stream)), "cudaEventRecord");
     }
     void follow(int device, void* event, void* stream) override {
         const OnDevice on(device);
         check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "cudaStreamWaitEvent");
+    }
+    void mark_at_launch(int device, void*& event, void* stream) override {
+        const OnDevice on(device);
+        check(cudaEventRecordWithFlags(made(event), stream_of(stream), cudaEventRecordExternal), "cudaEventRecord");
+    }
+    void follow_at_launch(int device, void*& event, void* stream) override {
+        const OnDevice on(device);
+        check(cudaStreamWaitEvent(stream_of(stream), made(event), cudaEventWaitExternal), "cudaStreamWaitEvent");
     }
     bool reached(int device, void* event) const override {
         const OnDevice on(device);
@@ -398,6 +404,12 @@ class Cuda : public Gpus {
         return info;
     }
 
+    static cudaEvent_t made(void*& event) {
+        cudaEvent_t its = static_cast<cudaEvent_t>(event);
+        if (its == nullptr) check(cudaEventCreateWithFlags(&its, cudaEventDisableTiming), "cudaEventCreate");
+        event = its;
+        return its;
+    }
     static cudaStream_t new_stream(int priority) {
         cudaStream_t made = nullptr;
         check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority), "cudaStreamCreate");
@@ -412,8 +424,7 @@ class Cuda : public Gpus {
     /// Apart from all that users enqueue. Under the mutex.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
-        if (stream != nullptr) return stream;
-        return stream = stream_apart();
+        return stream != nullptr ? stream : stream = stream_apart();
     }
 
     const int count_;

@@ -100,12 +100,19 @@ class Gpus {
     virtual void destroy_stream(void* stream) noexcept = 0;
     /// The device of a stream; throws for what is none.
     virtual int device_of(void* stream) const = 0;
-    virtual bool capturing(void* stream) const = 0;
+    /// The number of the capture into a graph that a stream is part of; 0: it is not captured.
+    virtual std::uint64_t capture(void* stream) const = 0;
+    bool capturing(void* stream) const { return capture(stream) != 0; }
 
     /// A mark in a stream: what is enqueued on another one after follow() runs after what was before the mark. mark()
     /// makes the event where it is nullptr, else moves it.
     virtual void mark(int device, void*& event, void* stream) = 0;
     virtual void follow(int device, void* event, void* stream) = 0;
+    /// The same on a stream that is captured, for every launch of the graph: it moves the event, or follows where it
+    /// was when the graph was launched, whoever moved it. mark() and follow() there are edges of the graph instead.
+    /// Both make the event where it is nullptr.
+    virtual void mark_at_launch(int device, void*& event, void* stream) = 0;
+    virtual void follow_at_launch(int device, void*& event, void* stream) = 0;
     virtual bool reached(int device, void* event) const = 0;
     virtual void await(int device, void* event) noexcept = 0;  // here
     virtual void drop(int device, void* event) noexcept = 0;

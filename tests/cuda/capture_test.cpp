@@ -256,6 +256,73 @@ TEST_CASE("launches of a graph in two streams", "[graph]") {
     REQUIRE(cudaGraphExecDestroy(graph) == cudaSuccess);
 }
 
+TEST_CASE("events that graphs follow and record, as they are launched", "[graph]") {
+    std::vector<char> order;
+    Gate gate;
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(), order.push_back('h'); });
+    MockKernel first("first", [&](void*, unsigned) { order.push_back('a'); });
+    MockKernel second("second", [&](void*, unsigned) { order.push_back('b'); });
+    restart({});
+    const cudaStream_t stream = made(), other = made(), third = made();
+    const cudaEvent_t event = made_event();
+    cudaFuncAttributes attributes;
+    for (const MockKernel* kernel : {&hold, &first, &second})
+        REQUIRE(cudaFuncGetAttributes(&attributes, kernel->stub()) == cudaSuccess);
+    CHECK(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal) == cudaErrorInvalidValue);  // no capture
+    CHECK(cudaStreamWaitEvent(stream, event, cudaEventWaitExternal) == cudaErrorInvalidValue);
+    const auto graph_of = [&](const MockKernel& kernel, cudaStream_t its) {
+        begin(its);
+        REQUIRE(cudaStreamWaitEvent(its, event, cudaEventWaitExternal) == cudaSuccess);
+        REQUIRE(kernel.launch(its) == cudaSuccess);
+        REQUIRE(cudaEventRecordWithFlags(event, its, cudaEventRecordExternal) == cudaSuccess);
+        return executable(its);
+    };
+    const cudaGraphExec_t a = graph_of(first, stream), b = graph_of(second, other);
+    CHECK(cudaEventQuery(event) == cudaSuccess);  // a capture does not record it
+    REQUIRE(hold.launch(stream) == cudaSuccess);
+    REQUIRE(cudaGraphLaunch(a, stream) == cudaSuccess);
+    REQUIRE(cudaGraphLaunch(b, other) == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    REQUIRE(cudaStreamWaitEvent(third, event, 0) == cudaSuccess);
+    REQUIRE(hold.launch(third) == cudaSuccess);
+    gate.open();
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(order == std::vector<char>{'h', 'a', 'b', 'h'});
+    CHECK(cudaEventSynchronize(event) == cudaSuccess);
+    REQUIRE(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(cudaGraphLaunch(a, stream) == cudaErrorInvalidResourceHandle);
+    REQUIRE(cudaGraphExecDestroy(a) == cudaSuccess);
+    REQUIRE(cudaGraphExecDestroy(b) == cudaSuccess);
+    cudaGetLastError();
+}
+
+TEST_CASE("every capture has its number", "[capture]") {
+    restart({});
+    const cudaStream_t stream = made(), branch = made(), other = made();
+    const cudaEvent_t fork = made_event();
+    const auto number_of = [](cudaStream_t its) {
+        cudaStreamCaptureStatus status;
+        unsigned long long number = 99;
+        REQUIRE(cudaStreamGetCaptureInfo(its, &status, &number) == cudaSuccess);
+        CHECK((status == cudaStreamCaptureStatusActive) == (number != 99));
+        return number;
+    };
+    begin(stream);
+    begin(other);
+    REQUIRE(cudaEventRecord(fork, stream) == cudaSuccess);
+    CHECK(number_of(branch) == 99);
+    REQUIRE(cudaStreamWaitEvent(branch, fork, 0) == cudaSuccess);
+    const unsigned long long first = number_of(stream), second = number_of(other);
+    CHECK(number_of(branch) == first);
+    CHECK(first != second);
+    CHECK(end(stream) == cudaSuccess);  // nothing was enqueued on the branch
+    CHECK(end(other) == cudaSuccess);
+    begin(stream);
+    CHECK(number_of(stream) != first);
+    CHECK(number_of(stream) != second);
+    CHECK(end(stream) == cudaSuccess);
+}
+
 TEST_CASE("a graph's launch is in its stream's order", "[graph]") {
     Gate gate;
     std::atomic<int> step{0};

@@ -60,6 +60,27 @@ bool is_joined(const Capture& capture) {
     return std::ranges::all_of(before, [](bool it) { return it; });
 }
 
+}  // namespace
+
+std::shared_ptr<GraphEvents> events_at_launch(const Graph& graph, Device& device) {
+    auto events = std::make_shared<GraphEvents>();
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+        if (const void* const followed = graph.nodes[n].task.follows) events->followed[n] = event_of(followed).op;
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+        const void* const recorded = graph.nodes[n].task.records;
+        if (recorded == nullptr) continue;
+        Event& event = event_of(recorded);
+        require(event.device == &device, cudaErrorInvalidResourceHandle);
+        event.capture = nullptr;
+        event.op = std::make_shared<Op>();
+        event.op->task = {.what = "an event of a graph", .device = &device};
+        events->recorded[n] = event.op;
+    }
+    return events;
+}
+
+namespace {
+
 std::shared_ptr<const Graph> graph_of(cudaGraph_t handle) {
     const auto found = machine().graphs.find(handle);
     require(found != machine().graphs.end(), cudaErrorInvalidValue);
@@ -111,6 +132,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
         require(!stream.legacy, cudaErrorStreamCaptureUnsupported);
         require(stream.capture == nullptr, cudaErrorIllegalState);
         auto made = std::make_shared<Capture>();
+        made->number = machine().last_capture++;
         made->mode = mode;
         made->thread = std::this_thread::get_id();
         made->origin = &stream;
@@ -151,6 +173,22 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     });
 }
 
+/// Not what the next node would follow.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* number,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
+                                     std::size_t* count) {
+    return call(context, [&](Lock&) {
+        const bool more = graph != nullptr || nodes != nullptr || edges != nullptr || count != nullptr;
+        require(status != nullptr && !more, cudaErrorInvalidValue);
+        const Stream& stream = stream_of(handle);
+        forbid_implicit(stream, false);
+        *status = stream.capture == nullptr ? cudaStreamCaptureStatusNone
+                  : stream.capture->valid   ? cudaStreamCaptureStatusActive
+                                            : cudaStreamCaptureStatusInvalidated;
+        if (number != nullptr && *status == cudaStreamCaptureStatusActive) *number = stream.capture->number;
+    });
+}
+
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     return call(context, [&](Lock&) {
         require(mode != nullptr && *mode <= cudaStreamCaptureModeRelaxed, cudaErrorInvalidValue);
@@ -183,7 +221,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) 
         if (stream.capture != nullptr) return capture_nodes(stream, *graph);
         std::vector<OpRef> after;
         if (last != nullptr) after.push_back(last);
-        last = submit(stream, {.what = "graph", .graph = graph}, std::move(after));
+        const std::shared_ptr<GraphEvents> events = events_at_launch(*graph, *stream.device);
+        last = submit(stream, {.what = "graph", .graph = graph, .events = events}, std::move(after));
     });
 }
 

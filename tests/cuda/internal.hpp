@@ -37,6 +37,7 @@ struct Function;  // a registered kernel
 struct Stream;
 struct Device;
 struct Graph;
+struct GraphEvents;
 
 struct Launch {
     ptx::Kernel kernel;
@@ -53,6 +54,8 @@ struct Task {
     bool host_function = false;  // its work is the user's
     std::shared_ptr<const Launch> launch = {};
     std::shared_ptr<const Graph> graph = {};
+    std::shared_ptr<GraphEvents> events = {};           // of a graph
+    const void *follows = nullptr, *records = nullptr;  // nodes of graphs: an event
     Device* device = nullptr;
     int priority = 0;
 };
@@ -63,6 +66,7 @@ struct Op {
     const Stream* stream = nullptr;          // none: a node of a graph
     std::vector<std::shared_ptr<Op>> after;  // these first; empty once it has begun
     std::shared_ptr<Op> parent;              // the launch of the graph
+    std::shared_ptr<Op> mark;                // what stands for this node where others follow its event
     std::size_t nodes_left = 0;
     unsigned blocks_begun = 0, blocks_ended = 0;
     bool begun = false, placed = false, done = false;  // placed: its queue may go on
@@ -78,8 +82,15 @@ struct Graph {
     std::vector<Node> nodes;
 };
 
+/// What a launch of a graph finds and leaves in events, by nodes: CUDA looks at them, and moves them, when the graph is
+/// launched, as if the nodes were enqueued then.
+struct GraphEvents {
+    std::map<std::size_t, OpRef> followed, recorded;
+};
+
 /// A capture from its beginning to its end.
 struct Capture {
+    unsigned long long number;
     cudaStreamCaptureMode mode;
     std::thread::id thread;
     Stream* origin;
@@ -156,7 +167,7 @@ struct Machine {
     std::vector<std::shared_ptr<Capture>> captures;
     std::map<std::byte*, Allocation> memory;
     Traffic traffic = {};
-    unsigned long long last_id = 0;
+    unsigned long long last_id = 0, last_capture = 0;
     int flushes = 0;
     std::map<std::thread::id, std::string> waits;  // what threads of the host wait for
     std::deque<OpRef> host_functions;
@@ -220,6 +231,9 @@ Stream& new_stream(Device& device, bool blocking, int priority);
 /// Of the current device where the handle says no more. Refuses what is none.
 Stream& stream_of(cudaStream_t handle);
 
+/// Of what is none: refused.
+Event& event_of(const void* handle);
+
 // graphs.cpp
 
 /// Refuses calls that may be unsafe beside a capture, and invalidates that.
@@ -229,6 +243,8 @@ void forbid_implicit(const Stream& stream, bool invalidate = true);
 /// Refuses what can't be done with a stream that is captured.
 void forbid_captured(const Stream& stream);
 [[noreturn]] void invalidate(Capture& capture, cudaError_t code);
+/// Before its nodes are begun.
+std::shared_ptr<GraphEvents> events_at_launch(const Graph& graph, Device& device);
 /// Where submit() puts what is captured.
 void capture(Stream& stream, Task task);
 

@@ -57,7 +57,9 @@ void finish(const OpRef& op) {
     op->task.work = nullptr;
     op->task.launch = nullptr;
     op->task.graph = nullptr;
+    op->task.events = nullptr;
     std::erase(device_of(*op).live, op);
+    if (op->mark != nullptr) op->mark->done = true, op->mark->finished = op->finished;
     const OpRef parent = std::move(op->parent);
     if (parent != nullptr && --parent->nodes_left == 0) finish(parent);
     notify();
@@ -156,6 +158,12 @@ void begin_graph(const OpRef& op) {
         const OpRef own = made.emplace_back(make_op(node.task));
         own->parent = op;
         for (const std::size_t earlier : node.after) own->after.push_back(made[earlier]);
+        const auto its = [number = made.size() - 1](const std::map<std::size_t, OpRef>& events) {
+            const auto found = events.find(number);
+            return found == events.end() ? nullptr : found->second;
+        };
+        own->mark = its(op->task.events->recorded);
+        if (const OpRef followed = its(op->task.events->followed)) own->after.push_back(followed);
         device_of(*own).loose.push_back(own);
     }
     if (made.empty()) finish(op);

@@ -18,13 +18,13 @@ Stream& stream_of(cudaStream_t handle) {
     refuse(cudaErrorInvalidResourceHandle);
 }
 
-namespace {
-
-Event& event_of(cudaEvent_t handle) {
+Event& event_of(const void* handle) {
     const auto found = machine().events.find(handle);
     require(found != machine().events.end(), cudaErrorInvalidResourceHandle);
     return *found->second;
 }
+
+namespace {
 
 /// Refuses to ask for what a capture has recorded: it never happens.
 void forbid_captured(const Event& event) {
@@ -49,6 +49,13 @@ void follow_captured(Stream& stream, const Event& event) {
     }
     for (const std::size_t node : event.nodes)
         if (std::ranges::find(stream.tail, node) == stream.tail.end()) stream.tail.push_back(node);
+}
+
+/// A node that waits for an event, or records it, at every launch of the graph. The flag means nothing elsewhere.
+void capture_event(Stream& stream, const Event& event, Task task) {
+    require(stream.capture != nullptr, cudaErrorInvalidValue);
+    forbid_captured(event);
+    submit(stream, std::move(task));
 }
 
 cudaError_t create(cudaStream_t* out, unsigned flags, int priority) {
@@ -126,6 +133,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
     return call(context, [&](Lock&) {
         Stream& stream = stream_of(handle);
         const Event& event = event_of(event_handle);
+        if (flags == cudaEventWaitExternal)
+            return capture_event(stream, event, {.what = "wait for an event", .follows = event_handle});
         require(flags == cudaEventWaitDefault, cudaErrorInvalidValue);
         if (stream.capture != nullptr) require(stream.capture->valid, cudaErrorStreamCaptureInvalidated);
         if (event.capture != nullptr) return follow_captured(stream, event);
@@ -166,10 +175,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+    return cudaEventRecordWithFlags(handle, stream_handle, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_handle, unsigned flags) {
     return call(context, [&](Lock&) {
         Event& event = event_of(handle);
         Stream& stream = stream_of(stream_handle);
         require(event.device == stream.device, cudaErrorInvalidResourceHandle);
+        if (flags == cudaEventRecordExternal)
+            return capture_event(stream, event, {.what = "record an event", .records = handle});
+        require(flags == cudaEventRecordDefault, cudaErrorInvalidValue);
         if (stream.capture != nullptr) {
             require(stream.capture->valid, cudaErrorStreamCaptureInvalidated);
             event.op = nullptr;

@@ -204,28 +204,36 @@ void EmulatedGpus::enqueue(void* stream, Work work) {
     {
         const std::lock_guard lock(mutex_);
         if (const auto graph = captured_.find(stream); graph != captured_.end())
-            return graph->second.push_back(std::move(work));
+            return graph->second.graph.push_back({std::move(work), nullptr});
     }
     stream_of(stream).enqueue(std::move(work));
 }
 
 void EmulatedGpus::begin_capture(void* stream) {
     const std::lock_guard lock(mutex_);
-    captured_[stream];
+    captured_[stream].number = ++last_capture_;
 }
 
 EmulatedGpus::Graph EmulatedGpus::end_capture(void* stream) {
     const std::lock_guard lock(mutex_);
-    return std::move(captured_.extract(stream).mapped());
+    return std::move(captured_.extract(stream).mapped().graph);
 }
 
 void EmulatedGpus::replay(const Graph& graph, void* stream) {
-    for (const Work& work : graph) enqueue(stream, work);
+    for (const Node& node : graph) enqueue(stream, node.at_launch ? node.at_launch() : node.work);
 }
 
-bool EmulatedGpus::capturing(void* stream) const {
+std::uint64_t EmulatedGpus::capture(void* stream) const {
     const std::lock_guard lock(mutex_);
-    return captured_.contains(stream);
+    const auto found = captured_.find(stream);
+    return found == captured_.end() ? 0 : found->second.number;
+}
+
+void EmulatedGpus::enqueue_at_launch(void* stream, std::function<Work()> make) {
+    const std::lock_guard lock(mutex_);
+    const auto graph = captured_.find(stream);
+    if (graph == captured_.end()) fail(tuttiUnhandledCudaError, "%p is not captured", stream);
+    graph->second.graph.push_back({nullptr, std::move(make)});
 }
 
 DeviceInfo EmulatedGpus::info(int device) const {
@@ -451,20 +459,46 @@ void EmulatedGpus::mark(int, void*& event, void* stream) {
 
 void EmulatedGpus::follow(int, void* event, void* stream) {
     enqueue(stream, [reached = mark_of(event)]() -> std::optional<Error> {
-        static_cast<Mark*>(reached.get())->wait();
+        if (reached != nullptr) static_cast<Mark*>(reached.get())->wait();
         return std::nullopt;
     });
 }
 
+void EmulatedGpus::mark_at_launch(int, void*& event, void* stream) {
+    if (event == nullptr) event = new Event;
+    enqueue_at_launch(stream, [this, event] {
+        auto reached = std::make_shared<Mark>();
+        const std::lock_guard lock(mutex_);
+        *static_cast<Event*>(event) = reached;
+        return Work([reached]() -> std::optional<Error> {
+            reached->reach();
+            return std::nullopt;
+        });
+    });
+}
+
+/// It is the first of a graph's, so that no mark of the same launch comes before it.
+void EmulatedGpus::follow_at_launch(int, void*& event, void* stream) {
+    if (event == nullptr) event = new Event;
+    enqueue_at_launch(stream, [this, event] {
+        return Work([reached = mark_of(event)]() -> std::optional<Error> {
+            if (reached != nullptr) static_cast<Mark*>(reached.get())->wait();
+            return std::nullopt;
+        });
+    });
+}
+
 bool EmulatedGpus::reached(int, void* event) const {
-    return static_cast<Mark*>(mark_of(event).get())->reached();
+    const std::shared_ptr<void> mark = mark_of(event);
+    return mark == nullptr || static_cast<Mark*>(mark.get())->reached();
 }
 
 void EmulatedGpus::await(int, void* event) noexcept {
-    static_cast<Mark*>(mark_of(event).get())->wait();
+    if (const std::shared_ptr<void> mark = mark_of(event)) static_cast<Mark*>(mark.get())->wait();
 }
 
 void EmulatedGpus::drop(int, void* event) noexcept {
+    const std::lock_guard lock(mutex_);
     delete static_cast<Event*>(event);
 }
 

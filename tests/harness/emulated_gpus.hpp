@@ -29,7 +29,12 @@ class EmulatedGpus : public gpu::Gpus {
 
     /// What is enqueued on a stream while it is captured, to be replayed on it, or on another one.
     using Work = std::function<std::optional<Error>()>;
-    using Graph = std::vector<Work>;
+    /// Work, or what is made of it when the graph is launched.
+    struct Node {
+        Work work;
+        std::function<Work()> at_launch;
+    };
+    using Graph = std::vector<Node>;
     void begin_capture(void* stream);
     Graph end_capture(void* stream);
     void replay(const Graph& graph, void* stream);
@@ -65,8 +70,10 @@ class EmulatedGpus : public gpu::Gpus {
     void* make_stream(int device, bool apart = false) override;
     void destroy_stream(void* stream) noexcept override;  // waits for what was enqueued
     int device_of(void* stream) const override;
-    bool capturing(void* stream) const override;
+    std::uint64_t capture(void* stream) const override;
     void mark(int device, void*& event, void* stream) override;
+    void mark_at_launch(int device, void*& event, void* stream) override;
+    void follow_at_launch(int device, void*& event, void* stream) override;
     void follow(int device, void* event, void* stream) override;
     bool reached(int device, void* event) const override;
     void await(int device, void* event) noexcept override;
@@ -106,12 +113,18 @@ class EmulatedGpus : public gpu::Gpus {
     std::shared_ptr<void> mark_of(void* event) const;
     void watch(const gpu::Launch& launch, unsigned jobs);
     void enqueue(void* stream, Work work);
+    void enqueue_at_launch(void* stream, std::function<Work()> make);
 
     const int devices_, blocks_;
     const unsigned threads_;
     const bool peer_access_;
     std::map<std::byte*, std::size_t> pinned_;
-    std::map<void*, Graph> captured_;  // by stream
+    struct Capture {
+        std::uint64_t number;
+        Graph graph;
+    };
+    std::map<void*, Capture> captured_;  // by stream
+    std::uint64_t last_capture_ = 0;
     mutable std::mutex mutex_;
     std::map<const std::byte*, Allocation> allocations_;
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;

@@ -1,0 +1,202 @@
+// Operations of one communicator never overlap, whatever branches, graphs and streams they come from: they use the same
+// connections.
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "harness/catch.hpp"
+#include "on_hosts.hpp"
+#include "tutti/tutti.h"
+
+namespace {
+
+constexpr std::size_t ranks = 2, lanes = 2, count = 6000;
+
+void require(cudaError_t result) {
+    INFO(cudaGetErrorName(result));
+    REQUIRE(result == cudaSuccess);
+}
+void require(tuttiResult_t result) {
+    if (result != tuttiSuccess) FAIL(tuttiGetLastError(nullptr));
+}
+
+/// Two ranks of this thread on one GPU or on two, each with two streams and a buffer for each of these.
+class World {
+  public:
+    explicit World(std::array<int, ranks> on) : on_(on) {
+        require(tuttiCommInitAll(comms_.data(), ranks, on_.data()));
+        const auto with_flags = [](auto& stream) {
+            require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        };
+        for (std::size_t r = 0; r < ranks; ++r) {
+            require(cudaSetDevice(on_[r]));
+            require(cudaEventCreateWithFlags(&fork_[r], cudaEventDisableTiming));
+            require(cudaEventCreateWithFlags(&join_[r], cudaEventDisableTiming));
+            for (std::size_t lane = 0; lane < lanes; ++lane) {
+                with_flags(stream_[lane][r]);
+                require(cudaMalloc(&memory_[lane][r], count * sizeof(float)));
+                std::vector<float> values(count);
+                for (std::size_t i = 0; i < count; ++i) values[i] = first(lane, r, i);
+                require(cudaMemcpy(memory_[lane][r], values.data(), count * sizeof(float), cudaMemcpyHostToDevice));
+            }
+        }
+    }
+    ~World() {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            cudaSetDevice(on_[r]);
+            for (const auto& all : graphs_) cudaGraphExecDestroy(all[r]);
+            tuttiCommDestroy(comms_[r]);
+            for (std::size_t lane = 0; lane < lanes; ++lane) {
+                cudaStreamDestroy(stream_[lane][r]);
+                cudaFree(memory_[lane][r]);
+            }
+            cudaEventDestroy(fork_[r]);
+            cudaEventDestroy(join_[r]);
+        }
+        cudaSetDevice(0);
+    }
+    World(const World&) = delete;
+
+    void all_reduce(std::size_t lane) {
+        require(tuttiGroupStart());
+        for (std::size_t r = 0; r < ranks; ++r)
+            require(tuttiAllReduce(memory_[lane][r], memory_[lane][r], count, tuttiFloat32, tuttiSum, comms_[r],
+                                   stream_[lane][r]));
+        require(tuttiGroupEnd());
+    }
+
+    /// The number of a graph for launch(). On one GPU the second rank's streams are branches of the first's capture.
+    std::size_t captured(std::size_t lane, const std::function<void()>& body) {
+        const bool one = on_[0] == on_[1];
+        require(cudaStreamBeginCapture(stream_[lane][0], cudaStreamCaptureModeRelaxed));
+        if (one)
+            branch(fork_[0], stream_[lane][0], stream_[lane][1]);
+        else
+            require(cudaStreamBeginCapture(stream_[lane][1], cudaStreamCaptureModeRelaxed));
+        body();
+        if (one) branch(join_[0], stream_[lane][1], stream_[lane][0]);
+        std::array<cudaGraphExec_t, ranks> made{};
+        for (std::size_t r = 0; r < (one ? 1 : ranks); ++r) {
+            cudaGraph_t graph = nullptr;
+            require(cudaStreamEndCapture(stream_[lane][r], &graph));
+            require(cudaGraphInstantiate(&made[r], graph, 0));
+            require(cudaGraphDestroy(graph));
+        }
+        graphs_.push_back(made);
+        return graphs_.size() - 1;
+    }
+    void launch(std::size_t graph, std::size_t lane) {
+        for (std::size_t r = 0; r < ranks; ++r)
+            if (graphs_[graph][r] != nullptr) require(cudaGraphLaunch(graphs_[graph][r], stream_[lane][r]));
+    }
+    void fork(std::size_t from, std::size_t to) {
+        for (std::size_t r = 0; r < ranks; ++r) branch(fork_[r], stream_[from][r], stream_[to][r]);
+    }
+    void join(std::size_t from, std::size_t to) {
+        for (std::size_t r = 0; r < ranks; ++r) branch(join_[r], stream_[from][r], stream_[to][r]);
+    }
+
+    /// What is in a lane's buffers after so many all-reduces.
+    void check(std::size_t lane, int times) {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            require(cudaSetDevice(on_[r]));
+            for (std::size_t all = 0; all < lanes; ++all) require(cudaStreamSynchronize(stream_[all][r]));
+            std::vector<float> got(count);
+            require(cudaMemcpy(got.data(), memory_[lane][r], count * sizeof(float), cudaMemcpyDeviceToHost));
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+                float expected = first(lane, 0, i) + first(lane, 1, i);
+                for (int t = 1; t < times; ++t) expected *= ranks;
+                wrong += got[i] != expected;
+            }
+            INFO("lane " << lane << ", rank " << r);
+            CHECK(wrong == 0);
+        }
+    }
+
+  private:
+    static float first(std::size_t lane, std::size_t rank, std::size_t i) {
+        return static_cast<float>(1 + 3 * lane + rank + i % 7);
+    }
+    static void branch(cudaEvent_t event, cudaStream_t from, cudaStream_t to) {
+        require(cudaEventRecord(event, from));
+        require(cudaStreamWaitEvent(to, event, 0));
+    }
+
+    std::array<int, ranks> on_;
+    std::array<tuttiComm_t, ranks> comms_{};
+    std::array<std::array<cudaStream_t, ranks>, lanes> stream_{};
+    std::array<std::array<void*, ranks>, lanes> memory_{};
+    std::array<cudaEvent_t, ranks> fork_{}, join_{};
+    std::vector<std::array<cudaGraphExec_t, ranks>> graphs_;
+};
+
+const auto places = [] { return GENERATE(std::array{0, 1}, std::array{0, 0}); };
+
+}  // namespace
+
+TEST_CASE("two branches of a capture: one after the other, as they were captured") {
+    World world(places());
+    const bool used = GENERATE(false, true);
+    if (used)
+        for (std::size_t lane = 0; lane < lanes; ++lane) world.all_reduce(lane);
+    const std::size_t graph = world.captured(0, [&] {
+        world.fork(0, 1);
+        for (const std::size_t lane : {0, 1, 1, 0, 1}) world.all_reduce(lane);
+        world.join(1, 0);
+    });
+    for (int times = 0; times < 2; ++times) world.launch(graph, 0);
+    world.check(0, 4 + used);
+    world.check(1, 6 + used);
+}
+
+TEST_CASE("graphs of two streams: one after the other, as they were launched") {
+    World world(places());
+    const std::size_t first = world.captured(0, [&] { world.all_reduce(0); });
+    const std::size_t second = world.captured(1, [&] {
+        world.all_reduce(1);
+        world.all_reduce(1);
+    });
+    for (int times = 0; times < 3; ++times) {
+        world.launch(first, 0);
+        world.launch(second, 1);
+    }
+    world.check(0, 3);
+    world.check(1, 6);
+}
+
+TEST_CASE("graphs beside calls on another stream: one after the other") {
+    World world(places());
+    world.all_reduce(1);
+    const std::size_t graph = world.captured(0, [&] { world.all_reduce(0); });
+    for (int times = 0; times < 3; ++times) {
+        world.launch(graph, 0);
+        world.all_reduce(1);
+        world.all_reduce(1);
+        if (times == 1) world.launch(graph, 0);
+    }
+    world.check(0, 4);
+    world.check(1, 7);
+}
+
+TEST_CASE("captures of two streams at a time, and a graph within a graph") {
+    World world({0, 1});
+    std::size_t inner = 0;
+    const std::size_t outer = world.captured(0, [&] {
+        world.all_reduce(0);
+        inner = world.captured(1, [&] { world.all_reduce(1); });
+        world.all_reduce(0);
+    });
+    const std::size_t nested = world.captured(0, [&] {
+        world.launch(inner, 0);
+        world.all_reduce(0);
+    });
+    world.launch(outer, 0);
+    world.launch(nested, 1);
+    world.launch(inner, 0);
+    world.launch(outer, 1);
+    world.check(0, 5);
+    world.check(1, 2);
+}
