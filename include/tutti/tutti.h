@@ -223,15 +223,15 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
                                        const tuttiConfig_t* config);
 
 /* The rank with which comm's failure began: it died, or was the first to fail or abort, or is the one that a call
- * waited for in vain or that called something else. Ranks that end because of it are not meant. Never the calling rank,
- * and not -1 once an operation has failed because of another rank. -1: comm has not failed, as far as this rank knows,
- * or by this rank's own doing. Any thread may ask, also while comm is suspended. */
+ * waited for in vain or that called something else; or its host is silent. Ranks that end because of it are not meant.
+ * Never the calling rank, and not -1 once an operation has failed because of another rank. -1: comm has not failed, as
+ * far as this rank knows, or by this rank's own doing. Any thread may ask, also while comm is suspended. */
 TUTTI_API tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank);
 
-/* The same, and behind it all other ranks that have died, in the order in which this rank has heard of it: some
- * milliseconds after one another, and not in the same order everywhere. ranks: room for maxRanks, of which the first
- * *count are written; NULL if maxRanks is 0. *count: how many there are by now, also if that is more than maxRanks; it
- * never falls. */
+/* The same, and behind it all other ranks that have died, or are on a host that is silent, in the order in which this
+ * rank has heard of it: some milliseconds after one another, and not in the same order everywhere. ranks: room for
+ * maxRanks, of which the first *count are written; NULL if maxRanks is 0. *count: how many there are by now, also if
+ * that is more than maxRanks; it never falls. */
 TUTTI_API tuttiResult_t tuttiCommGetFailedRanks(tuttiComm_t comm, int* ranks, int maxRanks, int* count);
 
 /* Called by all ranks of comm but the excluded ones; who remains keeps the order. Nothing is asked of the excluded
@@ -241,7 +241,11 @@ TUTTI_API tuttiResult_t tuttiCommGetFailedRanks(tuttiComm_t comm, int* ranks, in
  * is dead. Living ranks are left out only if they are named, and all name them alike. TUTTI_SHRINK_DEFAULT: nothing is
  * under way on comm, and it has not failed. TUTTI_SHRINK_ABORT: what is under way ends with tuttiRemoteError, comm may
  * have failed, and has failed afterwards. A living rank that does not come within initTimeoutMs is named by
- * tuttiTimeout; then comm can be shrunk again, without it. All ranks are on one host. */
+ * tuttiTimeout; then comm can be shrunk again, without it. Ranks are on any hosts: those that remain call each other by
+ * the addresses that they told when comm was made, so each host must reach each other one (docs/cluster.md). A host
+ * that does not answer for TUTTI_SILENCE_MS counts as dead with all its ranks, also while ranks wait for it in this
+ * function. If it only was cut off, its ranks do the same of the others: each side makes a communicator of its own.
+ * Whoever comes back to a side that has given it up is told so (tuttiInvalidUsage). */
 #define TUTTI_SHRINK_DEFAULT 0
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int excludeCount,
@@ -259,9 +263,10 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
  * given back, on the host and on the GPU. Until tuttiCommResume, which all ranks call as well, comm can only be asked
  * for its memory and its error, resumed, destroyed and aborted; all else is tuttiInvalidUsage. Then it goes on as it
  * was: its ranks, options, reduction operations and registered memory are the same (windows, and CUDA graphs captured
- * before, are void). The ranks meet again at rank 0's process, which has to live. Both functions return when it is
- * done, also on non-blocking communicators; one thread that drives several ranks calls them in a group. A comm that has
- * failed is not suspended; one whose ranks do not come back in initTimeoutMs stays suspended (tuttiTimeout). */
+ * before, are void). The ranks, of any hosts, meet again at rank 0's process, which has to live. Both functions return
+ * when it is done, also on non-blocking communicators; one thread that drives several ranks calls them in a group. A
+ * comm that has failed is not suspended; one whose ranks do not come back in initTimeoutMs stays suspended
+ * (tuttiTimeout). */
 TUTTI_API tuttiResult_t tuttiCommSuspend(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommResume(tuttiComm_t comm);
 

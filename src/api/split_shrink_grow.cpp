@@ -151,13 +151,16 @@ CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& e
         const std::vector<Rank> members = all_but(agreed.out, parent->ranks());
         const auto place = std::ranges::find(members, self);
         if (place == members.end())
-            fail(tuttiInvalidUsage, "tuttiCommShrink: rank %d takes part, but the other ranks exclude it", self);
+            fail(tuttiInvalidUsage,
+                 "tuttiCommShrink: rank %d takes part, but the other ranks exclude it, or have given it up because its "
+                 "host could not be reached (TUTTI_SILENCE_MS)",
+                 self);
         CommunicatorPtr comm;
         std::optional<Error> trouble;
         try {
-            comm = Communicator::join(session.rendezvous(members, agreed.number),
-                                      static_cast<Rank>(place - members.begin()), static_cast<int>(members.size()),
-                                      options, processes_of(session, members));
+            const Identity where = session.rendezvous(members, agreed);
+            comm = Communicator::join(where, static_cast<Rank>(place - members.begin()),
+                                      static_cast<int>(members.size()), options, processes_of(session, members));
         } catch (...) {
             trouble = caught();
         }
@@ -293,7 +296,6 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanks, int exc
             excluded_by(excludeRanks, excludeCount, parent.comm->ranks(), parent.comm->rank());
         const Options options = options_for(parent, config);
         if (flags == TUTTI_SHRINK_DEFAULT) refuse_failed(parent);
-        parent.comm->connections().refuse_other_hosts(all_but(excluded, parent.comm->ranks()));
         if (flags == TUTTI_SHRINK_ABORT)
             parent.comm->faults().fail(
                 Error(tuttiRemoteError, text("rank %d aborted the communicator to shrink it", parent.comm->rank())));

@@ -8,7 +8,7 @@ namespace tutti::bootstrap {
 namespace {
 
 Agree frame(Agree::Step step, std::uint64_t call, const Agreement::Value& value) {
-    return {step, false, value.ok, call, value.number, value.out};
+    return {step, false, value.ok, call, value.number, value.out, value.place};
 }
 
 // The first half of the numbers is for rendezvous that nobody has to agree on: see Communicator::next_rendezvous.
@@ -37,8 +37,14 @@ Rank Agreement::coordinator() const {
     return self_;
 }
 
+void Agreement::leave_out_self() {
+    is_out_ = true;
+    step();
+}
+
 void Agreement::step() {
     if (!under_way_) return;
+    if (is_out_) return finish({false, fresh_number(), {self_}, {}});
     if (const Rank c = coordinator(); c != self_) {
         if (proposed_to_ != c) propose_to(c);
     } else if (chosen_ || choose()) {
@@ -50,13 +56,13 @@ void Agreement::propose_to(Rank coordinator) {
     proposed_to_ = coordinator;
     port_.reach(coordinator);
     if (held_) port_.send(coordinator, frame(Agree::hold, call_, *held_));
-    port_.send(coordinator, {Agree::propose, false, ok_, call_, 0, {out_.begin(), out_.end()}});
+    port_.send(coordinator, {Agree::propose, false, ok_, call_, 0, {out_.begin(), out_.end()}, {}});
 }
 
 // A value that this rank holds may have been told to somebody. One that it does not hold has been told to nobody: a
 // coordinator commits when all that are left hold the value. So without one all that are left have to propose first.
 bool Agreement::choose() {
-    Value fresh{ok_, fresh_number(), {}};
+    Value fresh{ok_, fresh_number(), {}, {}};
     std::set<Rank> out = out_;
     bool complete = true;
     for (Rank r = 0; r < ranks_; ++r) {
@@ -75,7 +81,10 @@ bool Agreement::choose() {
     out.erase(self_);
     fresh.out.assign(out.begin(), out.end());
     if (!held_ && !complete) return false;
-    if (!held_) held_ = fresh;
+    if (!held_) {
+        if (!fresh.ok || out != out_) fresh.place = port_.open_place(fresh.out);
+        held_ = std::move(fresh);
+    }
     chosen_ = held_;
     asked_.clear();
     accepted_.clear();
@@ -105,7 +114,7 @@ void Agreement::spread() {
     const Value value = *chosen_;
     for (Rank r = 0; r < ranks_; ++r) {
         if (!counts(r)) continue;
-        port_.send(r, {Agree::commit, false, false, 0, value.number, {}});
+        port_.send(r, {Agree::commit, false, false, 0, value.number, {}, {}});
         std::uint64_t& done = done_[r];
         done = std::max(done, accepted_[r]);
         const auto proposal = proposals_.find(r);
@@ -126,18 +135,19 @@ void Agreement::finish(const Value& value) {
             continue;
         }
         done_[p->first] = p->second.call;
-        port_.send(p->first, {Agree::commit, false, false, 0, value.number, {}});
+        port_.send(p->first, {Agree::commit, false, false, 0, value.number, {}, {}});
         p = proposals_.erase(p);
     }
 }
 
 void Agreement::received(Rank from, const Agree& m) {
-    Value value{m.ok, m.number, m.ranks};
+    Value value{m.ok, m.number, m.ranks, m.place};
     switch (m.step) {
         case Agree::hold:
             holds_[from] = std::move(value);
             return;
         case Agree::propose: {
+            if (port_.is_gone(from)) return port_.send(from, {Agree::exclude, false, false, m.call, 0, {}, {}});
             Proposal p{m.call, m.ok, m.ranks, {}};
             if (auto hold = holds_.extract(from)) p.held = std::move(hold.mapped());
             if (m.call <= done_[from]) return;  // it was asked before it could propose
@@ -145,23 +155,27 @@ void Agreement::received(Rank from, const Agree& m) {
                 return;                                         // it came by another connection
             if (p.held && p.held->number == outcome_.number) {  // the coordinator died before it could tell all
                 done_[from] = m.call;
-                return port_.send(from, {Agree::commit, false, false, 0, outcome_.number, {}});
+                return port_.send(from, {Agree::commit, false, false, 0, outcome_.number, {}, {}});
             }
             proposals_[from] = std::move(p);
             return step();
         }
         case Agree::prepare:
-            if (outcome_.number == m.number) return port_.send(from, {Agree::accept, false, false, 0, m.number, {}});
+            if (outcome_.number == m.number)
+                return port_.send(from, {Agree::accept, false, false, 0, m.number, {}, {}});
             if (!under_way_) return;
             if (!(held_ && held_->number == m.number) && !(from == proposed_to_ && m.call == call_)) return;
             held_ = std::move(value);
-            return port_.send(from, {Agree::accept, false, false, call_, m.number, {}});
+            return port_.send(from, {Agree::accept, false, false, call_, m.number, {}, {}});
         case Agree::accept:
             if (!under_way_ || !chosen_ || chosen_->number != m.number) return;
             accepted_[from] = m.call;
             return step();
         case Agree::commit:
             if (under_way_ && held_ && held_->number == m.number) finish(*held_);
+            return;
+        case Agree::exclude:
+            if (under_way_ && from == proposed_to_ && m.call == call_) leave_out_self();
             return;
     }
 }

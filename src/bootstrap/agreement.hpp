@@ -8,6 +8,9 @@
 // are left, and the next coordinator chooses the one that it holds. A member that loses its coordinator proposes to the
 // next one, and says what it holds: if the next one has finished with that value, it answers with the outcome.
 //
+// A member that lives although others have given it up (its host was silent for long) is told so when it proposes: its
+// outcome leaves itself out.
+//
 // This is the logic alone; a Port carries it. All calls come from one thread, or under one lock.
 #pragma once
 
@@ -27,6 +30,7 @@ class Agreement {
         bool ok = false;
         std::uint64_t number = 0;
         std::vector<Rank> out;  // who is left out, ascending
+        Bytes place = {};       // as Port::open_place() has said
     };
 
     class Port {
@@ -37,6 +41,9 @@ class Agreement {
         virtual void reach(Rank rank) = 0;
         /// It has died or left.
         virtual bool is_gone(Rank rank) const = 0;
+        /// Where those that are left can meet, in this process; none where they find each other without. Called by a
+        /// coordinator when there is a reason to meet.
+        virtual Bytes open_place(const std::vector<Rank>& out) { return static_cast<void>(out), Bytes(); }
     };
 
     Agreement(Rank self, int ranks, Port& port) : self_(self), ranks_(ranks), port_(port) {}
@@ -49,6 +56,8 @@ class Agreement {
     void received(Rank from, const Agree& message);
     /// is_gone(rank) has become true.
     void lost(Rank rank);
+    /// Others take this member for dead, now or from now on: the outcome leaves itself out.
+    void leave_out_self();
 
     bool is_under_way() const { return under_way_; }
     const Value& outcome() const { return outcome_; }
@@ -75,7 +84,7 @@ class Agreement {
     const int ranks_;
     Port& port_;
 
-    bool under_way_ = false;
+    bool under_way_ = false, is_out_ = false;
     std::uint64_t call_ = 0;  // the own call under way, or the last one
     std::set<Rank> out_;      // as it was proposed
     bool ok_ = false;

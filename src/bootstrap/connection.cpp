@@ -44,7 +44,8 @@ std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, 
         const auto c = weak.lock();
         if (!c || c->is_closed()) return;
         c->limit_.reset();
-        if (c->state_ == State::connecting) return c->lose(Loss{ETIMEDOUT, false, "it did not answer in time"});
+        if (c->state_ == State::connecting)
+            return c->lose({ETIMEDOUT, false, "it did not answer in time", false, false, true});
         c->lose(Loss{0, false, "it did not prove itself in time", c->handshake_.is_initiator()});
     });
     if (!made->address_.is_local()) made->listen_for_silence();
@@ -104,6 +105,9 @@ Detached Connection::detach() {
 void Connection::lose_errno(int error) {
     Loss loss{error, false, error == ETIMEDOUT ? silence_in_words : std::strerror(error)};
     loss.ended = error == ECONNRESET || error == EPIPE;
+    // The kernel tells of the network on the way instead of the time-out, where that has said something.
+    loss.silent =
+        error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
     lose(loss);
 }
 

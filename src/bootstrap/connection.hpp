@@ -22,6 +22,7 @@ struct Loss {
     const char* text = "";      // valid until closed() returns
     bool late = false;          // its host has taken the connection, but its process did nothing with it
     bool ended = false;         // the other side has closed it, or its process has ended
+    bool silent = false;        // its host does not answer, or can't be reached
 };
 
 /// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it

@@ -26,8 +26,15 @@ void Consensus::note_outcome() {
     monitor_.change([&] {
         if (!std::exchange(agreeing_, false)) return;
         const Agreement::Value& value = agreement_.outcome();
-        agreed_ = {value.ok, value.number, value.out};
+        agreed_ = {value.ok, value.number, value.out, {}};
+        if (value.place.size() == sizeof(Invitation))
+            std::ranges::copy(value.place, agreed_->place.emplace().bytes.begin());
     });
+}
+
+void Consensus::cancel() {
+    agreement_.cancel();
+    carrier_.close_place();
 }
 
 std::optional<Agreed> Consensus::wait(Deadline deadline) {
@@ -39,7 +46,7 @@ std::optional<Agreed> Consensus::wait(Deadline deadline) {
 }
 
 void Consensus::give_up(const std::string& why, bool for_good) {
-    agreement_.cancel();
+    cancel();
     monitor_.change([&] {
         if (!cant_) cant_ = why;
         cut_off_ |= for_good;
@@ -91,6 +98,11 @@ void Consensus::lost(Rank rank) {
     unsent_.erase(rank);
     partial_.erase(rank);
     agreement_.lost(rank);
+    note_outcome();
+}
+
+void Consensus::disown() {
+    agreement_.leave_out_self();
     note_outcome();
 }
 

@@ -19,9 +19,13 @@ class Consensus : private Agreement::Port {
         virtual ~Carrier() = default;
         /// A connection that the peer has welcomed; nullptr: there is none.
         virtual Connection* welcomed(Rank peer) = 0;
-        /// Makes one over a Unix socket unless there is one. Its end is heard of at once, and refusing one tells the
-        /// same: lost() or refused().
+        /// Makes one unless there is one. Its end is heard of at once, and refusing one tells the same: lost() or
+        /// refused(). So does, later, the silence of its host.
         virtual void call(Rank peer) = 0;
+        /// As Agreement::Port.
+        virtual Bytes open_place(const std::vector<Rank>& out) = 0;
+        /// Nobody will meet at the last one any more, unless all have.
+        virtual void close_place() = 0;
     };
 
     Consensus(Monitor& monitor, const News& news, Carrier& carrier, Rank self, int ranks)
@@ -31,7 +35,7 @@ class Consensus : private Agreement::Port {
     std::optional<Agreed> wait(Deadline deadline);
 
     void begin(const std::vector<Rank>& out, bool ok);
-    void cancel() { agreement_.cancel(); }
+    void cancel();
     std::vector<Rank> awaited() const { return agreement_.awaited(); }
     /// Ends the wait of the thread that agrees. for_good: a message was lost, so others take this member for dead.
     void give_up(const std::string& why, bool for_good = false);
@@ -46,11 +50,14 @@ class Consensus : private Agreement::Port {
     void lost(Rank rank);
     /// It takes no connections any more.
     void refused(Rank rank);
+    /// Others take this member for dead: what it agrees on leaves itself out.
+    void disown();
 
   private:
     void send(Rank to, const Agree& message) override;
     void reach(Rank rank) override;
     bool is_gone(Rank rank) const override;
+    Bytes open_place(const std::vector<Rank>& out) override { return carrier_.open_place(out); }
     void note_outcome();
 
     Monitor& monitor_;

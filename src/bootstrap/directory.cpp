@@ -98,10 +98,12 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     seat->second.connection.reset();
     --settling_;
     if (!seat->second.settled && state_ == State::gathering) {
-        if (loss.ended) Membership::process_ended(service_, seat->second.member.process);
+        const bool silent = loss.silent && !connection.address().is_local();
+        if (loss.ended || silent) Membership::process_ended(service_, seat->second.member.process, silent);
         fail_all([&] {
-            return Failure{tuttiRemoteError, rank, seat->second.member.text() + " died before all ranks had joined", -1,
-                           true};
+            const std::string what = silent ? std::string(" could not be reached any more: ") + loss.text
+                                            : std::string(" died before all ranks had joined");
+            return Failure{tuttiRemoteError, rank, seat->second.member.text() + what, -1, true, silent};
         });
     }
     close_if_idle();

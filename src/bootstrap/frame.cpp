@@ -20,13 +20,13 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     0,                                                     // Welcome
     member_size + 4 + endpoint_info_limit + Secret::size,  // Record
     4,                                                     // Ask
-    13 + text_limit,                                       // Failure
+    14 + text_limit,                                       // Failure
     4 * left_limit,                                        // Left
     12,                                                    // Fetch
     5,                                                     // Give
     8,                                                     // Stripe
     1,                                                     // Accepted
-    19 + 4 * left_limit,                                   // Agree
+    23 + invitation_size + 4 * left_limit,                 // Agree
     12 + note_limit,                                       // Note
 };
 
@@ -161,7 +161,7 @@ void fields(Io& io, Ask& m) {
 template <class Io>
 void fields(Io& io, Failure& m) {
     io.number_as(m.code, std::int32_t{tuttiSuccess + 1}, std::int32_t{tuttiNumResults - 1});
-    io.number(m.origin), io.number(m.teller), flag(io, m.died), io.rest(m.text);
+    io.number(m.origin), io.number(m.teller), flag(io, m.died), flag(io, m.silent), io.rest(m.text);
     for (const Rank r : {m.origin, m.teller}) io.expect(r == -1 || is_rank(r, ranks_limit));
 }
 template <class Io>
@@ -187,8 +187,10 @@ void fields(Io& io, Accepted& m) {
 }
 template <class Io>
 void fields(Io& io, Agree& m) {
-    io.number_as(m.step, std::uint8_t{0}, std::uint8_t{Agree::commit});
-    flag(io, m.more), flag(io, m.ok), io.number(m.call), io.number(m.number), io.ranks(m.ranks);
+    io.number_as(m.step, std::uint8_t{0}, std::uint8_t{Agree::exclude});
+    flag(io, m.more), flag(io, m.ok), io.number(m.call), io.number(m.number);
+    io.sized(m.place, invitation_size), io.ranks(m.ranks);
+    io.expect(m.place.empty() || m.place.size() == invitation_size);
 }
 template <class Io>
 void fields(Io& io, Note& m) {

@@ -21,6 +21,7 @@ inline constexpr std::size_t text_limit = 512;
 inline constexpr std::size_t host_limit = 64;
 inline constexpr std::size_t left_limit = 256;
 inline constexpr std::size_t note_limit = 256;
+inline constexpr std::size_t invitation_size = 64;
 inline constexpr int ranks_limit = 1 << 20;
 inline constexpr int stripes_limit = 16;
 
@@ -71,8 +72,9 @@ struct Failure {
     tuttiResult_t code;
     Rank origin;
     std::string text;
-    Rank teller = -1;   // who found it out; -1: the process where the ranks meet
-    bool died = false;  // the origin's process has ended
+    Rank teller = -1;     // who found it out; -1: the process where the ranks meet
+    bool died = false;    // the origin's process has ended, or is given up because
+    bool silent = false;  // its host is silent: so are all other ranks there
 };
 struct Left {
     std::vector<Rank> ranks;
@@ -96,12 +98,13 @@ struct Note {
 
 // What ranks say to agree on something: see agreement.hpp. A list that is too long for one frame goes on in the next.
 struct Agree {
-    enum Step : std::uint8_t { hold, propose, prepare, accept, commit };
+    enum Step : std::uint8_t { hold, propose, prepare, accept, commit, exclude };
     Step step;
     bool more = false;  // the next frame goes on with the list
     bool ok = false;
     std::uint64_t call = 0, number = 0;
     std::vector<Rank> ranks;
+    Bytes place = {};  // an Invitation's bytes, or none
 };
 
 // The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.

@@ -93,13 +93,13 @@ Rendezvous Rendezvous::of(const Identity& identity) {
     return m;
 }
 
-Rendezvous open_rendezvous(std::uint16_t flags, const Secret& secret) {
+Rendezvous open_rendezvous(std::uint16_t flags, const Secret& secret, const Address& here = {}) {
     const std::shared_ptr<Service> service = Service::get();
     Rendezvous rendezvous;
     rendezvous.flags = flags;
     rendezvous.secret = secret;
     rendezvous.host = host_id();
-    if (!rendezvous.has(Rendezvous::one_host)) rendezvous.tcp = rendezvous_interface();
+    if (!rendezvous.has(Rendezvous::one_host)) rendezvous.tcp = here ? here : rendezvous_interface();
     if (!rendezvous.tcp)
         rendezvous.flags |= Rendezvous::one_host;  // a machine without any network still runs jobs of its own
     service->run([&] { rendezvous.tcp = Directory::open(*service, rendezvous)->tcp_address(); });
@@ -110,6 +110,24 @@ Identity create_identity(std::uint16_t flags) {
     Bytes room;
     room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
     return open_rendezvous(flags, Secret::random()).identity(std::move(room));
+}
+
+// An invitation: the nonce, 32 bytes; host_id of its maker, u64; TCP address, 24 bytes.
+Invited open_invited(const Secret& secret, Address here) {
+    start_crypto();
+    const Secret nonce = Secret::random();
+    here.port = 0;
+    Invited invited;
+    Bytes out;
+    out.reserve(invitation_size);  // nothing can fail once the place is open: nobody else would close it
+    invited.rendezvous = open_rendezvous(0, secret.derive("tutti invited", nonce.view()), here);
+    Writer w(out);
+    w.bytes(nonce.view());
+    w.number(invited.rendezvous.host);
+    invited.rendezvous.tcp.write(w);
+    TUTTI_ASSERT(out.size() == invited.invitation.bytes.size());
+    std::copy(out.begin(), out.end(), invited.invitation.bytes.begin());
+    return invited;
 }
 
 bool on_one_host(const Identity& identity) {
@@ -149,31 +167,20 @@ tuttiUniqueId Identity::to_unique_id() const {
     return id;
 }
 
-// An invitation: the nonce, 32 bytes; host_id of its maker, u64; TCP address, 24 bytes.
 Invitation Session::invite(Identity* identity) const {
     using namespace bootstrap;
-    start_crypto();
-    const Secret nonce = Secret::random();
-    Bytes out, room;
-    out.reserve(sizeof(Invitation));  // nothing can fail once the place is open: nobody else would close it
-    room.reserve(TUTTI_UNIQUE_ID_BYTES);
-    const Rendezvous rendezvous = open_rendezvous(0, secret("tutti invitation").derive("tutti invited", nonce.view()));
-    Writer w(out);
-    w.bytes(nonce.view());
-    w.number(rendezvous.host);
-    rendezvous.tcp.write(w);
-    Invitation invitation;
-    TUTTI_ASSERT(out.size() == invitation.bytes.size());
-    std::copy(out.begin(), out.end(), invitation.bytes.begin());
-    if (identity != nullptr) *identity = rendezvous.identity(std::move(room));
-    return invitation;
+    Bytes room;
+    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
+    const Invited invited = open_invited(secret(invitations));
+    if (identity != nullptr) *identity = invited.rendezvous.identity(std::move(room));
+    return invited.invitation;
 }
 
 Identity Session::accept(const Invitation& invitation) const {
     using namespace bootstrap;
     Reader in(invitation.bytes);
     Rendezvous rendezvous;
-    rendezvous.secret = secret("tutti invitation").derive("tutti invited", in.bytes(Secret::size));
+    rendezvous.secret = secret(invitations).derive("tutti invited", in.bytes(Secret::size));
     rendezvous.host = in.number<std::uint64_t>();
     rendezvous.tcp = Address::read(in);
     if (rendezvous.tcp.is_local() || (rendezvous.tcp && rendezvous.tcp.port == 0))
@@ -211,11 +218,18 @@ RendezvousPoint::~RendezvousPoint() {
     });
 }
 
-Identity Session::rendezvous(std::span<const Rank> members, std::uint64_t number) const {
+Identity Session::rendezvous(std::span<const Rank> members, const Agreed& agreed) const {
     using namespace bootstrap;
+    if (agreed.place) return accept(*agreed.place);
+    for (const Rank r : members)
+        if (!is_here(r))
+            fail(tuttiSystemError,
+                 "%s is on another host, and the lowest rank that is left could open no place to meet (its log says "
+                 "why)",
+                 name(r).c_str());
     Rendezvous rendezvous;
     Bytes context;
-    Writer(context).number(number);
+    Writer(context).number(agreed.number);
     Writer(context).bytes(std::as_bytes(members));
     rendezvous.flags = Rendezvous::one_host | Rendezvous::rank0_opens;
     rendezvous.secret = secret("tutti rendezvous").derive("tutti members meet", context);

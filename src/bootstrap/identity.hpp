@@ -40,6 +40,16 @@ std::vector<Address> data_interfaces(const Identity& identity);
 /// Whether all ranks are known to be on one host before they meet.
 bool on_one_host(const Identity& identity);
 
+/// A rendezvous for members of a session, and what tells the others of it: see Session::invite().
+struct Invited {
+    Rendezvous rendezvous;
+    Invitation invitation;
+};
+/// Opens one in this process. secret: the session's for invitations. here: the interface to listen on, with any port;
+/// none: rendezvous_interface().
+Invited open_invited(const Secret& secret, Address here = {});
+inline constexpr std::string_view invitations = "tutti invitation";
+
 /// Identity::create() with flags, for tests of the TCP path.
 Identity create_identity(std::uint16_t flags);
 

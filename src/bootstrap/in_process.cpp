@@ -88,6 +88,7 @@ class InProcessSession : public Session {
     int ranks() const override { return static_cast<int>(job_->seats.size()); }
     std::span<const std::byte> info(Rank rank) const override { return seat(rank).info; }
 
+    bool is_here(Rank) const override { return true; }
     std::uint64_t process(Rank) const override { return process_id(); }
     Secret secret(std::string_view purpose) const override { return job_->secret.derive(purpose); }
 
@@ -185,7 +186,8 @@ Agreed InProcessSession::agree(const std::vector<Rank>& out, bool ok, Deadline d
     if (!mine().left) job_->have(rank_, [&](Agreement& a) { a.begin(out, ok); });
     job_->changed.wait_until(lock, deadline, [&] { return mine().left || !agreement.is_under_way(); });
     if (mine().left) fail(tuttiRemoteError, "rank %d has left", rank_);
-    if (!agreement.is_under_way()) return {agreement.outcome().ok, agreement.outcome().number, agreement.outcome().out};
+    const Agreement::Value& value = agreement.outcome();
+    if (!agreement.is_under_way()) return {value.ok, value.number, value.out, {}};
     const std::vector<Rank> awaited = agreement.awaited();
     agreement.cancel();
     fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank_,
@@ -202,7 +204,7 @@ void InProcessSession::on_fault(OnFault listener) {
 void InProcessSession::raise(const Fault& raised) {
     Fault fault = copy_of(raised);
     fault.teller = rank_;
-    fault.died = false;
+    fault.died = fault.silent = false;
     std::unique_lock lock(job_->mutex);
     if (mine().fault) return;
     mine().fault = copy_of(fault);

@@ -226,10 +226,11 @@ void Joining::finish() {
     if (deadline_) m_.service_->cancel(*deadline_);
     deadline_.reset();
     leave_directory();
-    // Over the network come only children, all of which are there now, and orphans later: see seek_parent(). Those have
-    // higher numbers.
+    // Over the network come children, all of which are there now, and later ranks of other hosts: orphans (see
+    // seek_parent()), and those that agree on who is left.
     const auto comes_by_tcp = [&](const auto& line) {
-        return line->member.rank > m_.rank() && (m_.rendezvous_.has(Rendezvous::tcp_only) || !m_.is_near(line->member));
+        return line->member.rank != m_.rank() &&
+               (!m_.is_near(line->member) || m_.rendezvous_.has(Rendezvous::tcp_only));
     };
     if (std::ranges::none_of(m_.roster_.lines(), comes_by_tcp)) m_.neighbours_.stop_listening_remotely();
     m_.news_.become(News::State::joined);

@@ -20,6 +20,11 @@ std::set<std::uint64_t>& dead_processes() {
     static std::set<std::uint64_t> all;
     return all;
 }
+/// Those on hosts that have fallen silent, until they are heard of again.
+std::set<std::uint64_t>& silent_processes() {
+    static std::set<std::uint64_t> all;
+    return all;
+}
 
 }  // namespace
 
@@ -32,19 +37,28 @@ void Membership::enlist() {
 /// It may be known to be dead before it has arrived here.
 void Membership::look_at_process(Rank rank) {
     const std::uint64_t process = roster_.process(rank);
-    if (process == 0 || !dead_processes().contains(process) || has_left(rank)) return;
-    const bool early = news_.is(State::joining);
-    hear({tuttiRemoteError, rank, name_of(rank) + (early ? " died before all ranks had joined" : " died"), this->rank(),
-          true},
-         nullptr);
+    const bool dead = dead_processes().contains(process), silent = !dead && silent_processes().contains(process);
+    if (process == 0 || !(dead || silent) || has_left(rank)) return;
+    const char* const what = silent                     ? " is on a host that acknowledges nothing any more"
+                             : news_.is(State::joining) ? " died before all ranks had joined"
+                                                        : " died";
+    hear({tuttiRemoteError, rank, name_of(rank) + what, this->rank(), true, silent}, nullptr);
+}
+
+/// One of another host may have been given up while the network was away. If it dies, whoever is connected to it here
+/// will notice.
+void Membership::is_heard_of_again(const Member& member) {
+    if (is_near(member)) return;
+    dead_processes().erase(member.process);
+    silent_processes().erase(member.process);
 }
 
 /// All sessions of this process hear of a death at the same moment, so that nobody who has heard of it in one is ahead
-/// of the news in another.
-void Membership::process_ended(const Service& service, std::uint64_t process) {
+/// of the news in another. silent: its host is.
+void Membership::process_ended(const Service& service, std::uint64_t process, bool silent) {
     if (process == 0 || process == process_id()) return;
     const std::vector<std::weak_ptr<Membership>> all = memberships();
-    if (!dead_processes().insert(process).second) return;
+    if (!(silent ? silent_processes() : dead_processes()).insert(process).second) return;
     for (const auto& weak : all) {
         const auto m = weak.lock();
         if (!m || m->service_.get() != &service || m->gone_) continue;
@@ -68,15 +82,21 @@ void Membership::hear(const Fault& fault, const Connection* from) {
 }
 
 void Membership::spread(const Fault& fault, const Connection* from) {
-    const bool death = fault.died && fault.origin >= 0 && fault.origin != rank();
-    const bool fresh = death && news_.note_death(fault.origin);
+    // Two that can't reach each other each say so of the other: the first to be heard of is believed.
+    if (fault.silent && std::ranges::count(news_.dead(), fault.teller) > 0) return;
+    if (fault.died && fault.origin == rank()) consensus_.disown();
+    const std::vector<Rank> dead = who_died(fault);
+    std::vector<Rank> fresh;
+    for (const Rank r : dead)
+        if (news_.note_death(r)) fresh.push_back(r);
     const auto [first, was_joining] = news_.note(fault);
-    if (!first && !fresh) return;
+    if (!first && fresh.empty()) return;
     for (const auto& c : neighbours_.all())
         if (c.get() != from)
-            c->send(Failure{fault.code, fault.origin, fault.text, fault.teller, fault.died}), c->flush();
-    if (death) process_ended(*service_, roster_.process(fault.origin));
-    if (fresh) consensus_.lost(fault.origin);
+            c->send(Failure{fault.code, fault.origin, fault.text, fault.teller, fault.died, fault.silent}), c->flush();
+    for (const Rank r : dead) process_ended(*service_, roster_.process(r), fault.silent);
+    if (fault.silent && !fresh.empty()) silent_hosts_.insert(record(fresh.front()).member.host);
+    for (const Rank r : fresh) consensus_.lost(r);
     if (!first) return;
     descriptors_.fail(fault, -1);
     if (was_joining) {
@@ -92,6 +112,19 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     }
 }
 
+/// With a host that is silent all its ranks are given up: the origin first.
+std::vector<Rank> Membership::who_died(const Fault& fault) const {
+    std::vector<Rank> all;
+    if (!fault.died || fault.origin < 0 || fault.origin == rank()) return all;
+    all.push_back(fault.origin);
+    const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
+    if (!fault.silent || !origin || is_near(origin->member)) return all;
+    for (const auto& line : roster_.lines())
+        if (line && line->member.host == origin->member.host && line->member.rank != fault.origin)
+            all.push_back(line->member.rank);
+    return all;
+}
+
 void Membership::give_up(const Fault& fault) {
     if (news_.is(State::joining)) hear(fault, nullptr);
 }
@@ -100,7 +133,7 @@ void Membership::raise(const Fault& fault) {
     news_.drop_listener();  // whoever raises a fault knows of it
     Fault mine = copy_of(fault);
     mine.teller = rank();
-    mine.died = false;
+    mine.died = mine.silent = false;
     hear(mine, nullptr);
 }
 

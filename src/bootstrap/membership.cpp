@@ -91,9 +91,10 @@ void Membership::opened(Connection& connection) {
             return;
         case Role::pair:
             connection.recognise();
+            calling_.erase(connection.peer);
             connection.send(Attach{ranks(), rank(), false});
             send_news(connection);
-            descriptors_.send_requests(connection);
+            if (connection.address().is_local()) descriptors_.send_requests(connection);
             return;
         case Role::child:
             return;
@@ -132,7 +133,8 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         if (up) up->send(*ask);
     } else if (auto* failure = std::get_if<Failure>(&message)) {
         if (failure->text.empty()) failure->text = name_of(connection.peer) + " told of a failure, and no reason";
-        hear({failure->code, failure->origin, failure->text, failure->teller, failure->died}, &connection);
+        hear({failure->code, failure->origin, failure->text, failure->teller, failure->died, failure->silent},
+             &connection);
     } else if (const auto* left = std::get_if<Left>(&message)) {
         on_left(connection, *left);
     } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
@@ -181,6 +183,7 @@ void Membership::send_table(Connection& connection) {
 
 void Membership::on_record(Connection& connection, const Record& record) {
     if (!news_.is(State::joining) || !roster_.add(record)) return;
+    is_heard_of_again(record.member);
     look_at_process(record.member.rank);
     if (fault()) return;
     neighbours_.pass_on(record, &connection);
@@ -194,8 +197,12 @@ void Membership::send_news(Connection& connection) {
         if (has_left(r)) left.push_back(r);
     send_left(connection, left);
     if (const auto fault = this->fault())
-        connection.send(Failure{fault->code, fault->origin, fault->text, fault->teller, fault->died});
-    for (const Rank r : dead()) connection.send(Failure{tuttiRemoteError, r, name_of(r) + " died", rank(), true});
+        connection.send(Failure{fault->code, fault->origin, fault->text, fault->teller, fault->died, fault->silent});
+    for (const Rank r : dead()) {
+        const bool silent = silent_hosts_.contains(record(r).member.host);
+        connection.send(Failure{tuttiRemoteError, r, name_of(r) + (silent ? " is on a silent host" : " died"), rank(),
+                                true, silent});
+    }
 }
 
 void Membership::closed(Connection& connection, const Loss& loss) {
@@ -214,7 +221,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
         else if (role == Role::parent)
             joining_.call_parent_again(connection);
         else if (role == Role::pair)
-            pair_lost(peer, loss.error);
+            pair_lost(peer, loss);
         return finish_if_idle();
     }
     if (has_left(peer)) {
@@ -226,7 +233,9 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank(), peer, loss.text);
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
     const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
-    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended}, nullptr);
+    const bool silent = loss.silent && !connection.address().is_local();
+    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent}, nullptr);
+    call(peer);  // unless it counts as dead: who agrees with it goes on
 }
 
 void Membership::tell(std::uint64_t number, View bytes) {
@@ -253,6 +262,7 @@ void Membership::shut() {
     gone_ = true;
     const auto self = shared_from_this();
     joining_.stop();
+    close_place();
     neighbours_.close();
     descriptors_.forget_who_asked();
     joining_.leave_host();

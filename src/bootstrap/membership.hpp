@@ -7,6 +7,7 @@
 //                  \-> failed -> gone
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 
@@ -36,7 +37,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void leave();
     void shut();
     /// All sessions of this process hear of it.
-    static void process_ended(const Service& service, std::uint64_t process);
+    static void process_ended(const Service& service, std::uint64_t process, bool silent = false);
     void tell(std::uint64_t number, View bytes);
     void agree(const std::vector<Rank>& out, bool ok) { consensus_.begin(out, ok); }
     void stop_agreeing() { consensus_.cancel(); }
@@ -92,6 +93,8 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
 
     // liveness.cpp: deaths, faults and departures
     void look_at_process(Rank rank);
+    void is_heard_of_again(const Member& member);
+    std::vector<Rank> who_died(const Fault& fault) const;
     void enlist();
     void hear(const Fault& fault, const Connection* from);
     void spread(const Fault& fault, const Connection* from);
@@ -101,12 +104,16 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
 
-    // pairs.cpp: connections between two ranks of a host, for descriptors and to hear of each other's end
+    // pairs.cpp: connections between two ranks, to agree with each other and hear of each other's end, and for
+    // descriptors, which takes Unix sockets
     void call_pair(Rank peer);
-    void pair_lost(Rank peer, int error);
+    void pair_lost(Rank peer, const Loss& loss);
+    void call_pair_again(Rank peer);
     void on_give(Connection& connection, const Give& give, Fd descriptor);
     Connection* welcomed(Rank peer) override { return neighbours_.welcomed(peer); }
     void call(Rank peer) override;
+    Bytes open_place(const std::vector<Rank>& out) override;
+    void close_place() override;
 
     const std::shared_ptr<Service> service_;
     const Rendezvous rendezvous_;
@@ -122,6 +129,13 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     Descriptors descriptors_;
     Consensus consensus_;
     std::set<Rank> unreachable_;  // for an orphan
+    std::set<std::uint64_t> silent_hosts_;
+    struct Calling {
+        Deadline unanswered_since;
+        std::chrono::microseconds pause;
+    };
+    std::map<Rank, Calling> calling_;  // ranks of other hosts
+    std::weak_ptr<Directory> place_;   // where those that are left may meet
     bool gone_ = false;
     Service::PiecePtr shutting_;  // made beforehand
 };

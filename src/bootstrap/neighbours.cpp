@@ -24,9 +24,10 @@ void Neighbours::on_starved(const std::function<void()>& starved) {
         if (listener) listener->starved = starved;
 }
 
-Connection* Neighbours::dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret) {
+Connection* Neighbours::dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret,
+                             std::chrono::milliseconds limit) {
     all_.reserve(all_.size() + 1);  // who has been called is there
-    const std::shared_ptr<Connection> c = Connection::dial(service_, user_, address, secret, tag);
+    const std::shared_ptr<Connection> c = Connection::dial(service_, user_, address, secret, tag, limit);
     if (role == Role::directory) directory_ = c;
     if (role == Role::parent) parent_ = c;
     if (!c) return nullptr;
@@ -50,6 +51,12 @@ void Neighbours::close() {
     if (local_) local_->close();
     local_.reset();
     stop_listening_remotely();
+}
+
+Connection* Neighbours::any(Rank peer) const {
+    for (const auto& c : all_)
+        if (c->peer == peer && c->role != Role::directory) return c.get();
+    return nullptr;
 }
 
 Connection* Neighbours::pair(Rank peer) const {

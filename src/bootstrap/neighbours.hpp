@@ -23,7 +23,9 @@ class Neighbours {
     void on_starved(const std::function<void()>& starved);
 
     /// nullptr and errno if that failed at once. A directory or parent takes the place of the last one.
-    Connection* dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret);
+    /// limit: see Connection::dial().
+    Connection* dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret,
+                     std::chrono::milliseconds limit = {});
     /// One that others have made.
     void add(Connection& connection) { all_.push_back(connection.shared_from_this()); }
     void drop(Connection& connection);
@@ -33,7 +35,9 @@ class Neighbours {
     /// nullptr: there is none.
     const std::shared_ptr<Connection>& directory() const { return directory_; }
     const std::shared_ptr<Connection>& parent() const { return parent_; }
-    /// Any connection with the peer over a Unix socket, also one of the tree or one that the peer made.
+    /// Any connection with the peer, also one of the tree or one that the peer made.
+    Connection* any(Rank peer) const;
+    /// The same over a Unix socket.
     Connection* pair(Rank peer) const;
     /// One that the peer has welcomed: what is sent before may be lost with it.
     Connection* welcomed(Rank peer) const;

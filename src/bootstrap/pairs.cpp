@@ -1,11 +1,25 @@
-// Membership: connections between two ranks of a host, for descriptors and to hear of each other's end.
+// Membership: connections between two ranks, to agree with each other and hear of each other's end, and for
+// descriptors; and where those that are left meet.
 #include <cerrno>
 #include <cstring>
 
+#include "base/config.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
 
 namespace tutti::bootstrap {
+namespace {
+
+// Whoever calls a rank of its own host tries again at once. A network is not to be flooded, nor a rank that all call.
+constexpr std::chrono::microseconds pause_near{1000}, first_pause_far{2000}, longest_pause_far{50000};
+constexpr std::chrono::milliseconds longest_call{5000};
+
+std::chrono::milliseconds silence_limit() {
+    return std::chrono::milliseconds(config().silence_ms);
+}
+
+}  // namespace
 
 void Membership::offer_changed(std::uint64_t key) {
     attempt([&] { descriptors_.offer_changed(key); });  // who asked waits for it
@@ -24,37 +38,68 @@ void Membership::request(const std::shared_ptr<PendingFetch>& fetch) {
 }
 
 void Membership::call(Rank peer) {
-    if (neighbours_.pair(peer) != nullptr) return;
+    if (!consensus_.waits_for(peer) || neighbours_.any(peer) != nullptr) return;
     service_->post([weak = weak_from_this(), peer] {  // what comes of it may be news to whoever asked
         if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(peer); });
     });
 }
 
 void Membership::call_pair(Rank peer) {
-    if (gone_ || !(descriptors_.wants(peer) || consensus_.waits_for(peer))) return;
-    if (Connection* c = neighbours_.pair(peer)) {  // that the peer has made meanwhile
-        if (c->is_open()) descriptors_.send_requests(*c);
+    const bool for_descriptors = descriptors_.wants(peer);
+    if (gone_ || !(for_descriptors || consensus_.waits_for(peer))) return void(calling_.erase(peer));
+    if (Connection* c = for_descriptors ? neighbours_.pair(peer) : neighbours_.any(peer)) {  // made meanwhile
+        if (for_descriptors && c->is_open()) descriptors_.send_requests(*c);
         return;
     }
-    const Address& address = record(peer).member.local;
-    if (neighbours_.dial(address, static_cast<std::uint64_t>(peer), Role::pair, peer, secret_)) return;
-    pair_lost(peer, errno);
+    const Member& member = record(peer).member;
+    const bool near = is_near(member) && (for_descriptors || !rendezvous_.has(Rendezvous::tcp_only));
+    const Address& address = near ? member.local : member.remote;
+    if (!address) {
+        const std::string what = name_of(peer) + " is on another host, and listens on no network interface";
+        return consensus_.give_up(what);
+    }
+    if (!near) calling_.try_emplace(peer, Calling{Clock::now(), first_pause_far});
+    const auto limit = near ? longest_call : std::min(longest_call, silence_limit());
+    if (neighbours_.dial(address, static_cast<std::uint64_t>(peer), Role::pair, peer, secret_, limit)) return;
+    Loss loss{errno, false, std::strerror(errno)};
+    loss.silent = !near && (errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ENETDOWN);
+    pair_lost(peer, loss);
 }
 
-// A busy peer may be slow to answer; one that has stopped listening is gone.
-void Membership::pair_lost(Rank peer, int error) {
+// A busy peer may be slow to answer; one that has stopped listening is gone, and so is one whose host is silent.
+void Membership::pair_lost(Rank peer, const Loss& loss) {
     descriptors_.send_again(peer);
-    if (error == EMFILE || error == ENFILE) {
-        const std::string what =
-            text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(), std::strerror(error));
+    if (loss.error == EMFILE || loss.error == ENFILE) {
+        const std::string what = text("no socket for a connection to %s: %s (see `ulimit -n`)", name_of(peer).c_str(),
+                                      std::strerror(loss.error));
         if (consensus_.reached(peer)) consensus_.give_up(what);
         return descriptors_.fail({tuttiSystemError, rank(), what}, peer);
     }
-    if (error == ECONNREFUSED) {
+    if (loss.error == ECONNREFUSED) {
+        calling_.erase(peer);
         descriptors_.fail({tuttiRemoteError, peer, name_of(peer) + " is gone"}, peer);
         return consensus_.refused(peer);
     }
-    service_->after(std::chrono::milliseconds(1), [weak = weak_from_this(), peer] {
+    if (const auto calling = calling_.find(peer); calling != calling_.end()) {
+        if (!loss.silent) calling->second.unanswered_since = Clock::now();
+        if (Clock::now() - calling->second.unanswered_since >= silence_limit())
+            return hear({tuttiRemoteError, peer, name_of(peer) + " can't be reached any more: " + silence_in_words,
+                         rank(), true, true},
+                        nullptr);
+    }
+    call_pair_again(peer);
+}
+
+void Membership::call_pair_again(Rank peer) {
+    std::chrono::microseconds pause = pause_near;
+    if (const auto calling = calling_.find(peer); calling != calling_.end()) {
+        std::uint8_t chance;  // many may call one, and are not to come back together
+        random_bytes(&chance, sizeof chance);
+        std::chrono::microseconds& most = calling->second.pause;
+        pause = most * (256 + chance) / 512;
+        most = std::min(longest_pause_far, most * 3 / 2);
+    }
+    service_->after(pause, [weak = weak_from_this(), peer] {
         if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(peer); });
     });
 }
@@ -70,6 +115,29 @@ void Membership::on_give(Connection& connection, const Give& give, Fd descriptor
         trouble = {tuttiSystemError, rank(),
                    "no file descriptor was free for what " + name_of(peer) + " passed on; see `ulimit -n`"};
     descriptors_.settle(*fetch, give.granted ? std::move(descriptor) : Fd(), trouble);
+}
+
+// Where all that are left are on this host they find each other by a name that they all know: Session::rendezvous().
+Bytes Membership::open_place(const std::vector<Rank>& out) {
+    close_place();
+    const auto is_left_elsewhere = [&](const auto& line) {
+        return !is_near(line->member) && !std::ranges::binary_search(out, line->member.rank);
+    };
+    if (std::ranges::none_of(roster_.lines(), is_left_elsewhere)) return {};
+    try {
+        const Invited invited = open_invited(secret().derive(invitations), roster_.mine().remote);
+        place_ = Directory::find(*service_, invited.rendezvous);
+        return Bytes(invited.invitation.bytes.begin(), invited.invitation.bytes.end());
+    } catch (const Error& error) {  // the members can do without it only by failing: Session::rendezvous()
+        log(Level::warn, "%s can open no place where those that are left meet: %s", name_of(rank()).c_str(),
+            error.what());
+        return {};
+    }
+}
+
+void Membership::close_place() {
+    if (const auto place = place_.lock()) place->give_up("the rank in whose process the others were to meet gave up");
+    place_.reset();
 }
 
 }  // namespace tutti::bootstrap

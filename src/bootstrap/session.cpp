@@ -52,6 +52,10 @@ class SocketSession : public Session {
         check_rank(rank);
         return m_->record(rank).member.text();
     }
+    bool is_here(Rank rank) const override {
+        check_rank(rank);
+        return m_->is_near(m_->record(rank).member);
+    }
     std::uint64_t process(Rank rank) const override {
         check_rank(rank);
         return m_->record(rank).member.process;
@@ -126,10 +130,6 @@ Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
 }
 
 Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline deadline) {
-    for (Rank r = 0; r < ranks(); ++r)
-        if (!m_->is_near(m_->record(r).member) && std::ranges::count(out, r) == 0)
-            fail(tuttiInvalidUsage, "%s is on another host: who is left is agreed on between ranks of one host",
-                 name(r).c_str());
     if (!m_->service().run([&] { m_->agree(out, ok); })) fail(tuttiSystemError, "the process is ending, or was forked");
     if (const auto agreed = m_->wait_agreed(deadline)) return *agreed;
     std::vector<Rank> awaited;
@@ -156,7 +156,7 @@ Fault copy_of(const Fault& fault) noexcept {
     try {
         return fault;
     } catch (const std::bad_alloc&) {
-        return {fault.code, fault.origin, no_memory, fault.teller, fault.died};
+        return {fault.code, fault.origin, no_memory, fault.teller, fault.died, fault.silent};
     }
 }
 

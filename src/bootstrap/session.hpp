@@ -92,8 +92,9 @@ struct Fault {
     tuttiResult_t code = tuttiSuccess;
     Rank origin = -1;  // the rank that died or failed
     std::string text;
-    Rank teller = -1;   // the rank that found it out
-    bool died = false;  // the origin's process has ended
+    Rank teller = -1;     // the rank that found it out
+    bool died = false;    // the origin's process has ended, or is given up because
+    bool silent = false;  // its host is silent: so are all other ranks there
 };
 
 inline constexpr const char* no_memory = "out of memory";  // so short that a string with it needs none
@@ -106,6 +107,9 @@ struct Agreed {
     bool ok = false;           // all were content
     std::uint64_t number = 0;  // no other agreement of the job has it
     std::vector<Rank> out;     // who is left out, ascending
+    // Where those that are left may meet: in the lowest one's process. None if all are on one host, or there was no
+    // reason to meet: all were content with who is left out.
+    std::optional<Invitation> place = {};
 };
 
 /// The session whose members now join another one, and its news() when all of them were still to come.
@@ -138,6 +142,9 @@ class Session {
     /// For error texts: "rank 2 (pid 4711 on host x)".
     virtual std::string name(Rank rank) const;
 
+    /// Whether the rank is on this one's host.
+    virtual bool is_here(Rank rank) const = 0;
+
     /// process_id() of the process that the rank lives in.
     virtual std::uint64_t process(Rank rank) const = 0;
 
@@ -158,9 +165,10 @@ class Session {
     /// Closes it at once: the one rank that was to come is this process' own.
     static void forget_rendezvous(const Identity& identity);
 
-    /// Where these members meet for the number-th time, without a word: each member of the session can make it, and
-    /// nobody else. The first of them opens it when it joins. For ranks of one host.
-    Identity rendezvous(std::span<const Rank> members, std::uint64_t number) const;
+    /// Where those that are left meet: each of them can make it, and nobody else. members: all others than agreed.out,
+    /// ascending. The first of them closes it (RendezvousPoint) if not all come. Throws tuttiSystemError if they are on
+    /// several hosts and it could not open a place.
+    Identity rendezvous(std::span<const Rank> members, const Agreed& agreed) const;
 
     /// Makes fd available to the other members under key, until withdrawn or left. The session keeps a duplicate.
     virtual void offer(std::uint64_t key, const Fd& fd) = 0;
@@ -186,8 +194,8 @@ class Session {
     /// service thread.
     virtual std::optional<Fault> fault_behind(Rank peer, Deadline deadline) = 0;
 
-    /// The members whose processes have ended without leave(), as far as this one has heard, in that order. Other than
-    /// the first fault they are all kept.
+    /// The members whose processes have ended without leave(), or whose hosts have fallen silent, as far as this one
+    /// has heard, in that order. Other than the first fault they are all kept.
     virtual std::vector<Rank> dead() const = 0;
 
     /// Whom to do without: who is behind the fault, if that is another rank, then the dead. A member that can't be
@@ -206,8 +214,9 @@ class Session {
 
     /// Agrees with the other members that are left on who that is, whatever has become of the job. Called by all but
     /// those in out, those that have died and those that have left; what they are told is the same, also if some die
-    /// meanwhile. One call at a time. Throws tuttiTimeout that names whom it waited for, and tuttiRemoteError if this
-    /// member leaves. Members of one host.
+    /// meanwhile. Whoever is told that itself is out has been given up by the others. Members talk to each other for it
+    /// over connections of their own, over Unix sockets or the network. One call at a time. Throws tuttiTimeout that
+    /// names whom it waited for, and tuttiRemoteError if this member leaves.
     virtual Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) = 0;
 
     /// Goes in peace: others do not take the end of this process for a death. No listener is called afterwards (one

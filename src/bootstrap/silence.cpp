@@ -10,7 +10,8 @@ namespace tutti::bootstrap {
 
 void Silence::prepare(int socket) const {
     const auto set = [&](int level, int option, int value) { setsockopt(socket, level, option, &value, sizeof value); };
-    const int probes = 3, probe_s = std::max(1, static_cast<int>(limit_.count() / (1000 * (probes + 1))));
+    const int limit_s = static_cast<int>(limit_.count() / 1000);
+    const int probe_s = std::max(1, limit_s / 4), probes = std::max(1, limit_s / probe_s - 1);
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, probe_s);
     set(IPPROTO_TCP, TCP_KEEPINTVL, probe_s);

@@ -16,7 +16,8 @@ class Silence {
     /// limit: how long a host may be silent: config().silence_ms, or less.
     explicit Silence(std::chrono::milliseconds limit) : limit_(limit) {}
 
-    /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, rounded to seconds.
+    /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, in whole seconds, two at
+    /// least.
     void prepare(int socket) const;
     /// Whether what was sent, or a probe of a full window, has not been answered for the limit. To be asked every
     /// interval(). False for sockets that are not TCP.

@@ -32,15 +32,6 @@ void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::
     here_.engine->start(here_, options_.timeout);
 }
 
-void Connections::refuse_other_hosts(const std::vector<Rank>& members) const {
-    for (const Rank r : members)
-        if (here_.infos[static_cast<std::size_t>(r)].host != host_id())
-            fail(tuttiInvalidUsage,
-                 "rank %d is on another host than rank %d: such communicators can't be shrunk; make a new one from a "
-                 "unique id",
-                 r, rank());
-}
-
 const Transport& Connections::transport_between(Rank a, Rank b) const {
     const bool p2p = on_gpus() && options_.transport == "p2p";  // then only for error texts another one is wanted
     const auto info = [&](Rank r) -> const EndpointInfo& { return here_.infos[static_cast<std::size_t>(r)]; };

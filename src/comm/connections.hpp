@@ -45,8 +45,6 @@ class Connections {
     const gpu::Places& places() const { return places_; }
     /// Whether ranks are on GPUs: this one or others.
     bool on_gpus() const { return places_.any_on_gpu(); }
-    /// Throws tuttiInvalidUsage where these ranks are on several hosts.
-    void refuse_other_hosts(const std::vector<Rank>& members) const;
     const Transport& transport_between(Rank a, Rank b) const;
     const Transport& transport_to(Rank peer) const { return transport_between(rank(), peer); }
 

@@ -55,6 +55,13 @@ class World {
         return true;
     }
     int ranks() const { return static_cast<int>(members_.size()); }
+    /// One takes the other for dead, which it is not.
+    void give_up(Rank by, Rank r) {
+        Member& m = *members_[static_cast<std::size_t>(by)];
+        m.gone.insert(r);
+        m.agreement.lost(r);
+    }
+    int places() const { return places_; }
 
   private:
     struct Member : Agreement::Port {
@@ -62,12 +69,17 @@ class World {
         void send(Rank to, const Agree& message) override { world.pipes_[{rank, to}].push_back(message); }
         void reach(Rank) override {}
         bool is_gone(Rank r) const override { return gone.contains(r); }
+        Bytes open_place(const std::vector<Rank>&) override {
+            ++world.places_;
+            return Bytes(1, static_cast<std::byte>(rank));
+        }
         World& world;
         Rank rank;
         bool lives = true;
         std::set<Rank> gone;
         Agreement agreement;
     };
+    int places_ = 0;  // that were opened
     std::mt19937 random_;
     std::vector<std::unique_ptr<Member>> members_;
     std::map<std::pair<Rank, Rank>, std::deque<std::optional<Agree>>> pipes_;
@@ -101,6 +113,50 @@ TEST_CASE("groups that exclude each other agree each for itself") {
     CHECK(world[1].outcome().out == std::vector<Rank>{2, 3});
     CHECK(world[2].outcome().out == std::vector<Rank>{0, 1});
     CHECK(world[1].outcome().number != world[2].outcome().number);
+}
+
+TEST_CASE("one that lives although all others have given it up is told that it is out") {
+    World world(4, 1);
+    for (const Rank by : {0, 1, 3}) world.give_up(by, 2);
+    for (const Rank r : {0, 1, 2, 3}) world[r].begin({}, true);
+    while (world.step()) {
+    }
+    for (Rank r = 0; r < 4; ++r) {
+        REQUIRE(!world[r].is_under_way());
+        CHECK(world[r].outcome().out == std::vector<Rank>{2});
+        CHECK(world[r].outcome().ok == (r != 2));
+    }
+}
+
+TEST_CASE("whoever hears that others take it for dead agrees on nothing with anybody") {
+    World world(3, 1);
+    world[0].begin({}, true);
+    world.give_up(1, 0), world.give_up(2, 0);
+    CHECK(world[0].is_under_way());
+    world[0].leave_out_self();  // it would wait for the others
+    CHECK(world[0].outcome().out == std::vector<Rank>{0});
+    world[0].begin({}, true);
+    CHECK(!world[0].is_under_way());
+    CHECK(world[0].outcome().out == std::vector<Rank>{0});
+}
+
+TEST_CASE("a place to meet is opened by the coordinator, once, where there is a reason to meet, and told to all") {
+    World world(3, 1);
+    const auto agree = [&](const std::vector<Rank>& out, bool ok) {
+        for (const Rank r : {0, 1, 2})
+            if (std::ranges::count(out, r) == 0) world[r].begin(out, ok);
+        while (world.step()) {
+        }
+    };
+    agree({}, false);
+    CHECK(world.places() == 1);
+    for (const Rank r : {0, 1, 2}) CHECK(world[r].outcome().place == Bytes(1, std::byte{0}));
+    agree({}, true);  // all are content with what they have
+    CHECK(world.places() == 1);
+    CHECK(world[1].outcome().place.empty());
+    agree({0}, false);
+    CHECK(world.places() == 2);
+    CHECK(world[2].outcome().place == Bytes(1, std::byte{1}));
 }
 
 TEST_CASE("whoever dies whenever, all that are told something are told the same, and nobody waits for ever") {

@@ -30,13 +30,13 @@ std::vector<Message> one_of_each() {
             Welcome{},
             Record{some_member(0), Bytes(1024, std::byte{7}), Secret(Bytes(Secret::size, std::byte{5}))},
             Ask{60000},
-            Failure{tuttiRemoteError, 2, "rank 2 died", 1, true},
+            Failure{tuttiRemoteError, 2, "rank 2 is on a silent host", 1, true, true},
             Left{{1, 2, 3}},
             Fetch{7, 1234567890123},
             Give{7, true},
             Stripe{3, 1, 4, 2, true},
             Accepted{1},
-            Agree{Agree::prepare, true, true, 3, 99, {0, 5}},
+            Agree{Agree::prepare, true, true, 3, 99, {0, 5}, Bytes(invitation_size, std::byte{7})},
             Note{2, 7, Bytes(12, std::byte{5})}};
 }
 

@@ -68,6 +68,7 @@ class Obeyer {
             const Agreed agreed = session_->agree(out, b != 0, within(10s));
             return text("%s out:", agreed.ok ? "content," : "not content,") + list(agreed.out);
         }
+        if (verb == "meet") return meet();
         if (verb == "leave") return session_->leave(), "ok";
         if (verb == "fault") return heard_fault(std::chrono::milliseconds(a));
         if (verb == "left")
@@ -78,6 +79,22 @@ class Obeyer {
     }
 
   private:
+    /// Goes on with those that are left.
+    std::string meet() {
+        const Agreed agreed = session_->agree({}, false, within(10s));
+        std::vector<Rank> members;
+        for (Rank r = 0; r < session_->ranks(); ++r)
+            if (std::ranges::count(agreed.out, r) == 0) members.push_back(r);
+        const auto place = std::ranges::find(members, session_->rank()) - members.begin();
+        const auto met = join(session_->rendezvous(members, agreed), static_cast<Rank>(place),
+                              static_cast<int>(members.size()), 10s);
+        const Agreed after = session_->agree(agreed.out, true, within(10s));
+        session_->leave();
+        session_ = met;
+        return text("%s%d of %d by %s", after.ok && after.out == agreed.out ? "" : "but ", session_->rank(),
+                    session_->ranks(), agreed.place ? "TCP" : "name");
+    }
+
     std::string heard_fault(std::chrono::milliseconds time) {
         const auto get = [&] {
             std::lock_guard lock(mutex_);
@@ -125,8 +142,9 @@ TEST_CASE(hidden_name, "[.rank]") {
     }
 }
 
-RankProcess::RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout) {
-    start({});
+RankProcess::RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout,
+                         const std::vector<std::string>& environment) {
+    start(environment);
     say(to_hex(identity) + text(" %d %d %d", rank, ranks, static_cast<int>(timeout.count())));
 }
 
@@ -199,6 +217,15 @@ int RankProcess::wait() {
 std::vector<RankProcess> start_processes(const Identity& identity, int ranks) {
     std::vector<RankProcess> all;
     for (Rank r = 0; r < ranks; ++r) all.emplace_back(identity, r, ranks);
+    for (auto& p : all) REQUIRE(p.hear() == "joined");
+    return all;
+}
+
+std::vector<RankProcess> start_on_hosts(const Identity& identity, const std::vector<std::string>& hosts) {
+    std::vector<RankProcess> all;
+    for (std::size_t r = 0; r < hosts.size(); ++r)
+        all.emplace_back(identity, static_cast<Rank>(r), static_cast<int>(hosts.size()), 20s,
+                         std::vector{"TUTTI_HOSTID=" + hosts[r]});
     for (auto& p : all) REQUIRE(p.hear() == "joined");
     return all;
 }

@@ -53,7 +53,9 @@ std::string join_error(const Identity& identity, Rank rank, int ranks, std::chro
 /// This test program again, as one rank. It joins and then obeys: see rank_process.cpp for the words.
 class RankProcess {
   public:
-    RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout = 20s);
+    /// environment: "NAME=value".
+    RankProcess(const Identity& identity, Rank rank, int ranks, std::chrono::milliseconds timeout = 20s,
+                const std::vector<std::string>& environment = {});
     /// A rank that finds out by itself who it is, from these variables ("NAME=value").
     explicit RankProcess(const std::vector<std::string>& environment, std::chrono::milliseconds timeout = 20s);
     ~RankProcess();
@@ -80,5 +82,7 @@ class RankProcess {
 };
 
 std::vector<RankProcess> start_processes(const Identity& identity, int ranks);
+/// As if each lived on the host of that name.
+std::vector<RankProcess> start_on_hosts(const Identity& identity, const std::vector<std::string>& hosts);
 
 }  // namespace tutti::test

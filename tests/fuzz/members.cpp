@@ -198,10 +198,11 @@ struct Tales {
             case 12:
                 return Accepted{in.number<std::uint8_t>()};
             case 13: {
-                const auto step = static_cast<Agree::Step>(in.below(Agree::commit + 1));
+                const auto step = static_cast<Agree::Step>(in.below(Agree::exclude + 1));
                 const bool more = in.flag(), ok = in.flag();
                 const std::uint64_t call = in.below(4), number = in.below(4);
-                return Agree{step, more, ok, call, number, list()};
+                const Bytes place(in.flag() ? invitation_size : 0, std::byte{1});
+                return Agree{step, more, ok, call, number, list(), place};
             }
             default: {
                 const Rank from = rank();

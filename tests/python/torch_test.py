@@ -115,6 +115,14 @@ class Conformance(unittest.TestCase):
                 done = run(PYTHON.parent / "tutti-run", "--keep-going", "-n", 3, PYTHON, THEIRS / "recovery.py", kind)
                 self.assertEqual(len(re.findall(r"^rank \d ok$", done.stdout, re.M)), ends, done.stdout + done.stderr)
 
+    def test_groups_of_several_hosts_that_lose_ranks(self):
+        apart = 'TUTTI_HOSTID=host$RANK exec "$0" "$@"'
+        for kind, ends in {"shrink": 3, "shrink_after_a_death": 2, "reconfigure": 2}.items():
+            with self.subTest(kind=kind):
+                done = run(PYTHON.parent / "tutti-run", "--keep-going", "-n", 3, "sh", "-c", apart, PYTHON,
+                           THEIRS / "recovery.py", kind)
+                self.assertEqual(len(re.findall(r"^rank \d ok$", done.stdout, re.M)), ends, done.stdout + done.stderr)
+
     def test_hugging_face(self):
         if run(PYTHON, "-c", "import accelerate, transformers").returncode != 0:
             self.skipTest("there are no accelerate and transformers beside torch")

@@ -51,12 +51,13 @@ Weather make_weather(std::uint64_t seed, int ranks, const std::string& transport
     w.cut.b = (w.cut.a + 1 + static_cast<int>(draw(static_cast<std::uint64_t>(ranks - 1)))) % ranks;
     if (draw(3) == 0) w.cut.how_long = 1'000'000 * ms;  // for good
     if (!w.network || !stormy) w.cut.what = Cut::none;
-    w.apart = draw(2) == 0 && w.cut.what != Cut::none;  // their communicators can't be shrunk
+    w.apart = draw(2) == 0 && w.cut.what != Cut::none;
     const bool lacks = draw(8) == 0;
     w.shortage = {static_cast<Shortage::What>(1 + draw(3)), static_cast<int>(draw(static_cast<std::uint64_t>(ranks))),
                   static_cast<unsigned>(draw(60)), draw(2) == 0 ? 1u : static_cast<unsigned>(draw(1000))};
     if (w.shortage.what == Shortage::threads) w.shortage.nth %= 4;
     if (!lacks || w.cut.what != Cut::none) w.shortage.what = Shortage::nothing;
+    if (draw(2) == 0 && w.network && w.is_calm()) w.apart = true;  // what is left of several hosts is shrunk
     return w;
 }
 

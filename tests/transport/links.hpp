@@ -42,6 +42,7 @@ class MapSession : public Session {
     void leave() override {}
     bool has_left(Rank) const override { return false; }
     void rest() override {}
+    bool is_here(Rank) const override { return true; }
     std::uint64_t process(Rank) const override { return process_id(); }
     std::optional<Fault> fault_behind(Rank, Deadline) override { return std::nullopt; }
     std::vector<Rank> dead() const override { return {}; }

@@ -65,7 +65,7 @@ class ProcessGroup final : public Base {
     bool supportsShrinking() const override {
         return true;
     }
-    /// Called by the ranks that are to remain; who has died is left out, named or not. Ranks of one host, on CPUs.
+    /// Called by the ranks that are to remain; who has died is left out, named or not. Ranks on CPUs, of any hosts.
     c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& ranks_to_exclude, int flags,
                                              const c10::intrusive_ptr<Options>& options) override;
     bool supportsTensorAlloc(c10::DeviceIndex device) override {

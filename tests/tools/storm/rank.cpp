@@ -1,7 +1,11 @@
 // One rank of a storm (tools/storm): random operations until another rank dies, or until all are told to stop; then
 // what it was told, and whether the ranks that are left can go on.
 //
-//     storm-rank --rank R --ranks N --seed S [--focus KIND] [--transport T] [--recover shrink|rejoin] [--init-ms MS]
+//     storm-rank --rank R --ranks N --seed S [--focus KIND] [--transport T] [--recover shrink|rejoin] [--left N]
+//                [--again yes|no] [--init-ms MS]
+//
+// --transport auto: what Tutti chooses. --left: how many are to be left (all but one). --again: they then split what
+// they have made, and shrink it once more.
 //
 // It talks with what has started it by lines. It prints "up"; "id HEX" when it was told "make"; "ready" when it has
 // joined; "failed" when it waits to rejoin; and a line of JSON as its last. It is told "make", "join HEX RANK RANKS",
@@ -30,7 +34,7 @@ struct Report {
     std::string outcome = "stopped", doing, call, text, trouble;
     int code = 0, named_there = -2;
     std::vector<int> failed, members;
-    std::int64_t error_ns = 0, named_ns = 0, shrunk_ns = 0, recovered_ns = 0;
+    std::int64_t error_ns = 0, named_ns = 0, calls_shrink_ns = 0, shrunk_ns = 0, recovered_ns = 0;
     std::uint64_t steps = 0;
     int descriptors[2] = {};
     std::string open;  // what they are, where there are more than expected
@@ -57,7 +61,8 @@ void say(const Report& r, int rank) {
     for (std::size_t i = 0; i < r.failed.size(); ++i) s << (i > 0 ? ", " : "") << r.failed[i];
     s << "], \"members\": [";
     for (std::size_t i = 0; i < r.members.size(); ++i) s << (i > 0 ? ", " : "") << r.members[i];
-    s << "], \"error_ns\": " << r.error_ns << ", \"named_ns\": " << r.named_ns << ", \"shrunk_ns\": " << r.shrunk_ns
+    s << "], \"error_ns\": " << r.error_ns << ", \"named_ns\": " << r.named_ns
+      << ", \"calls_shrink_ns\": " << r.calls_shrink_ns << ", \"shrunk_ns\": " << r.shrunk_ns
       << ", \"recovered_ns\": " << r.recovered_ns << ", \"steps\": " << r.steps << ", \"descriptors\": ["
       << r.descriptors[0] << ", " << r.descriptors[1] << "], \"open\": \"" << r.open << "\"}";
     say(s.str());
@@ -145,13 +150,17 @@ class Rank {
     }
 
   private:
+    bool goes_on_again() const { return options_.contains("--again") && options_.at("--again") == "yes"; }
     std::uint64_t seed() const { return std::stoull(options_.at("--seed")); }
     std::string doing() const { return steps_ ? steps_->doing() : "init"; }
 
-    /// A session passes news on until the other ranks have left, too; its service keeps a few. A place where ranks did
+    /// A session passes news on until the other ranks have left, too (which takes longer where some of them shrink once
+    /// more); its service keeps a few. A place where ranks did
     /// not all meet tells late-comers so for 10 s, which some wait for.
     int descriptors_that_stay() const {
-        const std::int64_t limit = now_ns() + (seed() % 16 == 0 ? 12'000'000'000 : 300'000'000);
+        const std::int64_t limit = now_ns() + (seed() % 16 == 0  ? 12'000'000'000
+                                               : goes_on_again() ? 5'000'000'000
+                                                                 : 300'000'000);
         while (descriptors() > report_.descriptors[0] + of_the_service && now_ns() < limit) usleep(1000);
         return descriptors() - of_the_service;
     }
@@ -169,7 +178,8 @@ class Rank {
             tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
             config.timeoutMs = 30000;
             config.initTimeoutMs = options_.contains("--init-ms") ? std::stoi(options_.at("--init-ms")) : 30000;
-            if (options_.contains("--transport")) config.transport = options_.at("--transport").c_str();
+            if (options_.contains("--transport") && options_.at("--transport") != "auto")
+                config.transport = options_.at("--transport").c_str();
             return must(tuttiCommInitRankConfig(&world_.comm, world_.ranks, id_of(hex), world_.rank, &config),
                         "tuttiCommInitRankConfig");
         }
@@ -236,12 +246,16 @@ class Rank {
             join();
             next.comm = std::exchange(world_.comm, nullptr);
         } else {
+            report_.calls_shrink_ns = now_ns();
             must(tuttiCommShrink(world_.comm, nullptr, 0, &next.comm, nullptr, TUTTI_SHRINK_ABORT), "tuttiCommShrink");
         }
         report_.shrunk_ns = now_ns();
+        if (world_.comm != nullptr) learn_who_failed();  // maybe more than before
         must(tuttiCommCount(next.comm, &next.ranks), "tuttiCommCount");
         must(tuttiCommUserRank(next.comm, &next.rank), "tuttiCommUserRank");
-        if (const int left = std::stoi(options_.at("--ranks")) - 1; next.ranks != left)
+        if (const int left =
+                options_.contains("--left") ? std::stoi(options_.at("--left")) : std::stoi(options_.at("--ranks")) - 1;
+            next.ranks != left)
             throw Wrong(std::to_string(next.ranks) + " ranks are left; " + std::to_string(left) + " were expected");
         Memory memory(32 * most_bytes);
         Dice own{seed(), static_cast<std::uint64_t>(next.rank), 7};
@@ -253,8 +267,28 @@ class Rank {
             call.check();
         }
         report_.recovered_ns = now_ns();
+        if (goes_on_again()) again(next);
         must(tuttiCommDestroy(next.comm), "tuttiCommDestroy");
         if (world_.comm != nullptr) must(tuttiCommDestroy(world_.comm), "tuttiCommDestroy");
+    }
+
+    static void expect_sum(tuttiComm_t comm, int ranks) {
+        int one = 1, sum = 0;
+        must(tuttiAllReduce(&one, &sum, 1, tuttiInt32, tuttiSum, comm, nullptr), "tuttiAllReduce");
+        if (sum != ranks) throw Wrong(std::to_string(ranks) + " ranks have the sum " + std::to_string(sum));
+    }
+
+    /// Splits what is left into two, and shrinks it once more, without its first rank.
+    static void again(const World& left) {
+        tuttiComm_t part = nullptr;
+        must(tuttiCommSplit(left.comm, left.rank % 2, 0, &part, nullptr), "tuttiCommSplit");
+        expect_sum(part, (left.ranks + 1 - left.rank % 2) / 2);
+        must(tuttiCommDestroy(part), "tuttiCommDestroy");
+        const int first = 0;
+        if (left.rank == first || left.ranks == 1) return;
+        must(tuttiCommShrink(left.comm, &first, 1, &part, nullptr, TUTTI_SHRINK_DEFAULT), "tuttiCommShrink");
+        expect_sum(part, left.ranks - 1);
+        must(tuttiCommDestroy(part), "tuttiCommDestroy");
     }
 
     std::map<std::string, std::string> options_;

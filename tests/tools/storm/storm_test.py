@@ -79,7 +79,9 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.act("late").returncode, 0)
 
     def test_options_that_make_no_sense(self):
-        for arguments in ([], ["--kill", "--stop"], ["--kill", "--ranks", "1"], ["--kill", "--build", "/nowhere"]):
+        for arguments in ([], ["--kill", "--stop"], ["--kill", "--ranks", "1"], ["--kill", "--build", "/nowhere"],
+                          ["--stop", "--hosts", "2"], ["--kill", "--hosts", "1"], ["--kill", "--flavor", "a host"],
+                          ["--kill", "--hosts", "3", "--ranks", "2"]):
             self.assertEqual(storm(*arguments).returncode, 2)
 
 
@@ -123,6 +125,12 @@ class Ranks(unittest.TestCase):
     def test_kills(self):
         self.right("--kill", "--trials", "10", "--transport", "shm")
         self.right("--kill", "--trials", "10", "--transport", "tcp")
+
+    def test_kills_of_ranks_and_hosts(self):
+        if storm("--kill", "--hosts", "2", "--trials", "1", "--minutes", "0", "--build", BUILD).returncode == 77:
+            self.skipTest("this machine has no network namespaces for us")
+        self.right("--kill", "--hosts", "3", "--trials", "5")
+        self.right("--kill", "--hosts", "3", "--trials", "1", "--flavor", "a host's cable")
 
     def test_a_rank_that_stops_for_a_while(self):
         self.right("--stop", "--trials", "1", "--transport", "shm", "--ranks", "3")
