@@ -306,8 +306,8 @@ PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-co
             "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
             "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "", "mpirun.openmpi": "openmpi-bin",
             "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build", "valgrind": "valgrind"}
-# A test looks for these and skips: they are daemons, or in no Debian 12.
-PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun", "herd7")
+# A test looks for these and skips: they are daemons, or not in Debian 12.
+PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun", "herd7", "cuobjdump")
 CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"
          r"""["']([a-z][\w.+-]*)""")
 

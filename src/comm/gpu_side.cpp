@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -46,6 +47,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Bu
     const Rank self = session.rank();
     budget_ = budget;
     move_in(places, self);
+    warn_of_turns(places, self);
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
     pool_ = std::make_unique<gpu::Pool>(gpus_, device_, pool_bytes);
     if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_);
@@ -75,6 +77,22 @@ void GpuSide::move_in(const gpu::Places& places, Rank self) {
         "behind a kernel that waits may be what that waits for. Set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program "
         "starts, or let a thread's ranks call in groups",
         mates_.ranks.size(), device_, config().gpu_queues);
+}
+
+/// Once, by the first rank on the device.
+void GpuSide::warn_of_turns(const gpu::Places& places, Rank self) const {
+    std::set<std::uint64_t> processes;
+    for (Rank r = 0; r < places.ranks(); ++r) {
+        if (!places.on_gpu(r) || places.gpu(r).uuid != places.gpu(self).uuid) continue;
+        if (processes.empty() && r != self) return;
+        processes.insert(places.info(r).process);
+    }
+    if (processes.size() < 2 || gpus_.info(device_).mps) return;
+    log(Level::warn,
+        "%zu processes of this communicator share GPU %d, which runs them in turn, and each waits for the others: "
+        "every message takes a time slice, a large one many. Start the Multi-Process Service (nvidia-cuda-mps-control "
+        "-d) before them, or make the ranks threads of one process",
+        processes.size(), device_);
 }
 
 void* GpuSide::spare_stream(std::size_t number) {

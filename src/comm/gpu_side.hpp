@@ -88,6 +88,7 @@ class GpuSide {
     gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
     bool knows_loans(const gpu::Job& job) const;
     void move_in(const gpu::Places& places, Rank self);
+    void warn_of_turns(const gpu::Places& places, Rank self) const;
 
     gpu::Gpus& gpus_;
     const int device_;

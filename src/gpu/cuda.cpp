@@ -300,23 +300,9 @@ class Cuda : public Gpus {
     int device_of(void* stream) const override {
         if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return current();
         const Somewhere here;
-#if CUDART_VERSION >= 12080
         int device = 0;
-        check(cudaStreamGetDevice(stream_of(stream), &device), "the stream is not one");
+        check(device_of_stream(stream_of(stream), device), "the stream is not one");
         return device;
-#else
-        static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
-        static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
-        static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
-        CUcontext context = nullptr, own = nullptr;
-        if (context_of(stream_of(stream), &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS)
-            fail(tuttiUnhandledCudaError, "the stream is not one");
-        int device = 0;
-        const cudaError_t result = cudaGetDevice(&device);
-        pop(&own);
-        check(result, "cudaGetDevice");
-        return device;
-#endif
     }
     std::uint64_t capture(void* stream) const override {
         const Somewhere here;
@@ -381,12 +367,15 @@ class Cuda : public Gpus {
         info.address = text("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
         info.memory = properties.totalGlobalMem;
         info.multiprocessors = properties.multiProcessorCount;
-        // Asking loads the kernels, too: a lazy load beside one that waits for a peer would never end.
+        info.mps = has_mps(device);
+        // Attributes load the kernels: what is loaded lazily, beside one that waits for a peer, may wait for that one.
         const OnDevice on(device);
         const auto fit = [&](const void* kernel, unsigned threads) {
             int blocks = 0;
-            const cudaError_t result =
-                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0);
+            cudaFuncAttributes loaded;
+            cudaError_t result = cudaFuncGetAttributes(&loaded, kernel);
+            if (result == cudaSuccess)
+                result = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0);
             if (result == cudaErrorNoKernelImageForDevice)
                 fail(tuttiUnhandledCudaError,
                      "GPU %d, a %s of compute capability %d.%d: this build has no kernels for it (Meson option "
@@ -404,6 +393,12 @@ class Cuda : public Gpus {
         return info;
     }
 
+    /// Also where the driver does not know.
+    static bool has_mps(int device) {
+        int enabled = 0;
+        forget(cudaDeviceGetAttribute(&enabled, cudaDevAttrMpsEnabled, device));
+        return enabled != 0;
+    }
     static cudaEvent_t made(void*& event) {
         cudaEvent_t its = static_cast<cudaEvent_t>(event);
         if (its == nullptr) check(cudaEventCreateWithFlags(&its, cudaEventDisableTiming), "cudaEventCreate");

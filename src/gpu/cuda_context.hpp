@@ -90,6 +90,23 @@ class Somewhere {
     std::optional<OnDevice> on_;
 };
 
+/// Where some context is current.
+inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
+#if CUDART_VERSION >= 12080
+    return cudaStreamGetDevice(stream, &device);
+#else
+    static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
+    static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
+    static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
+    CUcontext context = nullptr, own = nullptr;
+    if (context_of(stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS)
+        return cudaErrorInvalidResourceHandle;
+    const cudaError_t result = cudaGetDevice(&device);
+    pop(&own);
+    return result;
+#endif
+}
+
 /// While a process ends there may be no driver any more, and then nothing is left to do.
 template <class Work>
 void if_possible(Work work) noexcept {

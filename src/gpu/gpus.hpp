@@ -25,7 +25,8 @@ struct DeviceInfo {
     std::string address;  // on PCI: "0000:3b:00.0"
     std::size_t memory = 0;
     int multiprocessors = 0;
-    int blocks = 0;  // of the interpreter that it runs at the same time
+    int blocks = 0;    // of the interpreter that it runs at the same time
+    bool mps = false;  // kernels of several processes run there at the same time, not in turn
 };
 
 /// What a pointer points to.

@@ -58,6 +58,7 @@ Machine& machine() {
         Settings settings;
         settings.devices = from_environment("TUTTI_TEST_GPUS", settings.devices);
         settings.multiprocessors = from_environment("TUTTI_TEST_GPU_MULTIPROCESSORS", settings.multiprocessors);
+        settings.mps = from_environment("TUTTI_TEST_GPU_MPS", 0) != 0;
         settings.peer_access = from_environment("TUTTI_TEST_GPU_PEERS", 1) != 0;
         settings.allocations_wait = from_environment("TUTTI_TEST_GPU_WAITS", 0) != 0;
         start(settings);
@@ -225,6 +226,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
             case cudaDevAttrUnifiedAddressing:
             case cudaDevAttrConcurrentKernels:
                 *value = 1;
+                break;
+            case cudaDevAttrMpsEnabled:
+                *value = settings.mps ? 1 : 0;
                 break;
             case cudaDevAttrGPUDirectRDMAWritesOrdering:
                 *value = settings.rdma_writes_ordered ? cudaGPUDirectRDMAWritesOrderingOwner

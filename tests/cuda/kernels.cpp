@@ -66,16 +66,20 @@ void decode(Function& function) {
     function.least_blocks = least_blocks_of(binary.text, function.name);
 }
 
-/// Once per device, lazily, when nothing runs there: kernels that wait for one that is not loaded yet wait for ever.
-void load(Lock& lock, Device& device, Function& function) {
-    if (device.loaded.contains(&function)) return;
-    wait_for_all(lock, device, ("loading the kernel " + function.name).c_str());
+void require_decoded(Function& function) {
     try {
         if (!function.kernel) decode(function);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "GPUs on hosts: %s can't be loaded: %s\n", function.name.c_str(), error.what());
         refuse(cudaErrorNoKernelImageForDevice);
     }
+}
+
+/// Once per device, lazily, when nothing runs there: kernels that wait for one that is not loaded yet wait for ever.
+void load(Lock& lock, Device& device, Function& function) {
+    if (device.loaded.contains(&function)) return;
+    wait_for_all(lock, device, ("loading the kernel " + function.name).c_str());
+    require_decoded(function);
     device.loaded.insert(&function);
 }
 
@@ -129,6 +133,12 @@ struct Configuration {
 thread_local std::vector<Configuration> configurations;  // of <<<>>>
 
 }  // namespace
+
+std::size_t loaded_kernels(int device) {
+    const Lock lock = locked();
+    return device_numbered(device).loaded.size();
+}
+
 }  // namespace tutti::on_hosts
 
 using namespace tutti::on_hosts;
@@ -199,10 +209,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* handle) {
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* out, const void* handle, int threads,
                                                           std::size_t shared) {
-    return call(context, [&](Lock& lock) {
+    return call(context, [&](Lock&) {
         Function& function = function_of(handle);
         require(out != nullptr && threads > 0, cudaErrorInvalidValue);
-        load(lock, current(), function);
+        require_decoded(function);  // CUDA does not say that this loads it
         const bool fits = static_cast<unsigned>(threads) <= most_threads(function) && shared <= 48 << 10;
         *out = fits ? blocks_at_a_time(function, static_cast<unsigned>(threads)) : 0;
     });

@@ -133,6 +133,15 @@ TEST_CASE("ranks on one GPU and on several, and what they leave behind") {
     CHECK(allocations(-1) == pinned);
 }
 
+TEST_CASE("no launch has to load a kernel: what runs beside it may wait for what comes after it") {
+    World world({1, 2});
+    const std::size_t loaded = loaded_kernels(1);
+    CHECK(loaded == 11);  // for 9 kinds of elements, flat arrays and one-sided operations
+    world.all_reduce();
+    CHECK(world.right(1));
+    CHECK(loaded_kernels(1) == loaded);
+}
+
 TEST_CASE("memory of pools, which peers can't use") {
     World world({0, 1}, cudaStreamNonBlocking, World::Kind::pool);
     world.all_reduce();

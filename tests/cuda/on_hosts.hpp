@@ -19,6 +19,7 @@ struct Settings {
     int blocks = 1;                             // at a time on one, of a kernel whose launch bounds ask for no more
     std::size_t memory = std::size_t{4} << 30;  // bytes of each device
     bool peer_access = true;                    // TUTTI_TEST_GPU_PEERS=0: without
+    bool mps = false;                           // says so: TUTTI_TEST_GPU_MPS=1
     bool dma_buf = false;                       // as harness/dma_buf.hpp makes them
     bool rdma_writes_ordered = false;           // else they take a flush
     bool allocations_wait = false;              // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
@@ -35,6 +36,9 @@ int contexts_made(int device);
 std::size_t allocations(int device);
 /// How often cudaDeviceFlushGPUDirectRDMAWrites was called.
 int flushes();
+
+/// Of the device: those that a launch need not load, which waits for all that runs there.
+std::size_t loaded_kernels(int device);
 
 /// What kernels that have ended have moved (ptx.hpp), by allocations that were not freed.
 using Traffic = ptx::Memory::Traffic;

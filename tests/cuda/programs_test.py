@@ -33,6 +33,7 @@ class Perf(unittest.TestCase):
         self.assertEqual(len(table), rows, done.stdout)
         if device == "cuda":
             self.assertIn("[cuda] GPU on hosts", done.stdout)
+        return done.stderr
 
     def test_threads(self):
         for collective in ("all_reduce", "alltoallv", "reduce_scatter"):
@@ -52,6 +53,13 @@ class Perf(unittest.TestCase):
     def test_processes(self):
         self.perf("all_reduce", "-b", "64", "-e", "500000", "-f", "80", launch=(TUTTI_RUN, "-n", "3"),
                   TUTTI_TEST_GPUS="2")
+
+    def test_processes_that_share_a_gpu_say_so_once_unless_there_is_mps(self):
+        for mps, wanted in (("0", 1), ("1", 0)):
+            said = self.perf("all_reduce", "-b", "64", "-e", "64", rows=1, launch=(TUTTI_RUN, "-n", "3"),
+                             TUTTI_TEST_GPUS="2", TUTTI_TEST_GPU_MPS=mps)
+            self.assertEqual(said.count("2 processes of this communicator share GPU 0"), wanted, said)
+            self.assertEqual(said.count("share GPU"), wanted, said)
 
     def test_without_peer_access(self):
         for launch, threads in (((), ("-t", "3")), ((TUTTI_RUN, "-n", "2"), ())):
