@@ -68,6 +68,7 @@ class Saving {
     /// Collective: the new checkpoint takes the old one's place. If something could not be written, all ranks throw
     /// tuttiInvalidUsage, and the old one holds.
     void finish(const Ranks& ranks);
+    const std::string& path() const { return path_; }
 
   private:
     struct File {

@@ -25,9 +25,7 @@ void Engine::broadcast(int root) {
             storage_.store(b, staged.base());
         }
         for (std::size_t p = 0; p < parameters().size(); ++p)
-            if (const Parameter& q = parameters()[p]; !q.is_trained())
-                must(tuttiBroadcast(storage_.values()[p], storage_.values()[p], q.count, c_type(q.type), root,
-                                    ranks_.comm(), backends_.values->stream()));
+            if (!parameters()[p].is_trained()) reducer_.send_still(p, root);
     });
     worker_->or_fail([&] { sweep(); });
 }

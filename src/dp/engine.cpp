@@ -14,12 +14,31 @@ void refuse_still(const char* function, const Parameter& p) {
              p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
 }
 
+[[noreturn]] void refuse_missing(const std::vector<Parameter>& all, const std::vector<std::size_t>& missing, int rank) {
+    std::string names;
+    for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
+        names += (i > 0 ? ", '" : "'") + all[missing[i]].name + "'";
+    if (missing.size() > 8) names += " and others";
+    fail(tuttiInvalidUsage,
+         "tuttiDpSynchronize: on rank %d, %zu of %zu parameters were not ready: %s. Call tuttiDpGradReady for every "
+         "parameter, or set config.findUnusedParameters = 1",
+         rank, missing.size(), all.size(), names.c_str());
+}
+
 }  // namespace
 
 std::size_t Engine::checked(std::size_t p, const char* function) const {
     if (p >= parameters().size())
         fail(tuttiInvalidArgument, "%s: parameter is %zu; there are %zu", function, p, parameters().size());
     return p;
+}
+
+void Engine::agree(const std::function<void()>& checks) {
+    worker_->check();
+    const Verdict mine = Verdict::of(checks);
+    std::vector<Verdict> all;
+    worker_->or_fail([&] { all = ranks_.verdicts(mine); });
+    judge(all);
 }
 
 void Engine::expect(Phase phase, const char* function, const char* instead) const {
@@ -118,21 +137,6 @@ void Engine::end_job() {
     ranks_.check();
 }
 
-/// Not all gradients are there, and none of the others may wait for them.
-void Engine::refuse_missing(const std::vector<std::size_t>& missing) {
-    std::string names;
-    for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
-        names += (i > 0 ? ", '" : "'") + parameters()[missing[i]].name + "'";
-    if (missing.size() > 8) names += " and others";
-    worker_->or_fail([&] {
-        fail(
-            tuttiInvalidUsage,
-            "tuttiDpSynchronize: on rank %d, %zu of %zu parameters were not ready: %s. Call tuttiDpGradReady for every "
-            "parameter, or set config.findUnusedParameters = 1",
-            ranks_.rank(), missing.size(), parameters().size(), names.c_str());
-    });
-}
-
 void Engine::synchronize() {
     expect(Phase::collecting, "tuttiDpSynchronize", "call tuttiDpBegin first");
     if (iteration_.no_sync())
@@ -141,7 +145,8 @@ void Engine::synchronize() {
     const Deadline called = Clock::now();
     const bool serves_only = options().serves_only(ranks_.rank());
     if (!options().findUnusedParameters && !serves_only)
-        if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty()) refuse_missing(missing);
+        if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty())
+            worker_->or_fail([&] { refuse_missing(parameters(), missing, ranks_.rank()); });  // nobody waits for them
     iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });
     iteration_.phase = Phase::idle;  // if the wait fails
     if (!options().asynchronous()) {
@@ -255,15 +260,21 @@ void Engine::update_all() {
     ++progress_.begun;
     worker_->or_fail([&] {
         updater_.begin();
+        progress_.half = true;
+        std::optional<Error> unsent;  // where ranks have died, each goes on with what it owns: the step is whole
         for (Bucket& b : storage_.buckets()) {
-            progress_.half = true;
             storage_.take_callers_values(b);
             updater_.update(b, options().optimizer, loss_scale_.factor());
-            if (&b == &storage_.buckets().back()) progress_.half = false, progress_.updated = progress_.begun;
-            if (options().mode == tuttiDpZero3) continue;
-            reducer_.spread(b, b.data);
-            storage_.copy_out(b, b.data);
+            if (options().mode == tuttiDpZero3 || unsent) continue;
+            try {
+                reducer_.spread(b, b.data);
+                storage_.copy_out(b, b.data);
+            } catch (...) {
+                unsent = caught();
+            }
         }
+        progress_.half = false, progress_.updated = progress_.begun;
+        if (unsent) throw Error(*unsent);
         progress_.received = progress_.begun;
     });
     statistics_.change([&](auto& all) { all.steps = progress_.begun; });
@@ -330,7 +341,10 @@ void Engine::save(const char* given, bool beside) {
 
 void Engine::save_wait() {
     worker_->check();
-    if (const std::unique_ptr<Saving> saving = std::move(saving_)) saving->finish(ranks_);
+    const std::unique_ptr<Saving> saving = std::move(saving_);
+    if (!saving) return;
+    saving->finish(ranks_);
+    checkpoint_ = saving->path();
 }
 
 void Engine::load(const char* given) {
@@ -342,6 +356,10 @@ void Engine::load(const char* given) {
     save_wait();
     units_.forget(*worker_);
     wait();
+    load_from(path);
+}
+
+void Engine::load_from(const std::string& path) {
     const Manifest m = load_checkpoint(path, ranks_, storage_, reducer_.residuals());
     if (!options().replicated() && options().mode != tuttiDpZero3) {
         const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
@@ -364,6 +382,16 @@ void Engine::load(const char* given) {
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
     set_steps(m.step);
     iteration_.phase = Phase::idle;
+    checkpoint_ = path;
+}
+
+/// All ranks get the values of their owners, in synchronous modes.
+void Engine::spread_all() {
+    if (options().replicated() || options().mode == tuttiDpZero3) return;
+    for (const Bucket& b : storage_.buckets()) {
+        reducer_.spread(b, b.data);
+        storage_.copy_out(b, b.data);
+    }
 }
 
 void Engine::set_steps(long long steps) {

@@ -10,6 +10,7 @@
 //     LossScale     by what losses are multiplied, and whether a step is made
 //     Units         ZeRO-3: values come and go
 //     Versions      asynchronous modes: values that have come, steps under way
+//     Handover      when ranks come or go: parts to their new owners
 //     Statistics, Trace, Worker (the thread of the jobs); checkpoint.hpp
 //
 // Reductions are jobs of the Worker. On a GPU jobs only enqueue work, so they run in the calling thread. Asynchronous
@@ -17,13 +18,13 @@
 // they end. Each rank has its backends: ranks on CPUs and on GPUs may work together.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <optional>
 
 #include "dp/checkpoint.hpp"
+#include "dp/handover.hpp"
 #include "dp/statistics.hpp"
 #include "dp/units.hpp"
-#include "dp/updater.hpp"
 #include "dp/versions.hpp"
 
 namespace tutti::dp {
@@ -81,8 +82,9 @@ class Engine {
     void expect(Phase phase, const char* function, const char* instead) const;
 
     // setup.cpp
-    Ranks::Roster meet(tuttiComm_t comm, const std::optional<Error>& refusal);
-    void join(tuttiComm_t comm, Ranks::Roster roster);
+    struct Team;  // ranks that are going to work together
+    Team meet(tuttiComm_t comm, const std::optional<Error>& refusal, bool first);
+    void join(Team team);
     void start_worker();
     void leave();
     void check_memory() const;
@@ -90,23 +92,29 @@ class Engine {
     void start_iterations(bool record);
     void relayout(const std::vector<std::size_t>& order, bool record);
     void sweep();
+
+    // moving.cpp
     std::optional<Error> inelastic(const char* function) const;
-    void rejoin(tuttiComm_t comm, Ranks::Roster roster);
+    void rejoin(Team team, const std::function<void()>& settle);
     void follow_the_furthest();
     void complete_the_step();
+    void hand_over();
+    void go_back(const std::string& lost, long long step);
+    void share_scale(int root);
 
     // engine.cpp
     void launch(std::size_t bucket);
     void end_job();
-    void refuse_missing(const std::vector<std::size_t>& parameters);
+    void look_for_nan(std::size_t parameter);  // checks.cpp
     void agree_on_unused();
     void update_all();
     double norm();
     double clip_to(double limit);
     bool finite();
-    void share_scale(int root);
     void check_file(const char* function, const char* path) const;
     void set_steps(long long steps);
+    void load_from(const std::string& path);
+    void spread_all();
 
     // stale.cpp
     void step_later();
@@ -114,19 +122,9 @@ class Engine {
     void take_version();
     void apply(const Versions::Version& version);
 
-    // checks.cpp
-    void look_for_nan(std::size_t parameter);
-
     /// What a call was given, checked by every rank before any of them begins: if one refuses, all do, and nothing has
     /// happened. Otherwise the others would wait for it.
-    template <class Checks>
-    void agree(Checks checks) {
-        worker_->check();
-        const Verdict mine = Verdict::of(checks);
-        std::vector<Verdict> all;
-        worker_->or_fail([&] { all = ranks_.verdicts(mine); });
-        judge(all);
-    }
+    void agree(const std::function<void()>& checks);
 
     Registration registration_;
     Backends backends_;
@@ -141,8 +139,10 @@ class Engine {
     std::unique_ptr<Trace> trace_;  // nullptr: none was asked for
     Units units_;
     Versions versions_;
+    Handover handover_;
     Notes notes_;
     std::unique_ptr<Saving> saving_;  // nullptr: none is under way
+    std::string checkpoint_;          // the last one that was saved or loaded
     std::mutex looking_;              // for NaNs
     std::unique_ptr<Worker> worker_;  // the last: it ends first
 };

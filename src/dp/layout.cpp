@@ -20,6 +20,13 @@ std::size_t next_offset(const BucketLayout& bucket, std::size_t count) {
 
 }  // namespace
 
+std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters) {
+    std::vector<std::size_t> order;
+    for (std::size_t p = parameters.size(); p-- > 0;)
+        if (parameters[p].is_trained()) order.push_back(p);
+    return order;
+}
+
 Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing) {
     Layout layout;
     layout.bucket.resize(parameters.size(), Layout::none);

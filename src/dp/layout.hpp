@@ -40,6 +40,8 @@ struct Dealing {
     int owners;
     bool one_each, by_unit;
 };
+/// Those that are trained, as a backward pass comes to them.
+std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters);
 Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing);
 
 /// What the owner of elements [begin, end) of a bucket has.

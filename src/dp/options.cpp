@@ -179,7 +179,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"servers", o.servers, 0, 1, ranks},
         {"dedicated", o.dedicated, 0, 0, 1},
         {"onArrival", o.onArrival, 0, 0, 1},
-        {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks},
+        {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks > 1 ? ranks : INT_MAX},
         {"hierarchical", o.hierarchical, 0, 0, 1},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},

@@ -22,7 +22,8 @@ struct Shards {
     }
 };
 
-/// hosts: by rank. By rank: what it owns. Throws tuttiInvalidArgument if ranks can't be dealt to groups so.
-std::vector<Shards> deal_shards(const Options& options, std::span<const std::uint64_t> hosts);
+/// hosts: by rank. By rank: what it owns. Where ranks can't be dealt to groups as was asked for, they are one group; if
+/// that is refused, tuttiInvalidArgument is thrown. Throws tuttiInvalidUsage if there are too few ranks for servers.
+std::vector<Shards> deal_shards(const Options& options, std::span<const std::uint64_t> hosts, bool refuses);
 
 }  // namespace tutti::dp

@@ -68,8 +68,7 @@ void Ranks::leave() noexcept {
 }
 
 void Ranks::abort() const noexcept {
-    tuttiCommAbort(control_);
-    for (const tuttiComm_t comm : {cpu_comm_ == comm_ ? nullptr : cpu_comm_, copies_, group_, comm_})
+    for (const tuttiComm_t comm : {control_, cpu_comm_ == comm_ ? nullptr : cpu_comm_, copies_, group_, comm_})
         if (comm != nullptr) tuttiCommAbort(comm);
 }
 
@@ -85,6 +84,13 @@ void Ranks::check() const {
 
 bool Ranks::any_gpu() const {
     return std::ranges::count(roster_.gpus, 1) > 0;
+}
+
+void Ranks::broadcast(std::string& text, int root) const {
+    std::uint64_t length = text.size();
+    broadcast(std::span(&length, 1), root);
+    text.resize(length);
+    if (length > 0) broadcast(std::span<char>(text), root);
 }
 
 std::vector<Verdict> Ranks::verdicts(const Verdict& mine) const {

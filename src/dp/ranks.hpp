@@ -86,6 +86,7 @@ class Ranks {
     void broadcast(std::span<T> values, int root) const {
         must(tuttiBroadcast(values.data(), values.data(), values.size_bytes(), tuttiUint8, root, control_, nullptr));
     }
+    void broadcast(std::string& text, int root) const;
     void maximum(std::span<std::uint8_t> values) const {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint8, tuttiMax, control_, nullptr));
     }

@@ -224,4 +224,10 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
     }
 }
 
+void Reducer::send_still(std::size_t p, int root) const {
+    const Parameter& q = storage_.parameters()[p];
+    std::byte* const at = storage_.values_of(p);
+    must(tuttiBroadcast(at, at, q.count, c_type(q.type), root, ranks_.comm(), storage_.backends().values->stream()));
+}
+
 }  // namespace tutti::dp

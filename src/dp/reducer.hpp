@@ -51,6 +51,8 @@ class Reducer {
     void rescale_residuals(double factor);
     /// All ranks get all owners' values of a bucket.
     void spread(const Bucket& bucket, std::byte* into) const;
+    /// All ranks get root's values of a parameter that is not trained.
+    void send_still(std::size_t parameter, int root) const;
 
   private:
     void reduce_to_owners(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,

@@ -1,21 +1,7 @@
-// How an Engine is made, and made anew after ranks have gone: its communicators and its buckets.
-#include <algorithm>
-
-#include "dp/engine.hpp"
+// How an Engine is made: its communicators and its buckets.
+#include "dp/team.hpp"
 
 namespace tutti::dp {
-namespace {
-
-/// Of those that are trained.
-std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters) {
-    std::vector<std::size_t> order;
-    for (std::size_t p = parameters.size(); p-- > 0;)
-        if (parameters[p].is_trained()) order.push_back(p);
-    return order;
-}
-
-}  // namespace
-
 Engine::Engine(Request request, tuttiComm_t comm)
     : registration_(std::move(request.registration)),
       storage_(registration_, backends_),
@@ -24,9 +10,10 @@ Engine::Engine(Request request, tuttiComm_t comm)
       updater_(storage_, iteration_),
       loss_scale_(options().lossScale, options().lossScaleWindow),
       trace_(options().trace ? std::make_unique<Trace>() : nullptr),
-      units_(storage_, reducer_, trace_.get()) {
+      units_(storage_, reducer_, trace_.get()),
+      handover_(ranks_, storage_) {
     try {
-        join(comm, meet(comm, request.refusal));
+        join(meet(comm, request.refusal, true));
         agree_on_registration();
         ranks_.all_or_none([&] {
             size_buckets(registration_.options, parameters());
@@ -56,8 +43,8 @@ void Engine::leave() {
     ranks_.leave();
 }
 
-/// Nothing has happened yet: if one rank refuses, all do.
-Ranks::Roster Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal) {
+/// Nothing has happened yet: if one rank refuses, all do. first: in Create.
+Engine::Team Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal, bool first) {
     int rank = 0, device = TUTTI_DEVICE_CPU;
     must(tuttiCommUserRank(comm, &rank));
     must(tuttiCommDevice(comm, &device));
@@ -71,12 +58,13 @@ Ranks::Roster Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal
     });
     const bool on_gpu = device != TUTTI_DEVICE_CPU, has_backend = backends_.values && device == backends_.device;
     const BackendPtr via = has_backend ? backends_.values : on_gpu ? gpu_backend_beside(device) : shared_host();
-    return Ranks::meet(comm, via, on_gpu, mine);
+    Ranks::Roster roster = Ranks::meet(comm, via, on_gpu, mine);
+    std::vector<Shards> shards = deal_shards(options(), roster.hosts, first);
+    return {comm, std::move(roster), std::move(shards)};
 }
 
-void Engine::join(tuttiComm_t comm, Ranks::Roster roster) {
-    std::vector<Shards> shards = deal_shards(options(), roster.hosts);
-    ranks_.join(comm, std::move(roster), std::move(shards), !options().replicated());
+void Engine::join(Team team) {
+    ranks_.join(team.comm, std::move(team.roster), std::move(team.shards), !options().replicated());
     ranks_.all_or_none([&] { check_memory(); });
     reducer_.join();
 }
@@ -123,98 +111,6 @@ void Engine::start_worker() {
     const bool enqueues = backends_.on_gpu && !options().asynchronous();
     worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside,
                                        [this](const Error&) { ranks_.abort(); });
-}
-
-/// With ranks on GPUs a step may have been made behind a reduction that failed.
-std::optional<Error> Engine::inelastic(const char* function) const {
-    if (!ranks_.any_gpu() || options().elastic) return std::nullopt;
-    return Error(tuttiInvalidUsage,
-                 text("%s: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
-                      "reduction that failed. Create a new layer, and load a checkpoint",
-                      function));
-}
-
-void Engine::move(tuttiComm_t comm) {
-    std::optional<Error> refusal = inelastic("tuttiDpMove");
-    if (!options().replicated())
-        refusal.emplace(
-            tuttiInvalidUsage,
-            "tuttiDpMove: only where every rank has everything: tuttiDpNaive and tuttiDpBucketed. Else create a new "
-            "layer, and load a checkpoint");
-    rejoin(comm, meet(comm, refusal));
-}
-
-/// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
-void Engine::abandon() {
-    if (options().asynchronous()) return abandon_beside();
-    if (const auto refusal = inelastic("tuttiDpAbandon")) throw *refusal;
-    worker_->fail(
-        Error(tuttiRemoteError, text("rank %d has abandoned the iteration: call tuttiDpAbandon", ranks_.rank())));
-    rejoin(ranks_.users(), meet(ranks_.users(), std::nullopt));
-}
-
-/// Communicators anew, with the memory that there is. Nothing is under way afterwards.
-void Engine::rejoin(tuttiComm_t comm, Ranks::Roster roster) {
-    leave();
-    start_worker();
-    worker_->or_fail([&] {
-        join(comm, std::move(roster));
-        agree_on_registration();
-        iteration_.phase = Phase::idle;
-        options().replicated() ? follow_the_furthest() : complete_the_step();
-    });
-}
-
-/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
-void Engine::follow_the_furthest() {
-    relayout(backward_order(parameters()), options().rebuild);
-    const std::vector<long long> steps = ranks_.exchange(progress_.updated);
-    const auto most = std::ranges::max_element(steps);
-    const int root = static_cast<int>(most - steps.begin());
-    set_steps(*most);
-    ranks_.broadcast(std::span(updater_.counts), root);
-    share_scale(root);
-    broadcast(root);
-    const bool on_hosts = options().offload;  // on CPUs anyway
-    const std::span<std::byte> states = storage_.states();
-    must(tuttiBroadcast(states.data(), states.data(), states.size(), tuttiUint8, root,
-                        on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
-}
-
-void Engine::share_scale(int root) {
-    ScaleState state = loss_scale_.state();
-    ranks_.broadcast(std::span(&state, 1), root);
-    loss_scale_.restore(state);
-}
-
-/// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
-/// and only values may not have come to all ranks, or none has. Unless an update failed, and then nothing can be done
-/// about it here.
-void Engine::complete_the_step() {
-    const std::vector<Progress> all = ranks_.exchange(progress_);
-    const int owner = options().mode == tuttiDpServer ? options().server : 0;
-    const long long steps = all[static_cast<std::size_t>(owner)].updated;
-    for (int r = 0; r < ranks_.size(); ++r) {
-        const Progress& p = all[static_cast<std::size_t>(r)];
-        if (ranks_.shards_of(r).own >= 0 && (p.half || p.updated != steps))
-            fail(tuttiInvalidUsage,
-                 "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
-                 "checkpoint",
-                 p.updated + p.half, r);
-    }
-    ranks_.broadcast(std::span(updater_.counts), owner);
-    share_scale(owner);
-    storage_.drop_gradients();
-    reducer_.make_compression();
-    if (options().mode == tuttiDpZero3) {
-        units_.reset();
-    } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {
-        for (const Bucket& b : storage_.buckets()) {
-            reducer_.spread(b, b.data);
-            storage_.copy_out(b, b.data);
-        }
-    }
-    set_steps(steps);
 }
 
 /// Throws on all ranks if they have registered different things.

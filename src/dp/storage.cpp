@@ -35,13 +35,16 @@ void Storage::create(const Shards& shards, std::span<const std::size_t> order) {
     place_gradients();
     place_states();
     place_values();
+    take_first_values();
+}
+
+Dealing Storage::dealing(int owners) const {
+    const Options& o = options();
+    return {o.firstBucketBytes, o.bucketBytes, owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3};
 }
 
 void Storage::lay_out(std::span<const std::size_t> order) {
-    const Options& o = options();
-    layout_ = dp::lay_out(
-        parameters(), order,
-        {o.firstBucketBytes, o.bucketBytes, shards_.owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3});
+    layout_ = dp::lay_out(parameters(), order, dealing(shards_.owners));
     buckets_.clear();
     for (const BucketLayout& bucket : layout_.buckets) {
         Bucket& b = buckets_.emplace_back(bucket);
@@ -52,6 +55,22 @@ void Storage::lay_out(std::span<const std::size_t> order) {
         }
         b.mine = pieces_of(layout_, parameters(), b.index, b.own_begin, b.own_begin + b.own_count);
     }
+}
+
+Storage::Former Storage::reshape(const Shards& shards, std::span<const std::size_t> order) {
+    Former former{std::move(buckets_),    std::move(gradients_), std::move(values_),
+                  std::move(own_values_), std::move(states_),    std::move(staging_)};
+    const std::vector<std::byte*> before = values_at_;
+    shards_ = shards;
+    lay_out(order);
+    place_gradients();
+    place_states();
+    place_values();
+    for (std::size_t p = 0; p < parameters().size(); ++p)
+        if (const Parameter& q = parameters()[p]; !q.is_trained() && values_at_[p] != before[p])
+            backends_.values->copy(values_at_[p], before[p], q.count * size_of(q.type));
+    backends_.values->settle();
+    return former;
 }
 
 void Storage::relayout(std::span<const std::size_t> order) {
@@ -134,14 +153,20 @@ void Storage::place_values() {
         else if (by_bucket && q.is_trained())
             values_at_[p] = bucket_of(p).data + offset(p, q.type);
     }
-    const Block staged(backends_.values, largest_values());
     for (Bucket& b : buckets_) {
         if (by_bucket) b.own_data = b.data + b.own_begin * size_of(b.data_type);
         if (owns_apart() && backends_.offloads) b.host_data = b.own_data;
+    }
+    if (zero3) forget_gathered();
+}
+
+/// The caller's, which in ZeRO-3 are there only now.
+void Storage::take_first_values() {
+    const Block staged(backends_.values, largest_values());
+    for (Bucket& b : buckets_) {
         collect(b, staged.base());
         store(b, staged.base());
     }
-    if (zero3) forget_gathered();
 }
 
 void Storage::forget_gathered() {

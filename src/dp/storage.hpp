@@ -45,6 +45,17 @@ class Storage {
         : registration_(registration), backends_(backends) {}
     /// order: of parameters, in which they are dealt to buckets. Values are those that the caller has registered.
     void create(const Shards& shards, std::span<const std::size_t> order);
+    /// What was there before buckets had other owners: memory of what this rank owned.
+    struct Former {
+        std::vector<Bucket> buckets;
+        std::unique_ptr<Block> gradients, values, own_values, states, staging;
+    };
+    /// The same buckets cut to other shards, where ranks own parts and nobody has a bucket's gradients. Only what is
+    /// not trained has its values afterwards; the rest is zero here, and in the former memory as it was.
+    Former reshape(const Shards& shards, std::span<const std::size_t> order);
+    const Shards& shards() const { return shards_; }
+    /// How buckets are dealt, for so many owners.
+    Dealing dealing(int owners) const;
     /// Buckets in another order. Gradients and states move with their parameters. Only where each rank owns all.
     void relayout(std::span<const std::size_t> order);
 
@@ -97,6 +108,7 @@ class Storage {
     std::byte* borrow(Bucket& bucket, bool zero);
     void place_gradients();
     void place_values();
+    void take_first_values();
     void place_states();
 
     const Registration& registration_;

@@ -32,22 +32,24 @@ TEST_CASE("groups: each rank has one shard, each group all of them") {
     o.mode = tuttiDpZero3;
     o.shardRanks = 2;
     const std::vector<std::uint64_t> hosts = {7, 9, 9, 7, 7, 9};
-    std::vector<dp::Shards> all = dp::deal_shards(o, hosts);
+    std::vector<dp::Shards> all = dp::deal_shards(o, hosts, true);
     REQUIRE(all.size() == 6);
     for (int r = 0; r < 6; ++r) {
         const dp::Shards& s = all[static_cast<std::size_t>(r)];
         REQUIRE((s.owners == 2 && s.own == r % 2 && s.copies == 3 && s.copy == r / 2));
     }
     o.shardRanks = TUTTI_DP_SHARD_HOST;
-    all = dp::deal_shards(o, hosts);
+    all = dp::deal_shards(o, hosts, true);
     const int places[] = {0, 0, 1, 1, 2, 2}, groups[] = {0, 1, 1, 0, 0, 1};
     for (std::size_t r = 0; r < 6; ++r)
         REQUIRE((all[r].owners == 3 && all[r].own == places[r] && all[r].copies == 2 && all[r].copy == groups[r]));
     const std::uint64_t uneven[] = {1, 1, 2};
-    REQUIRE_THROWS_WITH(dp::deal_shards(o, uneven),
-                        Catch::Matchers::Contains("rank 0 has 2 ranks, and that of rank 2 has 1"));
+    REQUIRE_THROWS_WITH(dp::deal_shards(o, uneven, true), Catch::Matchers::Contains("2 ranks, and another one 1"));
+    REQUIRE(dp::deal_shards(o, uneven, false)[2].owners == 3);  // after a death they are one group
     o.shardRanks = 4;
-    REQUIRE_THROWS_WITH(dp::deal_shards(o, hosts), Catch::Matchers::Contains("there are 6 ranks"));
+    REQUIRE_THROWS_WITH(dp::deal_shards(o, hosts, true), Catch::Matchers::Contains("there are 6 ranks"));
+    REQUIRE(dp::deal_shards(o, hosts, false)[5].own == 5);
+    REQUIRE(dp::deal_shards(o, {hosts.data(), 1}, true)[0].owners == 1);  // as newcomers begin
 }
 
 TEST_CASE("groups: the bits of one rank, for every size of groups that there can be") {

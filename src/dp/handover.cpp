@@ -1,0 +1,81 @@
+#include "dp/handover.hpp"
+
+#include <algorithm>
+
+namespace tutti::dp {
+namespace {
+
+constexpr std::size_t chunk = std::size_t{1} << 18;  // elements that travel at once
+
+/// What lies beside an element's value: for the elements [first, first + count) of a bucket's own range.
+struct OwnTensor {
+    std::byte* at;
+    std::size_t size;  // of an element
+    Backend* backend;
+};
+
+/// The tensors of a parameter's piece in memory of what a rank owns.
+std::vector<OwnTensor> own_tensors(const Backends& backends, const Bucket& b, std::size_t at) {
+    const std::size_t size = size_of(b.data_type), state_size = size_of(state_type(b.data_type));
+    std::vector<OwnTensor> all{{b.own_data + at * size, size, backends.values.get()}};
+    for (std::byte* const states : {b.states.master, b.states.state[0], b.states.state[1]})
+        if (states != nullptr) all.push_back({states + at * state_size, state_size, backends.states.get()});
+    return all;
+}
+
+}  // namespace
+
+Handover::Plan Handover::begin(const Progress& progress, std::span<const std::size_t> order) {
+    const Shards had = storage_.shards();
+    Storage::Former former = storage_.reshape(ranks_.shards(), order);
+    if (!held_) held_.emplace(Held{{had, progress.updated, !progress.half}, std::move(former)});
+    const std::vector<Holding> all = ranks_.exchange(held_->holding);
+    Standing standing = last_whole_step(storage_.parameters(), order, storage_.dealing(1), all);
+    const auto is_at_it = [&](const Holding& h) { return h.step == standing.step && h.whole && h.shards.own >= 0; };
+    const auto root = std::ranges::find_if(all, is_at_it);
+    return {standing.step, root == all.end() ? 0 : static_cast<int>(root - all.begin()), std::move(standing.cover)};
+}
+
+void Handover::pass_on(const Cover& cover) {
+    for (const Origin& origin : cover.origins) pass_on(origin);
+}
+
+/// From the rank that has these elements to those that own them now.
+void Handover::pass_on(const Origin& origin) {
+    const Parameter& q = storage_.parameters()[origin.parameter];
+    const Bucket& to = storage_.bucket_of(origin.parameter);
+    const auto own = std::ranges::find(to.mine, origin.parameter, &Piece::parameter);
+    std::vector<std::byte> bytes;
+    for (std::size_t done = 0; done < origin.count; done += chunk) {
+        const std::size_t first = origin.first + done, count = std::min(chunk, origin.count - done);
+        std::size_t each = size_of(q.type);  // bytes of an element with all that belongs to it
+        const std::size_t states =
+            states_of(storage_.options().optimizer.kind) + has_master(storage_.options().optimizer.kind, q.type);
+        each += states * size_of(state_type(q.type));
+        bytes.resize(count * each);
+        if (origin.rank == ranks_.rank()) {
+            const Bucket& from = held_->memory.buckets[to.index];
+            const auto piece = std::ranges::find(from.mine, origin.parameter, &Piece::parameter);
+            std::byte* into = bytes.data();
+            for (const OwnTensor& t : own_tensors(storage_.backends(), from, piece->at + first - piece->first)) {
+                t.backend->copy_now(into, t.at, count * t.size);
+                into += count * t.size;
+            }
+        }
+        ranks_.broadcast(std::span(bytes), origin.rank);
+        if (own == to.mine.end()) continue;
+        const std::size_t begin = std::max(first, own->first), end = std::min(first + count, own->first + own->count);
+        if (begin >= end) continue;
+        const std::byte* out_of = bytes.data();
+        for (const OwnTensor& t : own_tensors(storage_.backends(), to, own->at + begin - own->first)) {
+            t.backend->copy_now(t.at, out_of + (begin - first) * t.size, (end - begin) * t.size);
+            out_of += count * t.size;
+        }
+        if (to.host_data != nullptr && to.host_data != to.own_data)  // the values once more, for updates
+            storage_.backends().states->copy_now(to.host_data + (own->at + begin - own->first) * size_of(q.type),
+                                                 bytes.data() + (begin - first) * size_of(q.type),
+                                                 (end - begin) * size_of(q.type));
+    }
+}
+
+}  // namespace tutti::dp

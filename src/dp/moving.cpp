@@ -1,0 +1,140 @@
+// What an Engine does when ranks have gone, have come, or give an iteration up: its communicators are made anew, and
+// what the layer has goes where it belongs.
+#include <algorithm>
+#include <functional>
+
+#include "dp/team.hpp"
+
+namespace tutti::dp {
+/// With ranks on GPUs a step may have been made behind a reduction that failed.
+std::optional<Error> Engine::inelastic(const char* function) const {
+    if (!ranks_.any_gpu() || options().elastic) return std::nullopt;
+    return Error(tuttiInvalidUsage,
+                 text("%s: with ranks on GPUs this needs config.elastic = 1: the last step may have been made behind a "
+                      "reduction that failed. Create a new layer, and load a checkpoint",
+                      function));
+}
+
+void Engine::move(tuttiComm_t comm) {
+    std::optional<Error> refusal = inelastic("tuttiDpMove");
+    if (options().asynchronous())
+        refusal.emplace(tuttiInvalidUsage,
+                        "tuttiDpMove: asynchronous ranks differ in their steps: create a new layer, and load a "
+                        "checkpoint");
+    rejoin(meet(comm, refusal, false), [this] { options().replicated() ? follow_the_furthest() : hand_over(); });
+}
+
+/// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
+void Engine::abandon() {
+    if (options().asynchronous()) return abandon_beside();
+    if (const auto refusal = inelastic("tuttiDpAbandon")) throw *refusal;
+    if (handover_.is_under_way())
+        fail(tuttiInvalidUsage, "tuttiDpAbandon: a tuttiDpMove has failed half-way: call it again");
+    worker_->fail(
+        Error(tuttiRemoteError, text("rank %d has abandoned the iteration: call tuttiDpAbandon", ranks_.rank())));
+    rejoin(meet(ranks_.users(), std::nullopt, false),
+           [this] { options().replicated() ? follow_the_furthest() : complete_the_step(); });
+}
+
+/// Communicators anew, with the memory that there is. Nothing is under way afterwards.
+void Engine::rejoin(Team team, const std::function<void()>& settle) {
+    leave();
+    start_worker();
+    worker_->or_fail([&] {
+        join(std::move(team));
+        agree_on_registration();
+        iteration_.phase = Phase::idle;
+        settle();
+    });
+}
+
+/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
+void Engine::follow_the_furthest() {
+    relayout(backward_order(parameters()), options().rebuild);
+    const std::vector<long long> steps = ranks_.exchange(progress_.updated);
+    const auto most = std::ranges::max_element(steps);
+    const int root = static_cast<int>(most - steps.begin());
+    set_steps(*most);
+    ranks_.broadcast(std::span(updater_.counts), root);
+    share_scale(root);
+    broadcast(root);
+    const bool on_hosts = options().offload;  // on CPUs anyway
+    const std::span<std::byte> states = storage_.states();
+    must(tuttiBroadcast(states.data(), states.data(), states.size(), tuttiUint8, root,
+                        on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
+}
+
+void Engine::share_scale(int root) {
+    ScaleState state = loss_scale_.state();
+    ranks_.broadcast(std::span(&state, 1), root);
+    loss_scale_.restore(state);
+}
+
+/// To the last checkpoint, since a part was lost. Where that can't be, all ranks refuse alike, and leave: an abort
+/// would end what others still read.
+void Engine::go_back(const std::string& lost, long long step) {
+    try {
+        if (checkpoint_.empty())
+            fail(tuttiInvalidUsage,
+                 "tuttiDpMove: nobody has all of '%s' any more, as it was after %lld steps, and this layer has neither "
+                 "saved nor loaded a checkpoint",
+                 lost.c_str(), step);
+        load_from(checkpoint_);
+    } catch (...) {
+        ranks_.leave();
+        throw;
+    }
+}
+
+/// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
+/// and only values may not have come to all ranks, or none has. Unless an update failed, and then nothing can be done
+/// about it here.
+void Engine::complete_the_step() {
+    const std::vector<Progress> all = ranks_.exchange(progress_);
+    const int owner = options().mode == tuttiDpServer ? options().server : 0;
+    const long long steps = all[static_cast<std::size_t>(owner)].updated;
+    for (int r = 0; r < ranks_.size(); ++r) {
+        const Progress& p = all[static_cast<std::size_t>(r)];
+        if (ranks_.shards_of(r).own >= 0 && (p.half || p.updated != steps))
+            fail(tuttiInvalidUsage,
+                 "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
+                 "checkpoint",
+                 p.updated + p.half, r);
+    }
+    ranks_.broadcast(std::span(updater_.counts), owner);
+    share_scale(owner);
+    storage_.drop_gradients();
+    reducer_.make_compression();
+    if (options().mode == tuttiDpZero3) {
+        units_.reset();
+    } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {
+        spread_all();
+    }
+    set_steps(steps);
+}
+
+/// Ranks own parts, and each gets those of its new place from the ranks that had them. What nobody has comes from the
+/// last checkpoint, and then everything does.
+void Engine::hand_over() {
+    storage_.drop_gradients();
+    if (options().mode == tuttiDpZero3) units_.reset();
+    const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));
+    start_iterations(false);
+    reducer_.make_compression();
+    share_scale(plan.root);
+    ranks_.broadcast(checkpoint_, plan.root);
+    if (plan.cover.lost) {
+        go_back(parameters()[*plan.cover.lost].name, plan.step);
+    } else {
+        ranks_.broadcast(std::span(updater_.counts), plan.root);
+        handover_.pass_on(plan.cover);
+        for (std::size_t p = 0; p < parameters().size(); ++p)
+            if (!parameters()[p].is_trained()) reducer_.send_still(p, plan.root);
+        spread_all();
+        set_steps(plan.step);
+    }
+    handover_.end();
+    sweep();
+}
+
+}  // namespace tutti::dp

@@ -1,0 +1,363 @@
+// Layers that go on with fewer ranks, or with more, where ranks own parts.
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "dp/cover.hpp"
+#include "dp/numbers.hpp"
+#include "dp/on_ranks.hpp"
+#include "harness/catch.hpp"
+
+using namespace tutti;
+using harness::check;
+using harness::gradient;
+using harness::must_succeed;
+using harness::says;
+
+namespace {
+
+constexpr std::size_t counts[] = {5, 1, 1000, 333};
+constexpr tuttiDpMode_t owned[] = {tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3};
+
+std::vector<tuttiDpParameter_t> registered(tuttiDataType_t type) {
+    std::vector<tuttiDpParameter_t> all;
+    const char* const names[] = {"a", "b", "c", "d"};
+    for (std::size_t p = 0; p < 4; ++p)
+        all.push_back({names[p],
+                       nullptr,
+                       nullptr,
+                       counts[p],
+                       type,
+                       tuttiDpSameType,
+                       0,
+                       static_cast<int>(p / 2),
+                       0,
+                       {},
+                       tuttiDpTrained});
+    all.push_back({"frozen", nullptr, nullptr, 3, tuttiInt32, tuttiDpSameType, 0, 1, 0, {}, tuttiDpFrozen});
+    return all;
+}
+
+struct Scratch {
+    Scratch() : path(std::filesystem::temp_directory_path() / ("tutti-move-" + std::to_string(getpid()))) {}
+    ~Scratch() { std::filesystem::remove_all(path); }
+    const std::filesystem::path path;
+};
+
+/// A rank with its layer. All ranks have the same gradients, so results do not depend on how many there are.
+class Mover {
+  public:
+    Mover(const tuttiUniqueId& id, int rank, int ranks, const tuttiDpConfig_t& config, tuttiDataType_t type)
+        : type_(type), parameters_(registered(type)) {
+        comms_.push_back(harness::join(id, rank, ranks, true));
+        tuttiDpConfig_t in_floats = config;  // the mean of equal gradients is exact
+        in_floats.fp32Gradients = 1;
+        must_succeed(tuttiDpCreate(&dp, parameters_.data(), parameters_.size(), &in_floats, comms_.back()), "create");
+        zero3_ = config.mode == tuttiDpZero3;
+    }
+    ~Mover() {
+        leave();
+        for (const tuttiComm_t comm : comms_) tuttiCommDestroy(comm);
+    }
+    Mover(const Mover&) = delete;
+    void leave() {
+        if (dp != nullptr) tuttiDpDestroy(dp);
+        dp = nullptr;
+    }
+
+    tuttiResult_t pass(int step) {
+        must_succeed(tuttiDpBegin(dp), "begin");
+        for (std::size_t p = 4; p-- > 0;) {
+            void* at = nullptr;
+            must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
+            std::vector<float> g(counts[p]);
+            for (std::size_t i = 0; i < g.size(); ++i)
+                g[i] = static_cast<float>((i * 7 + p * 3 + static_cast<std::size_t>(step)) % 9) / 4 - 1;
+            std::memcpy(at, g.data(), g.size() * sizeof(float));
+            must_succeed(tuttiDpGradReady(dp, p), "ready");
+        }
+        return tuttiDpSynchronize(dp);
+    }
+    void step(int number) {
+        must_succeed(pass(number), "pass");
+        must_succeed(tuttiDpStep(dp), "step");
+    }
+    tuttiResult_t move(const tuttiUniqueId& id, int rank, int ranks) {
+        comms_.push_back(harness::join(id, rank, ranks, true));
+        return tuttiDpMove(dp, comms_.back());
+    }
+    long long steps() {
+        tuttiDpStatistics_t s;
+        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+        return s.steps;
+    }
+    std::vector<float> weights() {
+        std::vector<float> all;
+        for (std::size_t p = 0; p < 4; ++p) {
+            if (zero3_ && p % 2 == 0) must_succeed(tuttiDpGather(dp, static_cast<int>(p / 2)), "gather");
+            void* at = nullptr;
+            must_succeed(tuttiDpData(dp, p, &at), "data");
+            std::vector<float> w(counts[p]);
+            dp::convert(DataType::float32, w.data(), static_cast<DataType>(type_), at, w.size());
+            all.insert(all.end(), w.begin(), w.end());
+            if (zero3_ && p % 2 == 1) must_succeed(tuttiDpRelease(dp, static_cast<int>(p / 2)), "release");
+        }
+        return all;
+    }
+    int* frozen() {
+        void* at = nullptr;
+        must_succeed(tuttiDpData(dp, 4, &at), "data");
+        return static_cast<int*>(at);
+    }
+
+    tuttiDp_t dp = nullptr;
+
+  private:
+    const tuttiDataType_t type_;
+    bool zero3_ = false;
+    std::vector<tuttiDpParameter_t> parameters_;
+    std::vector<tuttiComm_t> comms_;
+};
+
+tuttiUniqueId new_id() {
+    tuttiUniqueId id;
+    must_succeed(tuttiGetUniqueId(&id), "id");
+    return id;
+}
+
+/// What one rank comes to in so many steps.
+std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps) {
+    config.mode = tuttiDpNaive;
+    config.shardRanks = config.server = TUTTI_UNDEF_INT;
+    Mover rank(new_id(), 0, 1, config, type);
+    for (int s = 0; s < steps; ++s) rank.step(s);
+    return rank.weights();
+}
+
+}  // namespace
+
+TEST_CASE("cover: each element from one rank that has it, and what nobody has is named") {
+    std::vector<dp::Parameter> parameters(2);
+    for (std::size_t p = 0; p < 2; ++p) {
+        parameters[p].name = p == 0 ? "a" : "b";
+        parameters[p].count = p == 0 ? 100 : 37;
+        parameters[p].type = parameters[p].grad_type = parameters[p].main_type = DataType::float32;
+    }
+    const std::vector<std::size_t> order = {1, 0};
+    const dp::Dealing dealing{1 << 20, 1 << 20, 1, false, false};
+    const auto whole = [&](const dp::Cover& cover) {
+        std::vector<int> seen[2] = {std::vector<int>(100), std::vector<int>(37)};
+        for (const dp::Origin& o : cover.origins)
+            for (std::size_t i = 0; i < o.count; ++i) ++seen[o.parameter][o.first + i];
+        for (const auto& its : seen)
+            for (const int times : its) REQUIRE(times <= 1);
+        return !cover.lost;
+    };
+    using H = dp::Holding;
+    // Three shards; then one is lost; then one of four and one of two have what was lost, among others.
+    std::vector<H> all = {{{3, 0}, 5}, {{3, 1}, 5}, {{3, 2}, 5}};
+    REQUIRE(whole(dp::cover(parameters, order, dealing, all, 5)));
+    all.erase(all.begin() + 1);
+    REQUIRE_FALSE(whole(dp::cover(parameters, order, dealing, all, 5)));
+    all.push_back({{2, 0}, 5});
+    REQUIRE_FALSE(whole(dp::cover(parameters, order, dealing, all, 5)));
+    all.push_back({{4, 1}, 5});
+    all.push_back({{4, 2}, 5});
+    REQUIRE(whole(dp::cover(parameters, order, dealing, all, 5)));
+    all.back().whole = false;
+    REQUIRE_FALSE(whole(dp::cover(parameters, order, dealing, all, 5)));
+    // A server without a part; a group that is a step ahead, but not complete; newcomers are of no use.
+    all = {{{2, 0, 2, 0}, 6}, {{2, 0, 2, 1}, 5}, {{2, 1, 2, 1}, 5}, {{1, -1}, 6}, {{1, 0}, 0}};
+    dp::Standing standing = dp::last_whole_step(parameters, order, dealing, all);
+    REQUIRE(standing.step == 5);
+    REQUIRE(whole(standing.cover));
+    all.erase(all.begin() + 1);
+    standing = dp::last_whole_step(parameters, order, dealing, all);
+    REQUIRE(standing.step == 6);
+    REQUIRE(standing.cover.lost);
+    all = {{{1, 0}, 1}, {{2, 0}, 2}, {{1, 0}, 0}};
+    REQUIRE(dp::last_whole_step(parameters, order, dealing, all).step == 1);
+    all = {{{2, 0}, 1}, {{1, 0}, 0}};
+    REQUIRE(dp::last_whole_step(parameters, order, dealing, all).cover.lost);
+}
+
+TEST_CASE("where ranks own parts a layer moves to as many ranks, to more and to fewer, and keeps its bits") {
+    for (const auto type : {tuttiFloat32, tuttiBfloat16})
+        for (const auto mode : owned)
+            for (const int group : {TUTTI_UNDEF_INT, 1}) {
+                const bool zero = mode >= tuttiDpZero1;
+                if (group == 1 && !zero) continue;
+                CAPTURE(type, mode, group);
+                tuttiDpConfig_t config = harness::config_for(mode);
+                config.shardRanks = group;
+                config.lossScale = 2;
+                const std::vector<float> expected = alone(config, type, 6);
+                const tuttiUniqueId two = new_id(), three = new_id(), back = new_id(), same = new_id();
+                const tuttiUniqueId single = new_id();
+                std::atomic<int> right{0};
+                harness::Rendezvous moved(3);
+                harness::run(3, [&](int r) {
+                    Mover rank(r < 2 ? two : single, r < 2 ? r : 0, r < 2 ? 2 : 1, config, type);
+                    if (r < 2) {
+                        for (int s = 0; s < 2; ++s) rank.step(s);
+                        rank.frozen()[2] = 42;
+                    }
+                    must_succeed(rank.move(three, r, 3), "more");
+                    check(rank.steps() == 2, "two steps were made");
+                    check(rank.frozen()[2] == 42, "what is frozen has moved, too");
+                    for (int s = 2; s < 4; ++s) rank.step(s);
+                    must_succeed(rank.move(same, (r + 1) % 3, 3), "as many");
+                    rank.step(4);
+                    moved.wait();
+                    if (group == 1) {  // all have copies, so one may go
+                        if (r == 2) return rank.leave();
+                        check(rank.pass(5) == tuttiRemoteError, "one has left");
+                        must_succeed(rank.move(back, r, 2), "fewer");
+                        check(rank.steps() == 5, "five steps were made");
+                    }
+                    rank.step(5);
+                    right += rank.weights() == expected;
+                });
+                REQUIRE(right == (group == 1 ? 2 : 3));
+            }
+}
+
+TEST_CASE("parts that died with their ranks come from the last checkpoint; without one they are named") {
+    const Scratch scratch;
+    for (const auto mode : owned)
+        for (const bool saved : {true, false}) {
+            CAPTURE(mode, saved);
+            tuttiDpConfig_t config = harness::config_for(mode);
+            if (mode == tuttiDpServer) config.server = 1;  // who dies
+            const bool grows = mode != tuttiDpServer;
+            const std::vector<float> expected = alone(config, tuttiBfloat16, 5);
+            const tuttiUniqueId three = new_id(), two = new_id(), single = new_id(), all = new_id();
+            std::atomic<int> right{0};
+            harness::Rendezvous stepped(3);
+            harness::run(grows ? 4 : 3, [&](int r) {  // rank 3 comes later
+                Mover rank(r < 3 ? three : single, r < 3 ? r : 0, r < 3 ? 3 : 1, config, tuttiBfloat16);
+                if (r < 3) {
+                    for (int s = 0; s < 2; ++s) rank.step(s);
+                    if (saved) must_succeed(tuttiDpSave(rank.dp, scratch.path.c_str()), "save");
+                    for (int s = 2; s < 4; ++s) rank.step(s);
+                    stepped.wait();
+                }
+                if (r == 1) return rank.leave();
+                if (r < 3) {
+                    check(rank.pass(4) == tuttiRemoteError || tuttiDpStep(rank.dp) == tuttiRemoteError,
+                          "rank 1 is gone");
+                    const tuttiResult_t result = rank.move(two, r / 2, 2);
+                    if (!saved) {
+                        right += result == tuttiInvalidUsage && says("nobody has all of") && says("4 steps");
+                        return;
+                    }
+                    must_succeed(result, "fewer");
+                    check(rank.steps() == 2, "the checkpoint's");
+                    rank.step(2);
+                }
+                if (!saved) return;
+                if (grows) must_succeed(rank.move(all, r == 0 ? 0 : r - 1, 3), "more");
+                for (int s = 3; s < 5; ++s) rank.step(s);
+                right += rank.weights() == expected;
+            });
+            REQUIRE(right == (saved && grows ? 3 : 2));
+        }
+}
+
+TEST_CASE("groups: a rank's part is taken from its copy, and groups come back when there are enough ranks") {
+    for (const auto mode : {tuttiDpZero1, tuttiDpZero2, tuttiDpZero3}) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = harness::config_for(mode);
+        config.shardRanks = 2;
+        const std::vector<float> expected = alone(config, tuttiBfloat16, 5);
+        const tuttiUniqueId four = new_id(), three = new_id(), single = new_id(), again = new_id();
+        std::atomic<int> right{0}, halves{0};
+        std::vector<std::size_t> states(5);
+        harness::Rendezvous stepped(4);
+        harness::run(5, [&](int r) {
+            Mover rank(r < 4 ? four : single, r < 4 ? r : 0, r < 4 ? 4 : 1, config, tuttiBfloat16);
+            const auto states_now = [&] {
+                tuttiDpMemory_t m;
+                must_succeed(tuttiDpGetMemory(rank.dp, &m), "memory");
+                return m.states;
+            };
+            std::size_t before = 0;
+            if (r < 4) {
+                before = states_now();
+                for (int s = 0; s < 2; ++s) rank.step(s);
+                stepped.wait();
+            }
+            if (r == 2) return rank.leave();
+            if (r < 4) {
+                check(rank.pass(2) == tuttiRemoteError, "rank 2 is gone");
+                must_succeed(rank.move(three, r == 3 ? 2 : r, 3), "fewer");
+                check(rank.steps() == 2, "nothing is lost");
+                rank.step(2);
+                halves += states_now() < before;  // three share out now
+            }
+            must_succeed(rank.move(again, r < 2 ? r : r - 1, 4), "more");
+            if (r < 4) halves += states_now() == before;
+            for (int s = 3; s < 5; ++s) rank.step(s);
+            if (mode != tuttiDpZero3) must_succeed(tuttiDpCheckEqual(rank.dp), "equal");
+            right += rank.weights() == expected;
+        });
+        REQUIRE(right == 4);
+        REQUIRE(halves == 6);
+    }
+}
+
+TEST_CASE("a move that fails half-way is made again with those that are left") {
+    tuttiDpConfig_t config = harness::config_for(tuttiDpZero3);
+    config.shardRanks = 1;
+    const std::vector<float> expected = alone(config, tuttiFloat32, 3);
+    const tuttiUniqueId first = new_id(), second = new_id(), third = new_id();
+    std::atomic<int> right{0};
+    harness::Rendezvous stepped(3);
+    harness::run(3, [&](int r) {
+        Mover rank(first, r, 3, config, tuttiFloat32);
+        for (int s = 0; s < 2; ++s) rank.step(s);
+        stepped.wait();
+        if (r == 2) {  // it comes to the move, and dies in it
+            rank.leave();
+            tuttiComm_t comm = harness::join(second, 2, 3, true);
+            tuttiCommAbort(comm);
+            return;
+        }
+        check(rank.move(second, r, 3) == tuttiRemoteError, "rank 2 is gone");
+        must_succeed(rank.move(third, r, 2), "again");
+        check(rank.steps() == 2, "nothing is lost");
+        rank.step(2);
+        right += rank.weights() == expected;
+    });
+    REQUIRE(right == 2);
+}
+
+TEST_CASE("moves that can't be are refused, and the layer goes on where it is") {
+    const struct {
+        const char* word;
+        tuttiResult_t result;
+        void (*change)(tuttiDpConfig_t&);
+    } cases[] = {
+        {"asynchronous", tuttiInvalidUsage, [](auto& c) { c.mode = tuttiDpServer, c.staleness = 1; }},
+        {"too few for config.server", tuttiInvalidUsage, [](auto& c) { c.mode = tuttiDpServer, c.server = 2; }},
+        {"too few for config.servers", tuttiInvalidUsage,
+         [](auto& c) { c.mode = tuttiDpShardedServer, c.servers = 3; }},
+        {"too few for config.dedicated", tuttiInvalidUsage,
+         [](auto& c) { c.mode = tuttiDpShardedServer, c.servers = 2, c.dedicated = 1; }},
+    };
+    for (const auto& c : cases) {
+        CAPTURE(c.word);
+        tuttiDpConfig_t config = harness::config_for(tuttiDpZero1);
+        c.change(config);
+        const tuttiUniqueId three = new_id(), two = new_id();
+        std::atomic<int> told{0};
+        harness::run(3, [&](int r) {
+            Mover rank(three, r, 3, config, tuttiFloat32);
+            if (r < 2) told += rank.move(two, r, 2) == c.result && says(c.word);
+        });
+        REQUIRE(told == 2);
+    }
+}
