@@ -265,6 +265,7 @@ const Case cases[] = {
     {"asynchronous, delay-1, bfloat16", tuttiDpServer, tuttiDpAdamW, bf16, late},
     {"asynchronous, delay-1, a CPU serves", tuttiDpServer, tuttiDpAdamW, f32, late, cpu_first},
     {"bucketed, moved", tuttiDpBucketed, tuttiDpAdam, f32, [](Config& c) { c.elastic = 1; }, false, moves},
+    {"ZeRO-3, moved", tuttiDpZero3, tuttiDpAdam, bf16, [](Config& c) { c.elastic = 1; }, false, moves},
 };
 
 }  // namespace

@@ -16,7 +16,9 @@
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+#include <utility>
 
+#include "door.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -118,7 +120,7 @@ void shrink(tuttiComm_t& comm) {
     must(tuttiCommAbort(comm));
     comm = survivors;
     must(tuttiCommUserRank(comm, &rank));
-    if (rank == 0) std::fprintf(stderr, "\nrank %d is gone; the others go on\n", dead);
+    if (rank == 0) std::fprintf(stderr, "\nrank %d is gone", dead);
 }
 
 /// What the layer works on: the team's communicator, or on GPUs another one of the same ranks.
@@ -151,29 +153,68 @@ class LayerComm {
     bool own_;
 };
 
-/// comm: replaced if --elastic goes on without a rank.
+/// A rank that knows no others yet.
+tuttiComm_t alone() {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.reproducible = 1;
+    tuttiUniqueId id;
+    tuttiComm_t comm = nullptr;
+    must(tuttiGetUniqueId(&id));
+    must(tuttiCommInitRankConfig(&comm, 1, id, 0, &config));
+    return comm;
+}
+
+/// comm: replaced if --elastic goes on with fewer ranks, or with more. A newcomer's (--join) has the others already.
 void train(const Options& o, tuttiComm_t& comm) {
     using Clock = std::chrono::steady_clock;
     const Text text = Text::read(o.text);
-    int rank = 0, ranks = 1;
+    const bool newcomer = !o.join.empty();
+    int rank = 0, ranks = 1, step = 1;
+    bool moved = newcomer, even = true;  // whether every batch could be dealt
+    const tuttiComm_t first = newcomer ? alone() : nullptr;
+    auto layers = newcomer ? nullptr : std::make_unique<LayerComm>(o, comm);
+    Trainer trainer(o, text, newcomer ? first : layers->get());
+    const auto move = [&](const char* what) {
+        moved = true;
+        must(tuttiCommUserRank(comm, &rank));
+        must(tuttiCommCount(comm, &ranks));
+        auto of_these = std::make_unique<LayerComm>(o, comm);
+        step = trainer.move(of_these->get());
+        layers = std::move(of_these);
+        even = even && o.batch % ranks == 0;
+        if (rank == 0) std::fprintf(stderr, "%s; %d ranks go on after step %d\n", what, ranks, step);
+    };
+    const auto recover = [&] {
+        for (bool again = false;; again = true) try {
+                shrink(comm);
+                return move("");
+            } catch (const std::runtime_error&) {
+                if (again) throw;  // another one has died meanwhile, or the layer can't go on
+            }
+    };
     must(tuttiCommUserRank(comm, &rank));
     must(tuttiCommCount(comm, &ranks));
-    auto layers = std::make_unique<LayerComm>(o, comm);
-    Trainer trainer(o, text, layers->get());
     const int began = trainer.workers(), all_ranks = ranks;
     if (!o.load.empty()) trainer.load(o.load);
     const Clock::time_point start = Clock::now();
-    for (int step = 1; step <= o.steps; ++step) {
+    if (newcomer) {
+        move("");
+        must(tuttiCommDestroy(first));
+        ++step;
+    }
+    for (; step <= o.steps; ++step) {
         try {
             trainer.step(step);
+            if (o.save_every > 0 && step % o.save_every == 0) trainer.save(o.save);
+            if (const tuttiComm_t grown = o.door.empty() ? nullptr : let_in(o.door, comm); grown != nullptr) {
+                const tuttiComm_t before = std::exchange(comm, grown);
+                move("a rank has come");
+                must(tuttiCommDestroy(before));
+                continue;
+            }
         } catch (const std::runtime_error&) {
             if (!o.elastic || o.on_arrival()) throw;
-            shrink(comm);
-            must(tuttiCommUserRank(comm, &rank));
-            must(tuttiCommCount(comm, &ranks));
-            auto of_survivors = std::make_unique<LayerComm>(o, comm);
-            step = trainer.move(of_survivors->get());
-            layers = std::move(of_survivors);
+            recover();
             continue;
         }
         if (rank != trainer.first_worker() || !shows(o, step)) continue;
@@ -189,11 +230,12 @@ void train(const Options& o, tuttiComm_t& comm) {
             shrink(comm);
             must(tuttiCommUserRank(comm, &rank));
             must(tuttiCommCount(comm, &ranks));
+            if (rank == 0) std::fprintf(stderr, "; the others go on\n");
         }
     }
     double final_loss = trainer.evaluate();
     const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
-    if (ranks == all_ranks)  // dedicated servers do not always have the parameters
+    if (trainer.first_worker() > 0 && ranks == all_ranks)  // dedicated servers do not always have the parameters
         must(tuttiBroadcast(&final_loss, &final_loss, 1, tuttiFloat64, trainer.first_worker(), comm, nullptr));
     if (!o.save.empty()) trainer.save(o.save);
     std::vector<double> losses = trainer.losses();
@@ -202,8 +244,10 @@ void train(const Options& o, tuttiComm_t& comm) {
     if (rank != 0) return;
     for (double& loss : losses) loss /= trainer.workers();
     say_statistics(trainer.dp(), o);
-    const std::string bound =
-        trainer.workers() < began ? "no bound: not all ranks have lived" : bound_of(o, trainer.workers());
+    const std::string bound = moved && even && !o.on_arrival()
+                                  ? "bound 0.01: the same samples, added up by other numbers of ranks"
+                              : moved || trainer.workers() < began ? "no bound: not all ranks have lived"
+                                                                   : bound_of(o, trainer.workers());
     std::printf("mode %s, %d ranks: final loss %.9g after %d steps, %.2f ms a step (%s)\n", o.mode.c_str(), ranks,
                 final_loss, o.steps, passed.count() / std::max(1, o.steps), bound.c_str());
     if (!o.curve.empty()) write_curve(o.curve, o.mode, losses);
@@ -285,7 +329,12 @@ int main(int count, char** words) {
     app.add_option("--save", o.save, "write a checkpoint at the end: a folder of safetensors files");
     app.add_option("--load", o.load, "go on from a checkpoint, with the samples that come next");
     app.add_flag("--fp16", o.fp16, "parameters and gradients in float16, with loss scaling, on CPUs");
-    app.add_flag("--elastic", o.elastic, "naive, bucketed, async-arrival: when a rank dies, the others go on");
+    app.add_option("--save-every", o.save_every, "--save after every so many steps, too")
+        ->check(CLI::Range(0, 1000000));
+    app.add_flag("--elastic", o.elastic,
+                 "when a rank dies, the others go on; what it alone had comes from the last checkpoint");
+    app.add_option("--door", o.door, "--elastic: look after each step whether a rank waits to be let in, at this path");
+    app.add_option("--join", o.join, "--elastic: come later, as one more rank, by the --door of those that train");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
     if (!read_staleness(staleness, o) || !read_groups(groups, o)) return 1;
@@ -299,12 +348,27 @@ int main(int count, char** words) {
         std::fprintf(stderr, "train_chars: --mode %s is for CPUs\n", o.mode.c_str());
         return 1;
     }
+    if ((!o.door.empty() || !o.join.empty()) && (!o.elastic || o.device != "cpu" || of_servers || o.mode == "async")) {
+        std::fprintf(stderr, "train_chars: --door and --join are for --elastic, on CPUs, in synchronous modes\n");
+        return 1;
+    }
+    if (o.save_every > 0 && o.save.empty()) {
+        std::fprintf(stderr, "train_chars: --save-every needs --save\n");
+        return 1;
+    }
     std::string why;
     if (o.device == "cuda" && gpu::count(why) == 0) {
         if (is_rank_zero()) std::fprintf(stderr, "train_chars: --device %s: %s\n", o.device.c_str(), why.c_str());
         return exit_no_device;
     }
     try {
+        if (!o.join.empty()) {
+            tuttiComm_t others = enter(o.join);
+            o.door = o.join;  // from inside it looks there with the others
+            train(o, others);
+            must(tuttiCommDestroy(others));
+            return 0;
+        }
         const tuttiComm_t comm = joined();
         int rank = 0, ranks = 1;
         must(tuttiCommUserRank(comm, &rank));

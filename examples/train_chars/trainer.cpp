@@ -192,7 +192,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     if (options.mode == "async" || options.on_arrival()) config.staleness = options.staleness;
     if (options.on_arrival()) config.onArrival = 1;
     if (options.group_ranks > 0) {
-        if (options.groups * options.group_ranks != ranks_)
+        if (options.join.empty() && options.groups * options.group_ranks != ranks_)
             throw std::runtime_error("--hsdp is " + std::to_string(options.groups) + "x" +
                                      std::to_string(options.group_ranks) + ", and there are " + std::to_string(ranks_) +
                                      " ranks");
@@ -320,6 +320,8 @@ int Trainer::move(tuttiComm_t comm) {
     deal_samples(workers_);
     tuttiDpStatistics_t s;
     must(tuttiDpGetStatistics(dp_, &s));
+    seen_ = static_cast<std::size_t>(s.steps) * share_ * static_cast<std::size_t>(workers_);
+    for (Samples& its : samples_) its.skip(seen_ / static_cast<std::size_t>(workers_) / samples_.size());
     return static_cast<int>(s.steps);
 }
 

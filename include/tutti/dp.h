@@ -497,11 +497,21 @@ TUTTI_API tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char
 TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size);
 
 /* The layer goes on with another communicator: after a rank has died, with one of the survivors; or with one of more
- * ranks, of which the new ones have just made their layers. Called by all ranks of comm, each with the layer that it
- * had; what the layer returned before is forgotten. The rank that has made the most steps gives all its parameters and
- * states, so a step that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`. The mean is
- * over the new number of ranks. tuttiDpNaive and tuttiDpBucketed; where there are GPUs with config.elastic, and each on
- * the device that it was on. */
+ * ranks, of which the new ones have just made their layers, each on a communicator of its own, say. Called by all ranks
+ * of comm, each with the layer that it had; what the layer returned before is forgotten. The mean is over the new
+ * number of ranks. Synchronous modes; where there are GPUs with config.elastic, and each on the device that it was on.
+ *
+ * tuttiDpNaive, tuttiDpBucketed: the rank that has made the most steps gives all its parameters and states, so a step
+ * that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`.
+ *
+ * Where ranks own parts, these are dealt anew, and come from ranks that have them: config.shardRanks makes copies. If
+ * nobody has some part any more, as it was after the last step or the one before, all comes from the checkpoint that
+ * the layer saved or loaded last, and `steps` goes back to its; without one the part is named (tuttiInvalidUsage). What you
+ * have written to values since the last Step is lost. Ask tuttiDpData and tuttiDpGradient again where memory is the
+ * layer's. Where config.shardRanks does not divide the number of ranks, or hosts have different numbers, all are one
+ * group until it does again; on one rank alone any config.shardRanks will do. config.server and servers count in comm.
+ * Until it returns the layer has twice its memory. After an error call it again, with a communicator of those that are
+ * left: nothing was lost by it. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */

@@ -8,6 +8,7 @@
 
 #include "dp/cover.hpp"
 #include "dp/numbers.hpp"
+#include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
 
@@ -360,4 +361,26 @@ TEST_CASE("moves that can't be are refused, and the layer goes on where it is") 
         });
         REQUIRE(told == 2);
     }
+}
+
+TEST_CASE("GPUs: parts move through the host to their owners, with the bits of CPUs that stay") {
+    for (const bool mixed : {false, true})
+        for (const auto mode : {tuttiDpZero1, tuttiDpZero3}) {
+            CAPTURE(mixed, mode);
+            harness::Gpus g(mode, tuttiDpAdamW, mixed ? std::vector{0, -1, 1} : std::vector{0, 1, 0});
+            g.setup.type = tuttiBfloat16;
+            g.setup.config.elastic = 1;
+            g.setup.config.offload = mode == tuttiDpZero1;
+            std::vector<tuttiComm_t> next(3, nullptr);
+            harness::Setup moving = g.setup;
+            moving.after = [&](int r, int step, tuttiDp_t dp) {
+                if (step != 0) return;
+                tuttiComm_t& its = next[static_cast<std::size_t>(r)];
+                must_succeed(tuttiCommSplit(g.world.comm(r), 0, r, &its, nullptr), "split");
+                must_succeed(tuttiDpMove(dp, its), "move");
+            };
+            const harness::Trained moved = harness::train(moving);
+            for (const tuttiComm_t comm : next) tuttiCommDestroy(comm);
+            REQUIRE(moved.weights == g.on_cpus().weights);
+        }
 }
