@@ -504,14 +504,14 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
  * tuttiDpNaive, tuttiDpBucketed: the rank that has made the most steps gives all its parameters and states, so a step
  * that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`.
  *
- * Where ranks own parts, these are dealt anew, and come from ranks that have them: config.shardRanks makes copies. If
- * nobody has some part any more, as it was after the last step or the one before, all comes from the checkpoint that
- * the layer saved or loaded last, and `steps` goes back to its; without one the part is named (tuttiInvalidUsage). What you
- * have written to values since the last Step is lost. Ask tuttiDpData and tuttiDpGradient again where memory is the
- * layer's. Where config.shardRanks does not divide the number of ranks, or hosts have different numbers, all are one
- * group until it does again; on one rank alone any config.shardRanks will do. config.server and servers count in comm.
- * Until it returns the layer has twice its memory. After an error call it again, with a communicator of those that are
- * left: nothing was lost by it. */
+ * Where ranks own parts, these are dealt anew, and come from ranks that have them: config.shardRanks makes copies.
+ * If nobody has some part any more, as it was after the last step or the one before, all comes from the checkpoint
+ * that the layer saved or loaded last, and `steps` goes back to its; without one the part is named
+ * (tuttiInvalidUsage). What you have written to values since the last Step is lost. Ask tuttiDpData and
+ * tuttiDpGradient again where memory is the layer's. Where config.shardRanks does not divide the number of ranks,
+ * or hosts have different numbers, all are one group until it does again; on one rank alone any config.shardRanks
+ * will do. config.server and servers count in comm. Until it returns the layer has twice its memory. After an error
+ * call it again, with a communicator of those that are left: nothing was lost by it. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */
