@@ -84,7 +84,7 @@ void Membership::hear(const Fault& fault, const Connection* from) {
 void Membership::spread(const Fault& fault, const Connection* from) {
     // Two that can't reach each other each say so of the other: the first to be heard of is believed.
     if (fault.silent && std::ranges::count(news_.dead(), fault.teller) > 0) return;
-    if (fault.died && fault.origin == rank()) consensus_.disown();
+    if (blames_here(fault)) consensus_.disown();
     const std::vector<Rank> dead = who_died(fault);
     std::vector<Rank> fresh;
     for (const Rank r : dead)
@@ -112,13 +112,21 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     }
 }
 
+/// Others take this rank for dead, or its host for silent.
+bool Membership::blames_here(const Fault& fault) const {
+    if (!fault.died || fault.origin < 0) return false;
+    const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
+    const bool by_others = fault.teller != rank();
+    return fault.origin == rank() || (fault.silent && by_others && origin && is_near(origin->member));
+}
+
 /// With a host that is silent all its ranks are given up: the origin first.
 std::vector<Rank> Membership::who_died(const Fault& fault) const {
     std::vector<Rank> all;
-    if (!fault.died || fault.origin < 0 || fault.origin == rank()) return all;
+    if (!fault.died || fault.origin < 0 || blames_here(fault)) return all;
     all.push_back(fault.origin);
     const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
-    if (!fault.silent || !origin || is_near(origin->member)) return all;
+    if (!fault.silent || !origin) return all;
     for (const auto& line : roster_.lines())
         if (line && line->member.host == origin->member.host && line->member.rank != fault.origin)
             all.push_back(line->member.rank);

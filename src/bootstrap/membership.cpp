@@ -222,6 +222,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
             joining_.call_parent_again(connection);
         else if (role == Role::pair)
             pair_lost(peer, loss);
+        if (role != Role::pair) call(peer);  // where it was to serve for that, too
         return finish_if_idle();
     }
     if (has_left(peer)) {

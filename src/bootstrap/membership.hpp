@@ -94,6 +94,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     // liveness.cpp: deaths, faults and departures
     void look_at_process(Rank rank);
     void is_heard_of_again(const Member& member);
+    bool blames_here(const Fault& fault) const;
     std::vector<Rank> who_died(const Fault& fault) const;
     void enlist();
     void hear(const Fault& fault, const Connection* from);
