@@ -65,7 +65,9 @@ TileLimits limits_of(const Budget& budget) {
     l.lines = {line_bytes, std::min(budget.channels, line_channels), line_share};
     l.in_lines = line_limit;
     if (budget.by_reference || budget.lends) l.reference = 0;
-    if (budget.by_reference) l.slices = slices_message;
+    // Peers on other GPUs can't refer to all memory, pools' for example, and ranks cut alike without knowing whose it
+    // is: there every message has to fit into a slot.
+    if (budget.by_reference && !budget.across) l.slices = slices_message;
     l.packed_references = false;
     return l;
 }

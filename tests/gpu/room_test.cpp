@@ -266,7 +266,7 @@ TEST_CASE("GPUs, their room: two ranks on one stream are told that one would wai
 }
 
 TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {
-    constexpr std::size_t bytes = 400'000;
+    constexpr std::size_t bytes = 4'000'000;
     for (const int devices : {1, 2}) {
         GpuWorld world(2, devices);
         world.each([&](int rank, void* stream) {
