@@ -142,8 +142,11 @@ class Wave {
         for (const auto& [comm, blocks] : blocks_) {
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
-            if (comm->gpu()->gpus().capturing(first.stream)) continue;  // when it is replayed nobody asks
-            const bool collective = !first.operation.is_pair();         // these come first
+            if (comm->gpu()->gpus().capturing(first.stream)) {  // when it is launched nobody asks
+                comm->gpu()->tenant()->captured(blocks);
+                continue;
+            }
+            const bool collective = !first.operation.is_pair();  // these come first
             const gpu::Stay stay = comm->gpu()->stay(blocks, collective, first.stream, group_);
             room.stays[&stay.tenant->residence()].push_back(stay);
         }

@@ -244,6 +244,7 @@ void GpuSide::after_capture(std::uint64_t capture, void* stream) {
     constexpr std::size_t at_a_time = 8;  // captures of one communicator
     gpus_.mark_at_launch(device_, last_launch_.event, stream);
     last_launch_.by_graphs = true;
+    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     Captured* own = captured(capture);
     if (own == nullptr) {
         if (captures_.size() == at_a_time) {

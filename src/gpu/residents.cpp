@@ -68,6 +68,11 @@ void Tenant::leave(int seat) {
     watch(seat, nullptr);
 }
 
+void Tenant::captured(int blocks) {
+    const std::lock_guard lock(residence_->mutex_);
+    captured_ = std::max(captured_, blocks);
+}
+
 void Tenant::Seat::begin(void* its_stream, std::uint64_t its_group) {
     stream.store(its_stream, std::memory_order_relaxed);
     group.store(its_group, std::memory_order_relaxed);
@@ -103,7 +108,7 @@ void Residence::recount() {
 
 /// From the first rank's launch of something to the end of the last one's.
 bool Residence::runs(Tenant& tenant) {
-    if (tenant.blocks_ == 0) return false;
+    if (tenant.blocks() == 0) return false;
     bool all_stay = true, alike = true;
     for (Tenant::Seat& s : tenant.seats_) {
         all_stay = all_stay && s.stays();
@@ -124,12 +129,12 @@ bool Residence::makes_room(std::span<const Stay> stays) {
     };
     int taken = 0;
     for (Tenant* t : tenants_)
-        if (!stays_too(t) && runs(*t)) taken += t->ranks() * t->blocks_;
+        if (!stays_too(t) && runs(*t)) taken += t->ranks() * t->blocks();
     std::map<Tenant*, int> wanted;
     for (const Stay& s : stays) wanted[s.tenant] = std::max(wanted[s.tenant], s.blocks);
     bool new_ones = false;
     for (auto& [tenant, blocks] : wanted) {
-        const int had = runs(*tenant) ? tenant->blocks_ : 0;
+        const int had = runs(*tenant) ? tenant->blocks() : 0;
         new_ones = new_ones || blocks > had;
         blocks = std::max(blocks, had);
         taken += tenant->ranks() * blocks;

@@ -6,6 +6,7 @@
 // Other processes need nothing of the kind: the driver gives them the whole device in turn.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -28,6 +29,10 @@ class Tenant {
     static std::shared_ptr<Tenant> of(Gpus& gpus, int device, std::uint64_t key, int ranks, int share);
     ~Tenant();
     Tenant(const Tenant&) = delete;
+
+    /// Graphs of its ranks have so many blocks each, at most: while one runs, which the seat's mark tells, they are
+    /// there. Nobody asks before a graph is launched.
+    void captured(int blocks);
 
     int ranks() const { return static_cast<int>(seats_.size()); }
     Residence& residence() const { return *residence_; }
@@ -64,7 +69,10 @@ class Tenant {
     const std::uint64_t key_;
     const int share_;
     std::vector<Seat> seats_;
-    int blocks_ = 0;    // of each rank, while some of them run; under the residence's mutex
+    int blocks() const { return std::max(blocks_, captured_); }
+
+    int blocks_ = 0;    // of each rank, while some of them run; under the residence's mutex, as what follows
+    int captured_ = 0;  // of each rank, in any of its graphs
     int entering_ = 0;  // ranks between enter() and launched()
 };
 

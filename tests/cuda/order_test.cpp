@@ -3,7 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -12,7 +15,7 @@
 
 namespace {
 
-constexpr std::size_t ranks = 2, lanes = 2, count = 6000;
+constexpr std::size_t ranks = 2, lanes = 2;
 
 void require(cudaError_t result) {
     INFO(cudaGetErrorName(result));
@@ -25,7 +28,7 @@ void require(tuttiResult_t result) {
 /// Two ranks of this thread on one GPU or on two, each with two streams and a buffer for each of these.
 class World {
   public:
-    explicit World(std::array<int, ranks> on) : on_(on) {
+    explicit World(std::array<int, ranks> on, std::size_t elements = 6000) : count(elements), on_(on) {
         require(tuttiCommInitAll(comms_.data(), ranks, on_.data()));
         const auto with_flags = [](auto& stream) {
             require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -87,6 +90,20 @@ class World {
         graphs_.push_back(made);
         return graphs_.size() - 1;
     }
+    /// One rank's, on its thread, for launch_alone(); nullptr if anything fails.
+    cudaGraphExec_t captured_alone(std::size_t rank) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t out = nullptr;
+        const cudaStream_t its = stream_[0][rank];
+        bool good = cudaStreamBeginCapture(its, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+        void* const memory = memory_[0][rank];
+        good = tuttiAllReduce(memory, memory, count, tuttiFloat32, tuttiSum, comms_[rank], its) == tuttiSuccess && good;
+        good = cudaStreamEndCapture(its, &graph) == cudaSuccess && good;
+        good = good && cudaGraphInstantiate(&out, graph, 0) == cudaSuccess;
+        cudaGraphDestroy(graph);
+        return good ? out : nullptr;
+    }
+    void launch_alone(cudaGraphExec_t graph, std::size_t rank) { require(cudaGraphLaunch(graph, stream_[0][rank])); }
     void launch(std::size_t graph, std::size_t lane) {
         for (std::size_t r = 0; r < ranks; ++r)
             if (graphs_[graph][r] != nullptr) require(cudaGraphLaunch(graphs_[graph][r], stream_[lane][r]));
@@ -125,7 +142,8 @@ class World {
         require(cudaStreamWaitEvent(to, event, 0));
     }
 
-    std::array<int, ranks> on_;
+    const std::size_t count;
+    const std::array<int, ranks> on_;
     std::array<tuttiComm_t, ranks> comms_{};
     std::array<std::array<cudaStream_t, ranks>, lanes> stream_{};
     std::array<std::array<void*, ranks>, lanes> memory_{};
@@ -199,4 +217,30 @@ TEST_CASE("captures of two streams at a time, and a graph within a graph") {
     world.launch(outer, 1);
     world.check(0, 5);
     world.check(1, 2);
+}
+
+TEST_CASE("a call waits for room until another communicator's graph, of which one rank was launched, has ended") {
+    World graphs({0, 0}, 70000), calls({0, 0}, 70000);  // each fills the GPU
+    graphs.all_reduce(0);
+    calls.all_reduce(0);
+    graphs.check(0, 1);
+    calls.check(0, 1);
+    std::array<cudaGraphExec_t, ranks> graph{};
+    std::array<std::thread, ranks> threads;
+    for (std::size_t r = 0; r < ranks; ++r) threads[r] = std::thread([&, r] { graph[r] = graphs.captured_alone(r); });
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE((graph[0] != nullptr && graph[1] != nullptr));
+    graphs.launch_alone(graph[0], 0);
+    std::atomic<bool> called{false};
+    std::thread other([&] {
+        calls.all_reduce(0);
+        called = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CHECK(!called);
+    graphs.launch_alone(graph[1], 1);
+    other.join();
+    graphs.check(0, 2);
+    calls.check(0, 2);
+    for (const cudaGraphExec_t it : graph) require(cudaGraphExecDestroy(it));
 }
