@@ -41,10 +41,10 @@
  *      Step. What reads results waits for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
  *      CheckEqual, FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a
  *      later call; a Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint.
- *      Updates of your own (tuttiDpCallback) need config.offload on GPUs that make updates. Two things wait in
- *      GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous modes have a
- *      stream of their own, and a thread; Begin waits for the GPU where the bound says so, and times are those of the
- *      GPU's work.
+ *      Updates of your own (tuttiDpCallback) and tuttiDpLamb need config.offload on GPUs that make updates. Two things
+ *      wait in GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous
+ *      modes have a stream of their own, and a thread; Begin waits for the GPU where the bound says so, and times are
+ *      those of the GPU's work.
  *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
  *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
  *  (8) Structs get new fields at their end, and programs need not be built anew for that. The config has its size, and
@@ -104,7 +104,10 @@ typedef enum {
     tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
     tuttiDpCallback = 5,    /* config.optimizer.update; not for parameters of float64 */
     tuttiDpNesterov = 6,    /* g' = g + weightDecay * w;  m = momentum * m + g';  w -= lr * (g' + momentum * m) */
-    tuttiDpNumOptimizers = 7
+    tuttiDpLamb = 7,        /* You et al. 2020, for large batches: u = Adam's step without the rate + weightDecay * w;
+                               w -= lr * |w| / |u| * u, with the norms of the whole parameter (1 for |w| / |u| where one
+                               is 0). Synchronous modes; not for parameters of float64 */
+    tuttiDpNumOptimizers = 8
 } tuttiDpOptimizerKind_t;
 
 /* A piece of a parameter that this rank updates. */

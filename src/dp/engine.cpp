@@ -260,10 +260,16 @@ void Engine::update_all() {
     ++progress_.begun;
     worker_->or_fail([&] {
         updater_.begin();
+        for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
+        if (options().optimizer.kind == tuttiDpLamb) {
+            std::vector<Norms> norms = updater_.measure(options().optimizer, loss_scale_.factor());
+            reducer_.sum_over_owners(norms);
+            updater_.set_norms(norms);
+        }
+        updater_.count();
         progress_.half = true;
         std::optional<Error> unsent;  // where ranks have died, each goes on with what it owns: the step is whole
         for (Bucket& b : storage_.buckets()) {
-            storage_.take_callers_values(b);
             updater_.update(b, options().optimizer, loss_scale_.factor());
             if (options().mode == tuttiDpZero3 || unsent) continue;
             try {

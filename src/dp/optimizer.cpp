@@ -8,6 +8,19 @@
 #include "dp/numbers.hpp"
 
 namespace tutti::dp {
+template <class T>
+void follow_the_caller(DataType data_type, const std::byte* stored, T* master, std::byte* rounded, std::size_t n) {
+    constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
+    const std::size_t size = size_of(data_type);
+    convert(data_type, rounded, own, master, n);
+    if (std::memcmp(rounded, stored, n * size) == 0) return;
+    for (std::size_t i = 0; i < n; ++i)
+        if (std::memcmp(rounded + i * size, stored + i * size, size) != 0)
+            convert(own, master + i, data_type, stored + i * size, 1);
+}
+
+template void follow_the_caller(DataType, const std::byte*, float*, std::byte*, std::size_t);
+
 namespace {
 
 constexpr std::size_t block = 1024;  // elements at a time: what is converted stays in the first cache
@@ -40,19 +53,6 @@ void update_block(tuttiDpOptimizerKind_t kind, const UpdateConstants<T>& c, T* _
 template <class T>
 T* at(std::byte* values, std::size_t element) {
     return values == nullptr ? nullptr : reinterpret_cast<T*>(values) + element;
-}
-
-/// The values that a master is rounded to, and those that lie there: where they differ the caller has written since the
-/// last update, and the master follows. `rounded` is room for them.
-template <class T>
-void follow_the_caller(DataType data_type, const std::byte* stored, T* master, std::byte* rounded, std::size_t n) {
-    constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
-    const std::size_t size = size_of(data_type);
-    convert(data_type, rounded, own, master, n);
-    if (std::memcmp(rounded, stored, n * size) == 0) return;
-    for (std::size_t i = 0; i < n; ++i)
-        if (std::memcmp(rounded + i * size, stored + i * size, size) != 0)
-            convert(own, master + i, data_type, stored + i * size, 1);
 }
 
 template <class T>

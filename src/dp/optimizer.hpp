@@ -29,6 +29,11 @@ struct Update {
 void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
             const void* gradients, const States& states);
 
+/// The values that a master is rounded to, and those that lie there: where they differ the caller has written since the
+/// last update, and the master follows. `rounded` is room for them.
+template <class T>
+void follow_the_caller(DataType data_type, const std::byte* stored, T* master, std::byte* rounded, std::size_t n);
+
 /// What the arithmetic of kernels/update.hpp needs of it.
 UpdateNumbers numbers_of(const Update& how);
 

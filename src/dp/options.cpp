@@ -39,6 +39,8 @@ void check_optimizer(const Options& o) {
         fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", create, static_cast<int>(p.kind));
     if (p.kind == tuttiDpCallback && p.update == nullptr)
         fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", create);
+    if (p.kind == tuttiDpLamb && (o.staleness >= 0 || o.onArrival))
+        fail(tuttiInvalidArgument, "%s: tuttiDpLamb is for synchronous modes", create);
     if (p.kind == tuttiDpNoOptimizer && !o.replicated())
         fail(tuttiInvalidArgument,
              "%s: in this mode the layer updates the parameters: config.optimizer.kind must be one of tuttiDpSgd to "
@@ -239,6 +241,8 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
             fail(tuttiInvalidArgument,
                  "%s: parameter '%s' is of float64, but an update of yours (tuttiDpCallback) gets fp32", function,
                  g.name);
+        if (p.is_trained() && p.type == DataType::float64 && options.optimizer.kind == tuttiDpLamb)
+            fail(tuttiInvalidArgument, "%s: parameter '%s' is of float64, which tuttiDpLamb has not", function, g.name);
         check_alignment(function, "data", g.name, p.data, p.type);
         check_alignment(function, "grad", g.name, p.grad, p.grad_type);
         all.push_back(std::move(p));

@@ -182,6 +182,13 @@ double Reducer::norm() const {
     return std::sqrt(sum);
 }
 
+void Reducer::sum_over_owners(std::span<Norms> norms) const {
+    if (storage_.options().replicated()) return;
+    if (ranks_.shards().copy != 0) std::ranges::fill(norms, Norms{});  // one copy's count
+    must(tuttiAllReduce(norms.data(), norms.data(), norms.size() * integers_of_norms, tuttiInt64, tuttiSum,
+                        ranks_.cpu_comm(), nullptr));
+}
+
 void Reducer::multiply(double factor) const {
     for (const Run& run : own_gradients()) jobs().multiply(run.type, run.at, run.count, factor);
     if (storage_.options().replicated())

@@ -12,6 +12,7 @@
 
 #include "dp/compression.hpp"
 #include "dp/iteration.hpp"
+#include "dp/lamb.hpp"
 #include "dp/ranks.hpp"
 #include "dp/storage.hpp"
 
@@ -45,6 +46,8 @@ class Reducer {
     void hand_back(const Bucket& bucket, const std::byte* gradients, bool touched) const;
     /// Of all gradients; no number or infinite if one of them is.
     double norm() const;
+    /// By parameter: what each rank has of what it owns becomes that of all of it, the same on all ranks.
+    void sum_over_owners(std::span<Norms> norms) const;
     /// All gradients, also those in the caller's memory.
     void multiply(double factor) const;
     /// What compression has kept for the next time is in the unit of gradients, which has changed.

@@ -79,11 +79,12 @@ void Engine::check_memory() const {
                      "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but rank %d is on %s", p.name.c_str(),
                      at == p.data ? "values" : "gradient", at, on_gpu ? "the host" : "a GPU", ranks_.rank(),
                      on_gpu ? text("device %d", backends_.device).c_str() : "a CPU");
-    if (options().optimizer.kind == tuttiDpCallback && on_gpu && !backends_.offloads && ranks_.shards().own >= 0)
+    const tuttiDpOptimizerKind_t kind = options().optimizer.kind;
+    if ((kind == tuttiDpCallback || kind == tuttiDpLamb) && on_gpu && !backends_.offloads && ranks_.shards().own >= 0)
         fail(tuttiInvalidUsage,
-             "tuttiDpCreate: an update of yours (tuttiDpCallback) works on the host's memory: rank %d, which makes "
-             "updates, is on a GPU, and needs config.offload = 1",
-             ranks_.rank());
+             "tuttiDpCreate: %s works on the host's memory: rank %d, which makes updates, is on a GPU, and needs "
+             "config.offload = 1",
+             kind == tuttiDpLamb ? "tuttiDpLamb" : "an update of yours (tuttiDpCallback)", ranks_.rank());
 }
 
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might

@@ -19,6 +19,7 @@ void Engine::step_later() {
         backends_.jobs->follow(taken);
         if (options().clipNorm > 0) clip_to(options().clipNorm);
         updater_.begin();
+        updater_.count();
         Versions::Version version{step, {}};
         for (const Bucket& b : storage_.buckets()) {
             updater_.update(b, optimizer);

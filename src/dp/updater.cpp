@@ -2,20 +2,60 @@
 
 namespace tutti::dp {
 
+/// Where a piece's values and gradients are for its update, and how that goes.
+struct Updater::Place {
+    Update how;
+    std::byte* at;      // the value, where the layer has it
+    std::byte* values;  // the same, or its copy on the host
+    const std::byte* gradients;
+};
+
+Updater::Place Updater::place_of(const Bucket& b, const Piece& piece, const tuttiDpOptimizer_t& optimizer,
+                                 double unscale, long long count) const {
+    const bool offloads = storage_.backends().offloads;
+    const auto group = static_cast<std::size_t>(storage_.parameters()[piece.parameter].group);
+    const tuttiDpGroup_t& its = storage_.options().own_groups[group];
+    std::byte* const at = storage_.value_of(b, piece);
+    return {{&optimizer, optimizer.learningRate * its.learningRateFactor, its.weightDecay, count, unscale},
+            at,
+            offloads ? b.host_data + piece.at * size_of(b.data_type) : at,
+            (offloads ? b.host_grad : b.own_grad) + piece.at * size_of(b.type)};
+}
+
 void Updater::begin() {
     Backend& jobs = *storage_.backends().jobs;
-    if (storage_.backends().offloads) {
-        for (const Bucket& b : storage_.buckets()) jobs.copy(b.host_grad, b.own_grad, b.own_count * size_of(b.type));
-        jobs.settle();  // so that nothing reads host_data any more, too
-    }
+    if (!storage_.backends().offloads) return;
+    for (const Bucket& b : storage_.buckets()) jobs.copy(b.host_grad, b.own_grad, b.own_count * size_of(b.type));
+    jobs.settle();  // so that nothing reads host_data any more, too
+}
+
+void Updater::count() {
     for (std::size_t p = 0; p < counts.size(); ++p) counts[p] += !iteration_.skipped(p);
+}
+
+std::vector<Norms> Updater::measure(const tuttiDpOptimizer_t& optimizer, double unscale) {
+    std::vector<Norms> all(counts.size());
+    for (const Bucket& b : storage_.buckets())
+        for (const Piece& piece : b.mine) {
+            if (iteration_.skipped(piece.parameter)) continue;
+            const Place place = place_of(b, piece, optimizer, unscale, counts[piece.parameter] + 1);
+            dp::measure(place.how, piece, storage_.parameters()[piece.parameter].count, b.data_type, place.values,
+                        b.type, place.gradients, b.states, all[piece.parameter]);
+        }
+    return all;
+}
+
+void Updater::set_norms(std::span<const Norms> norms) {
+    ratios_.clear();
+    for (const Norms& its : norms) ratios_.push_back(trust_ratio(its));
 }
 
 void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, double unscale) {
     const Backends& backends = storage_.backends();
     const auto group_of = [&](const Piece& piece) { return storage_.parameters()[piece.parameter].group; };
+    const bool whole = optimizer.kind == tuttiDpLamb;
     // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
-    const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback;
+    const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback && !whole;
     for (std::size_t i = 0, next; i < b.mine.size(); i = next) {
         next = i + 1;
         Piece piece = b.mine[i];
@@ -27,14 +67,13 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, doubl
                 break;
             piece.count = neighbour.at + neighbour.count - piece.at;
         }
-        const tuttiDpGroup_t& group = storage_.options().own_groups[static_cast<std::size_t>(group_of(piece))];
-        const Update how{&optimizer, optimizer.learningRate * group.learningRateFactor, group.weightDecay,
-                         counts[piece.parameter], unscale};
-        std::byte* const at = storage_.value_of(b, piece);
-        std::byte* const values = backends.offloads ? b.host_data + piece.at * size_of(b.data_type) : at;
-        const std::byte* grads = (backends.offloads ? b.host_grad : b.own_grad) + piece.at * size_of(b.type);
-        backends.states->update(how, piece, b.data_type, values, b.type, grads, b.states);
-        if (backends.offloads) backends.jobs->copy(at, values, piece.count * size_of(b.data_type));
+        const Place place = place_of(b, piece, optimizer, unscale, counts[piece.parameter]);
+        if (whole)
+            apply(place.how, ratios_[piece.parameter], piece, b.data_type, place.values, b.type, place.gradients,
+                  b.states);
+        else
+            backends.states->update(place.how, piece, b.data_type, place.values, b.type, place.gradients, b.states);
+        if (backends.offloads) backends.jobs->copy(place.at, place.values, piece.count * size_of(b.data_type));
     }
 }
 

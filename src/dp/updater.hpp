@@ -1,9 +1,11 @@
 // The updates of what this rank owns, and how far they have come.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dp/iteration.hpp"
+#include "dp/lamb.hpp"
 #include "dp/storage.hpp"
 
 namespace tutti::dp {
@@ -23,12 +25,23 @@ class Updater {
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
     /// A step begins: with config.offload the owned gradients come to the host.
     void begin();
+    /// tuttiDpLamb: norms of what this rank owns, by parameter. Changes nothing that a step changes.
+    std::vector<Norms> measure(const tuttiDpOptimizer_t& optimizer, double unscale);
+    /// And of all ranks, for the updates to come.
+    void set_norms(std::span<const Norms> norms);
+    /// The step is made from here on: each parameter has had one update more.
+    void count();
     /// unscale: what gradients are multiplied by first.
     void update(const Bucket& bucket, const tuttiDpOptimizer_t& optimizer, double unscale = 1);
 
     std::vector<long long> counts;  // by parameter: how many updates it has had, the same on all ranks
 
   private:
+    struct Place;
+    Place place_of(const Bucket& bucket, const Piece& piece, const tuttiDpOptimizer_t& optimizer, double unscale,
+                   long long count) const;
+
+    std::vector<float> ratios_;  // by parameter, as trust_ratio() says
     Storage& storage_;
     const Iteration& iteration_;
 };
