@@ -173,7 +173,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     }
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.mode = modes.at(options.mode);
-    config.optimizer.kind = tuttiDpAdamW;
+    config.optimizer.kind = options.optimizer == "lamb" ? tuttiDpLamb : tuttiDpAdamW;
     config.optimizer.learningRate = options.rate;
     config.optimizer.weightDecay = 0.01;
     config.bucketBytes = 64 * 1024;  // so small a network would fit into one bucket

@@ -15,7 +15,7 @@
 #include "model.hpp"
 
 struct Options {
-    std::string mode = "bucketed", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load, door, join;
+    std::string mode = "bucketed", optimizer = "adamw", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load, door, join;
     int steps = 300, batch = 96, parts = 4, staleness = 2, servers = 0, slow_rank = -1, save_every = 0;
     int groups = 1, group_ranks = 0;  // --hsdp; 0: it was not given
     double rate = 0.003;
