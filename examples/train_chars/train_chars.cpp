@@ -120,7 +120,7 @@ void shrink(tuttiComm_t& comm) {
     must(tuttiCommAbort(comm));
     comm = survivors;
     must(tuttiCommUserRank(comm, &rank));
-    if (rank == 0) std::fprintf(stderr, "\nrank %d is gone", dead);
+    if (rank == 0) std::fprintf(stderr, "\nrank %d is gone; the others go on\n", dead);
 }
 
 /// What the layer works on: the team's communicator, or on GPUs another one of the same ranks.
@@ -182,7 +182,7 @@ void train(const Options& o, tuttiComm_t& comm) {
         step = trainer.move(of_these->get());
         layers = std::move(of_these);
         even = even && o.batch % ranks == 0;
-        if (rank == 0) std::fprintf(stderr, "%s; %d ranks go on after step %d\n", what, ranks, step);
+        if (rank == 0) std::fprintf(stderr, "%s%d ranks go on after step %d\n", what, ranks, step);
     };
     const auto recover = [&] {
         for (bool again = false;; again = true) try {
@@ -208,7 +208,7 @@ void train(const Options& o, tuttiComm_t& comm) {
             if (o.save_every > 0 && step % o.save_every == 0) trainer.save(o.save);
             if (const tuttiComm_t grown = o.door.empty() ? nullptr : let_in(o.door, comm); grown != nullptr) {
                 const tuttiComm_t before = std::exchange(comm, grown);
-                move("a rank has come");
+                move("a rank has come; ");
                 must(tuttiCommDestroy(before));
                 continue;
             }
@@ -230,7 +230,6 @@ void train(const Options& o, tuttiComm_t& comm) {
             shrink(comm);
             must(tuttiCommUserRank(comm, &rank));
             must(tuttiCommCount(comm, &ranks));
-            if (rank == 0) std::fprintf(stderr, "; the others go on\n");
         }
     }
     double final_loss = trainer.evaluate();

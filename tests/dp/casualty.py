@@ -5,26 +5,43 @@ import signal
 import subprocess
 
 
-def train_without_rank_2(command, replacement=None):
-    """Kills rank 2 when step 50 is shown; replacement: a command that is begun when the others have said that it is
-    gone. The exit code, what was printed, and the errors; with a replacement also its process, which has ended."""
+def descendants(pid):
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
+def environment_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return []
+
+
+def process_of(job, rank):
+    """The last one that has this rank in its environment: launchers come before."""
+    return [pid for pid in descendants(job.pid) if f"RANK={rank}".encode() in environment_of(pid)][-1]
+
+
+def train_without_rank_2(command, replace=None):
+    """Kills rank 2 when step 50 is shown. replace: a function of the job that begins a process when the others have
+    said that they go on. The exit code, what was printed, and the errors; with replace also its process, which
+    has ended and has `said` what it had to say."""
     newcomer = None
     job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         for line in job.stderr:  # it is under way
             if line.startswith("step 50 "):
                 break
-        children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        victim = next(child for child in children
-                      if b"RANK=2\0" in pathlib.Path(f"/proc/{child}/environ").read_bytes())
-        os.kill(int(victim), signal.SIGKILL)
+        os.kill(process_of(job, 2), signal.SIGKILL)
         said = ""
-        if replacement:
+        if replace:
             for line in job.stderr:
                 said += line
-                if "rank 2 is gone" in line:
+                if "ranks go on after step" in line:
                     break
-            newcomer = subprocess.Popen(replacement, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            newcomer = replace(job)
         output, errors = job.communicate(timeout=100)
         if newcomer:
             newcomer.said, _ = newcomer.communicate(timeout=100)

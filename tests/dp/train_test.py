@@ -125,49 +125,6 @@ class Training(unittest.TestCase):
             self.assertEqual({name.split(".")[0] for name in had}, {"exp_avg", "exp_avg_sq"})
             self.assertEqual(len(list(four.glob("model-*-of-00004.safetensors"))), 4)
 
-    def test_elastic(self):
-        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "bucketed", "--elastic", "--steps", "1500"]
-        code, output, errors = train_without_rank_2(command)
-        self.assertEqual(code, 0, errors)
-        self.assertIn("rank 2 is gone", errors)
-        self.assertRegex(output, r"3 ranks: final loss \S+ after 1500 steps")
-        self.assertLess(float(re.search(r"final loss (\S+) after", output).group(1)), 2.2)
-
-    def test_elastic_in_groups(self):
-        """A part of a rank that dies is taken from its copy in the other group."""
-        command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, "--mode", "zero3", "--hsdp", "2x2", "--elastic",
-                   "--steps", "400"]
-        code, output, errors = train_without_rank_2(command)
-        self.assertEqual(code, 0, errors)
-        self.assertRegex(errors, r"rank 2 is gone; 3 ranks go on after step [5-9]\d|1\d\d")
-        self.assertIn("bound 0.01", output)
-        self.assertAlmostEqual(loss_of(output), train(4, "zero3", "--steps", 400), delta=0.01)
-
-    def test_elastic_from_a_checkpoint(self):
-        """A rank dies with its part, the others go back to the last checkpoint, and later a new rank comes."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder)
-            arguments = ["--mode", "zero3", "--elastic", "--steps", "500", "--save", path / "checkpoint",
-                         "--save-every", "20"]
-            command = [TUTTI_RUN, "--keep-going", "-n", "4", TRAIN, *arguments, "--door", path / "door"]
-            newcomer = [TRAIN, *arguments, "--join", path / "door"]
-            code, output, errors, new = train_without_rank_2(command, newcomer)
-            self.assertEqual(code, 0, errors)
-            self.assertEqual(new.returncode, 0, new.said)
-            gone = int(re.search(r"rank 2 is gone; 3 ranks go on after step (\d+)", errors).group(1))
-            self.assertEqual(gone % 20, 0)
-            came = int(re.search(r"a rank has come; 4 ranks go on after step (\d+)", errors).group(1))
-            self.assertGreaterEqual(came, gone)
-            self.assertRegex(output, r"4 ranks: final loss \S+ after 500 steps")
-            self.assertIn("bound 0.01", output)
-            self.assertAlmostEqual(loss_of(output), train(4, "zero3", "--steps", 500), delta=0.01)
-
-    def test_elastic_without_a_checkpoint(self):
-        command = [TUTTI_RUN, "--keep-going", "-n", "3", TRAIN, "--mode", "zero1", "--elastic", "--steps", "4000"]
-        code, _, errors = train_without_rank_2(command)
-        self.assertNotEqual(code, 0)
-        self.assertIn("nobody has all of", errors)
-
     def test_curve_and_trace(self):
         with tempfile.TemporaryDirectory() as folder:
             curve, trace = pathlib.Path(folder) / "curve", pathlib.Path(folder) / "trace"
