@@ -18,6 +18,7 @@ UNKILLABLE = 20         # seconds after which a killed process is left to itself
 LONGEST_OUTPUT = 20000  # characters of a failed command that are kept, half from each end
 TABLE_ROW = re.compile(r"^\s+\d+\s+\d+\s+\w+\s+\w+\s+-?\d+")
 RIGHT = "Out of bounds values : 0 OK"
+MOVED = re.compile(r"^GPUs on hosts: kernels have read (\d+) bytes and written (\d+), and (\d+) in lines$", re.M)
 
 
 class Result:
@@ -30,9 +31,15 @@ class Result:
 def complaint(text):
     """What a program says of its failure: its first line that is neither of a table, a comment nor the library's
     information; else the last."""
-    lines = [TABLE_ROW.sub("", line).strip() for line in text.splitlines() if " TUTTI INFO " not in line]
+    lines = [TABLE_ROW.sub("", line).strip() for line in MOVED.sub("", text).splitlines() if " TUTTI INFO " not in line]
     own = [line for line in lines if line and not line.startswith("#") and not re.fullmatch(r"[-\d.e+\sN/A]+", line)]
     return (own or [line for line in lines if line][-1:] or [""])[0]
+
+
+def moved(text):
+    """What the kernels of all processes have read and written, where GPUs are made of hosts that count it."""
+    read, written, lines = (sum(map(int, numbers)) for numbers in zip((0, 0, 0), *MOVED.findall(text)))
+    return f"{read} B read, {written} B written, {lines} B in lines" if read + written + lines else ""
 
 
 def tables_of(text, algorithms):
@@ -141,7 +148,8 @@ class Check:
             return self.skip(what, f"{OUT_OF_TIME}: stopped after {result.seconds:.0f} s")
         fine = result.returncode is not None and good(result)
         if fine:
-            self.note(what, "OK", result.seconds, detail(result))
+            said = [detail(result), moved(result.stdout)]
+            self.note(what, "OK", result.seconds, "  ".join(part for part in said if part))
         else:
             self.failed(what, result, command, self.why(result, limit))
         return result

@@ -28,7 +28,18 @@ int from_environment(const char* name, int otherwise) {
     return value == nullptr ? otherwise : std::atoi(value);
 }
 
+/// When the process ends.
+void say_traffic() {
+    const Traffic all = traffic();
+    if (all.read + all.written + all.lines_written > 0)
+        std::fprintf(stderr, "GPUs on hosts: kernels have read %llu bytes and written %llu, and %llu in lines\n",
+                     static_cast<unsigned long long>(all.read), static_cast<unsigned long long>(all.written),
+                     static_cast<unsigned long long>(all.lines_written));
+}
+
 void start(Settings settings) {
+    static const bool says = from_environment("TUTTI_TEST_GPU_TRAFFIC", 0) != 0 && std::atexit(say_traffic) == 0;
+    (void)says;
     if (settings.connections == 0) settings.connections = from_environment("CUDA_DEVICE_MAX_CONNECTIONS", 8);
     settings.connections = std::clamp(settings.connections, 1, 32);
     if (settings.wait_ms == 0) settings.wait_ms = from_environment("TUTTI_TEST_GPU_MS", 120000);

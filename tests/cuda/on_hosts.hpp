@@ -44,6 +44,6 @@ std::size_t loaded_kernels(int device);
 using Traffic = ptx::Memory::Traffic;
 Traffic traffic(const void* memory);  // of the allocation that has this byte, by kernels of all devices
 Traffic traffic();                    // of all memory together
-void reset_traffic();
+void reset_traffic();                 // TUTTI_TEST_GPU_TRAFFIC=1: the process says at its end what was moved
 
 }  // namespace tutti::on_hosts

@@ -136,6 +136,13 @@ class Cells(Folder):
                            ("", "")):
             self.assertEqual(runner.complaint(text), said)
 
+    def test_what_kernels_have_moved_on_hosts_is_said_and_no_complaint(self):
+        line = "GPUs on hosts: kernels have read {} bytes and written {}, and 2 in lines\n"
+        text = line.format(7, 8) + line.format(9, 10)
+        self.assertEqual(runner.moved("# header\n" + text), "16 B read, 18 B written, 4 B in lines")
+        self.assertEqual(runner.moved("all is well"), "")
+        self.assertEqual(runner.complaint(text + "rank 1: wrong"), "rank 1: wrong")
+
     def test_what_can_not_be_done_here(self):
         self.out.mkdir()
         check = runner.Check(self.folder, self.out)
