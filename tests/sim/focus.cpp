@@ -33,6 +33,8 @@ class Focus {
                 return sockets();
             case 6:
                 return silence();
+            case 8:
+                return servers();
             default:
                 return heap();
         }
@@ -205,6 +207,30 @@ class Focus {
         lack.how_many = draw(2) == 0 ? 1 : 1 + static_cast<unsigned>(draw(std::uint64_t{2} << draw(10)));
     }
 
+    /// Workers and servers are slow, stopped, killed, or far away.
+    void servers() {
+        job_.focus = "parameter servers";
+        ranks(2, 5);
+        job_.transport = draw(2) == 0 ? "shm" : "tcp";
+        job_.rejoins = draw(4) == 0;
+        call(3, {"servers"});
+        if (job_.transport == "tcp" && draw(2) == 0) {
+            job_.weather.network = true;
+            job_.weather.latency = 20'000 + draw(200'000);
+            job_.weather.jitter = draw(2) * ms;
+            return;
+        }
+        for (auto blows = draw(3); blows > 0; --blows) {
+            Blow blow{};
+            blow.what = draw(2) == 0 ? Blow::stop : Blow::kill;
+            blow.rank = some_rank(0);
+            blow.at = (job_.blows.empty() ? 0 : job_.blows.back().at) + draw(80 * ms);
+            blow.sends = blow.what == Blow::kill && draw(2) == 0 ? 1 + static_cast<unsigned>(draw(60)) : 0;
+            blow.how_long = draw(2000 * ms);
+            job_.blows.push_back(blow);
+        }
+    }
+
     Job& job_;
     std::mt19937_64 random_;
 };
@@ -214,6 +240,7 @@ class Focus {
 void focus(Job& job) {
     if (job.seed % 4 == 3) Focus(job, job.seed).set(job.seed / 4 % 7);
     if (job.seed % 16 == 5) Focus(job, job.seed).set(7);
+    if (job.seed % 16 == 9) Focus(job, job.seed).set(8);
 }
 
 }  // namespace sim

@@ -98,6 +98,12 @@ std::vector<Shared>& shared_memory() {
     return *all;
 }
 
+/// Nothing of it is shared any more. Else private memory that comes to lie there would have these words' keys, until
+/// the next mapping takes them away between a wait and its wake-up.
+void forget_shared(std::uintptr_t begin, std::size_t size) {
+    std::erase_if(shared_memory(), [&](const Shared& s) { return s.begin < begin + size && begin < s.end; });
+}
+
 std::uint64_t key_of(const void* address) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     for (const Shared& s : shared_memory())
@@ -111,7 +117,7 @@ void* map(void* at, size_t size, int access, int flags, int fd, off_t offset) {
     struct stat file {};
     if (inside() && (flags & MAP_SHARED) != 0 && fd >= 0 && fstat(fd, &file) == 0) {
         const auto begin = static_cast<std::uintptr_t>(result);
-        std::erase_if(shared_memory(), [&](const Shared& s) { return s.begin < begin + size && begin < s.end; });
+        forget_shared(begin, size);
         shared_memory().push_back({begin, begin + size, (file.st_ino << 40) + static_cast<std::uint64_t>(offset)});
     }
     return reinterpret_cast<void*>(result);
@@ -499,6 +505,10 @@ long syscall(long number, ...) noexcept {
 void* mmap(void* at, size_t size, int access, int flags, int fd, off_t offset) noexcept {
     if ((flags & MAP_SHARED) != 0 && lacking(Shortage::memory)) return errno = ENOMEM, MAP_FAILED;
     return map(at, size, access, flags, fd, offset);
+}
+int munmap(void* at, size_t size) noexcept {
+    if (inside()) forget_shared(reinterpret_cast<std::uintptr_t>(at), size);
+    return static_cast<int>(syscall(SYS_munmap, at, size));
 }
 
 int timerfd_create(int clock, int flags) noexcept {

@@ -185,8 +185,9 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     const bool known = report.has_joined || board->reports[w.shortage.rank].has_joined;
     static constexpr const char* reasons[] = {"Too many open files", "descriptor", "memory", "thread"};
     const auto is_said = [&](const char* reason) { return said.find(reason) != std::string::npos; };
+    // Which has other numbers.
     const bool in_a_part =
-        said.starts_with("tuttiCommSplit") || said.starts_with("tuttiDp");  // which has other numbers
+        said.starts_with("tuttiCommSplit") || said.starts_with("tuttiDp") || said.starts_with("tuttiPs");
     if (known && rank != w.shortage.rank && !names(w.shortage.rank) && !in_a_part && !is_said("rendezvous") &&
         !is_said("were to meet"))
         return "does not say where something was lacking: " + said;

@@ -57,6 +57,7 @@ const std::vector<Steps::Kind>& Steps::table() {
                                             {"split", &Steps::split, true},
                                             {"parts", &Steps::parts, true},
                                             {"dp", &Steps::dp, true},
+                                            {"servers", &Steps::servers, false},
                                             {"suspend", &Steps::suspend, false}};
     return kinds;
 }
@@ -105,7 +106,7 @@ void Steps::run(std::uint64_t number, const Kind& kind) {
 }
 
 int Steps::named_there() const {
-    if (dp_ != nullptr) return -2;
+    if (dp_ != nullptr || servers_ != nullptr) return -2;
     int rank = -1;
     if (tuttiCommGetFailedRank(in_part() ? part_.comm : world_.comm, &rank) != tuttiSuccess) return -1;
     return in_part() && rank >= 0 ? members_.at(static_cast<std::size_t>(rank)) : rank;
@@ -117,6 +118,7 @@ void Steps::clean_up() {
     beside_part_ = false;
     if (dp_ != nullptr) tuttiDpDestroy(dp_);
     dp_ = nullptr;
+    servers_.reset();
     for (tuttiStream_t& stream : streams_) {
         if (stream != nullptr) tuttiStreamDestroy(stream);
         stream = nullptr;
@@ -314,6 +316,15 @@ void Steps::suspend() {
     must(tuttiCommSuspend(world_.comm), "tuttiCommSuspend");
     must(tuttiCommResume(world_.comm), "tuttiCommResume");
     do_collective(world_, 1);
+}
+
+void Steps::servers() {
+    if (world_.ranks > 8) return dp();
+    doing_ += " create";
+    servers_ = std::make_unique<Servers>(world_, all(1), own_, memory_, most_bytes_);
+    doing_ = "servers";
+    servers_->run();
+    servers_.reset();
 }
 
 void Steps::dp() {

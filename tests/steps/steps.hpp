@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "data.hpp"
+#include "servers.hpp"
 #include "tutti/dp.h"
 
 namespace tutti::steps {
@@ -35,7 +37,7 @@ class Steps {
     /// Ends what the failed step has left: communicators, layers, streams, windows.
     void clean_up();
     /// Whether work that the failed step has enqueued may be under way until clean_up().
-    bool works_on() const { return doing_ == "streams"; }
+    bool works_on() const { return doing_ == "streams" || servers_ != nullptr; }
     Memory& memory() { return memory_; }
 
   private:
@@ -57,6 +59,7 @@ class Steps {
     void run(std::uint64_t number, const Kind& kind);
     void suspend();
     void dp();
+    void servers();
     void train(tuttiDpMode_t mode, std::size_t rounds);
     void backward(const std::vector<std::size_t>& sizes, std::uint64_t salt, bool add, bool gathered);
 
@@ -80,6 +83,7 @@ class Steps {
     std::vector<int> members_;  // of part_, by their rank there
     tuttiStream_t streams_[2] = {};
     tuttiDp_t dp_ = nullptr;
+    std::unique_ptr<Servers> servers_;
     std::vector<std::vector<float>> weights_;  // dp_ uses them
     tuttiWindow_t window_ = nullptr;
     unsigned char* shown_ = nullptr;  // the window's memory

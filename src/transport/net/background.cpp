@@ -145,13 +145,15 @@ void Background::settle_later() {
     later(settling_, settle_delay, &Background::settle_now);
 }
 
-/// The rank may not come back for long: what its peers send is taken off the sockets all the same.
+/// The rank may not come back for long: what its peers send is taken off the sockets all the same. Or it has gone to
+/// sleep meanwhile.
 void Background::settle_now() {
     {
         const auto lock = lock_.in_background();
         links_.settle();
         links_.move();
     }
+    wake(page_->wake_up);
     watch();
 }
 
