@@ -205,28 +205,43 @@ void Client::receive_answers(Server& s) {
     ended_.notify_all();
 }
 
-/// False: it was the last one.
+/// Receives why a request, or all of the server, has failed.
+Failure Client::said_by(Server& s, const Header& header) {
+    Text why = receive<Text>(s.link.down, to_server);
+    why.words[sizeof why.words - 1] = 0;
+    const bool known = header.code > tuttiSuccess && header.code < tuttiNumResults;
+    return {known ? static_cast<tuttiResult_t>(header.code) : tuttiInternalError, why.words};
+}
+
+/// False: it was the last one. What a server says is checked: it may run another version, or be out of order.
 bool Client::take(Server& s, const Header& header) {
     using Kind = Header::Kind;
-    if (header.kind == Kind::bye) return false;
+    const auto unexpected = [&](const char* why) {
+        tutti::fail(tuttiInternalError, "its answer of kind %d for part %u %s", static_cast<int>(header.kind),
+                    header.part, why);
+    };
     if (header.kind == Kind::beat) return true;
-    const auto code = static_cast<tuttiResult_t>(header.code);
-    if (header.kind == Kind::failure) throw Error(code, receive<Text>(s.link.down, to_server).words);
+    if (header.kind == Kind::failure) throw said_by(s, header).error();
     std::byte* to = nullptr;
     {
         std::lock_guard lock(mutex_);
-        if (!s.awaited.contains({header.ticket, header.part}))
-            tutti::fail(tuttiInternalError, "an answer of kind %d that nobody waits for",
-                        static_cast<int>(header.kind));
+        if (header.kind == Kind::bye) {
+            if (!leaving_ || !s.awaited.empty()) unexpected("comes too early");
+            return false;
+        }
+        if (!s.awaited.contains({header.ticket, header.part})) unexpected("is one that nobody waits for");
         to = requests_.at(header.ticket).values;
     }
     std::optional<Failure> error;
     if (header.kind == Kind::values) {
+        if (header.number < 0) unexpected("has a staleness below 0");
         const PartPlace& place = table_.parts[header.part];
         receive(s.link.down, to_server, to + place.first * size_of(place.type), place.bytes());
+    } else if (header.kind == Kind::refusal) {
+        const Failure why = said_by(s, header);
+        error = Failure{why.code, name_of(s) + ": " + why.words};
     } else {
-        const Text why = receive<Text>(s.link.down, to_server);
-        error = Failure{code, name_of(s) + ": " + why.words};
+        unexpected("is none");
     }
     std::lock_guard lock(mutex_);
     if (!error) {

@@ -65,6 +65,7 @@ class Client {
     std::string name_of(const Server& s) const;
     void send_letters(Server& s);
     void receive_answers(Server& s);
+    Failure said_by(Server& s, const Header& header);
     bool take(Server& s, const Header& header);
     void hang_up(Server& s);
     void fail(Server& s, const Failure& failure);
