@@ -169,7 +169,9 @@ class Rank {
         });
         const auto number = static_cast<int>(call - job->calls.begin());
         Rendezvous& place = board->grown[number];
-        while (!place.open) {
+        // Whoever opened it may have died since; then those that are left open it again.
+        const auto is_open = [&] { return place.open && board->gone_at(place.members[0]) == never; };
+        while (!is_open()) {
             const auto may_come = [](const Report& r) { return r.way != Report::left && r.way != Report::done; };
             bool any = board->furthest <= number;
             for (int r = 0; any && r < job->ranks; ++r)
