@@ -372,10 +372,10 @@ TUTTI_API tuttiResult_t tuttiDpResetErrorFeedback(tuttiDp_t dp);
  * released. Then Begin begins another iteration. Collective: it ends the layer's communicators, so the other ranks get
  * tuttiRemoteError from the call that they are in, or make next, and call Abandon, too; it waits for them as long as
  * the communicator of Create allows, and makes new communicators over that one, which the caller leaves alone
- * meanwhile. A step that some ranks have made before is made on all: go on after tuttiDpGetStatistics' `steps`. Where
- * an update failed in Step, in a mode that shards states, it is refused (tuttiInvalidUsage): load a checkpoint. With
- * ranks on GPUs it needs config.elastic = 1. Asynchronous modes: concerns this rank alone, and makes a step without the
- * gradients that are not on their way yet. */
+ * meanwhile. A step that some ranks have made before is made on all, and learning rates are those of a rank that has
+ * made it: go on after tuttiDpGetStatistics' `steps`. Where an update failed in Step, in a mode that shards states, it
+ * is refused (tuttiInvalidUsage): load a checkpoint. With ranks on GPUs it needs config.elastic = 1. Asynchronous
+ * modes: concerns this rank alone, and makes a step without the gradients that are not on their way yet. */
 TUTTI_API tuttiResult_t tuttiDpAbandon(tuttiDp_t dp);
 
 /* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. What you have written to
@@ -500,21 +500,24 @@ TUTTI_API tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char
 TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size);
 
 /* The layer goes on with another communicator: after a rank has died, with one of the survivors; or with one of more
- * ranks, of which the new ones have just made their layers, each on a communicator of its own, say. Called by all ranks
- * of comm, each with the layer that it had; what the layer returned before is forgotten. The mean is over the new
- * number of ranks. Synchronous modes; where there are GPUs with config.elastic, and each on the device that it was on.
+ * ranks. A new rank has just made its layer with the same config: create it on a communicator of one rank. Called by
+ * all ranks of comm, each with the layer that it had; what the layer returned before is forgotten. The mean is over the
+ * new number of ranks. Learning rates, those of groups, the scale of losses and notes are afterwards those of a rank
+ * that has made the last step, so a new one's may be out of date; notes of one that has any. Synchronous modes; where
+ * there are GPUs with config.elastic, and each on the device that it was on.
  *
  * tuttiDpNaive, tuttiDpBucketed: the rank that has made the most steps gives all its parameters and states, so a step
  * that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`.
  *
  * Where ranks own parts, these are dealt anew, and come from ranks that have them: config.shardRanks makes copies.
  * If nobody has some part any more, as it was after the last step or the one before, all comes from the checkpoint
- * that the layer saved or loaded last, and `steps` goes back to its; without one the part is named
- * (tuttiInvalidUsage). What you have written to values since the last Step is lost. Ask tuttiDpData and
- * tuttiDpGradient again where memory is the layer's. Where config.shardRanks does not divide the number of ranks,
- * or hosts have different numbers, all are one group until it does again; on one rank alone any config.shardRanks
- * will do. config.server and servers count in comm. Until it returns the layer has twice its memory. After an error
- * call it again, with a communicator of those that are left: nothing was lost by it. */
+ * that those with the most steps saved or loaded last, in a folder that new ranks must be able to read, too, and
+ * `steps` goes back to its; without one the part is named (tuttiInvalidUsage). What you have written to values since
+ * the last Step is lost. Ask tuttiDpData and tuttiDpGradient again where memory is the layer's. Where
+ * config.shardRanks does not divide the number of ranks, or hosts have different numbers, all are one group until it
+ * does again; on one rank alone any config.shardRanks will do. config.server and servers count in comm. Until it
+ * returns the layer has twice its memory. After an error call it again, with a communicator of those that are left:
+ * nothing was lost by it. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */

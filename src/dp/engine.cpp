@@ -184,7 +184,8 @@ void Engine::step() {
             fail(tuttiInvalidUsage, "tuttiDpStep: config.optimizer.kind is tuttiDpNoOptimizer: the update is yours");
         units_.refuse_gathered("tuttiDpStep");
     };
-    // Where parts have owners, none of them updates before all ranks are here: a step is made by all or by none.
+    // Where parts have owners, none of them updates before all ranks are here: a step is made by all or by none, unless
+    // a rank dies while they agree.
     options().replicated() || options().asynchronous() ? checks() : agree(checks);
     units_.forget(*worker_);
     Span span(trace_.get(), Trace::Track::caller, "Step");
@@ -386,9 +387,9 @@ void Engine::load_from(const std::string& path) {
     if (m.groups.size() == options().own_groups.size()) registration_.options.own_groups = m.groups;
     notes_ = m.notes;
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
+    checkpoint_ = path;
     set_steps(m.step);
     iteration_.phase = Phase::idle;
-    checkpoint_ = path;
 }
 
 /// All ranks get the values of their owners, in synchronous modes.

@@ -88,7 +88,7 @@ class Engine {
     void start_worker();
     void leave();
     void check_memory() const;
-    void agree_on_registration() const;
+    void agree_on_registration(bool rates) const;
     void start_iterations(bool record);
     void relayout(const std::vector<std::size_t>& order, bool record);
     void sweep();
@@ -100,7 +100,8 @@ class Engine {
     void complete_the_step();
     void hand_over();
     void go_back(const std::string& lost, long long step);
-    void share_scale(int root);
+    void share_settings(int root);
+    void share_notes();
 
     // engine.cpp
     void launch(std::size_t bucket);
@@ -122,8 +123,7 @@ class Engine {
     void take_version();
     void apply(const Versions::Version& version);
 
-    /// What a call was given, checked by every rank before any of them begins: if one refuses, all do, and nothing has
-    /// happened. Otherwise the others would wait for it.
+    /// Collective, before a call begins: if one rank's checks throw, all ranks throw, and nothing has happened.
     void agree(const std::function<void()>& checks);
 
     Registration registration_;

@@ -26,10 +26,11 @@ std::vector<OwnTensor> own_tensors(const Backends& backends, const Bucket& b, st
 }  // namespace
 
 Handover::Plan Handover::begin(const Progress& progress, std::span<const std::size_t> order) {
-    const Shards had = storage_.shards();
-    Storage::Former former = storage_.reshape(ranks_.shards(), order);
-    if (!held_) held_.emplace(Held{{had, progress.updated, !progress.half}, std::move(former)});
-    const std::vector<Holding> all = ranks_.exchange(held_->holding);
+    if (held_) storage_.restore(std::move(*held_));  // an error has ended the one before
+    held_.reset();
+    const Holding mine{storage_.shards(), progress.updated, !progress.half};
+    held_.emplace(storage_.reshape(ranks_.shards(), order));
+    const std::vector<Holding> all = ranks_.exchange(mine);
     Standing standing = last_whole_step(storage_.parameters(), order, storage_.dealing(1), all);
     const auto is_at_it = [&](const Holding& h) { return h.step == standing.step && h.whole && h.shards.own >= 0; };
     const auto root = std::ranges::find_if(all, is_at_it);
@@ -54,7 +55,7 @@ void Handover::pass_on(const Origin& origin) {
         each += states * size_of(state_type(q.type));
         bytes.resize(count * each);
         if (origin.rank == ranks_.rank()) {
-            const Bucket& from = held_->memory.buckets[to.index];
+            const Bucket& from = held_->buckets[to.index];
             const auto piece = std::ranges::find(from.mine, origin.parameter, &Piece::parameter);
             std::byte* into = bytes.data();
             for (const OwnTensor& t : own_tensors(storage_.backends(), from, piece->at + first - piece->first)) {

@@ -1,6 +1,5 @@
 // What an Engine does when ranks have gone, have come, or give an iteration up: its communicators are made anew, and
 // what the layer has goes where it belongs.
-#include <algorithm>
 #include <functional>
 
 #include "dp/team.hpp"
@@ -21,7 +20,12 @@ void Engine::move(tuttiComm_t comm) {
         refusal.emplace(tuttiInvalidUsage,
                         "tuttiDpMove: asynchronous ranks differ in their steps: create a new layer, and load a "
                         "checkpoint");
-    rejoin(meet(comm, refusal, false), [this] { options().replicated() ? follow_the_furthest() : hand_over(); });
+    Team team = meet(comm, refusal, false);
+    if (!options().replicated()) handover_.announce();
+    rejoin(std::move(team), [this] {
+        share_notes();
+        options().replicated() ? follow_the_furthest() : hand_over();
+    });
 }
 
 /// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
@@ -42,7 +46,7 @@ void Engine::rejoin(Team team, const std::function<void()>& settle) {
     start_worker();
     worker_->or_fail([&] {
         join(std::move(team));
-        agree_on_registration();
+        agree_on_registration(false);  // rates are as those have them who have trained so far
         iteration_.phase = Phase::idle;
         settle();
     });
@@ -51,12 +55,12 @@ void Engine::rejoin(Team team, const std::function<void()>& settle) {
 /// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::follow_the_furthest() {
     relayout(backward_order(parameters()), options().rebuild);
-    const std::vector<long long> steps = ranks_.exchange(progress_.updated);
-    const auto most = std::ranges::max_element(steps);
-    const int root = static_cast<int>(most - steps.begin());
-    set_steps(*most);
+    const int root = ranks_.furthest(progress_.updated);
+    long long steps = progress_.updated;
+    ranks_.broadcast(std::span(&steps, 1), root);
+    set_steps(steps);
     ranks_.broadcast(std::span(updater_.counts), root);
-    share_scale(root);
+    share_settings(root);
     broadcast(root);
     const bool on_hosts = options().offload;  // on CPUs anyway
     const std::span<std::byte> states = storage_.states();
@@ -64,10 +68,28 @@ void Engine::follow_the_furthest() {
                         on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
 }
 
-void Engine::share_scale(int root) {
+/// What programs and losses change while they train: the scale of losses, and rates.
+void Engine::share_settings(int root) {
     ScaleState state = loss_scale_.state();
     ranks_.broadcast(std::span(&state, 1), root);
     loss_scale_.restore(state);
+    Options& o = registration_.options;
+    ranks_.broadcast(std::span(&o.optimizer.learningRate, 1), root);
+    ranks_.broadcast(std::span(o.own_groups), root);
+}
+
+/// As a checkpoint does. Many programs set notes on one rank only.
+void Engine::share_notes() {
+    std::string all;  // keys and texts in turn, each with a 0 at its end
+    for (const auto& [key, note] : notes_) (all += key + '\0') += note + '\0';
+    ranks_.broadcast(all, ranks_.furthest(progress_.updated, !notes_.empty()));
+    Notes its;
+    for (std::size_t at = 0; at < all.size();) {
+        const std::string key = all.c_str() + at;
+        at += key.size() + 1;
+        at += (its[key] = all.c_str() + at).size() + 1;
+    }
+    notes_ = std::move(its);
 }
 
 /// To the last checkpoint, since a part was lost. Where that can't be, all ranks refuse alike, and leave: an abort
@@ -87,8 +109,8 @@ void Engine::go_back(const std::string& lost, long long step) {
 }
 
 /// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
-/// and only values may not have come to all ranks, or none has. Unless an update failed, and then nothing can be done
-/// about it here.
+/// and only values may not have come to all ranks, or none has. Unless an update failed, or the agreement in Step did,
+/// which may have ended well on some ranks; then nothing can be done about it here.
 void Engine::complete_the_step() {
     const std::vector<Progress> all = ranks_.exchange(progress_);
     const int owner = options().mode == tuttiDpServer ? options().server : 0;
@@ -102,7 +124,7 @@ void Engine::complete_the_step() {
                  p.updated + p.half, r);
     }
     ranks_.broadcast(std::span(updater_.counts), owner);
-    share_scale(owner);
+    share_settings(owner);
     storage_.drop_gradients();
     reducer_.make_compression();
     if (options().mode == tuttiDpZero3) {
@@ -121,8 +143,9 @@ void Engine::hand_over() {
     const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));
     start_iterations(false);
     reducer_.make_compression();
-    share_scale(plan.root);
-    ranks_.broadcast(checkpoint_, plan.root);
+    // Not the owners', who may be newcomers, and know of no checkpoint.
+    ranks_.broadcast(checkpoint_, ranks_.furthest(progress_.updated, !checkpoint_.empty()));
+    share_settings(plan.cover.lost ? ranks_.furthest(progress_.updated) : plan.root);
     if (plan.cover.lost) {
         go_back(parameters()[*plan.cover.lost].name, plan.step);
     } else {

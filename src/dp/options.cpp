@@ -294,7 +294,7 @@ std::string describe(const Parameter& p) {
                 p.grad == nullptr ? "the layer's" : "the caller's");
 }
 
-std::string Options::describe() const {
+std::string Options::describe(bool rates) const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
@@ -303,8 +303,10 @@ std::string Options::describe() const {
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
         offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical);
-    all += text("optimizer %d (%g, %g, %g, %g, %g, %g)", optimizer.kind, optimizer.learningRate, optimizer.momentum,
-                optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
+    all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
+                optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
+    if (!rates) return all;
+    all += text(", learning rate %g", optimizer.learningRate);
     for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
     return all;
 }

@@ -40,11 +40,12 @@ struct Options : tuttiDpConfig_t {
     bool compresses() const { return compression != tuttiDpNoCompression || hook != nullptr; }
     /// A bucket's gradients live only until they are reduced.
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
-    /// What has to be equal on all ranks, as text.
-    std::string describe() const;
+    /// What has to be equal on all ranks, as text. rates: with the learning rate, and those of groups, which programs
+    /// change.
+    std::string describe(bool rates = true) const;
 };
 
-/// What was registered, the same on all ranks. Constant but for the learning rate.
+/// What was registered, the same on all ranks. Constant but for the learning rate, and those of groups.
 struct Registration {
     std::vector<Parameter> parameters;
     Options options{};

@@ -1,6 +1,7 @@
 #include "dp/ranks.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/os.hpp"
 #include "dp/hash.hpp"
@@ -91,6 +92,11 @@ void Ranks::broadcast(std::string& text, int root) const {
     broadcast(std::span(&length, 1), root);
     text.resize(length);
     if (length > 0) broadcast(std::span<char>(text), root);
+}
+
+int Ranks::furthest(long long steps, bool has) const {
+    const std::vector<std::array<long long, 2>> all = exchange(std::array<long long, 2>{has, steps});
+    return static_cast<int>(std::ranges::max_element(all) - all.begin());
 }
 
 std::vector<Verdict> Ranks::verdicts(const Verdict& mine) const {

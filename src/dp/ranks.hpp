@@ -96,6 +96,9 @@ class Ranks {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));
     }
 
+    /// The first rank with the most steps among those that have something; among all if none has.
+    int furthest(long long steps, bool has = true) const;
+
     /// By rank; none if nobody refuses, which takes one byte.
     std::vector<Verdict> verdicts(const Verdict& mine) const;
     /// body throws or not; then all ranks do: tuttiInvalidUsage, with the first one's text.

@@ -14,7 +14,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
       handover_(ranks_, storage_) {
     try {
         join(meet(comm, request.refusal, true));
-        agree_on_registration();
+        agree_on_registration(true);
         ranks_.all_or_none([&] {
             size_buckets(registration_.options, parameters());
             storage_.create(ranks_.shards(), backward_order(parameters()));
@@ -114,9 +114,9 @@ void Engine::start_worker() {
                                        [this](const Error&) { ranks_.abort(); });
 }
 
-/// Throws on all ranks if they have registered different things.
-void Engine::agree_on_registration() const {
-    std::vector<std::string> texts{options().describe()};
+/// Throws on all ranks if they have registered different things. rates: or train with different ones.
+void Engine::agree_on_registration(bool rates) const {
+    std::vector<std::string> texts{options().describe(rates)};
     for (const Parameter& p : parameters()) texts.push_back(describe(p));
     ranks_.agree_on("tuttiDpCreate", "parameter", texts);
 }

@@ -58,19 +58,43 @@ void Storage::lay_out(std::span<const std::size_t> order) {
 }
 
 Storage::Former Storage::reshape(const Shards& shards, std::span<const std::size_t> order) {
-    Former former{std::move(buckets_),    std::move(gradients_), std::move(values_),
-                  std::move(own_values_), std::move(states_),    std::move(staging_)};
-    const std::vector<std::byte*> before = values_at_;
-    shards_ = shards;
-    lay_out(order);
-    place_gradients();
-    place_states();
-    place_values();
-    for (std::size_t p = 0; p < parameters().size(); ++p)
-        if (const Parameter& q = parameters()[p]; !q.is_trained() && values_at_[p] != before[p])
-            backends_.values->copy(values_at_[p], before[p], q.count * size_of(q.type));
-    backends_.values->settle();
+    // The copy, for which there may be no memory, comes before anything is moved away.
+    Former former{values_at_,
+                  shards_,
+                  std::move(layout_),
+                  std::move(buckets_),
+                  std::move(gradients_),
+                  std::move(values_),
+                  std::move(own_values_),
+                  std::move(states_),
+                  std::move(staging_)};
+    try {
+        shards_ = shards;
+        lay_out(order);
+        place_gradients();
+        place_states();
+        place_values();
+        for (std::size_t p = 0; p < parameters().size(); ++p)
+            if (const Parameter& q = parameters()[p]; !q.is_trained() && values_at_[p] != former.values_at[p])
+                backends_.values->copy(values_at_[p], former.values_at[p], q.count * size_of(q.type));
+        backends_.values->settle();
+    } catch (...) {
+        restore(std::move(former));
+        throw;
+    }
     return former;
+}
+
+void Storage::restore(Former former) noexcept {
+    values_at_ = std::move(former.values_at);
+    shards_ = former.shards;
+    layout_ = std::move(former.layout);
+    buckets_ = std::move(former.buckets);
+    gradients_ = std::move(former.gradients);
+    values_ = std::move(former.values);
+    own_values_ = std::move(former.own_values);
+    states_ = std::move(former.states);
+    staging_ = std::move(former.staging);
 }
 
 void Storage::relayout(std::span<const std::size_t> order) {

@@ -47,12 +47,18 @@ class Storage {
     void create(const Shards& shards, std::span<const std::size_t> order);
     /// What was there before buckets had other owners: memory of what this rank owned.
     struct Former {
+        std::vector<std::byte*> values_at;
+        Shards shards;
+        Layout layout;
         std::vector<Bucket> buckets;
         std::unique_ptr<Block> gradients, values, own_values, states, staging;
     };
     /// The same buckets cut to other shards, where ranks own parts and nobody has a bucket's gradients. Only what is
-    /// not trained has its values afterwards; the rest is zero here, and in the former memory as it was.
+    /// not trained has its values afterwards; the rest is zero here, and in the former memory as it was. If there is no
+    /// memory it throws, and nothing has changed.
     Former reshape(const Shards& shards, std::span<const std::size_t> order);
+    /// Takes a reshape() back: what has been in memory since is freed.
+    void restore(Former former) noexcept;
     const Shards& shards() const { return shards_; }
     /// How buckets are dealt, for so many owners.
     Dealing dealing(int owners) const;

@@ -1,12 +1,17 @@
 // Layers that go on with fewer ranks, or with more, where ranks own parts.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "dp/cover.hpp"
+#include "dp/handover.hpp"
+#include "dp/host_backend.hpp"
 #include "dp/numbers.hpp"
 #include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
@@ -137,6 +142,56 @@ std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps
     for (int s = 0; s < steps; ++s) rank.step(s);
     return rank.weights();
 }
+
+std::string note(const Mover& rank) {
+    char text[64] = "";
+    return tuttiDpGetNote(rank.dp, "epoch", text, sizeof text) == tuttiSuccess ? text : "none";
+}
+
+/// What a rank does that comes to tuttiDpMove, says that it has the last step, and is gone when parts are handed over.
+void die_in_a_move(tuttiComm_t comm, const std::vector<tuttiDpParameter_t>& given, const tuttiDpConfig_t& config) {
+    dp::Ranks::Roster roster = dp::Ranks::meet(comm, dp::shared_host(), false, {});
+    dp::Options options = dp::read_options(&config, given, roster.size);
+    const std::vector<dp::Parameter> parameters = dp::read_parameters("a test", given, options);
+    dp::size_buckets(options, parameters);
+    std::vector<dp::Shards> shards = dp::deal_shards(options, roster.hosts, false);
+    dp::Ranks ranks;
+    ranks.join(comm, std::move(roster), std::move(shards), true);
+    ranks.all_or_none([] {});
+    std::vector<std::string> texts{options.describe(false)};
+    for (const dp::Parameter& p : parameters) texts.push_back(describe(p));
+    ranks.agree_on("a test", "parameter", texts);
+    std::string notes;
+    ranks.broadcast(notes, ranks.furthest(0, false));
+    ranks.exchange(dp::Holding{ranks.shards(), 2});
+    ranks.abort();
+}
+
+/// Memory of the host, of which there is no more when so many blocks have been handed out.
+class Scarce : public dp::HostBackend {
+  public:
+    std::byte* allocate(std::size_t bytes) override {
+        if (left == 0) fail(tuttiSystemError, "a test: no memory");
+        left -= left > 0;
+        most = std::max(most, in_use += bytes);
+        auto block = std::make_unique<std::byte[]>(bytes + 1);
+        std::byte* const at = block.get();
+        blocks_[at] = {std::move(block), bytes};
+        return at;
+    }
+    void free(std::byte* memory) noexcept override {
+        if (const auto its = blocks_.find(memory); its != blocks_.end()) {
+            in_use -= its->second.second;
+            blocks_.erase(its);
+        }
+    }
+
+    int left = -1;  // no bound
+    std::size_t in_use = 0, most = 0;
+
+  private:
+    std::map<std::byte*, std::pair<std::unique_ptr<std::byte[]>, std::size_t>> blocks_;
+};
 
 }  // namespace
 
@@ -310,9 +365,132 @@ TEST_CASE("groups: a rank's part is taken from its copy, and groups come back wh
     }
 }
 
+TEST_CASE("a move for which there was no memory is made again, and loses nothing; never more than twice is held") {
+    const tuttiComm_t comm = harness::join(new_id(), 0, 1, true);
+    {
+        dp::Ranks ranks;
+        ranks.join(comm, dp::Ranks::meet(comm, dp::shared_host(), false, {}), {dp::Shards{}});
+        for (const auto mode : {tuttiDpServer, tuttiDpZero1, tuttiDpZero3})
+            for (int allocations = 0, failures = 1; failures > 0; ++allocations) {
+                CAPTURE(mode, allocations);
+                const std::vector<tuttiDpParameter_t> given = registered(tuttiFloat32);
+                tuttiDpConfig_t config = harness::config_for(mode);
+                dp::Registration registration;
+                registration.options = dp::read_options(&config, given, 1);
+                registration.parameters = dp::read_parameters("a test", given, registration.options);
+                dp::size_buckets(registration.options, registration.parameters);
+                const std::vector<std::size_t> order = dp::backward_order(registration.parameters);
+                const auto memory = std::make_shared<Scarce>();
+                dp::Backends backends;
+                backends.values = backends.jobs = backends.states = memory;
+                dp::Storage storage(registration, backends);
+                storage.create(dp::Shards{}, order);
+                for (const dp::Bucket& b : storage.buckets())
+                    for (std::byte* const at : {b.own_data, b.states.state[0], b.states.state[1]})
+                        if (at != nullptr) std::fill_n(reinterpret_cast<float*>(at), b.own_count, 3.0f);
+                std::memset(storage.values_of(4), 42, 3 * sizeof(int));
+                const std::size_t once = memory->in_use;
+                memory->most = once;
+
+                dp::Handover handover(ranks, storage);
+                const dp::Progress progress{2, 2, 2};
+                memory->left = allocations;
+                try {
+                    handover.begin(progress, order);
+                    failures = 0;  // it ends later, then
+                } catch (const Error&) {
+                }
+                memory->left = -1;
+                const dp::Handover::Plan plan = handover.begin(progress, order);
+                REQUIRE(plan.step == 2);
+                REQUIRE_FALSE(plan.cover.lost);
+                handover.pass_on(plan.cover);
+                handover.end();
+                bool right = *reinterpret_cast<unsigned char*>(storage.values_of(4)) == 42;
+                for (const dp::Bucket& b : storage.buckets())
+                    for (const dp::Piece& piece : b.mine)
+                        for (std::byte* const at : {b.own_data, b.states.state[0], b.states.state[1]})
+                            for (std::size_t i = 0; at != nullptr && i < piece.count; ++i)
+                                right &= reinterpret_cast<float*>(at)[piece.at + i] == 3;
+                REQUIRE(right);
+                REQUIRE(memory->in_use == once);
+                REQUIRE(memory->most <= 2 * once);
+            }
+    }
+    tuttiCommDestroy(comm);
+}
+
+TEST_CASE("a server that died comes back as a newcomer, and all go back to the checkpoint of those that know it") {
+    const Scratch scratch;
+    tuttiDpConfig_t config = harness::config_for(tuttiDpServer);
+    config.server = 0;
+    const std::vector<float> expected = alone(config, tuttiBfloat16, 5);
+    const tuttiUniqueId three = new_id(), single = new_id(), again = new_id();
+    std::atomic<int> right{0};
+    harness::Rendezvous stepped(3);
+    harness::run(4, [&](int r) {
+        Mover rank(r < 3 ? three : single, r < 3 ? r : 0, r < 3 ? 3 : 1, config, tuttiBfloat16);
+        if (r < 3) {
+            for (int s = 0; s < 2; ++s) rank.step(s);
+            must_succeed(tuttiDpSave(rank.dp, scratch.path.c_str()), "save");
+            for (int s = 2; s < 4; ++s) rank.step(s);
+            stepped.wait();
+        }
+        if (r == 0) return rank.leave();
+        if (r < 3)
+            check(rank.pass(4) == tuttiRemoteError || tuttiDpStep(rank.dp) == tuttiRemoteError, "the server is gone");
+        must_succeed(rank.move(again, r % 3, 3), "with a new server");
+        check(rank.steps() == 2, "the checkpoint's");
+        for (int s = 2; s < 5; ++s) rank.step(s);
+        right += rank.weights() == expected;
+    });
+    REQUIRE(right == 3);
+}
+
+TEST_CASE("a newcomer gets rates, groups and notes as they are now") {
+    tuttiDpGroup_t at_first = {1, 0};
+    const tuttiDpGroup_t later = {0.5, 0.25};
+    for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero3}) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = harness::config_for(mode);
+        config.groups = &at_first;
+        config.groupCount = 1;
+        const auto change = [&](Mover& rank) {
+            must_succeed(tuttiDpSetLearningRate(rank.dp, 0.03125), "rate");
+            must_succeed(tuttiDpSetGroup(rank.dp, 0, &later), "group");
+        };
+        const std::vector<float> expected = [&] {
+            tuttiDpConfig_t naive = config;
+            naive.mode = tuttiDpNaive;
+            Mover rank(new_id(), 0, 1, naive, tuttiFloat32);
+            rank.step(0);
+            change(rank);
+            for (int s = 1; s < 4; ++s) rank.step(s);
+            return rank.weights();
+        }();
+        const tuttiUniqueId two = new_id(), single = new_id(), all = new_id();
+        std::atomic<int> right{0};
+        harness::run(3, [&](int r) {
+            Mover rank(r < 2 ? two : single, r < 2 ? r : 0, r < 2 ? 2 : 1, config, tuttiFloat32);
+            if (r < 2) {
+                rank.step(0);
+                change(rank);
+                rank.step(1);
+                if (r == 0) must_succeed(tuttiDpSetNote(rank.dp, "epoch", "the fourth"), "note");
+            }
+            must_succeed(rank.move(all, (r + 1) % 3, 3), "more, and the newcomer is rank 0");
+            for (int s = 2; s < 4; ++s) rank.step(s);
+            right += rank.weights() == expected && note(rank) == "the fourth";
+        });
+        REQUIRE(right == 3);
+    }
+}
+
 TEST_CASE("a move that fails half-way is made again with those that are left") {
     tuttiDpConfig_t config = harness::config_for(tuttiDpZero3);
     config.shardRanks = 1;
+    config.fp32Gradients = 1;
+    const std::vector<tuttiDpParameter_t> given = registered(tuttiFloat32);
     const std::vector<float> expected = alone(config, tuttiFloat32, 3);
     const tuttiUniqueId first = new_id(), second = new_id(), third = new_id();
     std::atomic<int> right{0};
@@ -321,13 +499,15 @@ TEST_CASE("a move that fails half-way is made again with those that are left") {
         Mover rank(first, r, 3, config, tuttiFloat32);
         for (int s = 0; s < 2; ++s) rank.step(s);
         stepped.wait();
-        if (r == 2) {  // it comes to the move, and dies in it
+        if (r == 2) {
             rank.leave();
-            tuttiComm_t comm = harness::join(second, 2, 3, true);
+            const tuttiComm_t comm = harness::join(second, 2, 3, true);
+            die_in_a_move(comm, given, config);
             tuttiCommAbort(comm);
             return;
         }
         check(rank.move(second, r, 3) == tuttiRemoteError, "rank 2 is gone");
+        check(tuttiDpAbandon(rank.dp) == tuttiInvalidUsage && says("half-way"), "a move is under way");
         must_succeed(rank.move(third, r, 2), "again");
         check(rank.steps() == 2, "nothing is lost");
         rank.step(2);
@@ -354,12 +534,20 @@ TEST_CASE("moves that can't be are refused, and the layer goes on where it is") 
         tuttiDpConfig_t config = harness::config_for(tuttiDpZero1);
         c.change(config);
         const tuttiUniqueId three = new_id(), two = new_id();
-        std::atomic<int> told{0};
+        std::atomic<int> told{0}, stepped{0};
+        harness::Rendezvous refused(3), done(3);
         harness::run(3, [&](int r) {
             Mover rank(three, r, 3, config, tuttiFloat32);
+            rank.step(0);
             if (r < 2) told += rank.move(two, r, 2) == c.result && says(c.word);
+            refused.wait();
+            rank.step(1);
+            must_succeed(tuttiDpWait(rank.dp), "wait");
+            stepped += rank.steps() == 2;
+            done.wait();
         });
         REQUIRE(told == 2);
+        REQUIRE(stepped == 3);
     }
 }
 
