@@ -87,3 +87,7 @@ TEST_CASE("no memory for windows, more ranks, layers and checkpoints", "[.][full
                              "steps behind a server", "a checkpoint"}),
                  {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }
+
+TEST_CASE("no memory while a layer moves to other communicators", "[.][full]") {
+    walk_through(operations({"a move of a layer that shards"}), {Way::shm, 2, Kind::memory, When::new_place, shallow});
+}

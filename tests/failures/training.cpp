@@ -58,6 +58,8 @@ class Training {
     }
 
     void wait() { call_.good() && call_(tuttiDpWait(layer_)); }
+    /// To new communicators of the same ranks: all parts are handed over.
+    void move() { call_.good() && call_(tuttiDpMove(layer_, party_.comm)); }
     void save(const std::string& path) { call_.good() && call_(tuttiDpSave(layer_, path.c_str())); }
     void load(const std::string& path) { call_.good() && call_(tuttiDpLoad(layer_, path.c_str())); }
 
@@ -99,6 +101,15 @@ Operation steps(const char* name, tuttiDpMode_t mode, int staleness = -1) {
                 return training.end();
             },
             false, true};
+}
+
+tuttiResult_t moves(Party& p) {
+    Training training(p, tuttiDpZero3, -1);
+    training.step();
+    training.move();
+    training.step();
+    p.right = training.is_at({2});
+    return training.end();
 }
 
 /// Where this program's files are.
@@ -180,6 +191,7 @@ std::vector<Operation> training() {
         steps("steps of a layer", tuttiDpBucketed),
         steps("steps of a layer that shards", tuttiDpZero3),
         steps("steps behind a server", tuttiDpServer, 1),
+        {"a move of a layer that shards", moves, false, true},
         {"a checkpoint", checkpoint, false, true},
         {"a tuning file", tuning_file},
     };
