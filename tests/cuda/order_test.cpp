@@ -3,10 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
-#include <atomic>
-#include <chrono>
+#include <cstring>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -28,8 +26,18 @@ void require(tuttiResult_t result) {
 /// Two ranks of this thread on one GPU or on two, each with two streams and a buffer for each of these.
 class World {
   public:
-    explicit World(std::array<int, ranks> on, std::size_t elements = 6000) : count(elements), on_(on) {
-        require(tuttiCommInitAll(comms_.data(), ranks, on_.data()));
+    explicit World(std::array<int, ranks> on, std::size_t elements = 6000, int timeout_ms = 60'000)
+        : count(elements), on_(on) {
+        tuttiUniqueId id;
+        require(tuttiGetUniqueId(&id));
+        require(tuttiGroupStart());
+        for (std::size_t r = 0; r < ranks; ++r) {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.device = on_[r];
+            config.timeoutMs = timeout_ms;
+            require(tuttiCommInitRankConfig(&comms_[r], ranks, id, static_cast<int>(r), &config));
+        }
+        require(tuttiGroupEnd());
         const auto with_flags = [](auto& stream) {
             require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         };
@@ -49,7 +57,8 @@ class World {
     ~World() {
         for (std::size_t r = 0; r < ranks; ++r) {
             cudaSetDevice(on_[r]);
-            for (const auto& all : graphs_) cudaGraphExecDestroy(all[r]);
+            for (const auto& all : graphs_)
+                if (all[r] != nullptr) cudaGraphExecDestroy(all[r]);
             tuttiCommDestroy(comms_[r]);
             for (std::size_t lane = 0; lane < lanes; ++lane) {
                 cudaStreamDestroy(stream_[lane][r]);
@@ -62,12 +71,21 @@ class World {
     }
     World(const World&) = delete;
 
-    void all_reduce(std::size_t lane) {
+    void all_reduce(std::size_t lane) { require(try_all_reduce(lane)); }
+    tuttiResult_t try_all_reduce(std::size_t lane) {
         require(tuttiGroupStart());
-        for (std::size_t r = 0; r < ranks; ++r)
-            require(tuttiAllReduce(memory_[lane][r], memory_[lane][r], count, tuttiFloat32, tuttiSum, comms_[r],
-                                   stream_[lane][r]));
-        require(tuttiGroupEnd());
+        for (std::size_t r = 0; r < ranks; ++r) require(all_reduce_alone(lane, r));
+        return tuttiGroupEnd();
+    }
+    tuttiResult_t all_reduce_alone(std::size_t lane, std::size_t rank) {
+        void* const memory = memory_[lane][rank];
+        return tuttiAllReduce(memory, memory, count, tuttiFloat32, tuttiSum, comms_[rank], stream_[lane][rank]);
+    }
+
+    /// Whether an all-reduce has waited for room until its time was up. It was not enqueued then.
+    bool finds_no_room(std::size_t lane) {
+        return try_all_reduce(lane) == tuttiTimeout &&
+               std::strstr(tuttiGetLastError(nullptr), "found no room for its kernel on GPU 0") != nullptr;
     }
 
     /// The number of a graph for launch(). On one GPU the second rank's streams are branches of the first's capture.
@@ -90,20 +108,22 @@ class World {
         graphs_.push_back(made);
         return graphs_.size() - 1;
     }
-    /// One rank's, on its thread, for launch_alone(); nullptr if anything fails.
-    cudaGraphExec_t captured_alone(std::size_t rank) {
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t out = nullptr;
+    /// A graph of one rank's all-reduce, for launch_alone().
+    std::size_t captured_alone(std::size_t rank) {
         const cudaStream_t its = stream_[0][rank];
-        bool good = cudaStreamBeginCapture(its, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
-        void* const memory = memory_[0][rank];
-        good = tuttiAllReduce(memory, memory, count, tuttiFloat32, tuttiSum, comms_[rank], its) == tuttiSuccess && good;
-        good = cudaStreamEndCapture(its, &graph) == cudaSuccess && good;
-        good = good && cudaGraphInstantiate(&out, graph, 0) == cudaSuccess;
-        cudaGraphDestroy(graph);
-        return good ? out : nullptr;
+        cudaGraph_t graph = nullptr;
+        std::array<cudaGraphExec_t, ranks> made{};
+        require(cudaStreamBeginCapture(its, cudaStreamCaptureModeRelaxed));
+        require(all_reduce_alone(0, rank));
+        require(cudaStreamEndCapture(its, &graph));
+        require(cudaGraphInstantiate(&made[0], graph, 0));
+        require(cudaGraphDestroy(graph));
+        graphs_.push_back(made);
+        return graphs_.size() - 1;
     }
-    void launch_alone(cudaGraphExec_t graph, std::size_t rank) { require(cudaGraphLaunch(graph, stream_[0][rank])); }
+    void launch_alone(std::size_t graph, std::size_t rank) {
+        require(cudaGraphLaunch(graphs_[graph][0], stream_[0][rank]));
+    }
     void launch(std::size_t graph, std::size_t lane) {
         for (std::size_t r = 0; r < ranks; ++r)
             if (graphs_[graph][r] != nullptr) require(cudaGraphLaunch(graphs_[graph][r], stream_[lane][r]));
@@ -220,27 +240,16 @@ TEST_CASE("captures of two streams at a time, and a graph within a graph") {
 }
 
 TEST_CASE("a call waits for room until another communicator's graph, of which one rank was launched, has ended") {
-    World graphs({0, 0}, 70000), calls({0, 0}, 70000);  // each fills the GPU
+    World graphs({0, 0}, 70000), calls({0, 0}, 70000, 1000);  // each fills the GPU
     graphs.all_reduce(0);
     calls.all_reduce(0);
     graphs.check(0, 1);
     calls.check(0, 1);
-    std::array<cudaGraphExec_t, ranks> graph{};
-    std::array<std::thread, ranks> threads;
-    for (std::size_t r = 0; r < ranks; ++r) threads[r] = std::thread([&, r] { graph[r] = graphs.captured_alone(r); });
-    for (std::thread& thread : threads) thread.join();
-    REQUIRE((graph[0] != nullptr && graph[1] != nullptr));
+    const std::array graph{graphs.captured_alone(0), graphs.captured_alone(1)};
     graphs.launch_alone(graph[0], 0);
-    std::atomic<bool> called{false};
-    std::thread other([&] {
-        calls.all_reduce(0);
-        called = true;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    CHECK(!called);
+    REQUIRE(calls.finds_no_room(0));
     graphs.launch_alone(graph[1], 1);
-    other.join();
     graphs.check(0, 2);
+    calls.all_reduce(0);
     calls.check(0, 2);
-    for (const cudaGraphExec_t it : graph) require(cudaGraphExecDestroy(it));
 }
