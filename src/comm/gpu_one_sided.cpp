@@ -9,11 +9,13 @@
 namespace tutti {
 namespace {
 
+constexpr int blocks_of_wait = 1;
+
 /// For a wait's block, asked for until it is enqueued.
 class BlockReservation {
   public:
     BlockReservation(const Communicator& comm, void* stream, std::uint64_t group)
-        : stay_(comm.gpu()->stay(1, false, stream, group)) {
+        : stay_(comm.gpu()->stay(blocks_of_wait, false, stream, group)) {
         const auto since = Clock::now();
         stay_.tenant->residence().enter({&stay_, 1}, [&] { check_wait_for_room(comm, since); });
     }
@@ -81,7 +83,10 @@ bool OneSidedCalls::enqueue_puts() const {
 void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
     for (const Task& t : waits_) {
         std::optional<BlockReservation> room;
-        if (!t.comm->gpu()->gpus().capturing(t.stream)) room.emplace(*t.comm, t.stream, group);
+        if (t.comm->gpu()->gpus().capturing(t.stream))  // when it is launched nobody asks
+            t.comm->gpu()->tenant()->captured(blocks_of_wait);
+        else
+            room.emplace(*t.comm, t.stream, group);
         enqueue(t);
     }
 }

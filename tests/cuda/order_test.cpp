@@ -82,6 +82,13 @@ class World {
         return tuttiAllReduce(memory, memory, count, tuttiFloat32, tuttiSum, comms_[rank], stream_[lane][rank]);
     }
 
+    /// What ranks of one GPU do on the first lane's streams.
+    void signal(std::size_t from, int to) { require(tuttiSignal(to, 0, 0, 0, comms_[from], stream_[0][from])); }
+    void wait_for_signal(std::size_t at, int from) {
+        const tuttiWaitSignalDesc_t one{1, from, 0, 0};
+        require(tuttiWaitSignal(1, &one, comms_[at], stream_[0][at]));
+    }
+
     /// Whether an all-reduce has waited for room until its time was up. It was not enqueued then.
     bool finds_no_room(std::size_t lane) {
         return try_all_reduce(lane) == tuttiTimeout &&
@@ -250,6 +257,24 @@ TEST_CASE("a call waits for room until another communicator's graph, of which on
     REQUIRE(calls.finds_no_room(0));
     graphs.launch_alone(graph[1], 1);
     graphs.check(0, 2);
+    calls.all_reduce(0);
+    calls.check(0, 2);
+}
+
+TEST_CASE("a call waits for room until another communicator's graph that only waits for a signal has ended") {
+    World waits({0, 0}), calls({0, 0}, 70000, 1000);  // calls fill the GPU
+    waits.signal(1, 0);
+    waits.wait_for_signal(0, 1);
+    waits.all_reduce(1);
+    waits.check(1, 1);
+    calls.all_reduce(0);
+    calls.check(0, 1);
+    const std::size_t graph = waits.captured(0, [&] { waits.wait_for_signal(0, 1); });
+    waits.launch(graph, 0);
+    REQUIRE(calls.finds_no_room(0));
+    waits.signal(1, 0);
+    waits.all_reduce(0);
+    waits.check(0, 1);
     calls.all_reduce(0);
     calls.check(0, 2);
 }
