@@ -140,6 +140,12 @@ void GpuSide::check_stream(void* stream) const {
     const int device = gpus_.device_of(stream);
     if (stream != nullptr && device != device_)
         fail(tuttiInvalidArgument, "the stream is of GPU %d, the communicator on GPU %d", device, device_);
+    if (const std::uint64_t capture = gpus_.capture(stream); capture != 0 && forgotten_.contains(capture))
+        fail(tuttiInvalidUsage,
+             "the stream's capture has operations of this communicator already, but it was called in %zu other "
+             "captures since, on as many streams, and keeps no more apart. End the other captures before, or capture "
+             "fewer at a time",
+             captures_at_a_time);
 }
 
 void GpuSide::check_mates(void* stream, std::uint64_t group) const {
@@ -221,6 +227,7 @@ void GpuSide::before_launch(void* stream, Engine* engine) {
     } else if (const Captured* before = captured(capture)) {
         if (before->stream != stream) gpus_.follow(device_, before->event, stream);
     } else {
+        check_stream(stream);  // earlier calls of the same group may have had others forgotten
         gpus_.follow_at_launch(device_, last_launch_.event, stream);
     }
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
@@ -239,22 +246,29 @@ void GpuSide::after_launch(void* stream) {
     last_launch_.stream = stream;
 }
 
-/// What a launch of the graph is followed by, and within it what comes next.
+/// What a launch of the graph is followed by, and within it what comes next. A stream is part of one capture at a time,
+/// until that ends: where it is part of another one now, the former has ended.
 void GpuSide::after_capture(std::uint64_t capture, void* stream) {
-    constexpr std::size_t at_a_time = 8;  // captures of one communicator
     gpus_.mark_at_launch(device_, last_launch_.event, stream);
     last_launch_.by_graphs = true;
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
-    Captured* own = captured(capture);
-    if (own == nullptr) {
-        if (captures_.size() == at_a_time) {
+    const auto ended = [&](const Captured& c) { return c.stream == stream && c.capture != capture; };
+    for (const Captured& c : captures_)
+        if (ended(c)) gpus_.drop(device_, c.event);
+    std::erase_if(captures_, ended);
+    if (Captured* const own = captured(capture)) {
+        std::rotate(captures_.begin() + (own - captures_.data()), captures_.begin() + (own - captures_.data()) + 1,
+                    captures_.end());
+    } else {
+        if (captures_.size() == captures_at_a_time) {
+            forgotten_.insert(captures_.front().capture);
             gpus_.drop(device_, captures_.front().event);
             captures_.erase(captures_.begin());
         }
-        own = &captures_.emplace_back(Captured{capture});
+        captures_.push_back({capture});
     }
-    gpus_.mark(device_, own->event, stream);
-    own->stream = stream;
+    gpus_.mark(device_, captures_.back().event, stream);
+    captures_.back().stream = stream;
 }
 
 void GpuSide::abort() {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
@@ -44,9 +45,10 @@ class GpuSide {
     using Connect = std::function<Wires(Rank peer, int channel)>;
     std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair, const Connect& connect);
 
-    /// Throws if a buffer or the stream is not of this device.
+    /// Throws if a buffer is not of this device.
     gpu::Job job(const Operation& operation, const Tiling& tiling, const Call& call, gpu::Program& program,
                  std::chrono::milliseconds timeout, void* stream);
+    /// Throws if it is not of this device, or in a capture in which the order of operations is not known any more.
     void check_stream(void* stream) const;
     /// Throws if another rank's kernel is on that stream, and waits for the one that is about to be put behind it.
     void check_mates(void* stream, std::uint64_t group) const;
@@ -120,7 +122,9 @@ class GpuSide {
         void* event = nullptr;  // in the graph, after the last operation
         void* stream = nullptr;
     };
-    std::vector<Captured> captures_;  // the last few, the newest last
+    static constexpr std::size_t captures_at_a_time = 32;
+    std::vector<Captured> captures_;               // those that may not have ended, the last used one last
+    std::unordered_set<std::uint64_t> forgotten_;  // those for which there was no room; they may have ended
     Captured* captured(std::uint64_t capture);
     void after_capture(std::uint64_t capture, void* stream);
 };

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr std::size_t ranks = 2, lanes = 2;
+constexpr std::size_t ranks = 2, lanes = 3;
 
 void require(cudaError_t result) {
     INFO(cudaGetErrorName(result));
@@ -23,7 +23,7 @@ void require(tuttiResult_t result) {
     if (result != tuttiSuccess) FAIL(tuttiGetLastError(nullptr));
 }
 
-/// Two ranks of this thread on one GPU or on two, each with two streams and a buffer for each of these.
+/// Two ranks of this thread on one GPU or on two, each with three streams and a buffer for each of these.
 class World {
   public:
     explicit World(std::array<int, ranks> on, std::size_t elements = 6000, int timeout_ms = 60'000)
@@ -277,4 +277,66 @@ TEST_CASE("a call waits for room until another communicator's graph that only wa
     waits.check(0, 1);
     calls.all_reduce(0);
     calls.check(0, 2);
+}
+
+TEST_CASE("a capture that others begin and end in: its branches go on one after the other") {
+    World world(places(), 70000);
+    const std::size_t graph = world.captured(0, [&] {
+        world.fork(0, 1);
+        world.all_reduce(0);
+        for (int others = 0; others < 9; ++others) world.captured(2, [&] { world.all_reduce(2); });
+        world.all_reduce(1);
+        world.all_reduce(0);
+        world.join(1, 0);
+    });
+    for (int times = 0; times < 2; ++times) world.launch(graph, 0);
+    world.check(0, 4);
+    world.check(1, 2);
+}
+
+TEST_CASE("a capture that goes on after more others than a communicator keeps apart is refused, with the reason") {
+    constexpr std::size_t others = 32;
+    constexpr std::size_t count = 100;
+    tuttiComm_t comm = nullptr;
+    const int device = 0;
+    require(tuttiCommInitAll(&comm, 1, &device));
+    void *in = nullptr, *out = nullptr;
+    require(cudaMalloc(&in, count * sizeof(float)));
+    require(cudaMalloc(&out, count * sizeof(float)));
+    const auto copy = [&](cudaStream_t stream) {
+        return tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, comm, stream);
+    };
+    const auto begin = [](cudaStream_t& stream) {
+        require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    };
+    const auto end = [](cudaStream_t stream) {
+        cudaGraph_t graph = nullptr;
+        require(cudaStreamEndCapture(stream, &graph));
+        require(cudaGraphDestroy(graph));
+        require(cudaStreamDestroy(stream));
+    };
+    cudaStream_t first = nullptr;
+    std::array<cudaStream_t, others> rest{};
+    begin(first);
+    require(copy(first));
+    for (cudaStream_t& stream : rest) {
+        begin(stream);
+        require(copy(stream));
+        if (&stream != &rest.back()) require(copy(first));  // used since, so it stays
+    }
+    cudaStream_t last = nullptr;
+    begin(last);
+    require(copy(last));
+    CHECK(copy(rest[0]) == tuttiInvalidUsage);
+    CHECK(std::strstr(tuttiGetLastError(nullptr), "32 other captures") != nullptr);
+    require(copy(first));
+    require(copy(last));
+    end(first);
+    end(last);
+    for (const cudaStream_t stream : rest) end(stream);
+    require(copy(nullptr));
+    require(tuttiCommDestroy(comm));
+    require(cudaFree(in));
+    require(cudaFree(out));
 }
