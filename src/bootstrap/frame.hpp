@@ -73,8 +73,8 @@ struct Failure {
     Rank origin;
     std::string text;
     Rank teller = -1;     // who found it out; -1: the process where the ranks meet
-    bool died = false;    // the origin's process has ended, or is given up because
-    bool silent = false;  // its host is silent: so are all other ranks there
+    bool died = false;    // the origin's process has ended, or its host is silent (see silent)
+    bool silent = false;  // the origin's host does not answer: all its ranks count as dead
 };
 struct Left {
     std::vector<Rank> ranks;

@@ -93,8 +93,8 @@ struct Fault {
     Rank origin = -1;  // the rank that died or failed
     std::string text;
     Rank teller = -1;     // the rank that found it out
-    bool died = false;    // the origin's process has ended, or is given up because
-    bool silent = false;  // its host is silent: so are all other ranks there
+    bool died = false;    // the origin's process has ended, or its host is silent (see silent)
+    bool silent = false;  // the origin's host does not answer: all its ranks count as dead
 };
 
 inline constexpr const char* no_memory = "out of memory";  // so short that a string with it needs none
