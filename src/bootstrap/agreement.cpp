@@ -8,7 +8,7 @@ namespace tutti::bootstrap {
 namespace {
 
 Agree frame(Agree::Step step, std::uint64_t call, const Agreement::Value& value) {
-    return {step, false, value.ok, call, value.number, value.out, value.place};
+    return {step, false, value.ok, call, value.number, value.out, value.invitation};
 }
 
 // The first half of the numbers is for rendezvous that nobody has to agree on: see Communicator::next_rendezvous.
@@ -82,7 +82,7 @@ bool Agreement::choose() {
     fresh.out.assign(out.begin(), out.end());
     if (!held_ && !complete) return false;
     if (!held_) {
-        if (!fresh.ok || out != out_) fresh.place = port_.open_place(fresh.out);
+        if (!fresh.ok || out != out_) fresh.invitation = port_.open_rendezvous(fresh.out);
         held_ = std::move(fresh);
     }
     chosen_ = held_;
@@ -141,7 +141,7 @@ void Agreement::finish(const Value& value) {
 }
 
 void Agreement::received(Rank from, const Agree& m) {
-    Value value{m.ok, m.number, m.ranks, m.place};
+    Value value{m.ok, m.number, m.ranks, m.invitation};
     switch (m.step) {
         case Agree::hold:
             holds_[from] = std::move(value);

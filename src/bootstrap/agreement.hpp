@@ -30,7 +30,7 @@ class Agreement {
         bool ok = false;
         std::uint64_t number = 0;
         std::vector<Rank> out;  // who is left out, ascending
-        Bytes place = {};       // as Port::open_place() has said
+        Bytes invitation = {};  // as Port::open_rendezvous() has said
     };
 
     class Port {
@@ -43,7 +43,7 @@ class Agreement {
         virtual bool is_gone(Rank rank) const = 0;
         /// Where those that are left can meet, in this process; none where they find each other without. Called by a
         /// coordinator when there is a reason to meet.
-        virtual Bytes open_place(const std::vector<Rank>& out) { return static_cast<void>(out), Bytes(); }
+        virtual Bytes open_rendezvous(const std::vector<Rank>& out) { return static_cast<void>(out), Bytes(); }
     };
 
     Agreement(Rank self, int ranks, Port& port) : self_(self), ranks_(ranks), port_(port) {}

@@ -27,14 +27,14 @@ void Consensus::note_outcome() {
         if (!std::exchange(agreeing_, false)) return;
         const Agreement::Value& value = agreement_.outcome();
         agreed_ = {value.ok, value.number, value.out, {}};
-        if (value.place.size() == sizeof(Invitation))
-            std::ranges::copy(value.place, agreed_->place.emplace().bytes.begin());
+        if (value.invitation.size() == sizeof(Invitation))
+            std::ranges::copy(value.invitation, agreed_->invitation.emplace().bytes.begin());
     });
 }
 
 void Consensus::cancel() {
     agreement_.cancel();
-    carrier_.close_place();
+    carrier_.close_rendezvous();
 }
 
 std::optional<Agreed> Consensus::wait(Deadline deadline) {

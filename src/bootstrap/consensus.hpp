@@ -23,9 +23,9 @@ class Consensus : private Agreement::Port {
         /// refused(). So does, later, the silence of its host.
         virtual void call(Rank peer) = 0;
         /// As Agreement::Port.
-        virtual Bytes open_place(const std::vector<Rank>& out) = 0;
+        virtual Bytes open_rendezvous(const std::vector<Rank>& out) = 0;
         /// Nobody will meet at the last one any more, unless all have.
-        virtual void close_place() = 0;
+        virtual void close_rendezvous() = 0;
     };
 
     Consensus(Monitor& monitor, const News& news, Carrier& carrier, Rank self, int ranks)
@@ -57,7 +57,7 @@ class Consensus : private Agreement::Port {
     void send(Rank to, const Agree& message) override;
     void reach(Rank rank) override;
     bool is_gone(Rank rank) const override;
-    Bytes open_place(const std::vector<Rank>& out) override { return carrier_.open_place(out); }
+    Bytes open_rendezvous(const std::vector<Rank>& out) override { return carrier_.open_rendezvous(out); }
     void note_outcome();
 
     Monitor& monitor_;

@@ -189,8 +189,8 @@ template <class Io>
 void fields(Io& io, Agree& m) {
     io.number_as(m.step, std::uint8_t{0}, std::uint8_t{Agree::exclude});
     flag(io, m.more), flag(io, m.ok), io.number(m.call), io.number(m.number);
-    io.sized(m.place, invitation_size), io.ranks(m.ranks);
-    io.expect(m.place.empty() || m.place.size() == invitation_size);
+    io.sized(m.invitation, invitation_size), io.ranks(m.ranks);
+    io.expect(m.invitation.empty() || m.invitation.size() == invitation_size);
 }
 template <class Io>
 void fields(Io& io, Note& m) {

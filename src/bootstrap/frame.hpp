@@ -104,7 +104,7 @@ struct Agree {
     bool ok = false;
     std::uint64_t call = 0, number = 0;
     std::vector<Rank> ranks;
-    Bytes place = {};  // an Invitation's bytes, or none
+    Bytes invitation = {};  // an Invitation's bytes, or none
 };
 
 // The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.

@@ -108,7 +108,7 @@ Rendezvous open_rendezvous(std::uint16_t flags, const Secret& secret, const Addr
 
 Identity create_identity(std::uint16_t flags) {
     Bytes room;
-    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
+    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the rendezvous is open: nobody else would close it
     return open_rendezvous(flags, Secret::random()).identity(std::move(room));
 }
 
@@ -119,7 +119,7 @@ Invited open_invited(const Secret& secret, Address here) {
     here.port = 0;
     Invited invited;
     Bytes out;
-    out.reserve(invitation_size);  // nothing can fail once the place is open: nobody else would close it
+    out.reserve(invitation_size);  // nothing can fail once the rendezvous is open: nobody else would close it
     invited.rendezvous = open_rendezvous(0, secret.derive("tutti invited", nonce.view()), here);
     Writer w(out);
     w.bytes(nonce.view());
@@ -170,7 +170,7 @@ tuttiUniqueId Identity::to_unique_id() const {
 Invitation Session::invite(Identity* identity) const {
     using namespace bootstrap;
     Bytes room;
-    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the place is open: nobody else would close it
+    room.reserve(TUTTI_UNIQUE_ID_BYTES);  // nothing can fail once the rendezvous is open: nobody else would close it
     const Invited invited = open_invited(secret(invitations));
     if (identity != nullptr) *identity = invited.rendezvous.identity(std::move(room));
     return invited.invitation;
@@ -197,7 +197,7 @@ void Session::close_rendezvous(const Identity& identity, std::string_view why) {
     const std::shared_ptr<Service> service = Service::running();
     if (!service) return;
     service->run([&] {
-        if (const auto place = Directory::find(*service, Rendezvous::of(identity))) place->give_up(why);
+        if (const auto found = Directory::find(*service, Rendezvous::of(identity))) found->give_up(why);
     });
 }
 
@@ -205,7 +205,7 @@ void Session::forget_rendezvous(const Identity& identity) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::get();
     service->run([&] {
-        if (const auto place = Directory::find(*service, Rendezvous::of(identity))) place->close();
+        if (const auto found = Directory::find(*service, Rendezvous::of(identity))) found->close();
     });
 }
 
@@ -220,7 +220,7 @@ RendezvousPoint::~RendezvousPoint() {
 
 Identity Session::rendezvous(std::span<const Rank> members, const Agreed& agreed) const {
     using namespace bootstrap;
-    if (agreed.place) return accept(*agreed.place);
+    if (agreed.invitation) return accept(*agreed.invitation);
     for (const Rank r : members)
         if (!is_here(r))
             fail(tuttiSystemError,

@@ -263,7 +263,7 @@ void Membership::shut() {
     gone_ = true;
     const auto self = shared_from_this();
     joining_.stop();
-    close_place();
+    close_rendezvous();
     neighbours_.close();
     descriptors_.forget_who_asked();
     joining_.leave_host();

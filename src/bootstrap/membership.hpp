@@ -113,8 +113,8 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void on_give(Connection& connection, const Give& give, Fd descriptor);
     Connection* welcomed(Rank peer) override { return neighbours_.welcomed(peer); }
     void call(Rank peer) override;
-    Bytes open_place(const std::vector<Rank>& out) override;
-    void close_place() override;
+    Bytes open_rendezvous(const std::vector<Rank>& out) override;
+    void close_rendezvous() override;
 
     const std::shared_ptr<Service> service_;
     const Rendezvous rendezvous_;
@@ -136,7 +136,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
         std::chrono::microseconds pause;
     };
     std::map<Rank, Calling> calling_;  // ranks of other hosts
-    std::weak_ptr<Directory> place_;   // where those that are left may meet
+    std::weak_ptr<Directory> opened_;  // by open_rendezvous(): where those that are left may meet
     bool gone_ = false;
     Service::PiecePtr shutting_;  // made beforehand
 };

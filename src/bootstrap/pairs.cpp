@@ -118,15 +118,15 @@ void Membership::on_give(Connection& connection, const Give& give, Fd descriptor
 }
 
 // Where all that are left are on this host they find each other by a name that they all know: Session::rendezvous().
-Bytes Membership::open_place(const std::vector<Rank>& out) {
-    close_place();
+Bytes Membership::open_rendezvous(const std::vector<Rank>& out) {
+    close_rendezvous();
     const auto is_left_elsewhere = [&](const auto& line) {
         return !is_near(line->member) && !std::ranges::binary_search(out, line->member.rank);
     };
     if (std::ranges::none_of(roster_.lines(), is_left_elsewhere)) return {};
     try {
         const Invited invited = open_invited(secret().derive(invitations), roster_.mine().remote);
-        place_ = Directory::find(*service_, invited.rendezvous);
+        opened_ = Directory::find(*service_, invited.rendezvous);
         return Bytes(invited.invitation.bytes.begin(), invited.invitation.bytes.end());
     } catch (const Error& error) {  // the members can do without it only by failing: Session::rendezvous()
         log(Level::warn, "%s can open no place where those that are left meet: %s", name_of(rank()).c_str(),
@@ -135,9 +135,9 @@ Bytes Membership::open_place(const std::vector<Rank>& out) {
     }
 }
 
-void Membership::close_place() {
-    if (const auto place = place_.lock()) place->give_up("the rank in whose process the others were to meet gave up");
-    place_.reset();
+void Membership::close_rendezvous() {
+    if (const auto found = opened_.lock()) found->give_up("the rank in whose process the others were to meet gave up");
+    opened_.reset();
 }
 
 }  // namespace tutti::bootstrap

@@ -109,7 +109,7 @@ struct Agreed {
     std::vector<Rank> out;     // who is left out, ascending
     // Where those that are left may meet: in the lowest one's process. None if all are on one host, or there was no
     // reason to meet: all were content with who is left out.
-    std::optional<Invitation> place = {};
+    std::optional<Invitation> invitation = {};
 };
 
 /// The session whose members now join another one, and its news() when all of them were still to come.
@@ -167,7 +167,7 @@ class Session {
 
     /// Where those that are left meet: each of them can make it, and nobody else. members: all others than agreed.out,
     /// ascending. The first of them closes it (RendezvousPoint) if not all come. Throws tuttiSystemError if they are on
-    /// several hosts and it could not open a place.
+    /// several hosts and it could not open a rendezvous.
     Identity rendezvous(std::span<const Rank> members, const Agreed& agreed) const;
 
     /// Makes fd available to the other members under key, until withdrawn or left. The session keeps a duplicate.

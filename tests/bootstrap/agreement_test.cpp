@@ -61,7 +61,7 @@ class World {
         m.gone.insert(r);
         m.agreement.lost(r);
     }
-    int places() const { return places_; }
+    int rendezvous_opened() const { return rendezvous_opened_; }
 
   private:
     struct Member : Agreement::Port {
@@ -69,8 +69,8 @@ class World {
         void send(Rank to, const Agree& message) override { world.pipes_[{rank, to}].push_back(message); }
         void reach(Rank) override {}
         bool is_gone(Rank r) const override { return gone.contains(r); }
-        Bytes open_place(const std::vector<Rank>&) override {
-            ++world.places_;
+        Bytes open_rendezvous(const std::vector<Rank>&) override {
+            ++world.rendezvous_opened_;
             return Bytes(1, static_cast<std::byte>(rank));
         }
         World& world;
@@ -79,7 +79,7 @@ class World {
         std::set<Rank> gone;
         Agreement agreement;
     };
-    int places_ = 0;  // that were opened
+    int rendezvous_opened_ = 0;  // that were opened
     std::mt19937 random_;
     std::vector<std::unique_ptr<Member>> members_;
     std::map<std::pair<Rank, Rank>, std::deque<std::optional<Agree>>> pipes_;
@@ -149,14 +149,14 @@ TEST_CASE("a place to meet is opened by the coordinator, once, where there is a 
         }
     };
     agree({}, false);
-    CHECK(world.places() == 1);
-    for (const Rank r : {0, 1, 2}) CHECK(world[r].outcome().place == Bytes(1, std::byte{0}));
+    CHECK(world.rendezvous_opened() == 1);
+    for (const Rank r : {0, 1, 2}) CHECK(world[r].outcome().invitation == Bytes(1, std::byte{0}));
     agree({}, true);  // all are content with what they have
-    CHECK(world.places() == 1);
-    CHECK(world[1].outcome().place.empty());
+    CHECK(world.rendezvous_opened() == 1);
+    CHECK(world[1].outcome().invitation.empty());
     agree({0}, false);
-    CHECK(world.places() == 2);
-    CHECK(world[2].outcome().place == Bytes(1, std::byte{1}));
+    CHECK(world.rendezvous_opened() == 2);
+    CHECK(world[2].outcome().invitation == Bytes(1, std::byte{1}));
 }
 
 TEST_CASE("whoever dies whenever, all that are told something are told the same, and nobody waits for ever") {

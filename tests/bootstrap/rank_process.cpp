@@ -92,7 +92,7 @@ class Obeyer {
         session_->leave();
         session_ = met;
         return text("%s%d of %d by %s", after.ok && after.out == agreed.out ? "" : "but ", session_->rank(),
-                    session_->ranks(), agreed.place ? "TCP" : "name");
+                    session_->ranks(), agreed.invitation ? "TCP" : "name");
     }
 
     std::string heard_fault(std::chrono::milliseconds time) {
