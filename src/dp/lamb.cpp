@@ -11,6 +11,7 @@ namespace tutti::dp {
 namespace {
 
 constexpr std::size_t rows = 1024;   // elements at a time: what is converted stays in the first cache
+static_assert(rows <= ExactSum::additions);
 constexpr std::size_t together = 8;  // squares that are added as doubles first; no shard ends between them...
 constexpr std::size_t several = 64;  // ...in parameters of so many elements, which begin in cache lines of their own
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "dp/optimizer.hpp"
 
@@ -17,13 +18,17 @@ namespace tutti::dp {
 class ExactSum {
   public:
     void add(double x);
-    /// A limb has room for 2^31 additions before it.
+    /// At most so many between two calls of carry(), or before the first.
+    static constexpr std::int64_t additions = std::int64_t{1} << 30;
+    /// Leaves less than 2^32 in each limb but the last, which the sum does not reach.
     void carry();
     /// Not a number if something that was added is not finite.
     double value() const;
 
   private:
     static constexpr int limbs = 21, lowest = -352;  // exponent of the first limb's first bit
+    // Each puts less than 1.5 * 2^32 into a limb: up to 32 bits of one half of a mantissa, and 31 of the other one.
+    static_assert(additions <= (std::numeric_limits<std::int64_t>::max() - UINT32_MAX) / (std::int64_t{3} << 31));
     std::array<std::int64_t, limbs> limbs_{};
     std::int64_t not_finite_ = 0;
 };
