@@ -25,9 +25,13 @@ std::vector<OwnTensor> own_tensors(const Backends& backends, const Bucket& b, st
 
 }  // namespace
 
-Handover::Plan Handover::begin(const Progress& progress, std::span<const std::size_t> order) {
-    if (held_) storage_.restore(std::move(*held_));  // an error has ended the one before
+void Handover::take_back() noexcept {
+    if (held_) storage_.restore(std::move(*held_));
     held_.reset();
+}
+
+Handover::Plan Handover::begin(const Progress& progress, std::span<const std::size_t> order) {
+    take_back();
     const Holding mine{storage_.shards(), progress.updated, !progress.half};
     held_.emplace(storage_.reshape(ranks_.shards(), order));
     const std::vector<Holding> all = ranks_.exchange(mine);

@@ -20,6 +20,9 @@ class Handover {
     void announce() { under_way_ = true; }
     bool is_under_way() const { return under_way_; }
 
+    /// Back to what there was before one that an error has ended, if there is any; what it had made is freed.
+    void take_back() noexcept;
+
     /// What there is to hand over.
     struct Plan {
         long long step = 0;  // after which all of it is as it was

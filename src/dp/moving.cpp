@@ -140,6 +140,8 @@ void Engine::complete_the_step() {
 void Engine::hand_over() {
     storage_.drop_gradients();
     if (options().mode == tuttiDpZero3) units_.reset();
+    handover_.take_back();
+    sweep();  // on GPUs memory that was freed is given back only then
     const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));
     start_iterations(false);
     reducer_.make_compression();
