@@ -201,8 +201,8 @@ struct Tales {
                 const auto step = static_cast<Agree::Step>(in.below(Agree::exclude + 1));
                 const bool more = in.flag(), ok = in.flag();
                 const std::uint64_t call = in.below(4), number = in.below(4);
-                const Bytes place(in.flag() ? invitation_size : 0, std::byte{1});
-                return Agree{step, more, ok, call, number, list(), place};
+                const Bytes invitation(in.flag() ? invitation_size : 0, std::byte{1});
+                return Agree{step, more, ok, call, number, list(), invitation};
             }
             default: {
                 const Rank from = rank();
