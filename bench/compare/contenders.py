@@ -67,6 +67,14 @@ class Clients:
     def mpi(self, name):
         return self._make("peer_" + name, "peer_mpi.c", "mpicc." + name, "-std=gnu11")
 
+    def newest_mpi(self, folder):
+        """Their compiler wrappers name folders of the machines that built them."""
+        return self._make("peer_newest_" + folder.name, "peer_mpi.c", "cc", "-std=gnu11", f"-I{folder}/include",
+                          f"-L{folder}/lib", f"-Wl,-rpath,{folder}/lib", "-lmpi")
+
+    def plain(self):
+        return self._make("plain", "plain.c", "cc", "-std=gnu11", "-march=native")
+
     def gloo(self):
         return self._make("peer_gloo", "peer_gloo.cc", "c++", "-std=c++14", "-lgloo", "-pthread")
 
@@ -84,6 +92,11 @@ def tutti_settings(clients):
             setting("Tutti private ring", "private", TUTTI_ALGO="ring"),
             setting("Tutti private direct", "private", TUTTI_ALGO="direct"),
             setting("Tutti mapped direct", "mapped", TUTTI_ALGO="direct")]
+
+
+def plain_settings(clients):
+    """What is possible: a program, no library (plain.c)."""
+    return [Setting(f"plain {way}", "", (), (clients.plain(), "{n}", way)) for way in ("copy", "zero-copy")]
 
 
 def open_mpi_settings(clients):
@@ -131,6 +144,62 @@ def gloo_settings(clients):
 
 PEERS = {"Open MPI": ("mpicc.openmpi", open_mpi_settings), "MPICH": ("mpicc.mpich", mpich_settings),
          "Gloo": ("/usr/include/gloo/allreduce.h", gloo_settings)}
+
+
+def intel_settings(folder, clients):
+    program, root = (clients.newest_mpi(folder),), {"I_MPI_ROOT": str(folder), "I_MPI_PIN": "0"}
+    start = (str(folder / "bin/mpiexec.hydra"), "-launcher", "fork", "-n", "{n}")
+    ways = {"as shipped": {}}
+    for algorithm in (1, 2, 5, 9, 10, 12, 20, 22, 23, 24):
+        ways[f"algorithm {algorithm}"] = {"I_MPI_ADJUST_ALLREDUCE": str(algorithm)}
+    settings = [Setting("Intel MPI", label, start, program, KEEP_MEMORY | root | way) for label, way in ways.items()]
+    return settings + [Setting("Intel MPI", f"yielding, way {way}", start, program,
+                               KEEP_MEMORY | root | {"I_MPI_THREAD_YIELD": way}, True) for way in "123"]
+
+
+def newest_open_mpi_settings(folder, clients):
+    start = (str(folder / "bin/mpirun"), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}")
+    tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
+    segments = ("--mca", "coll_tuned_allreduce_algorithm_segmentsize", "131072")
+    ways = {"as shipped": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
+            "ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6"),
+            "coll/sm": ("--mca", "coll_sm_priority", "100"), "coll/han": ("--mca", "coll_han_priority", "100")}
+    ways |= {f"{label}, no CMA": (*way, "--mca", "smsc", "^cma") for label, way in ways.items() if label != "coll/sm"}
+    program, environment = (clients.newest_mpi(folder),), KEEP_MEMORY | {"OPAL_PREFIX": str(folder)}
+    return [Setting("newest Open MPI", label, (*start, "--mca", "mpi_yield_when_idle", "1" if crowded else "0", *way),
+                    program, environment, crowded) for label, way in ways.items() for crowded in (False, True)]
+
+
+def newest_mpich_settings(folder, clients):
+    start, program = (str(folder / "bin/mpiexec"), "-n", "{n}"), (clients.newest_mpi(folder),)
+    ways = {"as shipped": {}, "release gather": {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather"}}
+    for algorithm in ("auto", "reduce_scatter_allgather", "recursive_doubling"):
+        ways[algorithm.replace("_", " ") + ", no device collectives"] = {
+            "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+    # A process that may have several threads yields while it waits.
+    return [Setting("newest MPICH", label + (", several threads" if crowded else ""), start, program,
+                    KEEP_MEMORY | way | ({"COMPARE_THREADS": "1"} if crowded else {}), crowded)
+            for label, way in ways.items() for crowded in (False, True)]
+
+
+# By folder: see newest_mpis.
+NEWEST = {"intel": ("Intel MPI", intel_settings), "openmpi": ("newest Open MPI", newest_open_mpi_settings),
+          "mpich": ("newest MPICH", newest_mpich_settings)}
+
+
+def newest_settings(clients, root):
+    """The same of the MPIs that newest_mpis has put under `root`."""
+    settings, missing = [], []
+    for name, (library, make) in NEWEST.items():
+        folder = root.resolve() / name
+        if not (folder / "include/mpi.h").exists():
+            missing.append(f"{library} (not in {folder})")
+            continue
+        try:
+            settings += make(folder, clients)
+        except subprocess.CalledProcessError:
+            missing.append(library + " (does not compile)")
+    return settings, missing
 
 
 def peer_settings(clients):

@@ -2,6 +2,7 @@
 #include "loop.h"
 
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +47,11 @@ static void fill(const struct library* library, float* in, size_t count) {
     for (size_t i = 0; i < count; ++i) in[i] = i < period ? value(library->rank, i) : in[i - period];
 }
 
-static void check(const struct library* library, const float* out, size_t count) {
+/* sign: of the inputs, which touch() turns round. */
+static void check(const struct library* library, const float* out, size_t count, float sign) {
     float expected[period] = {0};
     for (size_t i = 0; i < period; ++i)
-        for (int rank = 0; rank < library->ranks; ++rank) expected[i] += value(rank, i);
+        for (int rank = 0; rank < library->ranks; ++rank) expected[i] += sign * value(rank, i);
     for (size_t i = 0, in_period = 0; i < count; ++i) {
         if (out[i] != expected[in_period]) {
             fprintf(stderr, "rank %d: element %zu of %zu is %g, expected %g\n", library->rank, i, count, (double)out[i],
@@ -60,34 +62,63 @@ static void check(const struct library* library, const float* out, size_t count)
     }
 }
 
-static double seconds_of(const struct library* library, const float* in, float* out, size_t count, long operations) {
+/* What a program does between two calls: writes its input, reads the output. */
+static void touch(float* in, const float* out, size_t count) {
+    uint32_t read = 0;
+    for (size_t i = 0; i < count; ++i) in[i] = -in[i];
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t word;
+        memcpy(&word, &out[i], sizeof word);
+        read ^= word;
+    }
+    __asm__ volatile("" : : "r"(read)); /* and the compiler can't drop it */
+}
+
+struct buffers {
+    float *in, *out;
+    size_t count;
+    float sign;
+};
+
+/* Of one operation: calls, touches or both. */
+static double seconds_of(const struct library* library, struct buffers* b, long operations, int calls, int touches) {
     double begin;
     library->largest(0); /* all begin together */
     begin = now_seconds();
-    for (long i = 0; i < operations; ++i) library->sum(in, out, count);
+    for (long i = 0; i < operations; ++i) {
+        if (touches) touch(b->in, b->out, b->count);
+        if (calls) library->sum(b->in, b->out, b->count);
+    }
+    if (touches && operations % 2 != 0) b->sign = -b->sign;
     return library->largest(now_seconds() - begin) / (double)operations;
 }
 
+/* What calls add to a loop that touches the buffers, or to one that does nothing else. */
+static double seconds_of_call(const struct library* library, struct buffers* b, long operations, int touches) {
+    const double all = seconds_of(library, b, operations, 1, touches);
+    return touches ? all - seconds_of(library, b, operations, 0, 1) : all;
+}
+
 static void time_size(const struct library* library, size_t bytes, const struct effort* effort) {
-    const size_t count = bytes / sizeof(float);
-    float* in = buffer(library, bytes);
-    float* out = buffer(library, bytes);
+    const int touches = getenv("COMPARE_TOUCH") != NULL;
+    struct buffers b = {buffer(library, bytes), buffer(library, bytes), bytes / sizeof(float), 1};
     double guess;
     long operations;
-    fill(library, in, count);
-    library->sum(in, out, count); /* connects, and registers the buffers */
-    check(library, out, count);
-    guess = seconds_of(library, in, out, count, 1);
-    if (guess < 0.01) guess = seconds_of(library, in, out, count, (long)(0.01 / guess) + 1);
+    fill(library, b.in, b.count);
+    library->sum(b.in, b.out, b.count); /* connects, and registers the buffers */
+    check(library, b.out, b.count, b.sign);
+    guess = seconds_of(library, &b, 1, 1, touches);
+    if (guess < 0.01) guess = seconds_of(library, &b, (long)(0.01 / guess) + 1, 1, touches);
     operations = (long)(effort->seconds / effort->batches / guess) + 1;
     if (library->rank == 0) printf("{\"bytes\": %zu, \"us\": [", bytes);
     for (int batch = 0; batch < effort->batches; ++batch) {
-        const double time = seconds_of(library, in, out, count, operations);
+        const double time = seconds_of_call(library, &b, operations, touches);
         if (library->rank == 0) printf("%s%.4f", batch ? ", " : "", 1e6 * time);
     }
     if (library->rank == 0) printf("]}\n");
     fflush(stdout);
-    check(library, out, count);
+    library->sum(b.in, b.out, b.count);
+    check(library, b.out, b.count, b.sign);
     /* The buffers are not freed: libraries remember their addresses, and the process ends soon. */
 }
 

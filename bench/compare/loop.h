@@ -27,7 +27,9 @@ struct effort effort_of(const char* seconds, const char* batches);
 /* Pins this process to core (local rank modulo cores). To be called first, so that its memory is near that core. */
 void pin_to_core(int local_rank);
 
-/* sizes: "8,1024,..." in bytes. */
+/* sizes: "8,1024,..." in bytes. With COMPARE_TOUCH in the environment every rank writes its input before each call and
+ * reads its output after it, as programs do; what is printed is what the calls add to the time of a loop that touches
+ * as much. So a result that lies in another core's cache costs the library that left it there. */
 void time_sizes(const struct library* library, const char* sizes, const struct effort* effort);
 
 double now_seconds(void);

@@ -72,7 +72,8 @@ def run_once(setting, ranks, sizes, seconds, batches, limit):
 
 
 def best_settings(settings, ranks, sizes, effort):
-    """{setting: sizes at which it is one of its library's two fastest}: one short look does not tell the best."""
+    """{setting: sizes at which it is one of its library's two fastest, or the first one, how the library comes, and not
+    far behind}: one short look does not tell the best."""
     found = defaultdict(dict)  # (library, bytes) -> {setting: time}
     for setting in settings:
         if setting.fits(ranks):
@@ -81,8 +82,10 @@ def best_settings(settings, ranks, sizes, effort):
                 found[setting.library, size][setting] = us
     chosen = defaultdict(list)
     for (_, size), times in found.items():
-        for setting in sorted(times, key=times.get)[:2]:
-            chosen[setting].append(size)
+        order = sorted(times, key=times.get)
+        for setting in times:
+            if setting in order[:2] or (setting == next(iter(times)) and times[setting] < 1.5 * times[order[0]]):
+                chosen[setting].append(size)
     return {setting: sorted(sizes) for setting, sizes in chosen.items()}
 
 

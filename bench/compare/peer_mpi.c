@@ -1,4 +1,5 @@
-/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS BATCHES */
+/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS BATCHES
+ * COMPARE_THREADS in the environment: as a process of several threads, which some MPIs make way for others. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,13 @@ static int local_rank(void) {
 int main(int argc, char** argv) {
     struct library mpi = {0, 1, sum, largest, NULL};
     struct effort effort;
+    int provided;
     if (argc != 4) {
         fprintf(stderr, "usage: peer_mpi SIZES SECONDS BATCHES\n");
         return 2;
     }
     pin_to_core(local_rank());
-    MPI_Init(&argc, &argv);
+    MPI_Init_thread(&argc, &argv, getenv("COMPARE_THREADS") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.ranks);
     effort = effort_of(argv[2], argv[3]);

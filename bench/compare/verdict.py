@@ -1,6 +1,8 @@
 """What the figures say: the table, and the targets that Tutti sets itself."""
+import statistics
 
 TUTTI = ("Tutti private", "Tutti mapped")
+PLAIN = ("plain copy", "plain zero-copy")  # programs, no libraries: what is possible with such buffers
 
 
 def named(size):
@@ -27,7 +29,7 @@ class Results:
         return list(dict.fromkeys(row["library"] for row in self.rows))
 
     def peers(self):
-        return [name for name in self.libraries() if not name.startswith("Tutti")]
+        return [name for name in self.libraries() if not name.startswith("Tutti") and name not in PLAIN]
 
     def time(self, ranks, size, library):
         row = self.best.get((ranks, size, library))
@@ -39,6 +41,10 @@ class Results:
 
     def setting(self, ranks, size, library):
         return self.best[ranks, size, library]["setting"]
+
+
+def shown(r):
+    return "-" if r is None else f"{r:.2f}"
 
 
 def ratio(other, own):
@@ -68,21 +74,39 @@ def limits(machine):
 def table(results, machine):
     lines = []
     for ranks in sorted({row["ranks"] for row in results.rows}):
-        names = [name for name in (*TUTTI, *results.peers())]
+        names = [name for name in (*TUTTI, *results.peers(), *PLAIN) if name in results.libraries()]
         lines += ["", f"{ranks} processes, microseconds",
                   f"{'size':>8}" + "".join(f"{name:>16}" for name in names)
-                  + f"{'peer/private':>16}{'peer/mapped':>14}{'floor':>12}"]
+                  + f"{'peer/private':>16}{'peer/mapped':>14}{'private/copy':>14}{'mapped/zero':>13}{'floor':>12}"]
         for size in sorted({row["bytes"] for row in results.rows if row["ranks"] == ranks}):
             best = results.best_peer(ranks, size)
             line = f"{named(size):>8}" + "".join(f"{figure(results.time(ranks, size, name)):>16}" for name in names)
             for own, width in zip(TUTTI, (16, 14)):
                 r = ratio(best, results.time(ranks, size, own))
-                line += f"{'-' if r is None else f'{r:.2f}':>{width}}"
+                line += f"{shown(r):>{width}}"
+            for own, plain, width in zip(TUTTI, PLAIN, (14, 13)):
+                line += f"{shown(ratio(results.time(ranks, size, own), results.time(ranks, size, plain))):>{width}}"
             lines.append(line + f"{figure(floor(machine, ranks, size)):>12}")
         lines.append("best settings")
         for peer in results.peers():
             sizes = sorted(size for r, size, library in results.best if (r, library) == (ranks, peer))
             lines.append(f"  {peer}: " + "; ".join(f"{named(s)} {results.setting(ranks, s, peer)}" for s in sizes))
+    return "\n".join(lines)
+
+
+def summary(results):
+    """The least and the middle of all ratios, in words."""
+    lines = [""]
+    cells = sorted({(row["ranks"], row["bytes"]) for row in results.rows})
+    pairs = [(f"{other} / {own}", lambda cell, o=other: results.time(*cell, o), own)
+             for own, other in (*zip(TUTTI, PLAIN), (TUTTI[1], TUTTI[0]))]
+    pairs += [(f"best peer / {own}", lambda cell: results.best_peer(*cell), own) for own in TUTTI]
+    for name, other, own in pairs:
+        known = [(ratio(other(c), results.time(*c, own)), c) for c in cells if other(c) and results.time(*c, own)]
+        if known:
+            least_of, (ranks, size) = min(known)
+            lines.append(f"{name}: least {least_of:.2f} ({ranks} processes, {named(size)}), median "
+                         f"{statistics.median(r for r, _ in known):.2f} of {len(known)}")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@ in the place of the libraries and of the machine."""
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -72,6 +73,46 @@ class Compare(unittest.TestCase):
         self.assertIn("MPICH", plot.svg(results, machine))
         self.assertTrue(verdict.target_table(verdict.targets(results, machine, 12)))
 
+    def test_how_a_library_comes_goes_on_unless_it_is_far_behind(self):
+        settings = [self.setting("MPICH", label, us) for label, us in (("as shipped", 8), ("b", 6), ("c", 7))]
+        chosen = measuring.best_settings(settings, 2, [1024], (1, 1, 60))
+        self.assertEqual([setting.label for setting in chosen], ["as shipped", "b", "c"])
+        pathlib.Path("log").unlink()
+        settings[0] = self.setting("MPICH", "as shipped", 9)
+        chosen = measuring.best_settings(settings, 2, [1024], (1, 1, 60))
+        self.assertEqual([setting.label for setting in chosen], ["b", "c"])
+
+    def test_programs_without_a_library_are_beside_the_peers_and_none_of_them(self):
+        times = {"Tutti private": 8, "Tutti mapped": 4, "MPICH": 12, "plain copy": 6, "plain zero-copy": 5}
+        results = verdict.Results([{"ranks": 2, "bytes": 1024, "library": library, "setting": "", "us": us}
+                                   for library, us in times.items()])
+        self.assertEqual(results.best_peer(2, 1024), 12)
+        said = verdict.summary(results)
+        self.assertIn("plain copy / Tutti private: least 0.75 (2 processes, 1 KiB), median 0.75 of 1", said)
+        self.assertIn("Tutti private / Tutti mapped: least 2.00", said)
+        self.assertIn("best peer / Tutti mapped: least 3.00", said)
+
+    def test_programs_without_a_library_add_up_what_they_should(self):
+        clients = contenders.Clients(pathlib.Path().resolve())  # their loop checks every sum
+        for setting in contenders.plain_settings(clients):
+            for ranks in (1, 2, 3, 8):
+                for touched in ({}, {"COMPARE_TOUCH": "1"}):
+                    os.environ.update(touched)
+                    times = measuring.run_once(setting, ranks, [8, 48, 52, 4096, 4100, 600000], 0.001, 1, 60)
+                    os.environ.pop("COMPARE_TOUCH", None)
+                    self.assertEqual(len(times), 6, (setting.label, ranks, touched))
+
+    def test_an_mpi_that_cannot_be_fetched_is_left_out_with_the_reason(self):
+        pathlib.Path("python3").write_text("#!/bin/sh\necho no venv here >&2\nexit 1\n")
+        pathlib.Path("python3").chmod(0o755)
+        done = subprocess.run([COMPARE.parent / "newest_mpis", "mpis"], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PATH": os.getcwd() + ":" + os.environ["PATH"]})
+        self.assertIn("mpis/intel is left out: no venv here", done.stderr)
+        self.assertEqual(list(pathlib.Path("mpis").iterdir()), [])
+        settings, missing = contenders.newest_settings(None, pathlib.Path("mpis"))
+        self.assertEqual((settings, len(missing)), ([], 3))
+        self.assertIn("Intel MPI (not in ", missing[0])
+
     def test_all_ways_of_the_peers_are_tried(self):
         class Clients:
             def __getattr__(self, name):
@@ -84,6 +125,13 @@ class Compare(unittest.TestCase):
         self.assertIn("as shipped", labels["MPICH"])  # with the device's collectives
         self.assertIn("recursive doubling, no device collectives", labels["MPICH"])
         self.assertIn("function, sleep", labels["Gloo"])
+        newest = {library: [setting.label for setting in make(pathlib.Path("/mpis"), Clients())]
+                  for library, make in contenders.NEWEST.values()}
+        for label in ("as shipped", "algorithm 24", "yielding, way 3"):
+            self.assertIn(label, newest["Intel MPI"])
+        for label in ("as shipped", "coll/han", "coll/sm", "ring, no CMA"):
+            self.assertIn(label, newest["newest Open MPI"])
+        self.assertIn("as shipped, several threads", newest["newest MPICH"])
         self.assertIn('"function sleep"', (COMPARE.parent / "hosts.py").read_text())
 
     def test_what_figures_depend_on_is_written_down(self):

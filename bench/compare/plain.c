@@ -1,0 +1,209 @@
+/* The floor: an all-reduce among processes that is a program and no library. It knows two buffers, one type and one
+ * host, checks nothing and waits for ever. plain RANKS copy|zero-copy SIZES SECONDS BATCHES
+ *
+ * Up to 48 bytes travel in the cache line of the flag; up to 4 KiB every rank publishes its vector and sums all of
+ * them. Above, rank r sums slice r:
+ *   copy        a piece at a time: all copy their piece into shared memory, sum their slice there, copy the others out
+ *   zero-copy   all read each other's inputs and write into each other's outputs, which lie in shared memory */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#include "loop.h"
+
+enum { most_ranks = 16, in_line = 12, flat_floats = 1024, piece_floats = 32 * 1024, around_floats = 1024 * 1024 };
+
+struct line {
+    _Alignas(64) atomic_uint turn;
+    float values[in_line];
+};
+
+struct place { /* of a rank; what one meeting protects alternates between two */
+    struct line lines[2];
+    _Alignas(128) atomic_uint turn;
+    _Alignas(128) double time;
+    _Alignas(4096) float pieces[2][piece_floats];
+    _Alignas(4096) float results[piece_floats];
+};
+
+static struct place* places;
+static char* buffers; /* of all ranks, which take theirs in the same order */
+static size_t room, taken;
+static int ranks, rank, crowded;
+static unsigned turn;
+
+static void wait_for(atomic_uint* word, unsigned least) {
+    while ((int)(atomic_load_explicit(word, memory_order_acquire) - least) < 0) {
+        if (crowded) sched_yield();
+#ifdef __x86_64__
+        else __builtin_ia32_pause();
+#endif
+    }
+}
+
+static void meet(void) {
+    atomic_store_explicit(&places[rank].turn, ++turn, memory_order_release);
+    for (int i = 1; i < ranks; ++i) wait_for(&places[(rank + i) % ranks].turn, turn);
+}
+
+/* Each sink gets the sum of n sources, added up in their order. */
+static inline __attribute__((always_inline)) void add(int n, float* const* to, int sinks, const float* const* from,
+                                                      size_t count, int around) {
+    size_t i = 0;
+#ifdef __AVX512F__
+    if (around)
+        for (; i + 16 <= count; i += 16) {
+            __m512 sum = _mm512_loadu_ps(from[0] + i);
+            for (int k = 1; k < n; ++k) sum = _mm512_add_ps(sum, _mm512_loadu_ps(from[k] + i));
+            for (int s = 0; s < sinks; ++s) _mm512_stream_ps(to[s] + i, sum);
+        }
+    for (; i + 16 <= count; i += 16) {
+        __m512 sum = _mm512_loadu_ps(from[0] + i);
+        for (int k = 1; k < n; ++k) sum = _mm512_add_ps(sum, _mm512_loadu_ps(from[k] + i));
+        for (int s = 0; s < sinks; ++s) _mm512_storeu_ps(to[s] + i, sum);
+    }
+#else
+    (void)around;
+#endif
+    for (; i < count; ++i) {
+        float sum = from[0][i];
+        for (int k = 1; k < n; ++k) sum += from[k][i];
+        for (int s = 0; s < sinks; ++s) to[s][i] = sum;
+    }
+}
+
+static void sum_up(float* const* to, int sinks, const float* const* from, size_t count, int around) {
+    if (ranks == 2) return add(2, to, sinks, from, count, around);
+    if (ranks == 4) return add(4, to, sinks, from, count, around);
+    if (ranks == 8) return add(8, to, sinks, from, count, around);
+    add(ranks, to, sinks, from, count, around);
+}
+
+static void sum_lines(const float* in, float* out, size_t count) {
+    struct line* mine = &places[rank].lines[++turn % 2];
+    memcpy(mine->values, in, count * sizeof *in);
+    atomic_store_explicit(&mine->turn, turn, memory_order_release);
+    for (int i = 1; i < ranks; ++i) wait_for(&places[(rank + i) % ranks].lines[turn % 2].turn, turn);
+    for (size_t i = 0; i < count; ++i) {
+        float sum = places[0].lines[turn % 2].values[i];
+        for (int r = 1; r < ranks; ++r) sum += places[r].lines[turn % 2].values[i];
+        out[i] = sum;
+    }
+    atomic_store_explicit(&places[rank].turn, turn, memory_order_relaxed); /* for meet() */
+}
+
+static void sum_flat(const float* in, float* out, size_t count) {
+    const float* from[most_ranks];
+    const unsigned side = (turn + 1) % 2;
+    memcpy(places[rank].pieces[side], in, count * sizeof *in);
+    meet();
+    for (int r = 0; r < ranks; ++r) from[r] = places[r].pieces[side];
+    sum_up(&out, 1, from, count, 0);
+}
+
+static size_t slice(size_t count, int r) { /* where slice r begins */
+    const size_t lines = (count + 15) / 16, begin = lines * (size_t)r / (size_t)ranks * 16;
+    return begin < count ? begin : count;
+}
+
+static void sum_copying(const float* in, float* out, size_t count) {
+    if (count <= in_line) return sum_lines(in, out, count);
+    if (count <= flat_floats) return sum_flat(in, out, count);
+    for (size_t done = 0; done < count; done += piece_floats) {
+        const size_t piece = count - done < piece_floats ? count - done : piece_floats;
+        const size_t begin = slice(piece, rank), length = slice(piece, rank + 1) - begin;
+        const float* from[most_ranks];
+        float* to[] = {places[rank].results + begin, out + done + begin};
+        memcpy(places[rank].pieces[0], in + done, piece * sizeof *in);
+        meet();
+        for (int r = 0; r < ranks; ++r) from[r] = places[r].pieces[0] + begin;
+        sum_up(to, 2, from, length, 0);
+        meet();
+        for (int i = 1; i < ranks; ++i) {
+            const int r = (rank + i) % ranks;
+            const size_t at = slice(piece, r);
+            memcpy(out + done + at, places[r].results + at, (slice(piece, r + 1) - at) * sizeof *out);
+        }
+    }
+}
+
+/* Where rank r has what this one has at `mine`. */
+static float* of_rank(int r, const float* mine) {
+    return (float*)((char*)mine + ((ptrdiff_t)r - rank) * (ptrdiff_t)room);
+}
+
+static void sum_in_place(const float* in, float* out, size_t count) {
+    const size_t begin = slice(count, rank), length = slice(count, rank + 1) - begin;
+    const float* from[most_ranks];
+    float* to[most_ranks];
+    if (count <= in_line) return sum_lines(in, out, count);
+    if (count <= flat_floats) return sum_flat(in, out, count);
+    for (int r = 0; r < ranks; ++r) {
+        from[r] = of_rank(r, in) + begin;
+        to[r] = of_rank((rank + r) % ranks, out) + begin;
+    }
+    meet();
+    sum_up(to, ranks, from, length, count >= around_floats);
+#ifdef __AVX512F__
+    _mm_sfence();
+#endif
+    meet();
+}
+
+static void* shared(size_t bytes) {
+    void* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    return memory;
+}
+
+static void* in_shared_memory(size_t bytes) {
+    void* memory = buffers + (size_t)rank * room + taken;
+    taken += (bytes + 4095) / 4096 * 4096;
+    return memory;
+}
+
+static double largest(double mine) {
+    double most = mine;
+    places[rank].time = mine;
+    meet();
+    for (int r = 0; r < ranks; ++r)
+        if (places[r].time > most) most = places[r].time;
+    meet();
+    return most;
+}
+
+int main(int argc, char** argv) {
+    cpu_set_t usable;
+    if (argc != 6 || atoi(argv[1]) < 1 || atoi(argv[1]) > most_ranks) {
+        fprintf(stderr, "usage: plain RANKS copy|zero-copy SIZES SECONDS BATCHES (at most %d ranks)\n", most_ranks);
+        return 2;
+    }
+    ranks = atoi(argv[1]);
+    crowded = sched_getaffinity(0, sizeof usable, &usable) == 0 && ranks > CPU_COUNT(&usable);
+    places = shared(sizeof *places * (size_t)ranks);
+    for (const char* size = argv[3]; size != NULL; size = strchr(size, ',') ? strchr(size, ',') + 1 : NULL)
+        room += 2 * (((size_t)strtoull(size, NULL, 10) + 4095) / 4096 * 4096);
+    const int copies = strcmp(argv[2], "copy") == 0;
+    buffers = copies ? NULL : shared(room * (size_t)ranks);
+    for (int child = 1; child < ranks && rank == 0; ++child)
+        if (fork() == 0) rank = child;
+    pin_to_core(rank);
+    const struct library plain = {rank, ranks, copies ? sum_copying : sum_in_place, largest,
+                                  copies ? NULL : in_shared_memory};
+    const struct effort effort = effort_of(argv[4], argv[5]);
+    time_sizes(&plain, argv[3], &effort);
+    if (rank != 0) _exit(0);
+    int failed = 0;
+    for (int status; wait(&status) > 0;) failed |= status;
+    return failed != 0;
+}
