@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "door.hpp"
+#include "rendezvous.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -206,7 +206,8 @@ void train(const Options& o, tuttiComm_t& comm) {
         try {
             trainer.step(step);
             if (o.save_every > 0 && step % o.save_every == 0) trainer.save(o.save);
-            if (const tuttiComm_t grown = o.door.empty() ? nullptr : let_in(o.door, comm); grown != nullptr) {
+            if (const tuttiComm_t grown = o.rendezvous.empty() ? nullptr : admit(o.rendezvous, comm);
+                grown != nullptr) {
                 const tuttiComm_t before = std::exchange(comm, grown);
                 move("a rank has come; ");
                 must(tuttiCommDestroy(before));
@@ -333,8 +334,8 @@ int main(int count, char** words) {
         ->check(CLI::Range(0, 1000000));
     app.add_flag("--elastic", o.elastic,
                  "when a rank dies, the others go on; what it alone had comes from the last checkpoint");
-    app.add_option("--door", o.door, "--elastic: look after each step whether a rank waits to be let in, at this path");
-    app.add_option("--join", o.join, "--elastic: come later, as one more rank, by the --door of those that train");
+    app.add_option("--rendezvous", o.rendezvous, "--elastic: newcomers leave their requests at this path, and join");
+    app.add_option("--join", o.join, "--elastic: join those that train, at their --rendezvous, as one more rank");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
     if (!read_staleness(staleness, o) || !read_groups(groups, o)) return 1;
@@ -348,8 +349,9 @@ int main(int count, char** words) {
         std::fprintf(stderr, "train_chars: --mode %s is for CPUs\n", o.mode.c_str());
         return 1;
     }
-    if ((!o.door.empty() || !o.join.empty()) && (!o.elastic || o.device != "cpu" || of_servers || o.mode == "async")) {
-        std::fprintf(stderr, "train_chars: --door and --join are for --elastic, on CPUs, in synchronous modes\n");
+    if ((!o.rendezvous.empty() || !o.join.empty()) &&
+        (!o.elastic || o.device != "cpu" || of_servers || o.mode == "async")) {
+        std::fprintf(stderr, "train_chars: --rendezvous and --join are for --elastic, on CPUs, in synchronous modes\n");
         return 1;
     }
     if (o.save_every > 0 && o.save.empty()) {
@@ -363,8 +365,8 @@ int main(int count, char** words) {
     }
     try {
         if (!o.join.empty()) {
-            tuttiComm_t others = enter(o.join);
-            o.door = o.join;  // from inside it looks there with the others
+            tuttiComm_t others = join(o.join);
+            o.rendezvous = o.join;  // from inside it looks there with the others
             train(o, others);
             must(tuttiCommDestroy(others));
             return 0;

@@ -15,7 +15,8 @@
 #include "model.hpp"
 
 struct Options {
-    std::string mode = "bucketed", optimizer = "adamw", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load, door, join;
+    std::string mode = "bucketed", optimizer = "adamw", device = "cpu", text = TRAIN_TEXT, curve, trace, save, load,
+                rendezvous, join;
     int steps = 300, batch = 96, parts = 4, staleness = 2, servers = 0, slow_rank = -1, save_every = 0;
     int groups = 1, group_ranks = 0;  // --hsdp; 0: it was not given
     double rate = 0.003;
@@ -84,8 +85,8 @@ class Trainer {
     double loss(int step);
     const std::vector<double>& losses();
 
-    /// Goes on with these ranks: how many steps are done. The samples that follow are dealt anew, the same ones that any
-    /// number of ranks would have had; where a batch can't be dealt, it is a little smaller.
+    /// Goes on with these ranks: how many steps are done. The samples that follow are dealt anew, the same ones that
+    /// any number of ranks would have had; where a batch can't be dealt, it is a little smaller.
     int move(tuttiComm_t comm);
 
     /// A checkpoint, with the position in the samples.

@@ -241,7 +241,7 @@ Address tcp_rendezvous(Rank rank) {
              "reached",
              host ? "MASTER_PORT" : "MASTER_ADDR");
     int port = *number("MASTER_PORT", 1, 65534);
-    // There torchrun itself listens on MASTER_PORT, so the ranks meet next door.
+    // There torchrun itself listens on MASTER_PORT, so the ranks meet at the next port.
     if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
     Address address = resolve("MASTER_ADDR", *host, port);
     // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.

@@ -50,10 +50,11 @@ class Elastic(unittest.TestCase):
 
             def replace(job):
                 before, surroundings = entrance(job)
-                return subprocess.Popen([*before, *arguments, "--join", path / "door"], stdout=subprocess.PIPE,
+                return subprocess.Popen([*before, *arguments, "--join", path / "rendezvous"], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=surroundings)
 
-            code, output, errors, new = train_without_rank_2([*launcher, *arguments, "--door", path / "door"], replace)
+            command = [*launcher, *arguments, "--rendezvous", path / "rendezvous"]
+            code, output, errors, new = train_without_rank_2(command, replace)
             self.assertEqual(new.returncode, 0, new.said)
             gone = int(re.search(r"\b3 ranks go on after step (\d+)", errors).group(1))
             self.assertEqual(gone % 20, 0)

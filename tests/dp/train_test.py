@@ -54,8 +54,8 @@ class Training(unittest.TestCase):
                 self.assertEqual(train(4, mode, "--hsdp", groups, "--steps", STEPS), alone)
         with self.assertRaisesRegex(AssertionError, "--save-every needs --save"):
             train(1, "zero3", "--save-every", 2)
-        with self.assertRaisesRegex(AssertionError, "--door and --join are for"):
-            train(1, "zero3", "--door", "/tmp/d")
+        with self.assertRaisesRegex(AssertionError, "--rendezvous and --join are for"):
+            train(1, "zero3", "--rendezvous", "/tmp/d")
         for groups, words in (("2x3", "--hsdp is 2x3, and there are 4 ranks"), ("2", "GROUPSxRANKS was expected")):
             with self.assertRaisesRegex(AssertionError, words):
                 train(4, "zero3", "--hsdp", groups)

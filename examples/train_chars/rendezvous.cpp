@@ -1,4 +1,4 @@
-#include "door.hpp"
+#include "rendezvous.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -47,38 +47,38 @@ bool read_answer(const std::string& path, Answer& answer) {
 
 }  // namespace
 
-tuttiComm_t let_in(const std::string& door, tuttiComm_t comm) {
+tuttiComm_t admit(const std::string& rendezvous, tuttiComm_t comm) {
     int rank = 0, ranks = 1;
     must(tuttiCommUserRank(comm, &rank));
     must(tuttiCommCount(comm, &ranks));
-    const std::string knock = door + ".knock";
-    int somebody = rank == 0 && access(knock.c_str(), F_OK) == 0;
-    must(tuttiBroadcast(&somebody, &somebody, 1, tuttiInt32, 0, comm, nullptr));
-    if (somebody == 0) return nullptr;
+    const std::string request = rendezvous + ".request";
+    int requested = rank == 0 && access(request.c_str(), F_OK) == 0;
+    must(tuttiBroadcast(&requested, &requested, 1, tuttiInt32, 0, comm, nullptr));
+    if (requested == 0) return nullptr;
     if (rank == 0) {
         Answer answer{{}, ranks + 1};
         must(tuttiCommGetUniqueId(comm, &answer.id));
-        unlink(knock.c_str());
-        write_answer(door + ".id", answer);
+        unlink(request.c_str());
+        write_answer(rendezvous + ".id", answer);
     }
     tuttiComm_t grown = nullptr;
     must(tuttiCommGrow(comm, ranks + 1, nullptr, -1, &grown, nullptr));
     return grown;
 }
 
-tuttiComm_t enter(const std::string& door) {
-    const std::string knock = door + ".knock", id = door + ".id";
-    wait_for("another newcomer is still at the door", [&] {
-        const int fd = open(knock.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+tuttiComm_t join(const std::string& rendezvous) {
+    const std::string request = rendezvous + ".request", id = rendezvous + ".id";
+    wait_for("another newcomer still waits", [&] {
+        const int fd = open(request.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0) return false;
         close(fd);
         return true;
     });
     Answer answer;
     try {
-        wait_for("nobody has opened", [&] { return read_answer(id, answer); });
+        wait_for("nobody has answered", [&] { return read_answer(id, answer); });
     } catch (...) {
-        unlink(knock.c_str());
+        unlink(request.c_str());
         throw;
     }
     unlink(id.c_str());
