@@ -54,7 +54,7 @@ void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, b
     if (groups && this->shards().copies > 1) {
         const Shards& mine = this->shards();
         must(tuttiCommSplit(users, mine.copy, mine.own, &group_, nullptr));
-        must(tuttiCommSplit(users, mine.own, mine.copy, &copies_, nullptr));
+        must(tuttiCommSplit(users, mine.own, rank(), &copies_, nullptr));
     }
     control_ = among_cpus("the layer's agreements");
     cpu_comm_ = any_gpu() ? among_cpus("the layer's communicator of CPUs") : comm_;

@@ -67,7 +67,7 @@ class Ranks {
     tuttiComm_t cpu_comm() const { return cpu_comm_; }  // for memory of hosts; comm() itself if no rank is on a GPU
     /// As comm(), but of the ranks that have one copy of all shards, in the order of these; comm() itself if all have.
     tuttiComm_t group() const { return group_ != nullptr ? group_ : comm_; }
-    /// And of those that have a copy of the same shard, in the order of copies; nullptr: there is one.
+    /// And of those that have a copy of the same shard, in the order of ranks; nullptr: there is one.
     tuttiComm_t copies() const { return copies_; }
 
     void barrier() const { must(tuttiBarrier(control_, nullptr)); }

@@ -131,25 +131,24 @@ void Reducer::reduce_over_copies(const Bucket& b, DataType of, const std::byte* 
         return;
     }
     const Shards& mine = ranks_.shards();
-    std::vector<std::size_t> begins, counts;  // by copy
+    std::vector<std::size_t> begins, counts;  // by copy, in the order of ranks, which is that of the communicators
     for (int c = 0; c < mine.copies; ++c) {
         begins.push_back(mine.begin_of(b.shard, c));
         counts.push_back(mine.begin_of(b.shard, c + 1) - begins.back());
     }
-    const std::size_t begin = begins[static_cast<std::size_t>(mine.copy)];
-    std::byte* const part = own + begin * size_of(of);
+    std::size_t here = 0;  // which copy this rank's is
+    for (int r = 0; r < ranks_.rank(); ++r) here += ranks_.shards_of(r).own == mine.own;
+    std::byte* const part = own + begins[here] * size_of(of);
     std::vector<std::size_t> by_rank(static_cast<std::size_t>(ranks_.size()));
     for (int shard = 0; shard < mine.owners; ++shard) {
-        for (int r = 0; r < ranks_.size(); ++r) {
-            const Shards& its = ranks_.shards_of(r);
-            by_rank[static_cast<std::size_t>(r)] = its.own == shard ? counts[static_cast<std::size_t>(its.copy)] : 0;
-        }
+        std::size_t copy = 0;
+        for (int r = 0; r < ranks_.size(); ++r)
+            by_rank[static_cast<std::size_t>(r)] = ranks_.shards_of(r).own == shard ? counts[copy++] : 0;
         const std::byte* const from = gradients + static_cast<std::size_t>(shard) * b.shard * size_of(of);
         must(tuttiReduceScatterv(from, shard == mine.own ? part : nullptr, by_rank.data(), type, op, ranks_.comm(),
                                  stream));
     }
-    must(tuttiAllGatherv(part, counts[static_cast<std::size_t>(mine.copy)], own, counts.data(), begins.data(), type,
-                         ranks_.copies(), stream));
+    must(tuttiAllGatherv(part, counts[here], own, counts.data(), begins.data(), type, ranks_.copies(), stream));
 }
 
 void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touched) const {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """train_test.py TUTTI_RUN TRAIN_CHARS: the example ends at the same loss in all modes, and goes on from checkpoints."""
+import os
 import pathlib
 import re
 import subprocess
@@ -10,13 +11,21 @@ import unittest
 import safetensors_reader as safetensors
 from casualty import train_without_rank_2
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
+from addresses import own_address  # noqa: E402
+
 TUTTI_RUN, TRAIN = sys.argv.pop(1), sys.argv.pop(1)
 STEPS = 12
 
 
-def train_output(ranks, mode, *arguments):
-    done = subprocess.run([TUTTI_RUN, "-n", str(ranks), TRAIN, "--mode", mode, "--quiet", *map(str, arguments)],
-                          capture_output=True, text=True, timeout=100, check=False)
+def train_output(ranks, mode, *arguments, hosts=None):
+    """hosts: a letter for each rank; ranks with different ones take each other for ranks of different hosts."""
+    apart = (f'export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR={own_address()}; '
+             f'TUTTI_HOSTID=$(echo {hosts} | cut -c $((RANK + 1))) exec "$0" "$@"')
+    command = [TUTTI_RUN, "-n", str(ranks), *(("sh", "-c", apart) if hosts else ()), TRAIN, "--mode", mode, "--quiet",
+               *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False,
+                          env={**os.environ, "TUTTI_SECRET": "12" * 32} if hosts else None)
     if done.returncode != 0:
         raise AssertionError(f"{mode}: {done.stdout}{done.stderr}")
     return done.stdout
@@ -52,6 +61,18 @@ class Training(unittest.TestCase):
         for mode, groups in (("zero1", "2x2"), ("zero2", "4x1"), ("zero3", "2x2"), ("zero3", "1x4")):
             with self.subTest(mode=mode, groups=groups):
                 self.assertEqual(train(4, mode, "--hsdp", groups, "--steps", STEPS), alone)
+
+    def test_hsdp_by_hosts(self):
+        if own_address() is None:
+            self.skipTest("no network interface beside the loopback")
+        alone = train(1, "single", "--parts", 4, "--steps", STEPS)
+        for mode in ("zero1", "zero2", "zero3"):
+            for hosts in ("AABB", "ABBA"):  # ranks of a host need not be neighbours
+                with self.subTest(mode=mode, hosts=hosts):
+                    output = train_output(4, mode, "--hsdp", "host", "--steps", STEPS, hosts=hosts)
+                    self.assertEqual(loss_of(output), alone)
+
+    def test_options(self):
         with self.assertRaisesRegex(AssertionError, "--save-every needs --save"):
             train(1, "zero3", "--save-every", 2)
         with self.assertRaisesRegex(AssertionError, "--rendezvous and --join are for"):

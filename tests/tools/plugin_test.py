@@ -2,10 +2,13 @@
 """Processes that a network plugin joins: tests/transport/net_plugin.cpp, of two versions of the interface; how it is
 chosen and refused, and what its faults do to a job."""
 import os
-import socket
+import pathlib
 import subprocess
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
+from addresses import own_address  # noqa: E402
 
 TUTTI_RUN, PERF, V8, V11, NO_PLUGIN = sys.argv[1:6]
 del sys.argv[1:6]
@@ -19,16 +22,6 @@ def run(*arguments, ranks=2, command=None, options=(), **environment):
                           env=dict(kept, TUTTI_TUNING="none", **environment))
     done.both = done.stdout + done.stderr
     return done
-
-
-def own_address():
-    """Of an interface that is not the loopback; None: there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect(("192.0.2.1", 9))  # sends nothing
-            return s.getsockname()[0]
-        except OSError:
-            return None
 
 
 class Plugin(unittest.TestCase):
