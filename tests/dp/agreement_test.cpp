@@ -58,8 +58,7 @@ float* value(tuttiDp_t dp, std::size_t p) {
 }
 
 void ready(tuttiDp_t dp, std::size_t p, float g) {
-    *gradient(dp, p) = g;
-    must_succeed(tuttiDpGradReady(dp, p), "ready");
+    must_succeed(harness::offer(dp, p, g), "a gradient");
 }
 
 /// A whole iteration in which every rank's gradients are g. ZeRO-3: with all units gathered one after the other.
@@ -142,13 +141,17 @@ TEST_CASE("one rank's exception in its backward pass: the others are told, and a
             const bool units = mode == tuttiDpZero3;
             const auto pass = [&](float g, bool throws) {
                 must_succeed(tuttiDpBegin(dp), "begin");
-                if (units && tuttiDpGather(dp, 0) != tuttiSuccess) return tuttiDpGather(dp, 0);
-                ready(dp, 2, g);
+                tuttiResult_t result = units ? tuttiDpGather(dp, 0) : tuttiSuccess;
+                const auto next = [&](auto&& call) {
+                    if (result == tuttiSuccess) result = call();
+                };
+                next([&] { return harness::offer(dp, 2, g); });
                 if (throws) throw std::runtime_error("out of memory");
-                for (std::size_t p : {1, 0}) ready(dp, p, g);
-                if (units && tuttiDpRelease(dp, 0) != tuttiSuccess) return tuttiDpRelease(dp, 0);
-                const tuttiResult_t result = tuttiDpSynchronize(dp);
-                return result == tuttiSuccess ? tuttiDpStep(dp) : result;
+                for (std::size_t p : {1, 0}) next([&] { return harness::offer(dp, p, g); });
+                if (units) next([&] { return tuttiDpRelease(dp, 0); });
+                next([&] { return tuttiDpSynchronize(dp); });
+                next([&] { return tuttiDpStep(dp); });
+                return result;
             };
             must_succeed(pass(1, false), "the first");
             must_succeed(tuttiBarrier(comm, nullptr), "all have made the step");

@@ -267,10 +267,8 @@ TEST_CASE("groups: an iteration that is given up, equality, a NaN") {
     harness::on_ranks(4, harness::three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
         const auto pass = [&](float g) {
             harness::must_succeed(tuttiDpBegin(dp), "begin");
-            for (std::size_t p : {2, 1, 0}) {
-                *harness::gradient(dp, p) = g;
-                harness::must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
+            for (std::size_t p : {2, 1, 0})
+                if (const tuttiResult_t result = harness::offer(dp, p, g); result != tuttiSuccess) return result;
             return tuttiDpSynchronize(dp);
         };
         harness::must_succeed(pass(1), "a pass");

@@ -62,4 +62,13 @@ inline float* gradient(tuttiDp_t dp, std::size_t p) {
     return static_cast<float*>(at);
 }
 
+/// Writes g into a parameter's gradient, and says that it is ready. The first error, if there was one: any call may be
+/// where this rank hears that a peer gives the iteration up.
+inline tuttiResult_t offer(tuttiDp_t dp, std::size_t p, float g) {
+    void* at = nullptr;
+    if (const tuttiResult_t result = tuttiDpGradient(dp, p, &at); result != tuttiSuccess) return result;
+    *static_cast<float*>(at) = g;
+    return tuttiDpGradReady(dp, p);
+}
+
 }  // namespace tutti::harness
