@@ -8,6 +8,7 @@
 
 What is enforced is what is here. KNOWN lists the places that break a rule today; it may only get shorter.
 """
+import ast
 import pathlib
 import posixpath
 import re
@@ -92,7 +93,7 @@ def line_of(text, offset):
 def width(tree):
     for path, text in tree.items():
         for number, line in enumerate(text.splitlines(), 1):
-            if path.split("/")[0] in ("src", "include", "bench", "tools", "tests", "bindings") and len(line) > WIDTH:
+            if not path.endswith((".md", ".svg")) and len(line) > WIDTH:
                 yield path, number, f"{len(line)} columns; at most {WIDTH}"
 
 
@@ -362,6 +363,21 @@ def models(tree):
                     yield path, line_of(text, comment.start() + cited.start()), f"the code has no {name} there any more"
 
 
+SIM_MUTANTS = "tests/sim/mutants.py"
+
+
+def mutants(tree):
+    """A mutant of the simulation edits a text that occurs once in its file."""
+    for statement in ast.parse(tree.get(SIM_MUTANTS, "")).body:
+        if not (isinstance(statement, ast.Assign) and statement.targets[0].id == "MUTANTS"):
+            continue
+        for name, edit in zip(statement.value.keys, statement.value.values):
+            _, file, text, instead = ast.literal_eval(edit)
+            count = tree.get(f"src/{file}", "").count(text)
+            if count != 1 or text == instead:
+                yield SIM_MUTANTS, name.lineno, f"its text occurs {count} times in src/{file}, and must once: {text!r}"
+
+
 # ---------------------------------------------------------------------------------------------------------- environment
 
 ENVIRONMENT = "docs/environment.md"
@@ -403,7 +419,8 @@ def environment(tree):
 
 
 RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         named_files, room_names, tested_rooms, mapped_rooms, packages, programs, installed, models, environment]
+         named_files, room_names, tested_rooms, mapped_rooms, packages, programs, installed, models, mutants,
+         environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -504,7 +521,7 @@ def breaks(rule, tree, *lines):
 
 
 def self_test():
-    breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300}, 2)
+    breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300, "meson.build": "z"}, 2)
     breaks(prose, {"docs/a.md": "a\n" + "y " * 51 + "\n| " + "y " * 60 + "\n\n    " + "y " * 60}, 2)
     breaks(unmerged, {"docs/a.md": "a\n" + "<" * 7 + " HEAD\nb\n" + ">" * 7 + " c\n"}, 2, 4)
     breaks(file_length, {"src/a/a.cpp": "x\n" * 450, "src/a/b.cpp": "x\n" * 451, "tests/a/a.cpp": "x\n" * 800}, 451)
@@ -593,6 +610,10 @@ def self_test():
     breaks(models, {"tests/models/m.pml": model, **code, "src/a/b.cpp": "// h()\nint x;"}, 3)
     breaks(models, {"tests/models/m.pml": model, "src/a/a.cpp": code["src/a/a.cpp"]}, 3, 3, 6)
     breaks(models, {"tests/models/m.litmus": "C m\n(* f() in src/a/a.cpp *)", "src/a/a.cpp": ""}, 2)
+
+    edits = {SIM_MUTANTS: 'MUTANTS = {\n"a": ("why", "a/a.cpp", "x;", ""),\n"b": ("why", "a/a.cpp", "y;", "")}'}
+    breaks(mutants, {**edits, "src/a/a.cpp": "x; y;"})
+    breaks(mutants, {**edits, "src/a/a.cpp": "x; x;"}, 2, 3)
 
     config = '{"TUTTI_A", "1", "One \\"or\\" "\n "two."}, {"RANK", "", "Mine | yours."}'
     assert list(variables(config)) == [["TUTTI_A", "1", 'One "or" two.'], ["RANK", "", "Mine | yours."]]

@@ -1,5 +1,5 @@
-"""Heat in a ring of cells that the ranks share: each step exchanges the outermost cells with both neighbours, by a group
-of sends and receives. The heat of all cells stays what it was.
+"""Heat in a ring of cells that the ranks share: each step exchanges the outermost cells with both neighbours, by a
+group of sends and receives. The heat of all cells stays what it was.
 
     tutti-run -n 4 python neighbours.py
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """plot_training.py BUILD [--ranks N] [--steps N]: trains in every mode, draws docs/img/dp-loss.svg and dp-step.svg.
 
-dp-loss.svg: the loss of the whole batch over steps, all modes. dp-step.svg: one iteration of rank 0 of dp_perf, what the
-training thread does and what travels beside it. Prints the final losses, as the programs do.
+dp-loss.svg: the loss of the whole batch over steps, all modes. dp-step.svg: one iteration of rank 0 of dp_perf, what
+the training thread does and what travels beside it. Prints the final losses, as the programs do.
 """
 import argparse
 import json
@@ -40,7 +40,8 @@ def draw_losses(curves, ranks):
     def point(step, loss):
         return f"{LEFT + WIDTH * step / steps:.1f},{TOP + HEIGHT * (high - loss) / (high - low):.1f}"
 
-    parts = [text(LEFT + WIDTH / 2, TOP - 16, f"loss over steps, {ranks} ranks (mean of the last 10)", extra='font-size="14"')]
+    title = f"loss over steps, {ranks} ranks (mean of the last 10)"
+    parts = [text(LEFT + WIDTH / 2, TOP - 16, title, extra='font-size="14"')]
     for tick in range(6):
         loss, step = low + (high - low) * tick / 5, steps * tick // 5
         y = TOP + HEIGHT * (high - loss) / (high - low)
@@ -50,7 +51,8 @@ def draw_losses(curves, ranks):
     for index, (mode, losses) in enumerate(curves.items()):
         # Curves that are equal lie on each other: dashes of different phases let all of them be seen.
         path = " ".join(point(step, loss) for step, loss in enumerate(smooth(losses, 10)))
-        dashes = "" if mode in ("single", "async", "ps-cpu") else f'stroke-dasharray="6 30" stroke-dashoffset="{-4 * index}"'
+        dashes = ("" if mode in ("single", "async", "ps-cpu")
+                  else f'stroke-dasharray="6 30" stroke-dashoffset="{-4 * index}"')
         width = 5 if mode == "single" else 2
         colour = "#ddd" if mode == "single" else MODES[mode]
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" {dashes}/>')
@@ -59,7 +61,7 @@ def draw_losses(curves, ranks):
 
 
 def one_step(events):
-    """The events of the shortest iteration, which other programs disturbed least, in microseconds from its beginning."""
+    """The events of the shortest iteration, which was disturbed least, in microseconds from its beginning."""
     begins = [e["ts"] for e in events if e.get("name") == "Begin"]
     ends = [e["ts"] + e["dur"] for e in events if e.get("name") == "Synchronize"]
     begin, end = min(list(zip(begins, ends))[2:], key=lambda pair: pair[1] - pair[0])
@@ -74,10 +76,12 @@ def draw_step(trace, ranks):
     def x(us):
         return LEFT + 60 + WIDTH * us / length
 
-    parts = [text(LEFT + 60 + WIDTH / 2, TOP - 16, f"one step of rank 0 of {ranks}, bucketed beside a pass that leaves the core free", extra='font-size="14"'),
+    title = f"one step of rank 0 of {ranks}, bucketed beside a pass that leaves the core free"
+    parts = [text(LEFT + 60 + WIDTH / 2, TOP - 16, title, extra='font-size="14"'),
              text(LEFT + 50, rows[1] + 16, "training", "end"), text(LEFT + 50, rows[2] + 16, "communication", "end")]
     synchronize = next(e for e in events if e["name"] == "Synchronize")
-    parts.append(f'<rect x="{x(0):.1f}" y="{rows[1]}" width="{x(synchronize["ts"]) - x(0):.1f}" height="24" fill="#d5e8d4"/>')
+    width = x(synchronize["ts"]) - x(0)
+    parts.append(f'<rect x="{x(0):.1f}" y="{rows[1]}" width="{width:.1f}" height="24" fill="#d5e8d4"/>')
     parts.append(text((x(0) + x(synchronize["ts"])) / 2, rows[1] + 16, "backward"))
     for event in events:
         name, y = event["name"], rows[event["tid"]]
@@ -87,8 +91,8 @@ def draw_step(trace, ranks):
                          f'stroke="#555"><title>{escape(name)}</title></line>')
             continue
         colour = {"Synchronize": "#f5b7b1", "Step": "#aed6f1"}.get(name, "#82c99d")
-        parts.append(f'<rect x="{x(event["ts"]):.1f}" y="{y}" width="{width:.1f}" height="24" fill="{colour}" stroke="#777" '
-                     f'stroke-width="0.5"><title>{escape(name)}: {event["dur"]:.0f} us</title></rect>')
+        parts.append(f'<rect x="{x(event["ts"]):.1f}" y="{y}" width="{width:.1f}" height="24" fill="{colour}" '
+                     f'stroke="#777" stroke-width="0.5"><title>{escape(name)}: {event["dur"]:.0f} us</title></rect>')
         if width > 60:
             parts.append(text(x(event["ts"]) + width / 2, y + 16, name.split(":")[0], extra='font-size="10"'))
     for tick in range(6):
@@ -109,8 +113,8 @@ def main():
         curve, trace = pathlib.Path(folder) / "curve", pathlib.Path(folder) / "trace"
 
         def train(ranks, mode, *more):
-            command = [options.build / "tools/tutti-run", "-n", ranks, options.build / "examples/train_chars", "--mode", mode,
-                       "--steps", options.steps, "--quiet", "--curve", curve, *more]
+            command = [options.build / "tools/tutti-run", "-n", ranks, options.build / "examples/train_chars",
+                       "--mode", mode, "--steps", options.steps, "--quiet", "--curve", curve, *more]
             done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 sys.exit(f"{mode}: {done.stderr}")
@@ -119,8 +123,8 @@ def main():
 
         curves = {mode: train(options.ranks, mode) for mode in MODES}
         (images / "dp-loss.svg").write_text(draw_losses(curves, options.ranks))
-        command = [options.build / "tools/tutti-run", "-n", 2, options.build / "bench/dp_perf", "--steps", 1, "--layers", 24,
-                   "--bucket-kib", 4096, "--iterations", 40, "--trace", trace]
+        command = [options.build / "tools/tutti-run", "-n", 2, options.build / "bench/dp_perf", "--steps", 1,
+                   "--layers", 24, "--bucket-kib", 4096, "--iterations", 40, "--trace", trace]
         subprocess.run(list(map(str, command)), check=True)
         (images / "dp-step.svg").write_text(draw_step(json.loads(trace.read_text()), 2))
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/result.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
@@ -37,7 +38,7 @@ class Numbers {
         pieces(count, first, [&](std::size_t at, const T* expected, std::size_t n) {
             if (std::memcmp(there + at, expected, n * sizeof(T)) == 0) return true;
             while (std::memcmp(there + at, expected, sizeof(T)) == 0) ++at, ++expected;
-            harness::check(false, std::string(what) + ": element " + std::to_string(at) + " is wrong");
+            harness::check(false, text("%s: element %zu is wrong", what, at));
             return false;
         });
     }
