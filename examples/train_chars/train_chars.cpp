@@ -278,15 +278,19 @@ bool read_staleness(const std::string& words, Options& o) {
     return true;
 }
 
-/// "2x4": 2 groups of 4 ranks. False, and an error is said: it is something else, or there are no groups in this mode.
+/// "2x4": 2 groups of 4 ranks; "host": a group of each host. False, and an error is said: it is something else, or this
+/// mode has no groups.
 bool read_groups(const std::string& words, Options& o) {
     if (words.empty()) return true;
     const char* const end = words.data() + words.size();
     const auto [by, error] = std::from_chars(words.data(), end, o.groups);
     const bool cut = error == std::errc() && by != end && *by == 'x';
     const auto [rest, second] = std::from_chars(cut ? by + 1 : end, end, o.group_ranks);
-    if (!cut || second != std::errc() || rest != end || o.groups < 1 || o.group_ranks < 1) {
-        std::fprintf(stderr, "train_chars: --hsdp is '%s'; GROUPSxRANKS was expected: 2x4 is 2 groups of 4 ranks\n",
+    if (words == "host") {
+        o.group_ranks = TUTTI_DP_SHARD_HOST;
+    } else if (!cut || second != std::errc() || rest != end || o.groups < 1 || o.group_ranks < 1) {
+        std::fprintf(stderr,
+                     "train_chars: --hsdp is '%s'; GROUPSxRANKS was expected, or host: 2x4 is 2 groups of 4 ranks\n",
                      words.c_str());
         return false;
     }
@@ -321,7 +325,7 @@ int main(int count, char** words) {
     app.add_option("--servers", o.servers, "ps, ps-sharded, async, async-arrival, push-pull: how many ranks serve")
         ->check(CLI::Range(1, 1024));
     app.add_option("--hsdp", groups,
-                   "zero1, zero2, zero3: GROUPSxRANKS, 2x4 say; each group of ranks has a copy of what is sharded");
+                   "zero1, zero2, zero3: GROUPSxRANKS, 2x4 say, or host; each group has a copy of what is sharded");
     app.add_flag("--dedicated", o.dedicated, "ranks that serve do nothing else");
     app.add_option("--slow-rank", o.slow_rank, "a rank that takes three times as long for its passes");
     app.add_option("--text", o.text, "file to learn")->capture_default_str();
@@ -352,6 +356,12 @@ int main(int count, char** words) {
     if ((!o.rendezvous.empty() || !o.join.empty()) &&
         (!o.elastic || o.device != "cpu" || of_servers || o.mode == "async")) {
         std::fprintf(stderr, "train_chars: --rendezvous and --join are for --elastic, on CPUs, in synchronous modes\n");
+        return 1;
+    }
+    if (o.elastic && !o.on_arrival() && (o.dedicated_servers() > 0 || of_servers || o.mode == "async")) {
+        std::fprintf(stderr,
+                     "train_chars: --elastic is for --mode async-arrival, and for synchronous modes without dedicated "
+                     "servers\n");
         return 1;
     }
     if (o.save_every > 0 && o.save.empty()) {

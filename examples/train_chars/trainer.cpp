@@ -191,8 +191,8 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     }
     if (options.mode == "async" || options.on_arrival()) config.staleness = options.staleness;
     if (options.on_arrival()) config.onArrival = 1;
-    if (options.group_ranks > 0) {
-        if (options.join.empty() && options.groups * options.group_ranks != ranks_)
+    if (options.group_ranks != 0) {
+        if (options.group_ranks > 0 && options.join.empty() && options.groups * options.group_ranks != ranks_)
             throw std::runtime_error("--hsdp is " + std::to_string(options.groups) + "x" +
                                      std::to_string(options.group_ranks) + ", and there are " + std::to_string(ranks_) +
                                      " ranks");
