@@ -5,8 +5,9 @@
 //              and bucketed, in turns. The pass sleeps, as a host does whose GPU computes, or spins (--spin)
 //   staleness  steps per second for several bounds, when every rank is late at random
 //   checkpoint (--checkpoint FOLDER, and nothing else then) how fast ZeRO-2's parameters and states of Adam are saved
-//   and
-//              loaded, beside the same bytes written and read by plain calls, a file for each rank
+//              and loaded, beside the same bytes written and read by plain calls, a file for each rank
+//   memory     (--memory, and nothing else then) how much of the host's memory each ZeRO stage takes, as the kernel
+//              counts it, beside the formula and what tuttiDpGetMemory says
 #include <fcntl.h>
 #include <tutti/dp.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -28,7 +30,7 @@ struct Options {
     std::size_t layers = 64, layer_kib = 1024;
     std::vector<std::size_t> bucket_kib = {0, 25 * 1024, 8 * 1024};  // 0: the default
     int iterations = 9, late_ms = 5, steps = 100;
-    bool spin = false;
+    bool spin = false, memory = false;
     std::string trace, checkpoint;
     std::size_t mib = 1024;
 };
@@ -40,14 +42,15 @@ void must(tuttiResult_t result) {
 /// Parameters of one size each, in the layer's memory.
 class Layer {
   public:
-    Layer(tuttiComm_t comm, std::size_t parameters, std::size_t count, const tuttiDpConfig_t& config)
+    Layer(tuttiComm_t comm, std::size_t parameters, std::size_t count, const tuttiDpConfig_t& config,
+          bool units = false)
         : parameters_(parameters) {
         std::vector<std::string> names;
         for (std::size_t p = 0; p < parameters; ++p) names.push_back("p" + std::to_string(p));
         std::vector<tuttiDpParameter_t> all;
         for (const std::string& name : names)
-            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {},
-                           tuttiDpTrained});
+            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0,
+                           units ? static_cast<int>(all.size()) : 0, 0, {}, tuttiDpTrained});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
     ~Layer() { tuttiDpDestroy(dp_); }
@@ -244,6 +247,79 @@ void checkpoint(tuttiComm_t comm, const Options& o, int rank, int ranks) {
         for (const std::string& some : {folder, plain_folder}) std::filesystem::remove_all(some);
 }
 
+/// Bytes of this process's memory, of what it shares with others its part.
+double resident() {
+    std::ifstream rollup("/proc/self/smaps_rollup");
+    for (std::string line; std::getline(rollup, line);)
+        if (line.starts_with("Pss:")) return 1024 * std::stod(line.substr(4));
+    throw std::runtime_error("/proc/self/smaps_rollup does not say how much memory is resident");
+}
+
+double sum(tuttiComm_t comm, double value) {
+    must(tuttiAllReduce(&value, &value, 1, tuttiFloat64, tuttiSum, comm, nullptr));
+    return value;
+}
+
+/// An iteration whose parameters are units. The most that was resident, while each gradient was there, as a mean over
+/// ranks.
+double most_resident(tuttiComm_t comm, tuttiDp_t dp, std::size_t parameters, std::size_t count, bool gathers,
+                     int ranks) {
+    double most = 0;
+    must(tuttiDpBegin(dp));
+    for (std::size_t p = parameters; p-- > 0;) {
+        if (gathers) must(tuttiDpGather(dp, static_cast<int>(p)));
+        void* gradient = nullptr;
+        must(tuttiDpGradient(dp, p, &gradient));
+        std::fill_n(static_cast<float*>(gradient), count, 1.0f);
+        most = std::max(most, sum(comm, resident()) / ranks);
+        must(tuttiDpGradReady(dp, p));
+        if (gathers) must(tuttiDpRelease(dp, static_cast<int>(p)));
+    }
+    must(tuttiDpSynchronize(dp));
+    must(tuttiDpStep(dp));
+    return std::max(most, sum(comm, resident()) / ranks);
+}
+
+void memory(tuttiComm_t comm, const Options& o, int rank, int ranks) {
+    constexpr std::size_t parameters = 64;
+    const std::size_t count = o.mib * 1024 * 1024 / (4 * sizeof(float)) / parameters;  // value, gradient, two moments
+    const double p = sizeof(float) * static_cast<double>(count * parameters), unit = sizeof(float) * count, mb = 1e6;
+    const double n = ranks;
+    const struct {
+        const char* name;
+        tuttiDpMode_t mode;
+        double formula;
+    } stages[] = {{"bucketed", tuttiDpBucketed, 4 * p},
+                  {"ZeRO-1", tuttiDpZero1, 2 * p + 2 * p / n},
+                  {"ZeRO-2", tuttiDpZero2, p + 3 * p / n},
+                  {"ZeRO-3", tuttiDpZero3, 4 * p / n}};
+    if (rank == 0)
+        std::printf(
+            "memory of a rank of %d, in MB: %zu parameters in fp32, each a unit of %.1f MB, with Adam\n"
+            "%10s %10s %10s %10s %10s %24s\n",
+            ranks, count * parameters, unit / mb, "", "formula", "counted", "transient", "resident",
+            "over formula + 2 units");
+    for (const auto& stage : stages) {
+        const double before = sum(comm, resident()) / ranks;
+        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.mode = stage.mode;
+        config.optimizer.kind = tuttiDpAdam;
+        config.bucketBytes = count * sizeof(float);
+        Layer layer(comm, parameters, count, config, true);
+        double most = 0;
+        for (int i = 0; i < 2; ++i)
+            most =
+                std::max(most, most_resident(comm, layer.dp(), parameters, count, stage.mode == tuttiDpZero3, ranks));
+        tuttiDpMemory_t counted;
+        must(tuttiDpGetMemory(layer.dp(), &counted));
+        const double kept = static_cast<double>(counted.parameters + counted.gradients + counted.states);
+        if (rank == 0)
+            std::printf("%10s %10.1f %10.1f %10.1f %10.1f %24.3f\n", stage.name, stage.formula / mb, kept / mb,
+                        static_cast<double>(counted.transient) / mb, (most - before) / mb,
+                        (most - before) / (stage.formula + 2 * unit));
+    }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -257,7 +333,10 @@ int main(int count, char** words) {
     app.add_option("--steps", o.steps, "staleness: how many")->capture_default_str();
     app.add_option("--trace", o.trace, "write rank 0's time line of the last bucketed run, for ui.perfetto.dev");
     app.add_option("--checkpoint", o.checkpoint, "a folder on the disk whose rate is measured; nothing else is then");
-    app.add_option("--mib", o.mib, "checkpoint: how large")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+    app.add_flag("--memory", o.memory, "what each ZeRO stage takes; nothing else is then measured");
+    app.add_option("--mib", o.mib, "checkpoint, memory: how large")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     app.add_flag("--spin", o.spin, "overlap: the pass takes a core");
     CLI11_PARSE(app, count, words);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -269,6 +348,8 @@ int main(int count, char** words) {
         must(tuttiCommCount(comm, &ranks));
         if (!o.checkpoint.empty()) {
             checkpoint(comm, o, rank, ranks);
+        } else if (o.memory) {
+            memory(comm, o, rank, ranks);
         } else {
             ready(comm, rank);
             overlap(comm, o, rank);
