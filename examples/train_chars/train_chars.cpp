@@ -202,7 +202,7 @@ void train(const Options& o, tuttiComm_t& comm) {
         must(tuttiCommDestroy(first));
         ++step;
     }
-    for (; step <= o.steps; ++step) {
+    for (; step <= o.steps && (!o.uneven || trainer.has_batch(step)); ++step) {
         try {
             trainer.step(step);
             if (o.save_every > 0 && step % o.save_every == 0) trainer.save(o.save);
@@ -223,6 +223,7 @@ void train(const Options& o, tuttiComm_t& comm) {
         const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
         say_progress(o, step, loss, passed.count() / step);
     }
+    if (o.uneven) trainer.join();
     const std::chrono::duration<double> own = Clock::now() - start;
     if (o.on_arrival()) {  // all updates of all ranks first
         must(tuttiDpWait(trainer.dp()));
@@ -340,6 +341,8 @@ int main(int count, char** words) {
                  "when a rank dies, the others go on; what it alone had comes from the last checkpoint");
     app.add_option("--rendezvous", o.rendezvous, "--elastic: newcomers leave their requests at this path, and join");
     app.add_option("--join", o.join, "--elastic: join those that train, at their --rendezvous, as one more rank");
+    app.add_flag("--uneven", o.uneven,
+                 "ranks have different numbers of batches: the first one as many as --steps, the last about half");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
     if (!read_staleness(staleness, o) || !read_groups(groups, o)) return 1;
@@ -362,6 +365,10 @@ int main(int count, char** words) {
         std::fprintf(stderr,
                      "train_chars: --elastic is for --mode async-arrival, and for synchronous modes without dedicated "
                      "servers\n");
+        return 1;
+    }
+    if (o.uneven && (o.elastic || o.mode == "async" || o.mode == "dataparallel" || of_servers)) {
+        std::fprintf(stderr, "train_chars: --uneven is for synchronous modes, without --elastic\n");
         return 1;
     }
     if (o.save_every > 0 && o.save.empty()) {

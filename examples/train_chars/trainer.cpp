@@ -182,6 +182,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     if (options.fp16) config.lossScale = 65536;
     if (on_gpu_) config.stream = on_gpu_->layer.handle;
     config.elastic = options.elastic ? 1 : 0;
+    if (options.uneven) config.join = TUTTI_DP_JOIN_ALL;
     serves_only_ = rank_ < options.dedicated_servers();
     const bool push_pull = options.mode == "push-pull";
     if (!push_pull) {
@@ -249,14 +250,24 @@ void Trainer::passes_follow() const {
     if (on_gpu_) gpu::follow(on_gpu_->passes, on_gpu_->layer);
 }
 
+bool Trainer::has_batch(int step) const {
+    return !serves_only_ && step <= options_.batches_of(rank_ - first_worker(), workers_);
+}
+
+void Trainer::join() {
+    must(tuttiDpJoin(dp_));
+}
+
 void Trainer::step(int number) {
     if (ps_ != nullptr && serves_only_) return;  // its threads serve
     must(tuttiDpBegin(dp_));
     passes_follow();
     const auto began = std::chrono::steady_clock::now();
     double loss = devices_ ? pass_on_devices() : 0;
-    for (int p = 0; p < parts_ && !serves_only_ && !devices_; ++p) {
-        must(tuttiDpNoSync(dp_, p + 1 < parts_));
+    int parts = parts_;  // that have a batch
+    while (parts > 1 && number > options_.batches_of(parts - 1, parts_)) --parts;
+    for (int p = 0; p < parts && !serves_only_ && !devices_; ++p) {
+        must(tuttiDpNoSync(dp_, p + 1 < parts));
         const std::vector<std::size_t> samples = samples_[static_cast<std::size_t>(p)].next(share_);
         if (on_gpu_)
             on_gpu_->model.pass(on_gpu_->model.bring(samples), samples.size(), owner(true),

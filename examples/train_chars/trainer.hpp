@@ -20,9 +20,11 @@ struct Options {
     int steps = 300, batch = 96, parts = 4, staleness = 2, servers = 0, slow_rank = -1, save_every = 0;
     int groups = 1, group_ranks = 0;  // --hsdp; 0: it was not given
     double rate = 0.003;
-    bool quiet = false, elastic = false, fp16 = false, dedicated = false;
+    bool quiet = false, elastic = false, fp16 = false, dedicated = false, uneven = false;
 
     bool on_arrival() const { return mode == "async-arrival"; }
+    /// --uneven: how many of the steps a worker, or a part of --mode single, has a batch for.
+    int batches_of(int worker, int workers) const { return uneven ? steps - steps * worker / (2 * workers) : steps; }
     /// Ranks that serve and do not work: the first ones.
     int dedicated_servers() const { return mode == "ps-cpu" ? 1 : dedicated ? std::max(1, servers) : 0; }
 };
@@ -79,6 +81,10 @@ class Trainer {
     ~Trainer();
     Trainer(const Trainer&) = delete;
 
+    /// --uneven: whether this rank has a batch for it.
+    bool has_batch(int step) const;
+    /// --uneven: none are left. Returns when all ranks have come here.
+    void join();
     /// From 1 on. On a GPU it may return before the step is done.
     void step(int number);
     /// The mean loss of this rank's share in a step, in all of them. Waits for a GPU.

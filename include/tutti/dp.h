@@ -16,9 +16,9 @@
  *     }
  *
  * Conventions, besides those of tutti.h
- *  (1) Create, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Unscale, Gather, ResetErrorFeedback, Save,
- *      SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the same order. The others
- *      concern one rank alone.
+ *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Unscale, Gather, ResetErrorFeedback,
+ *      Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the same order. The
+ *      others concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
  *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
  *      free for other calls meanwhile.
@@ -223,6 +223,8 @@ typedef struct {
 
 #define TUTTI_DP_UNBOUNDED (-1)  /* config.staleness, with onArrival */
 #define TUTTI_DP_SHARD_HOST (-1) /* config.shardRanks: the ranks of a host */
+#define TUTTI_DP_JOIN_ALL 1      /* config.join: the mean is over all ranks, always */
+#define TUTTI_DP_JOIN_ACTIVE 2   /* config.join: the mean is over the ranks that have a batch in this iteration */
 
 /* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT: the default. The same on all ranks. */
 typedef struct {
@@ -300,6 +302,9 @@ typedef struct {
                          ranks where (5) says so, and the bits are those of all other modes. 1: those of a group first,
                          and then the sums of groups, which is another order: of S bytes of gradients only
                          2 (k - 1) / k S / shardRanks leave a rank for other groups, of which there are k - 1 */
+    int join; /* TUTTI_DP_JOIN_ALL or TUTTI_DP_JOIN_ACTIVE: ranks may have different numbers of batches, see
+                 tuttiDpJoin; in Begin all ranks tell each other whether they have one. 0 (default): they have equally
+                 many. Synchronous modes */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -310,7 +315,7 @@ typedef struct {
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
-            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                 \
+            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -334,6 +339,18 @@ TUTTI_API tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data)
 
 /* Begins an iteration. */
 TUTTI_API tuttiResult_t tuttiDpBegin(tuttiDp_t dp);
+
+/* config.join: this rank has no batches left. In place of Begin; it returns when all ranks have called it. Until then
+ * it takes part in the others' iterations with gradients of zero, and makes the calls that they make (Synchronize,
+ * ClipNorm, Step, SetLearningRate, Gather, Save and the rest), so that in every mode its part of the sums and updates
+ * is done, and all ranks have the same parameters and states at the end; notes are then those of the first rank that
+ * went on. Where you update (tuttiDpNoOptimizer) Join ends with a Broadcast from a rank that has had the most batches;
+ * states of an optimizer of yours are not sent. With TUTTI_DP_JOIN_ALL a batch counts as much as it did before, with
+ * TUTTI_DP_JOIN_ACTIVE as much as those beside it: as torch's Join, with and without divide_by_initial_world_size.
+ * Then another epoch may begin, with Begin, or with Join on a rank that has no batch in it. Servers that have no
+ * batches (config.dedicated) call Join in place of all iterations. An error that ends an iteration (a rank that dies,
+ * or calls Abandon) is returned here, too: call Abandon or Move as the others do, and then Join again. Collective. */
+TUTTI_API tuttiResult_t tuttiDpJoin(tuttiDp_t dp);
 
 /* on = 1: the following backward passes only add to the gradients (accumulation); 0: the next one ends in Synchronize.
  * Between Begin and the first GradReady of a pass. */

@@ -90,6 +90,10 @@ tuttiResult_t tuttiDpBegin(tuttiDp_t dp) {
     return guarded([&] { on_layer(dp, "tuttiDpBegin", [](auto& layer) { layer.begin(); }); });
 }
 
+tuttiResult_t tuttiDpJoin(tuttiDp_t dp) {
+    return guarded([&] { engine(dp, "tuttiDpJoin").follow_the_others(); });
+}
+
 tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on) {
     return guarded([&] {
         if (on != 0 && on != 1) fail(tuttiInvalidArgument, "tuttiDpNoSync: on is %d; 0 or 1 was expected", on);
@@ -224,9 +228,8 @@ tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp) {
 
 tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text) {
     return guarded([&] {
-        Notes& notes = engine(dp, "tuttiDpSetNote").notes();
-        required(key, "tuttiDpSetNote", "key");
-        text != nullptr ? void(notes[key] = text) : void(notes.erase(key));
+        Engine& e = engine(dp, "tuttiDpSetNote");
+        e.set_note(&required(key, "tuttiDpSetNote", "key"), text);
     });
 }
 

@@ -7,6 +7,7 @@
 namespace tutti::dp {
 
 void Engine::broadcast(int root) {
+    announce({.call = Announcement::Call::broadcast, .number = root});
     agree([&] {
         if (root < 0 || root >= ranks_.size())
             fail(tuttiInvalidArgument, "tuttiDpBroadcast: root is %d; 0 to %d was expected", root, ranks_.size() - 1);
@@ -31,6 +32,7 @@ void Engine::broadcast(int root) {
 }
 
 void Engine::check_equal() {
+    announce({Announcement::Call::check_equal});
     worker_->check();
     if (options().mode == tuttiDpZero3) fail(tuttiInvalidUsage, "tuttiDpCheckEqual: in tuttiDpZero3 there is one copy");
     if (options().asynchronous())
@@ -67,6 +69,7 @@ void Engine::look_for_nan(std::size_t p) {
 }
 
 void Engine::find_bad(int* rank, std::size_t* parameter) {
+    announce({Announcement::Call::find_nan});
     const bool collecting = iteration_.phase == Phase::collecting;
     agree([&] {
         if (rank == nullptr || parameter == nullptr)

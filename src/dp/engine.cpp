@@ -73,7 +73,18 @@ void Engine::begin() {
     if (iteration_.phase == Phase::synchronized && options().asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpBegin: asynchronous iterations end with tuttiDpStep");
     Span span(trace_.get(), Trace::Track::caller, "Begin");
+    if (options().join != 0) {
+        if (options().serves_only(ranks_.rank()))
+            fail(tuttiInvalidUsage,
+                 "tuttiDpBegin: rank %d has no batches (config.dedicated): with config.join it calls tuttiDpJoin alone",
+                 ranks_.rank());
+        call_roll(true);
+    }
     if (options().asynchronous()) take_version();
+    begin_iteration();
+}
+
+void Engine::begin_iteration() {
     statistics_.begin();
     if (loss_scale_.is_on()) loss_scale_.begin();  // not in asynchronous modes, whose jobs look at it
     storage_.zero_gradients();
@@ -105,7 +116,10 @@ void Engine::grad_ready(std::size_t p) {
         statistics_.ready(bucket);
         return options().mode != tuttiDpNaive;
     };
-    iteration_.finish(p, complete, [&](std::size_t bucket) { launch(bucket); });
+    iteration_.finish(p, complete, [&](std::size_t bucket) {
+        announce({.call = Announcement::Call::launch, .number = static_cast<std::int64_t>(bucket)});
+        launch(bucket);
+    });
 }
 
 void Engine::launch(std::size_t index) {
@@ -143,10 +157,11 @@ void Engine::synchronize() {
         fail(tuttiInvalidUsage, "tuttiDpSynchronize: tuttiDpNoSync is on: switch it off before the last pass");
     Span span(trace_.get(), Trace::Track::caller, "Synchronize");
     const Deadline called = Clock::now();
-    const bool serves_only = options().serves_only(ranks_.rank());
-    if (!options().findUnusedParameters && !serves_only)
+    const bool has_batch = !attendance_.follows() && !options().serves_only(ranks_.rank());
+    if (!options().findUnusedParameters && has_batch)
         if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty())
             worker_->or_fail([&] { refuse_missing(parameters(), missing, ranks_.rank()); });  // nobody waits for them
+    announce({Announcement::Call::synchronize});
     iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });
     iteration_.phase = Phase::idle;  // if the wait fails
     if (!options().asynchronous()) {
@@ -178,6 +193,7 @@ void Engine::agree_on_unused() {
 }
 
 void Engine::step() {
+    announce({Announcement::Call::step});
     const auto checks = [&] {
         expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
         if (options().optimizer.kind == tuttiDpNoOptimizer)
@@ -229,6 +245,7 @@ double Engine::clip_to(double limit) {
 }
 
 bool Engine::unscale() {
+    announce({Announcement::Call::unscale});
     expect(Phase::synchronized, "tuttiDpUnscale", "call it between tuttiDpSynchronize and tuttiDpStep");
     if (!options().replicated() || !loss_scale_.is_on())
         fail(tuttiInvalidUsage, "tuttiDpUnscale: %s",
@@ -242,6 +259,7 @@ bool Engine::unscale() {
 }
 
 void Engine::reset_error_feedback() {
+    announce({Announcement::Call::reset_error_feedback});
     agree([&] {
         if (iteration_.phase == Phase::collecting)
             fail(tuttiInvalidUsage, "tuttiDpResetErrorFeedback: in the middle of an iteration");
@@ -253,6 +271,10 @@ void Engine::set_group(std::size_t group, const tuttiDpGroup_t& its) {
     std::vector<tuttiDpGroup_t>& groups = registration_.options.own_groups;
     if (group >= groups.size())
         fail(tuttiInvalidArgument, "tuttiDpSetGroup: group is %zu; there are %zu", group, groups.size());
+    announce({.call = Announcement::Call::set_group,
+              .number = static_cast<std::int64_t>(group),
+              .real = its.learningRateFactor,
+              .second = its.weightDecay});
     wait();  // steps that are under way have their own
     groups[group] = its;
 }
@@ -293,6 +315,7 @@ void Engine::update_all() {
 }
 
 double Engine::clip(double limit) {
+    announce({.call = Announcement::Call::clip, .real = limit});
     const auto checks = [&] {
         if (!(limit > 0)) fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", limit);
         expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
@@ -307,89 +330,14 @@ double Engine::clip(double limit) {
 
 void Engine::gather(int unit) {
     worker_->check();
+    announce({.call = Announcement::Call::gather, .number = unit});
     units_.gather(*worker_, unit);
 }
 
 void Engine::release(int unit) {
     worker_->check();
+    announce({.call = Announcement::Call::release, .number = unit});
     units_.release(unit);
-}
-
-/// Whether this is the moment for a checkpoint, and there is a path.
-void Engine::check_file(const char* function, const char* path) const {
-    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
-    if (iteration_.phase == Phase::collecting) fail(tuttiInvalidUsage, "%s: in the middle of an iteration", function);
-}
-
-void Engine::save(const char* given, bool beside) {
-    Manifest m;
-    agree([&] {
-        check_file(beside ? "tuttiDpSaveAsync" : "tuttiDpSave", given);
-        m.step = progress_.begun;
-        m.learning_rate = options().optimizer.learningRate;
-        m.groups = options().own_groups;
-        m.scale = loss_scale_.state();
-        m.notes = notes_;
-        for (const Parameter& p : parameters()) m.model[p.name];
-        text_of(m);  // throws if there are names that can't be written
-    });
-    const std::string path = given;
-    save_wait();
-    wait();
-    m.step = progress_.begun;
-    for (std::size_t p = 0; p < parameters().size(); ++p)
-        if (parameters()[p].is_trained() && updater_.counts[p] != m.step)
-            m.updates[parameters()[p].name] = updater_.counts[p];
-    if (!options().asynchronous())
-        for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
-    saving_ = std::make_unique<Saving>(path, ranks_, storage_, reducer_.residuals(), std::move(m), beside);
-    if (!beside) save_wait();
-}
-
-void Engine::save_wait() {
-    worker_->check();
-    const std::unique_ptr<Saving> saving = std::move(saving_);
-    if (!saving) return;
-    saving->finish(ranks_);
-    checkpoint_ = saving->path();
-}
-
-void Engine::load(const char* given) {
-    agree([&] {
-        check_file("tuttiDpLoad", given);
-        units_.refuse_gathered("tuttiDpLoad");
-    });
-    const std::string path = given;
-    save_wait();
-    units_.forget(*worker_);
-    wait();
-    load_from(path);
-}
-
-void Engine::load_from(const std::string& path) {
-    const Manifest m = load_checkpoint(path, ranks_, storage_, reducer_.residuals());
-    if (!options().replicated() && options().mode != tuttiDpZero3) {
-        const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
-        for (const Bucket& b : storage_.buckets()) {
-            std::byte* const values = b.data != nullptr ? b.data : staged.base();
-            reducer_.spread(b, values);
-            backends_.jobs->settle();
-            storage_.copy_out(b, values);
-            backends_.values->settle();  // `staged` is the next one's, too
-        }
-    }
-    sweep();
-    for (std::size_t p = 0; p < parameters().size(); ++p) {
-        const auto its = m.updates.find(parameters()[p].name);
-        updater_.counts[p] = its != m.updates.end() ? its->second : m.step;
-    }
-    registration_.options.optimizer.learningRate = m.learning_rate;
-    if (m.groups.size() == options().own_groups.size()) registration_.options.own_groups = m.groups;
-    notes_ = m.notes;
-    if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
-    checkpoint_ = path;
-    set_steps(m.step);
-    iteration_.phase = Phase::idle;
 }
 
 /// All ranks get the values of their owners, in synchronous modes.

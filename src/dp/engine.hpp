@@ -1,26 +1,22 @@
 // The data-parallel layer of one rank. An iteration is begin(), grad_ready() for every parameter, synchronize() and
 // step(). The parts have an owner each, and this class makes them one:
 //
-//     Ranks         communicators, and what ranks agree on
-//     Backends      memory of the host or a GPU, and arithmetic there
-//     Storage       buckets of parameters: gradients, values, states
-//     Iteration     which gradients are ready, and which buckets may go
-//     Reducer       gradients become one; values go to all ranks; compression
-//     Updater       updates of what this rank owns
-//     LossScale     by what losses are multiplied, and whether a step is made
-//     Units         ZeRO-3: values come and go
-//     Versions      asynchronous modes: values that have come, steps under way
-//     Handover      when ranks come or go: parts to their new owners
+//     Ranks, Attendance     communicators, and what ranks agree on; config.join: who still has batches
+//     Backends, Storage     memory of the host or a GPU, and arithmetic there; buckets: gradients, values, states
+//     Iteration, LossScale  which gradients are ready, and which buckets may go; whether a step is made
+//     Reducer, Updater      gradients become one, and values go to all ranks; updates of what this rank owns
+//     Units, Versions       ZeRO-3: values come and go; asynchronous modes: values that have come, steps under way
+//     Handover              when ranks come or go: parts to their new owners
 //     Statistics, Trace, Worker (the thread of the jobs); checkpoint.hpp
 //
-// Reductions are jobs of the Worker. On a GPU jobs only enqueue work, so they run in the calling thread. Asynchronous
-// modes are the exception: there jobs have a thread and a stream of their own, and what they have enqueued is done when
-// they end. Each rank has its backends: ranks on CPUs and on GPUs may work together.
+// Reductions are jobs of the Worker; on a GPU they only enqueue work, in the calling thread (asynchronous modes: in a
+// thread and a stream of their own). Each rank has its backends: ranks on CPUs and on GPUs may work together.
 #pragma once
 
 #include <functional>
 #include <optional>
 
+#include "dp/attendance.hpp"
 #include "dp/checkpoint.hpp"
 #include "dp/handover.hpp"
 #include "dp/statistics.hpp"
@@ -45,8 +41,8 @@ class Engine {
     std::size_t checked(std::size_t parameter, const char* function) const;
     void* gradient(std::size_t parameter);
     void* data(std::size_t parameter);
-
     void begin();
+    void follow_the_others();  // Join
     void no_sync(bool on);
     void grad_ready(std::size_t parameter);
     void synchronize();
@@ -65,11 +61,11 @@ class Engine {
     void find_bad(int* rank, std::size_t* parameter);
     void save(const char* path, bool beside);  // SaveAsync, too
     void save_wait();
-    Notes& notes() { return notes_; }
+    const Notes& notes() const { return notes_; }
+    void set_note(const char* key, const char* text);  // nullptr: removes it
     void load(const char* path);
     void move(tuttiComm_t comm);
     void abandon();
-
     tuttiDpMemory_t memory() const { return storage_.memory(); }
     tuttiDpStatistics_t statistics() const { return statistics_.all(); }
     tuttiDpBucketStatistics_t bucket_statistics(std::size_t bucket) const;
@@ -103,32 +99,36 @@ class Engine {
     void share_settings(int root);
     void share_notes();
 
+    // following.cpp
+    void announce(Announcement what, const std::string& text = {});
+    void call_roll(bool has_batch);
+    bool follow();
+
     // engine.cpp
+    void begin_iteration();
     void launch(std::size_t bucket);
     void end_job();
-    void look_for_nan(std::size_t parameter);  // checks.cpp
+    void look_for_nan(std::size_t parameter);
     void agree_on_unused();
     void update_all();
     double norm();
     double clip_to(double limit);
     bool finite();
-    void check_file(const char* function, const char* path) const;
+    void finish_save();
     void set_steps(long long steps);
     void load_from(const std::string& path);
     void spread_all();
-
-    // stale.cpp
-    void step_later();
+    void step_later();  // from here on: stale.cpp
     void abandon_beside();
     void take_version();
     void apply(const Versions::Version& version);
-
     /// Collective, before a call begins: if one rank's checks throw, all ranks throw, and nothing has happened.
     void agree(const std::function<void()>& checks);
 
     Registration registration_;
     Backends backends_;
     Ranks ranks_;
+    Attendance attendance_;
     Storage storage_;
     Iteration iteration_;
     Reducer reducer_;

@@ -48,6 +48,12 @@ class Iteration {
         std::lock_guard lock(launching_);
         while (launched_ < complete_.size()) launch(launched_++);
     }
+    /// Those up to `bucket` that have not gone.
+    template <class Launch>
+    void launch_up_to(std::size_t bucket, Launch launch) {
+        std::lock_guard lock(launching_);
+        while (launched_ < complete_.size() && launched_ <= bucket) launch(launched_++);
+    }
     std::size_t launched() const { return launched_; }
     /// Gradients whose buckets have not gone count as never written.
     void forget_rest();

@@ -63,6 +63,7 @@ void check_arrival(const Options& o, bool serves) {
                   {"fp32Gradients", o.fp32Gradients != 0},
                   {"nanCheck", o.nanCheck != 0},
                   {"groups", o.groupCount > 0},
+                  {"join", o.join != 0},
                   {"trace", o.trace != 0}};
     for (const auto& [name, set] : fields)
         if (set) fail(tuttiInvalidArgument, "%s: config.%s is not there with config.onArrival", create, name);
@@ -98,6 +99,8 @@ void check_mode(const Options& o, int ranks) {
              create);
     if (!(o.lossScale >= 0) || std::isinf(o.lossScale))
         fail(tuttiInvalidArgument, "%s: config.lossScale is %g; 0 or more was expected", create, o.lossScale);
+    if (o.join != 0 && o.staleness >= 0)
+        fail(tuttiInvalidArgument, "%s: config.join is for synchronous modes", create);
     if (o.lossScale > 0 && o.asynchronous())
         fail(tuttiInvalidArgument,
              "%s: config.lossScale is for synchronous modes: here a rank has gone on with another scale before its "
@@ -183,6 +186,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"onArrival", o.onArrival, 0, 0, 1},
         {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks > 1 ? ranks : INT_MAX},
         {"hierarchical", o.hierarchical, 0, 0, 1},
+        {"join", o.join, 0, 0, TUTTI_DP_JOIN_ACTIVE},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -299,10 +303,10 @@ std::string Options::describe(bool rates) const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload "
-        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, ",
+        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
-        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical);
+        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;

@@ -91,6 +91,14 @@ class Ranks {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint8, tuttiMax, control_, nullptr));
     }
 
+    /// From one rank to another one, which receives as many bytes.
+    void send(std::span<const std::byte> what, int to) const {
+        must(tuttiSend(what.data(), what.size(), tuttiUint8, to, control_, nullptr));
+    }
+    void receive(std::span<std::byte> what, int from) const {
+        must(tuttiRecv(what.data(), what.size(), tuttiUint8, from, control_, nullptr));
+    }
+
     /// Of all ranks, place by place.
     void sum(std::span<std::uint64_t> values) const {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));

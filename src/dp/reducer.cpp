@@ -9,14 +9,21 @@
 namespace tutti::dp {
 
 void Reducer::join() {
+    premultiplied_.clear();  // they were of communicators that are gone
+    divide_over(ranks_.size() - storage_.options().dedicated_servers());
+}
+
+/// 16-bit gradients are divided before they are added, by an operation of the communicator's.
+void Reducer::divide_over(int ranks) {
     const Options& o = storage_.options();
-    const int workers = ranks_.size() - o.dedicated_servers();
-    divisor_ = o.sum ? 1 : workers * o.microBatches;
+    divisor_ = o.sum ? 1 : ranks * o.microBatches;
+    const auto [made, is_new] = premultiplied_.try_emplace(divisor_);
+    if (!is_new) return;
     for (const tuttiDataType_t type : {tuttiFloat16, tuttiBfloat16}) {
         const float factor = 1.0f / static_cast<float>(divisor_);
         std::uint16_t scalar;
         convert(static_cast<DataType>(type), &scalar, DataType::float32, &factor, 1);
-        must(tuttiRedOpCreatePreMulSum(&premultiplied_[type], &scalar, type, tuttiScalarHostImmediate,
+        must(tuttiRedOpCreatePreMulSum(&made->second[type], &scalar, type, tuttiScalarHostImmediate,
                                        o.hierarchical ? ranks_.group() : ranks_.comm()));
     }
 }
@@ -78,7 +85,7 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     const tuttiStream_t stream = storage_.backends().values->stream();
     const bool first = size_of(b.type) < 4 && divisor_ > 1;  // divided before it is added
     const bool average = !first && divisor_ > 1 && divisor_ == ranks_.size() && !by_groups();
-    const tuttiRedOp_t op = first ? premultiplied_[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
+    const tuttiRedOp_t op = first ? premultiplied_.at(divisor_)[c_type(b.type)] : average ? tuttiAvg : tuttiSum;
     bool divided = first || average || divisor_ == 1;
     std::byte* const in_place = gradients + b.own_begin * size_of(b.type);
     std::byte* const own = o.passing_gradients() ? b.own_grad : in_place;

@@ -8,6 +8,8 @@
 //     ... in groups   all ranks of a group   see reducer.cpp    all-gather in the group
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 
 #include "dp/compression.hpp"
@@ -26,6 +28,8 @@ class Reducer {
         : ranks_(ranks), storage_(storage), iteration_(iteration) {}
     /// When ranks have joined: by what their gradients are divided.
     void join();
+    /// By what the sum over ranks is divided from now on, for the mean: so many ranks.
+    void divide_over(int ranks);
     /// When buckets have been laid out, and when ranks have joined anew. Keeps what compression has kept.
     void make_compression();
     /// What compression has kept for the next time.
@@ -74,7 +78,7 @@ class Reducer {
     Storage& storage_;
     const Iteration& iteration_;
     int divisor_ = 1;
-    tuttiRedOp_t premultiplied_[tuttiNumTypes];  // by type, where gradients are divided first
+    std::map<int, std::array<tuttiRedOp_t, tuttiNumTypes>> premultiplied_;  // by divisor, and by type
     std::unique_ptr<Compression> compression_;
 };
 

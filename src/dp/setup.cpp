@@ -4,6 +4,7 @@
 namespace tutti::dp {
 Engine::Engine(Request request, tuttiComm_t comm)
     : registration_(std::move(request.registration)),
+      attendance_(ranks_),
       storage_(registration_, backends_),
       iteration_(parameters()),
       reducer_(ranks_, storage_, iteration_),
@@ -66,6 +67,7 @@ Engine::Team Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal,
 void Engine::join(Team team) {
     ranks_.join(team.comm, std::move(team.roster), std::move(team.shards), !options().replicated());
     ranks_.all_or_none([&] { check_memory(); });
+    attendance_.reset();
     reducer_.join();
 }
 

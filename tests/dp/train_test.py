@@ -83,6 +83,17 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "--hsdp is for"):
             train(4, "bucketed", "--hsdp", "2x2")
 
+    def test_uneven(self):
+        """The last of three ranks has 8 batches of 12, and the one before it 10."""
+        alone = train(1, "single", "--parts", 3, "--steps", STEPS, "--uneven")
+        self.assertNotEqual(alone, train(1, "single", "--parts", 3, "--steps", STEPS))
+        for mode in ("naive", "bucketed", "ps", "ps-sharded", "zero1", "zero2", "zero3"):
+            with self.subTest(mode=mode):
+                self.assertEqual(train(3, mode, "--steps", STEPS, "--uneven"), alone)
+        self.assertEqual(train(4, "ps", "--dedicated", "--steps", STEPS, "--uneven"), alone)
+        with self.assertRaisesRegex(AssertionError, "--uneven is for synchronous modes"):
+            train(3, "async", "--uneven")
+
     def test_lamb(self):
         arguments = ("--optimizer", "lamb", "--rate", 0.02, "--steps", STEPS)
         alone = train(1, "single", "--parts", 3, *arguments)

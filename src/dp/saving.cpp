@@ -1,0 +1,94 @@
+// The Engine's checkpoints: what checkpoint.hpp writes and reads, with what else a step depends on.
+#include "dp/engine.hpp"
+
+namespace tutti::dp {
+namespace {
+
+/// Whether this is the moment for a checkpoint, and there is a path.
+void check_file(const Iteration& iteration, const char* function, const char* path) {
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
+    if (iteration.phase == Iteration::Phase::collecting)
+        fail(tuttiInvalidUsage, "%s: in the middle of an iteration", function);
+}
+
+}  // namespace
+
+void Engine::save(const char* given, bool beside) {
+    Manifest m;
+    announce({beside ? Announcement::Call::save_beside : Announcement::Call::save}, given != nullptr ? given : "");
+    agree([&] {
+        check_file(iteration_, beside ? "tuttiDpSaveAsync" : "tuttiDpSave", given);
+        m.step = progress_.begun;
+        m.learning_rate = options().optimizer.learningRate;
+        m.groups = options().own_groups;
+        m.scale = loss_scale_.state();
+        m.notes = notes_;
+        for (const Parameter& p : parameters()) m.model[p.name];
+        text_of(m);  // throws if there are names that can't be written
+    });
+    const std::string path = given;
+    finish_save();
+    wait();
+    m.step = progress_.begun;
+    for (std::size_t p = 0; p < parameters().size(); ++p)
+        if (parameters()[p].is_trained() && updater_.counts[p] != m.step)
+            m.updates[parameters()[p].name] = updater_.counts[p];
+    if (!options().asynchronous())
+        for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
+    saving_ = std::make_unique<Saving>(path, ranks_, storage_, reducer_.residuals(), std::move(m), beside);
+    if (!beside) finish_save();
+}
+
+void Engine::save_wait() {
+    announce({Announcement::Call::save_wait});
+    finish_save();
+}
+
+void Engine::finish_save() {
+    worker_->check();
+    const std::unique_ptr<Saving> saving = std::move(saving_);
+    if (!saving) return;
+    saving->finish(ranks_);
+    checkpoint_ = saving->path();
+}
+
+void Engine::load(const char* given) {
+    announce({Announcement::Call::load}, given != nullptr ? given : "");
+    agree([&] {
+        check_file(iteration_, "tuttiDpLoad", given);
+        units_.refuse_gathered("tuttiDpLoad");
+    });
+    const std::string path = given;
+    finish_save();
+    units_.forget(*worker_);
+    wait();
+    load_from(path);
+}
+
+void Engine::load_from(const std::string& path) {
+    const Manifest m = load_checkpoint(path, ranks_, storage_, reducer_.residuals());
+    if (!options().replicated() && options().mode != tuttiDpZero3) {
+        const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
+        for (const Bucket& b : storage_.buckets()) {
+            std::byte* const values = b.data != nullptr ? b.data : staged.base();
+            reducer_.spread(b, values);
+            backends_.jobs->settle();
+            storage_.copy_out(b, values);
+            backends_.values->settle();  // `staged` is the next one's, too
+        }
+    }
+    sweep();
+    for (std::size_t p = 0; p < parameters().size(); ++p) {
+        const auto its = m.updates.find(parameters()[p].name);
+        updater_.counts[p] = its != m.updates.end() ? its->second : m.step;
+    }
+    registration_.options.optimizer.learningRate = m.learning_rate;
+    if (m.groups.size() == options().own_groups.size()) registration_.options.own_groups = m.groups;
+    notes_ = m.notes;
+    if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
+    checkpoint_ = path;
+    set_steps(m.step);
+    iteration_.phase = Phase::idle;
+}
+
+}  // namespace tutti::dp
