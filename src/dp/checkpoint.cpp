@@ -3,14 +3,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cinttypes>
 
 #include "base/files.hpp"
+#include "dp/sources.hpp"
 
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t block = std::size_t{1} << 20;   // is summed while it is in a cache
+constexpr std::size_t block = std::size_t{1} << 20;    // is summed while it is in a cache
 constexpr std::size_t stretch = std::size_t{8} << 20;  // that the disk works on beside
 
 /// Uninitialized memory, in huge pages where there are any: with small ones its first use takes longer than the copy.
@@ -44,51 +44,6 @@ std::string residual_name(int rank, const Parameter& p) {
 std::string index_path(const std::string& path) {
     return path + "/" + index_name;
 }
-
-/// A file of a checkpoint that is read.
-struct Source {
-    std::string path;
-    Fd fd;
-    std::vector<Tensor> tensors;  // by place
-
-    explicit Source(const std::string& its_path) : path(its_path), fd(open_file(path, false)) {
-        const std::uint64_t bytes = size_of_file(fd, path);
-        std::uint64_t length = 0;
-        if (bytes >= 8) read_at(fd, 0, &length, 8, path);
-        if (bytes < 8 || length > largest_header || length > bytes - 8)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn: it has %" PRIu64 " bytes, and no room for its header",
-                 path.c_str(), bytes);
-        std::string header(length, '\0');
-        read_at(fd, 8, header.data(), length, path);
-        tensors = safetensors_from(header, bytes, path);
-    }
-
-    /// Elements [first, first + count) of it, in bytes, and adds to its sum.
-    void read(const Tensor& wanted, std::uint64_t first, std::byte* into, std::size_t bytes, std::uint64_t& sum) const {
-        const std::uint64_t at = find(wanted).at + first;
-        begin_to_read(fd, at, std::min(stretch, bytes));
-        for (std::size_t i = 0; i < bytes; i += block) {
-            const std::size_t n = std::min(block, bytes - i);
-            if (i % stretch == 0 && bytes - i > stretch)
-                begin_to_read(fd, at + i + stretch, std::min(stretch, bytes - i - stretch));
-            read_at(fd, at + i, into + i, n, path);
-            sum += sum_of(into + i, first + i, n);
-        }
-    }
-
-    const Tensor& find(const Tensor& wanted) const {
-        const auto found = std::ranges::find(tensors, wanted.name, &Tensor::name);
-        if (found == tensors.end())
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has no '%s'", path.c_str(), wanted.name.c_str());
-        if (found->type != wanted.type || found->count != wanted.count)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is %s[%zu] here, in '%s' it is %s[%zu]", wanted.name.c_str(),
-                 std::string(name_of(wanted.type)).c_str(), wanted.count, path.c_str(),
-                 std::string(name_of(found->type)).c_str(), found->count);
-        return *found;
-    }
-};
-
-using Sources = std::map<std::string, Source>;
 
 const Source& source_of(Sources& sources, const std::string& path, const Manifest::Where& where) {
     const std::string name = path + "/" + where.file;
@@ -146,8 +101,10 @@ std::vector<std::vector<float>> read_residuals(const std::string& path, const Ma
             const auto found = m.optimizer.find(tensor.name);
             if (found == m.optimizer.end()) continue;
             std::uint64_t sum = 0;
-            source_of(sources, path, found->second)
-                .read(tensor, 0, reinterpret_cast<std::byte*>(one.data()), tensor.bytes(), sum);
+            Reading reading;
+            reading.add(source_of(sources, path, found->second), tensor, 0, reinterpret_cast<std::byte*>(one.data()),
+                        tensor.bytes(), sum);
+            reading.run();
             if (sum != found->second.sum) refuse_changed(path, found->second, tensor.name);
             all[bucket].resize(storage.buckets()[bucket].count, 0.0f);
             for (std::size_t i = 0; i < q.count; ++i)
@@ -399,11 +356,13 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
         for (const Range& r : ranges) bytes += r.bytes;
         staged = large_block(bytes);
         std::byte* at = staged.get();
+        Reading reading;
         for (const Range& r : ranges) {
-            source_of(sources, path, where_of(m, catalogue, r.tensor))
-                .read(catalogue.tensors()[r.tensor], r.first, at, r.bytes, sums[r.tensor]);
+            reading.add(source_of(sources, path, where_of(m, catalogue, r.tensor)), catalogue.tensors()[r.tensor],
+                        r.first, at, r.bytes, sums[r.tensor]);
             at += r.bytes;
         }
+        reading.run();
         kept = read_residuals(path, m, sources, ranks, storage, residuals);
     });
     const std::vector<std::uint64_t> mine = sums;
