@@ -1,18 +1,21 @@
 /* The floor: an all-reduce among processes that is a program and no library. It knows two buffers, one type and one
- * host, checks nothing and waits for ever. plain RANKS copy|zero-copy SIZES SECONDS BATCHES
+ * host, checks nothing and waits as long as all live. plain RANKS copy|zero-copy SIZES SECONDS BATCHES
  *
  * Up to 48 bytes travel in the cache line of the flag; up to 4 KiB every rank publishes its vector and sums all of
  * them. Above, rank r sums slice r:
  *   copy        a piece at a time: all copy their piece into shared memory, sum their slice there, copy the others out
  *   zero-copy   all read each other's inputs and write into each other's outputs, which lie in shared memory */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef __AVX512F__
@@ -28,11 +31,12 @@ struct line {
     float values[in_line];
 };
 
-struct place { /* of a rank; what one meeting protects alternates between two */
+struct place { /* of a rank; what a single meeting protects alternates between two */
     struct line lines[2];
     _Alignas(128) atomic_uint turn;
     _Alignas(128) double time;
-    _Alignas(4096) float pieces[2][piece_floats];
+    _Alignas(4096) float vectors[2][flat_floats];
+    _Alignas(4096) float piece[piece_floats];
     _Alignas(4096) float results[piece_floats];
 };
 
@@ -105,9 +109,9 @@ static void sum_lines(const float* in, float* out, size_t count) {
 static void sum_flat(const float* in, float* out, size_t count) {
     const float* from[most_ranks];
     const unsigned side = (turn + 1) % 2;
-    memcpy(places[rank].pieces[side], in, count * sizeof *in);
+    memcpy(places[rank].vectors[side], in, count * sizeof *in);
     meet();
-    for (int r = 0; r < ranks; ++r) from[r] = places[r].pieces[side];
+    for (int r = 0; r < ranks; ++r) from[r] = places[r].vectors[side];
     sum_up(&out, 1, from, count, 0);
 }
 
@@ -124,9 +128,9 @@ static void sum_copying(const float* in, float* out, size_t count) {
         const size_t begin = slice(piece, rank), length = slice(piece, rank + 1) - begin;
         const float* from[most_ranks];
         float* to[] = {places[rank].results + begin, out + done + begin};
-        memcpy(places[rank].pieces[0], in + done, piece * sizeof *in);
+        memcpy(places[rank].piece, in + done, piece * sizeof *in);
         meet();
-        for (int r = 0; r < ranks; ++r) from[r] = places[r].pieces[0] + begin;
+        for (int r = 0; r < ranks; ++r) from[r] = places[r].piece + begin;
         sum_up(to, 2, from, length, 0);
         meet();
         for (int i = 1; i < ranks; ++i) {
@@ -182,7 +186,16 @@ static double largest(double mine) {
     return most;
 }
 
+/* Of rank 0: who fails ends all, for the others would wait for ever. */
+static void on_end(int signal) {
+    int status;
+    (void)signal;
+    while (waitpid(-1, &status, WNOHANG) > 0)
+        if (status != 0) _exit(1);
+}
+
 int main(int argc, char** argv) {
+    const struct sigaction watching = {.sa_handler = on_end};
     cpu_set_t usable;
     if (argc != 6 || atoi(argv[1]) < 1 || atoi(argv[1]) > most_ranks) {
         fprintf(stderr, "usage: plain RANKS copy|zero-copy SIZES SECONDS BATCHES (at most %d ranks)\n", most_ranks);
@@ -195,15 +208,17 @@ int main(int argc, char** argv) {
         room += 2 * (((size_t)strtoull(size, NULL, 10) + 4095) / 4096 * 4096);
     const int copies = strcmp(argv[2], "copy") == 0;
     buffers = copies ? NULL : shared(room * (size_t)ranks);
+    sigaction(SIGCHLD, &watching, NULL);
     for (int child = 1; child < ranks && rank == 0; ++child)
         if (fork() == 0) rank = child;
+    if (rank != 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin_to_core(rank);
     const struct library plain = {rank, ranks, copies ? sum_copying : sum_in_place, largest,
                                   copies ? NULL : in_shared_memory};
     const struct effort effort = effort_of(argv[4], argv[5]);
     time_sizes(&plain, argv[3], &effort);
+    meet(); /* nobody leaves while another may still fail */
     if (rank != 0) _exit(0);
-    int failed = 0;
-    for (int status; wait(&status) > 0;) failed |= status;
-    return failed != 0;
+    while (wait(NULL) > 0 || errno == EINTR) continue;
+    return 0;
 }
