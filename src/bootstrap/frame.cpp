@@ -24,7 +24,7 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     4 * left_limit,                                        // Left
     12,                                                    // Fetch
     5,                                                     // Give
-    8,                                                     // Stripe
+    12,                                                    // Stripe
     1,                                                     // Accepted
     23 + invitation_size + 4 * left_limit,                 // Agree
     12 + note_limit,                                       // Note
@@ -179,6 +179,7 @@ void fields(Io& io, Give& m) {
 template <class Io>
 void fields(Io& io, Stripe& m) {
     io.number(m.rank), io.number(m.number), io.number(m.count), io.number(m.ciphers), flag(io, m.encrypt);
+    io.number(m.round);
     io.expect(is_rank(m.rank, ranks_limit) && m.count <= stripes_limit && m.number < m.count);
 }
 template <class Io>

@@ -113,6 +113,7 @@ struct Stripe {
     std::uint8_t number, count;  // which one of how many between the two ranks
     std::uint8_t ciphers;        // that the rank has, as bits
     bool encrypt;                // it demands one
+    std::uint32_t round = 0;     // how often the connections of the two have been made anew
 };
 struct Accepted {
     std::uint8_t cipher;  // one bit, or none

@@ -19,16 +19,16 @@ void Silence::prepare(int socket) const {
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-bool Silence::lasts(int socket) {
+Clock::duration Silence::lasted(int socket) {
     tcp_info info{};
     socklen_t size = sizeof info;
-    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
     const Deadline now = Clock::now();
     // The kernel doubles the time between probes of a window that stays full, up to two minutes. So a single one that
     // is not answered yet says nothing.
     const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
     answered_ = asked ? std::max(answered_, now - std::chrono::milliseconds(info.tcpi_last_ack_recv)) : now;
-    return now - answered_ > limit_;
+    return now - answered_;
 }
 
 }  // namespace tutti::bootstrap

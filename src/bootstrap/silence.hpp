@@ -19,9 +19,11 @@ class Silence {
     /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, in whole seconds, two at
     /// least.
     void prepare(int socket) const;
-    /// Whether what was sent, or a probe of a full window, has not been answered for the limit. To be asked every
-    /// interval(). False for sockets that are not TCP.
-    bool lasts(int socket);
+    /// How long what was sent, or a probe of a full window, has not been answered. To be asked every interval(). 0 for
+    /// sockets that are not TCP.
+    Clock::duration lasted(int socket);
+    /// Whether that is longer than the limit.
+    bool lasts(int socket) { return lasted(socket) > limit_; }
     std::chrono::milliseconds interval() const { return limit_ / 8; }
 
   private:

@@ -94,8 +94,8 @@ struct Neighbourhood {
     std::shared_ptr<Arena> arena;         // this rank's
     std::vector<EndpointInfo> infos;      // of all ranks
     std::shared_ptr<Engine> engine = {};  // this rank's; none where all peers are on this host
-    /// The ranks that may connect to this one's engine: the lower ones that need theirs for it. Once they all have, its
-    /// ports close.
+    /// The ranks that may connect to this one's engine: the lower ones that need theirs for it. Where there are none
+    /// its ports close.
     std::optional<std::set<Rank>> callers = {};  // nullopt: not known
     /// Of a rank on a GPU: slots for a link that a network's adapter can use there. nullptr, or only those of one
     /// direction, and why, where it can't be had.

@@ -34,7 +34,7 @@ std::vector<Message> one_of_each() {
             Left{{1, 2, 3}},
             Fetch{7, 1234567890123},
             Give{7, true},
-            Stripe{3, 1, 4, 2, true},
+            Stripe{3, 1, 4, 2, true, 0x12345678},
             Accepted{1},
             Agree{Agree::prepare, true, true, 3, 99, {0, 5}, Bytes(invitation_size, std::byte{7})},
             Note{2, 7, Bytes(12, std::byte{5})}};

@@ -22,7 +22,7 @@ Header header_of(fuzz::Input& in) {
         in.fill(&h, sizeof h);
         return h;
     }
-    h.what = static_cast<What>(in.below(8));
+    h.what = static_cast<What>(in.below(10));
     h.channel = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(2));
     h.in_slot = in.below(4) == 1;
     h.awaited = in.below(4) == 1;
@@ -33,6 +33,7 @@ Header header_of(fuzz::Input& in) {
                                          1000,
                                          sizeof(Spot),
                                          sizeof(Board),
+                                         sizeof(Received),
                                          offsetof(net::Offer, bytes),
                                          sizeof(net::Offer),
                                          slot_bytes,
@@ -102,14 +103,9 @@ class Rank0 {
   public:
     Rank0(fuzz::Input& in, const Session& session, const std::shared_ptr<Arena>& arena, Net* net)
         : in_(in), ends_(session, arena, 1), sender_(ends_.outlet(0)), receiver_(ends_.inlet(0)) {
-        int ends[2];
-        TUTTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-        peer_ = Fd(ends[1]);
-        const std::chrono::milliseconds silence_limit{5000};
         ends_.use(net);
-        ends_.attach(0, 1,
-                     std::make_unique<tcp::Stream>(bootstrap::Detached{Fd(ends[0]), {}, {}, {}}, tcp::Cipher::none,
-                                                   silence_limit));
+        ends_.set_limit(silence_limit);
+        attach(0);
         if (net == nullptr || in.below(8) == 1) return;
         ends_.introduce(silence_limit);
         net::Offer offer{};
@@ -126,7 +122,7 @@ class Rank0 {
 
     void run() {
         for (int actions = 0; actions < 128 && !in_.empty() && !ends_.is_lost(); ++actions) {
-            switch (in_.below(8)) {
+            switch (in_.below(9)) {
                 case 0:
                 case 1:
                     say_something();
@@ -145,6 +141,9 @@ class Rank0 {
                     ends_.settle();
                     ends_.push();
                     break;
+                case 6:
+                    reset();
+                    break;
                 default:
                     move();
             }
@@ -160,6 +159,25 @@ class Rank0 {
     }
 
   private:
+    static constexpr std::chrono::milliseconds silence_limit{5000};
+
+    /// A socket of that round.
+    void attach(std::uint32_t round) {
+        int ends[2];
+        TUTTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        peer_ = Fd(ends[1]);
+        ends_.attach(0, 1,
+                     std::make_unique<tcp::Stream>(bootstrap::Detached{Fd(ends[0]), {}, {}, {}}, tcp::Cipher::none,
+                                                   silence_limit),
+                     round);
+    }
+    /// The socket ends, and another one takes its place, or does not.
+    void reset() {
+        peer_.reset();
+        move();
+        const std::uint32_t round = ends_.healing().round();
+        if (in_.below(4) != 1 && ends_.wants(0, 1, round)) attach(round);
+    }
     void say(const Header& h, const void* body, std::size_t bytes) {
         static std::vector<std::byte> frame(sizeof h + slot_bytes);
         std::memcpy(frame.data(), &h, sizeof h);

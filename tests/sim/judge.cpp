@@ -123,8 +123,10 @@ std::string judge_recovery(const Told& event) {
     return event.at > limit ? "goes on after " + in_ms(last, event.at) : "";
 }
 
-/// Of a cable that was pulled: whether nobody may notice more than the delay.
+/// Whether nobody may notice more than the delay: of a cable that was pulled, or of connections that were reset. Those
+/// between two hosts' control channels are not made again.
 bool heals(const Weather& weather) {
+    if (weather.cut.what == Cut::reset) return !weather.apart;
     return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
 }
 

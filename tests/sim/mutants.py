@@ -91,7 +91,7 @@ MUTANTS = {
         "        links_.listen_for_silence();\n", ""),
     "silence at once": (
         "what is not acknowledged at once is taken for silence", "bootstrap/silence.cpp",
-        "return now - answered_ > limit_;", "return now - answered_ > limit_ / 16;"),
+        "return now - answered_;", "return (now - answered_) * 16;"),
     "call not repeated": (
         "a call over TCP that is not answered is not repeated", "transport/net/reception.cpp",
         "    if (loss.late || (again && !loss.wrong_secret)) {", "    if (again && !silent && !loss.wrong_secret) {"),

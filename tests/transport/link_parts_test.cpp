@@ -85,7 +85,7 @@ TEST_CASE("an endpoint may be used when both ends have understood the other's of
     Introduction here, there;
     const std::byte bytes[] = {std::byte{1}, std::byte{2}, std::byte{3}};
     for (unsigned attempt = 0; attempt < 2; ++attempt) {
-        here.offer("mailbox", attempt, bytes).received[2] = 17;
+        here.offer("mailbox", attempt, bytes).received.messages[2] = 17;
         REQUIRE(here.offer_due());
         const std::span<const std::byte> offer = here.take_offer();
         REQUIRE_FALSE(here.pending());
@@ -96,7 +96,7 @@ TEST_CASE("an endpoint may be used when both ends have understood the other's of
         REQUIRE(there.has_offer());
         REQUIRE(there.place() == nullptr);  // not before this one was looked at
         REQUIRE(there.theirs().attempt == attempt);
-        REQUIRE(there.theirs().received[2] == 17);
+        REQUIRE(there.theirs().received.messages[2] == 17);
         REQUIRE(there.theirs().net == std::string("mailbox"));
         const std::span<const std::byte> understood = there.meet();
         REQUIRE(std::ranges::equal(understood, bytes));

@@ -85,9 +85,11 @@ struct LinkedPair {
     std::unique_ptr<Waiting> waiting;  // of transports with engines
 };
 
-/// drive: somebody waits on both ranks. connect: their links are made. timeout: of operations.
+/// drive: somebody waits on both ranks. connect: their links are made. timeout: of operations. way: by which
+/// address the lower rank calls the other one.
 inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {}, bool drive = true, bool connect = true,
-                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+                       std::chrono::milliseconds timeout = std::chrono::seconds(20),
+                       const std::function<bootstrap::Address(const bootstrap::Address&)>& way = {}) {
     LinkedPair pair;
     const bool has_engine = transport.needs_engine();
     auto offers = std::make_shared<MapSession::Offers>();
@@ -104,6 +106,10 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
             n.infos.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
                                has_engine ? pair.at[r].engine->addresses() : decltype(EndpointInfo::addresses){},
                                fabrics_here(transport.name())});
+    if (has_engine && way) {
+        bootstrap::Address& address = pair.at[0].infos[1].addresses[0];
+        address = way(address);
+    }
     if (has_engine) {
         for (Neighbourhood& n : pair.at) n.engine->start(n, timeout);
         if (drive) {

@@ -87,6 +87,8 @@ TEST_CASE("only headers that some rank could have sent fit") {
                                       {What::landed, 8ul},
                                       {What::board, sizeof(Board)},
                                       {What::offer, sizeof(Offer)},
+                                      {What::resume, sizeof(Received)},
+                                      {What::lost, 0ul},
                                       {What::bye, 0ul}}) {
         h = {};
         h.what = what;
@@ -467,7 +469,7 @@ TEST_CASE("a connection that is accepted when its engine has gone does not stay"
     Porter porter;
     std::shared_ptr<bootstrap::Listener> port;
     const auto reception =
-        std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, 2, secret, std::chrono::seconds(5));
+        std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, secret, std::chrono::seconds(5));
     service->run([&] {
         port = bootstrap::Listener::open(*service, porter, bootstrap::Address::loopback(), secret,
                                          std::uint64_t{1} << 33 | 1);  // rank 1's

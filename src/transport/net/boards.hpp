@@ -12,6 +12,8 @@ class Boards {
 
     /// The peer is to be told, unless it knows.
     void tell(const RankPage& mine);
+    /// It may not know what it was told.
+    void forget() { told_ = 0, due_ = false; }
     bool due() const { return due_; }
     const Board& take() { return due_ = false, mine_; }
 

@@ -28,6 +28,7 @@ struct Channel {
     std::uint32_t posted = 0;              // Fifo::posted of `in` that was looked at
     std::uint32_t spotted = 0;             // the turn of the last posted receive that the peer was told of
     bool settle = false;                   // credits that are due go out at once
+    std::size_t lane = 0;                  // which of the sockets it goes by: see Sockets::of()
     std::array<Spot, fifo_depth> spots{};  // where the peer wants messages of `out`, by their number
     Spot arriving{};                       // one of them
 
@@ -46,8 +47,10 @@ struct Channel {
     bool owes() const { return released() != told; }
     /// Sends what there is room for by `endpoint`. known: the same, if it knows memory; else nullptr.
     bool send(Endpoint& endpoint, NetEndpoint* known);
-    /// Another endpoint takes the place of one that has failed: what the peer has not got is sent again, and all
-    /// credits. False if it can't have got what it says.
+    /// Whether the peer may not have got all messages that were sent.
+    bool under_way() const { return taken != out.fifo->released.load(std::memory_order_relaxed); }
+    /// Another endpoint, or other sockets, take the place of one that has failed: what the peer has not got is sent
+    /// again, and all credits. False if it can't have got what it says.
     bool resume(std::uint32_t got);
     /// Whether the peer can have finished with so many messages.
     bool can_have_finished(std::uint32_t credit) const {

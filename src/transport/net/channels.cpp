@@ -32,15 +32,17 @@ bool Channels::lent() const {
     return std::ranges::any_of(open_, [](const Channel* c) { return later(c->spotted, c->received); });
 }
 
-void Channels::count_received(Offer& offer) const {
-    for (std::size_t number = 0; number < all_.size(); ++number) offer.received[number] = all_[number].received;
+Received Channels::received() const {
+    Received mine{};
+    for (std::size_t number = 0; number < all_.size(); ++number) mine.messages[number] = all_[number].received;
+    return mine;
 }
 
 /// See Channel::resume().
-bool Channels::resume(const Offer& offer, bool anew) {
+bool Channels::resume(const Received& theirs, bool anew) {
     for (std::size_t number = 0; number < all_.size(); ++number) {
         Channel& channel = all_[number];
-        const std::uint32_t got = offer.received[number];
+        const std::uint32_t got = theirs.messages[number];
         const bool unused = !channel.arrivals || anew;
         if (unused ? got != 0 && got != first_message : !channel.resume(got)) return false;
     }

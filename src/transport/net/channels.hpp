@@ -36,10 +36,10 @@ class Channels {
     /// Whether the peer may still write to other memory than the inbox.
     bool lent() const;
 
-    /// What the peer is told, and what it has told, when an endpoint takes the place of another: the messages of each
-    /// channel that have come. anew: it is the first one. False if that can't be.
-    void count_received(Offer& offer) const;
-    bool resume(const Offer& offer, bool anew);
+    /// What the peer is told, and what it has told, when an endpoint, or the sockets, take the place of others. anew:
+    /// it is the first one. False if that can't be.
+    Received received() const;
+    bool resume(const Received& theirs, bool anew);
 
   private:
     const std::shared_ptr<Arena> mine_, inbox_;

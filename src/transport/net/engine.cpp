@@ -59,11 +59,14 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     session_ = from.session;
     for (const EndpointInfo& info : from.infos) addresses_of_.push_back(info.addresses);
     silence_limit_ = std::min(std::max(timeout / 2, least_silence), milliseconds(config().silence_ms));
-    links_.start(from, silence_limit_, [this] { background_.blind(); });
+    links_.start(from, silence_limit_,
+                 {[this] { background_.blind(); },
+                  [this](Rank peer, std::uint32_t round, milliseconds pause) {
+                      service_->post([r = reception_, peer, round, pause] { r->dial_again(peer, round, pause); });
+                  }});
     std::shared_ptr<Service> service = Service::get();
     const Secret secret = session_->secret("tutti data");
-    reception_ = std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), session_->ranks(), secret,
-                                             silence_limit_);
+    reception_ = std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), secret, silence_limit_);
     service_ = std::move(service);  // whoever has it has a reception as well: see ~Engine
     service_->run([&] {
         background_.start(std::shared_ptr<Background>(shared_from_this(), &background_), service_, from.arena->page(),
@@ -135,13 +138,13 @@ void Engine::withdraw() {
 }
 
 void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
-    if (!socket.fd) return unreachable(peer, "its connection was lost while it was made");
     auto stream = std::make_shared<std::unique_ptr<tcp::Stream>>(
         std::make_unique<tcp::Stream>(std::move(socket), cipher, silence_limit_));
     const auto attach = [this, peer, stripe, stream](Links& links) {
         try {
+            if (stripe.round > 0 && links.find(peer) == nullptr) return Links::answer(**stream, What::bye);
             Ends& ends = links.with(peer);
-            if (!links.attach(ends, stripe.number, stripe.count, std::move(*stream))) return;
+            if (!links.attach(ends, stripe, std::move(*stream))) return;
             if (lock_.hangs_perhaps())
                 background_.look_soon();
             else
@@ -157,6 +160,15 @@ void Engine::unreachable(Rank peer, const std::string& why) {
     background_.run([this, peer, why](Links& links) {
         if (Ends* const ends = links.find(peer))
             ends->lose_socket(why + " (from " + interfaces_of(addresses_) + "; TUTTI_SOCKET_IFNAME chooses others)");
+    });
+}
+
+void Engine::missed(Rank peer, const Stripe& stripe, const std::string& why, bool hopeless,
+                    std::function<void()> again) {
+    background_.run([this, peer, stripe, why, hopeless, again = std::move(again)](Links& links) {
+        Ends* const ends = links.find(peer);
+        if (ends != nullptr && ends->missed(stripe.number, stripe.count, stripe.round, why, hopeless))
+            service_->post(again);
     });
 }
 

@@ -44,6 +44,10 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     // ---- for the service thread
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
     void unreachable(Rank peer, const std::string& why);
+    /// One of the connections that are to take the place of others can't be made now: see Ends::missed(). again: is
+    /// called on the service thread, if it is still wanted.
+    void missed(Rank peer, const bootstrap::Stripe& stripe, const std::string& why, bool hopeless,
+                std::function<void()> again);
     /// This rank lacks what a connection with the peer takes: the error is its own, and the peers hear of it as such.
     void lacking(Rank peer, const Error& why);
 

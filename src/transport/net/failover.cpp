@@ -19,6 +19,10 @@ bool Failover::failed(Deadline now) {
     return true;
 }
 
+std::chrono::milliseconds Failover::pause(Deadline now) const {
+    return due(now) ? std::chrono::milliseconds(0) : std::chrono::ceil<std::chrono::milliseconds>(next_try_ - now);
+}
+
 void Failover::next(unsigned attempt, const std::string& why, std::uint64_t broken) {
     attempt_ = attempt;
     why_ = why;

@@ -18,6 +18,8 @@ class Failover {
     /// How many endpoints have failed; both ends count alike.
     unsigned attempt() const { return attempt_; }
     bool due(Deadline now) const { return now >= next_try_; }
+    /// Until then.
+    std::chrono::milliseconds pause(Deadline now) const;
     /// The ports that are not to be tried again at once, as a set of bits.
     std::uint64_t& broken() { return broken_; }
 

@@ -17,8 +17,10 @@ enum class What : std::uint8_t {
     landed,          // the next message of the channel; its body is where the reader has said
     board,           // body: Board
     offer,           // body: Offer, as long as it is
-    met,             // no body: what the other end has offered is understood, and may be used
+    met,             // no body: what the other end has offered (that attempt: signature) is understood, and may be used
     bye,             // no body: the rank has let go of this link, and sends nothing any more
+    resume,          // body: Received; the first frame over sockets that take the place of others
+    lost,            // no body: the rank has given this link up
 };
 
 struct Header {
@@ -58,12 +60,17 @@ struct Board {
     Call calls[board_entries];
 };
 
+/// The messages of each channel that have come.
+struct Received {
+    std::uint32_t messages[channels_per_link];
+};
+
 /// How an end of an endpoint beside the sockets is reached.
 inline constexpr std::size_t offer_bytes = 1024;
 struct Offer {
-    char net[16];                               // Net::name(), filled up with zeros
-    std::uint32_t attempt;                      // how many endpoints have failed before
-    std::uint32_t received[channels_per_link];  // messages of each channel, by all of them
+    char net[16];           // Net::name(), filled up with zeros
+    std::uint32_t attempt;  // how many endpoints have failed before
+    Received received;      // by all of them
     std::byte bytes[offer_bytes];
 };
 
@@ -82,11 +89,14 @@ inline bool Header::fits() const {
             return bytes == sizeof(Spot);
         case What::board:
             return bytes == sizeof(Board);
+        case What::resume:
+            return bytes == sizeof(Received);
         case What::offer:
             return bytes >= offsetof(Offer, bytes) && bytes <= sizeof(Offer);
         case What::credit:
         case What::met:
         case What::bye:
+        case What::lost:
             return bytes == 0;
     }
     return false;

@@ -11,7 +11,7 @@ Offer& Introduction::offer(std::string_view net, unsigned attempt, std::span<con
     net.copy(mine_.net, sizeof mine_.net - 1);
     std::ranges::copy(bytes, mine_.bytes);
     mine_.attempt = attempt;
-    offer_due_ = offsetof(Offer, bytes) + bytes.size();
+    offer_due_ = mine_bytes_ = offsetof(Offer, bytes) + bytes.size();
     return mine_;
 }
 
@@ -28,6 +28,12 @@ std::span<const std::byte> Introduction::meet() {
 void Introduction::restart() {
     met_ = known_ = met_due_ = false;
     offer_due_ = 0;
+}
+
+void Introduction::repeat(bool offers) {
+    offered_ = 0;
+    offer_due_ = offers ? mine_bytes_ : 0;
+    met_due_ = met_;
 }
 
 std::span<const std::byte> Introduction::take_offer() {

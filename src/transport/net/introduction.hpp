@@ -25,6 +25,8 @@ class Introduction {
     const Offer& theirs() const { return theirs_; }
     /// It is understood. Its bytes for the endpoint; valid until the next offer arrives.
     std::span<const std::byte> meet();
+    /// It is another one than this rank can do with.
+    void ignore() { offered_ = 0; }
     /// The peer has understood ours.
     void understood() { known_ = true; }
 
@@ -33,6 +35,9 @@ class Introduction {
     /// The endpoint is gone; part: and nothing takes its place.
     void part() { met_ = false; }
     void restart();
+    /// The first socket is another one: what the peer may not have got is said again, and it does the same. offers:
+    /// there is an endpoint.
+    void repeat(bool offers);
 
     // What is to be sent.
     bool pending() const { return offer_due_ > 0 || met_due_; }
@@ -45,8 +50,9 @@ class Introduction {
   private:
     Offer mine_{}, theirs_{};
     std::size_t offer_due_ = 0, offered_ = 0;  // bytes of them
-    bool met_ = false;                         // this end knows of the other one
-    bool known_ = false;                       // and the other end of this one
+    std::size_t mine_bytes_ = 0;
+    bool met_ = false;    // this end knows of the other one
+    bool known_ = false;  // and the other end of this one
     bool met_due_ = false;
 };
 

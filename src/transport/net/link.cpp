@@ -1,5 +1,8 @@
 #include "transport/net/link.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/caught.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -13,6 +16,9 @@ constexpr std::chrono::milliseconds head_start{150};
 // A peer that leaves while sockets are still made may close those before its farewell is here.
 constexpr std::chrono::milliseconds time_for_farewell{150};
 
+// A packet that is lost is sent again after 0.2 s, and after twice as long each time.
+constexpr std::chrono::milliseconds least_patience{1000};
+
 constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
 
 }  // namespace
@@ -21,15 +27,70 @@ Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
     : self_(session.rank()),
       peer_name_(session.name(peer)),
       channels_(std::move(mine), peer),
+      healing_(session.rank() < peer),
       boards_(channels_.page()) {}
 
-bool Ends::wants(int number, int count) const {
-    return !bye_ && !lost_ && sockets_.want(number, count);
+bool Ends::wants(int number, int count, std::uint32_t round) const {
+    return !bye_ && !lost_ && healing_.wants(round) && (round > healing_.round() || sockets_.want(number, count));
 }
 
-void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream) {
+void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream, std::uint32_t round) {
+    if (round > healing_.round() && !healing_.is_torn() && !tear("it makes its connections anew"))
+        return lose("its connections break again and again");
     addresses_ = stream->describe();
+    if (healing_.begin(round)) {
+        const Received mine = channels_.received();
+        Header h = channels_[0].header(What::resume);
+        h.bytes = sizeof mine;
+        stream->queue(h, reinterpret_cast<const std::byte*>(&mine), true);
+    }
     sockets_.attach(number, count, std::move(stream));
+}
+
+/// A socket has broken, and others are to take the place of all. False if that has gone on for as long as a host may be
+/// silent, and nothing came through. ago: since when the peer was away.
+bool Ends::tear(const std::string& why, Clock::duration ago) {
+    if (lost_socket_ || !healing_.tear(Clock::now() - ago)) return false;
+    why_ = why;
+    missed_.clear();
+    torn_at_ = Clock::now();
+    log(Level::info, "rank %d: %s: %s; connecting again", self_, describe().c_str(), why.c_str());
+    addresses_ = where();
+    theirs_.reset();
+    sockets_.close();
+    boards_.forget();
+    introduction_.repeat(endpoint_ != nullptr);
+    return true;
+}
+
+/// The peer has told what it has got.
+void Ends::resume() {
+    const Received theirs = *std::exchange(theirs_, std::nullopt);
+    if (net_ == nullptr && !channels_.resume(theirs, false))
+        return lose("what it says it has got can't be: it does not keep to the protocol");
+    healing_.resume();
+    missed_.clear();
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - torn_at_);
+    log(std::exchange(warned_, true) ? Level::info : Level::warn,
+        "rank %d: %s: connected again after %lld ms, and nothing is lost: %s", self_, describe().c_str(),
+        static_cast<long long>(took.count()), why_.c_str());
+}
+
+bool Ends::missed(int number, int count, std::uint32_t round, const std::string& why, bool hopeless) {
+    if (!wants(number, count, round)) return false;
+    missed_ = why;
+    if (!hopeless || sockets_.any()) return true;
+    lose(why_);
+    return false;
+}
+
+void Ends::listen_for_silence() {
+    if (healing_.is_over(Clock::now())) return lose(why_);
+    const Clock::duration silent = sockets_.listen_for_silence();
+    // It may be one way of several that is cut.
+    const Clock::duration patience = std::max(healing_.limit() / 4, least_patience);
+    if (!bye_ && !lost_ && silent > patience && sockets_.several() && !tear(bootstrap::silence_in_words, silent))
+        lose(bootstrap::silence_in_words);
 }
 
 void Ends::use(Net* net, const DeviceSlots* slots) {
@@ -50,7 +111,7 @@ NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit) {
                                  : net_->detour(self_, peer(), memory, silence_limit, failover_.broken());
         if (!endpoint_ && !failover_.postpone(Clock::now())) fail(tuttiRemoteError, "no other port is active");
         if (!endpoint_) return nullptr;
-        channels_.count_received(introduction_.offer(net_->name(), attempt, endpoint_->offer()));
+        introduction_.offer(net_->name(), attempt, endpoint_->offer()).received = channels_.received();
     } catch (...) {
         lose(caught().what());
     }
@@ -64,7 +125,7 @@ void Ends::meet() {
         return lose(
             text("it goes by %s, this rank by %s; %s", offer.net, std::string(net_->name()).c_str(), choose_alike));
     const unsigned attempt = failover_.attempt();
-    if (offer.attempt != attempt || !channels_.resume(offer, attempt == 0))
+    if (offer.attempt != attempt || !channels_.resume(offer.received, attempt == 0))
         return lose("what it says of its connections can't be: it does not keep to the protocol");
     endpoint_->meet(introduction_.meet());
     log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
@@ -73,7 +134,7 @@ void Ends::meet() {
 /// The endpoint is of no use any more; both ends try another one. False if they have tried for as long as a host may be
 /// silent, and nothing came through.
 bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
-    if (!failover_.failed(Clock::now()) || first_socket() == nullptr) return false;
+    if (!failover_.failed(Clock::now()) || (first_socket() == nullptr && healing_.is_whole())) return false;
     log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
     addresses_ = where();
     failover_.next(attempt, why, endpoint_->broken());
@@ -83,10 +144,10 @@ bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     return true;
 }
 
-Endpoint* Ends::endpoint_of(const Channel& channel) const {
+Endpoint* Ends::endpoint_of(Channel& channel) const {
     if (lost_) return nullptr;
     if (net_ != nullptr) return by_endpoint() ? endpoint_.get() : nullptr;
-    return sockets_.of_channel(channel.number);
+    return healing_.is_whole() ? sockets_.of(channel, healing_.round() > 0) : nullptr;
 }
 
 /// Which ends, for error texts.
@@ -107,6 +168,7 @@ void Ends::send_rare() {
     const auto send = [&](What what, const void* body, std::size_t bytes) {
         Header h = channels_[0].header(what);
         h.bytes = static_cast<std::uint32_t>(bytes);
+        h.signature = failover_.attempt();
         socket->queue(h, static_cast<const std::byte*>(body), true);
     };
     const auto ready = [&] { return socket != nullptr && socket->has_room(); };
@@ -140,6 +202,8 @@ bool Ends::move() {
     bool moved = send_channels();  // before looking at what has come: for this somebody waits
     if (lost_socket_ && !bye_ && Clock::now() - *lost_socket_ > time_for_farewell) lose(why_, time_for_farewell);
     moved |= sockets_.receive(*this);
+    if (given_up_ && !bye_) lose("it has given the connection up");
+    if (theirs_) resume();
     if (endpoint_) moved |= look_at_endpoint();
     if (introduction_.pending() || boards_.due()) send_rare();
     if (endpoint_) moved |= send_by_endpoint();
@@ -152,7 +216,10 @@ bool Ends::look_at_endpoint() {
     const unsigned offered = introduction_.theirs().attempt;
     if (has_offer && offered > failover_.attempt() && !leave_endpoint(offered, "the peer can't go on with it"))
         lose("its connections fail again and again");
-    if (endpoint_ && has_offer && !introduction_.met()) meet();
+    if (has_offer && (offered < failover_.attempt() || (offered == failover_.attempt() && introduction_.met())))
+        introduction_.ignore();  // it was said again, over another socket
+    else if (endpoint_ && has_offer && !introduction_.met())
+        meet();
     return endpoint_ && introduction_.met() && receive_by_endpoint();
 }
 
@@ -181,12 +248,14 @@ bool Ends::send_by_sockets() {
         if (!stream->is_empty()) moved |= stream->send();
         if (stream->trouble().empty()) continue;
         addresses_ = stream->describe();
-        if (!bye_) {
-            lose(stream->trouble());
-        } else {  // what is still on its way on the others is to arrive
+        if (bye_) {  // what is still on its way on the others is to arrive
             sockets_.drop(*stream);
             part();
+            continue;
         }
+        const std::string why = stream->trouble();
+        const bool heals = stream->has_ended() && (!stream->by_silence() || sockets_.several());
+        if (!heals || !tear(why, stream->by_silence() ? healing_.limit() : Clock::duration{})) lose(why);
     }
     return moved;
 }
@@ -204,7 +273,13 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     if (lost_) return;
     lost_ = Clock::now() - ago;
     why_ = failover_.all_of(why);
+    if (!missed_.empty()) why_ += "; then " + missed_;
     addresses_ = where();
+    for (const auto& stream : sockets_.all()) {
+        if (!stream || !stream->trouble().empty() || !stream->has_room()) continue;
+        stream->queue(channels_[0].header(What::lost), nullptr);
+        stream->send();
+    }
     if (endpoint_) endpoint_->abandon();
     endpoint_.reset();
     sockets_.close();
@@ -246,6 +321,7 @@ bool Ends::pending() const {
     if (lost_) return false;
     if (sockets_.has_unsent()) return true;
     if (failover_.attempt() > 0 && !introduction_.met() && !bye_) return true;  // on a detour
+    if (!healing_.is_whole() && !bye_) return true;
     if (endpoint_ && introduction_.met() && !endpoint_->is_empty()) return true;
     return channels_.has_message();
 }
@@ -259,16 +335,8 @@ bool Ends::owes() const {
 }
 
 std::byte* Ends::begin(const Header& h, const char*& why) {
+    if (h.what >= What::board) return begin_rare(h, why);
     Channel& channel = channels_.open(h.channel);
-    if (h.what == What::board) return boards_.place();
-    if (h.what == What::offer) {
-        const bool by_tcp = used_ && net_ == nullptr;
-        std::byte* const place = by_tcp ? nullptr : introduction_.place();
-        why = by_tcp ? "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on all ranks"
-                     : "it has offered another connection twice";
-        return place;
-    }
-    if (h.what == What::met || h.what == What::bye) return &no_body;
     if (net_ != nullptr && !at_endpoint_) {
         why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
         return nullptr;
@@ -278,11 +346,27 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
         return nullptr;
     }
     failover_.works();
+    healing_.works();
     if (!at_endpoint_ && (h.what == What::posted_receive || h.what == What::landed)) {
         why = "it speaks of memory that sockets do not reach";
         return nullptr;
     }
     return channel.begin(h, why);
+}
+
+/// What is of no channel.
+std::byte* Ends::begin_rare(const Header& h, const char*& why) {
+    if (h.what == What::board) return boards_.place();
+    if (h.what == What::resume) {
+        why = "it resumes what has not broken";
+        return healing_.is_whole() || theirs_ ? nullptr : reinterpret_cast<std::byte*>(&arriving_);
+    }
+    if (h.what != What::offer) return &no_body;
+    const bool by_tcp = used_ && net_ == nullptr;
+    std::byte* const place = by_tcp ? nullptr : introduction_.place();
+    why = by_tcp ? "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on all ranks"
+                 : "it has offered another connection twice";
+    return place;
 }
 
 void Ends::finish(const Header& h) {
@@ -300,10 +384,17 @@ void Ends::finish(const Header& h) {
         case What::offer:
             return introduction_.arrived(h.bytes);
         case What::met:
-            return introduction_.understood();
+            if (h.signature == failover_.attempt()) introduction_.understood();
+            return;
         case What::bye:
             bye_ = true;
             if (at_endpoint_) page().leaving.store(1, std::memory_order_release);
+            return;
+        case What::resume:
+            theirs_ = arriving_;
+            return;
+        case What::lost:
+            given_up_ = true;
             return;
     }
 }

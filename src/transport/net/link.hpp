@@ -7,8 +7,8 @@
 //
 // A cell of the writer is free again when the reader's is, so there is always room for what arrives (channel.hpp).
 //
-// A link has one or more sockets. Where a better network joins the ranks, messages and credits go by an endpoint of
-// that, and the sockets introduce its two ends to each other.
+// A link has one or more sockets; when they break, others take their place (healing.hpp). Where a better network joins
+// the ranks, messages and credits go by an endpoint of that, and the sockets introduce its two ends to each other.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@
 #include "transport/net/boards.hpp"
 #include "transport/net/channels.hpp"
 #include "transport/net/failover.hpp"
+#include "transport/net/healing.hpp"
 #include "transport/net/introduction.hpp"
 #include "transport/net/sockets.hpp"
 #include "transport/transport.hpp"
@@ -34,9 +35,15 @@ class Ends : public Recipient {
     RankPage& page() { return channels_.page(); }
     Rank peer() const { return channels_.peer(); }
 
-    /// Stripe `number` of `count`.
-    void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
-    bool wants(int number, int count) const;
+    /// Stripe `number` of `count`, which is wanted.
+    void attach(int number, int count, std::unique_ptr<tcp::Stream> stream, std::uint32_t round = 0);
+    bool wants(int number, int count, std::uint32_t round) const;
+    /// Once for each round of connections that this rank is to make in the place of others.
+    bool take_dial() { return healing_.take_dial(); }
+    const Healing& healing() const { return healing_; }
+    /// One of such a round can't be made now. hopeless: the peer will hardly ever let it in. True: try again.
+    bool missed(int number, int count, std::uint32_t round, const std::string& why, bool hopeless);
+    bool waits_for_peer() const { return !lost_ && healing_.is_torn(); }
 
     /// The rank has made the link: messages go by net; nullptr: by the sockets. slots: on a GPU, where net is without
     /// obstacle to it; they outlive this.
@@ -63,7 +70,9 @@ class Ends : public Recipient {
     /// Only what this rank has to send, where that goes by an endpoint.
     bool push();
     void heard(int number, std::uint32_t events) { sockets_.heard(number, events); }
-    void listen_for_silence() { sockets_.listen_for_silence(); }
+    /// silence limit: how long the peer's host may be silent.
+    void set_limit(std::chrono::milliseconds silence_limit) { healing_.set_limit(silence_limit); }
+    void listen_for_silence();
     /// All credits that are due go out with the next move().
     void settle() { channels_.settle(); }
     /// And what this rank calls.
@@ -84,11 +93,14 @@ class Ends : public Recipient {
 
   private:
     std::byte* begin(const Header& header, const char*& why) override;
+    std::byte* begin_rare(const Header& header, const char*& why);
     void finish(const Header& header) override;
-    Endpoint* endpoint_of(const Channel& channel) const;
+    Endpoint* endpoint_of(Channel& channel) const;
     tcp::Stream* first_socket() const { return lost_ ? nullptr : sockets_.first(); }
     void send_rare();
     void meet();
+    bool tear(const std::string& why, Clock::duration ago = {});
+    void resume();
     bool leave_endpoint(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
@@ -102,6 +114,13 @@ class Ends : public Recipient {
     const std::string peer_name_;
     Channels channels_;
     Sockets sockets_;
+    Healing healing_;
+    std::optional<Received> theirs_;  // what the peer has got, to be looked at
+    Received arriving_{};
+    Deadline torn_at_{};
+    bool warned_ = false;    // of what has broken
+    bool given_up_ = false;  // by the peer
+    std::string missed_;     // why a connection could not be made again
     bool used_ = false;
     Net* net_ = nullptr;
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_

@@ -27,17 +27,18 @@ Links::Links() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) fail_errno("epoll_create failed%s", errno == EMFILE ? " (see `ulimit -n`)" : "");
 }
 
-void Links::start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, std::function<void()> on_blind) {
+void Links::start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, Needs needs) {
     session_ = from.session;
     arena_ = from.arena;
     silence_limit_ = silence_limit;
-    on_blind_ = std::move(on_blind);
+    needs_ = std::move(needs);
 }
 
 Ends& Links::with(Rank peer) {
     if (Ends* const known = find(peer)) return *known;
     ends_.reserve(ends_.size() + 1);
     Ends& made = *links_.emplace(peer, std::make_unique<Ends>(*session_, arena_, peer)).first->second;
+    made.set_limit(silence_limit_);
     ends_.push_back(&made);
     return made;
 }
@@ -52,8 +53,12 @@ void Links::erase(Ends& ends) {
     links_.erase(ends.peer());
 }
 
-bool Links::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream) {
-    if (!ends.wants(number, count)) return false;
+bool Links::attach(Ends& ends, const bootstrap::Stripe& stripe, std::unique_ptr<tcp::Stream> stream) {
+    const int number = stripe.number, count = stripe.count;
+    if (!ends.wants(number, count, stripe.round)) {
+        if (ends.is_lost()) answer(*stream, What::lost);
+        return false;
+    }
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     event.data.u64 = mark(ends.peer(), static_cast<std::uint64_t>(number));
@@ -61,16 +66,23 @@ bool Links::attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Strea
         return ends.lose("the kernel does not watch another socket"), false;
     log(Level::info, "rank %d: connection %d of %d with rank %d: %s", session_->rank(), number + 1, count, ends.peer(),
         stream->describe().c_str());
-    ends.attach(number, count, std::move(stream));
+    ends.attach(number, count, std::move(stream), stripe.round);
     ends.tell_board(arena_->page());
     return true;
+}
+
+void Links::answer(tcp::Stream& stream, What what) {
+    Header header{};
+    header.what = what;
+    stream.queue(header, nullptr);
+    stream.send();
 }
 
 void Links::introduce(Ends& ends) {
     const NetEndpoint* endpoint = ends.introduce(silence_limit_);
     if (endpoint == nullptr) return;
     const std::vector<int> descriptors = endpoint->fds();
-    if (descriptors.empty()) return on_blind_();
+    if (descriptors.empty()) return needs_.blind();
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = mark(ends.peer(), endpoint_number);
@@ -99,6 +111,8 @@ bool Links::move(bool sockets) {
     for (Ends* const ends : ends_) {
         moved |= ends->move();
         if (ends->wants_endpoint()) introduce(*ends);
+        if (ends->take_dial()) needs_.dial(ends->peer(), ends->healing().round(), ends->healing().pause(Clock::now()));
+        if (ends->waits_for_peer() && session_->has_left(ends->peer())) ends->lose("it has left");
     }
     return moved;
 }

@@ -16,8 +16,13 @@ class Links {
   public:
     /// Throws tuttiSystemError.
     Links();
-    /// on_blind: called when there is an endpoint that can't tell when something arrives.
-    void start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, std::function<void()> on_blind);
+    /// What is called, under the lock.
+    struct Needs {
+        std::function<void()> blind;  // there is an endpoint that can't tell when something arrives
+        /// The connections with a peer are to be made anew, as that round, after a pause.
+        std::function<void(Rank peer, std::uint32_t round, std::chrono::milliseconds pause)> dial;
+    };
+    void start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, Needs needs);
 
     /// What the service thread waits at.
     const Fd& epoll() const { return epoll_; }
@@ -26,7 +31,9 @@ class Links {
     Ends* find(Rank peer);
     void erase(Ends& ends);
     /// A connection of a link. False: it is not wanted, or can't be watched.
-    bool attach(Ends& ends, int number, int count, std::unique_ptr<tcp::Stream> stream);
+    bool attach(Ends& ends, const bootstrap::Stripe& stripe, std::unique_ptr<tcp::Stream> stream);
+    /// The one frame that is to be said over a connection that no link of this rank wants.
+    static void answer(tcp::Stream& stream, What what);
     /// To each other: the two ends of the endpoint beside the sockets, if there is to be one.
     void introduce(Ends& ends);
     /// This rank lacks what a connection with the peer takes. Needs no memory.
@@ -59,7 +66,7 @@ class Links {
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> arena_;
     std::chrono::milliseconds silence_limit_{};
-    std::function<void()> on_blind_;
+    Needs needs_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
     std::vector<Ends*> ends_;       // of links_: what every look goes through
     std::optional<Error> trouble_;  // of this rank, with a connection

@@ -17,6 +17,8 @@ using tcp::Cipher;
 
 constexpr int attempts = 3;
 constexpr std::chrono::milliseconds pause{200};
+// Of a connection that is to take the place of another: where it gets no answer, the next call may get one.
+constexpr std::chrono::milliseconds shortest_wait{1000}, longest_wait{5000};
 
 /// Which listener of the job this is about: see Handshake. Members and directories use numbers below.
 std::uint64_t tag_of(Rank rank) {
@@ -29,26 +31,16 @@ int connections_over(int rails, int sockets) {
     return std::min((sockets + rails - 1) / rails, stripes_limit / rails) * rails;
 }
 
-Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, int ranks, const Secret& secret,
+Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, const Secret& secret,
                      std::chrono::milliseconds silence_limit)
-    : engine_(std::move(engine)),
-      service_(service),
-      self_(self),
-      ranks_(ranks),
-      secret_(secret),
-      silence_limit_(silence_limit) {}
+    : engine_(std::move(engine)), service_(service), self_(self), secret_(secret), silence_limit_(silence_limit) {}
 
 void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
 void Reception::expect(std::optional<std::set<Rank>> callers) {
-    callers_ = std::move(callers);
-    close_if_complete();
-}
-
-void Reception::close_if_complete() {
-    if (!callers_ || !callers_->empty()) return;
+    if (!callers || !callers->empty()) return;
     for (const auto& listener : listeners_) listener->close();
     listeners_.clear();
 }
@@ -60,14 +52,38 @@ void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses
     const auto rails = static_cast<int>(std::ranges::count_if(addresses, [](const Address& a) { return bool(a); }));
     const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, config().sockets));
     attempt(peer, [&] {
-        wanted_.insert(peer);
-        for (std::uint8_t number = 0; number < count; ++number)
-            dial({nullptr,
-                  peer,
-                  addresses[static_cast<std::size_t>(number % rails)],
-                  {self_, number, count, Cipher::available(), config().encrypt},
-                  1});
+        wanted_[peer] = {addresses, rails, count, 0};
+        dial_all(peer);
     });
+}
+
+void Reception::dial_all(Rank peer) {
+    const Way way = wanted_.at(peer);
+    for (std::uint8_t number = 0; number < way.count; ++number)
+        dial({nullptr,
+              peer,
+              way.addresses[static_cast<std::size_t>(number % way.rails)],
+              {self_, number, way.count, Cipher::available(), config().encrypt, way.round},
+              1});
+}
+
+void Reception::dial_again(Rank peer, std::uint32_t round, std::chrono::milliseconds pause) {
+    const auto way = wanted_.find(peer);
+    if (closed_ || way == wanted_.end()) return;
+    way->second.round = round;
+    give_up_calls(peer);
+    attempt(peer, [&] {
+        service_.after(pause, [weak = weak_from_this(), peer, round] {
+            const auto self = weak.lock();
+            if (!self || self->closed_ || !self->is_wanted(peer, round)) return;
+            self->attempt(peer, [&] { self->dial_all(peer); });
+        });
+    });
+}
+
+bool Reception::is_wanted(Rank peer, std::uint32_t round) const {
+    const auto way = wanted_.find(peer);
+    return way != wanted_.end() && way->second.round == round;
 }
 
 /// What comes of it if this process can't, the engine is told: nobody waits for the work itself.
@@ -80,8 +96,10 @@ void Reception::attempt(Rank peer, Errand work) {
 }
 
 void Reception::dial(Call call) {
-    if (closed_ || !wanted_.contains(call.peer)) return;
-    call.connection = Connection::dial(service_, *this, call.address, secret_, tag_of(call.peer), silence_limit_);
+    if (closed_ || !is_wanted(call.peer, call.stripe.round)) return;
+    const auto limit =
+        call.stripe.round == 0 ? silence_limit_ : std::clamp(silence_limit_ / 4, shortest_wait, longest_wait);
+    call.connection = Connection::dial(service_, *this, call.address, secret_, tag_of(call.peer), limit);
     if (!call.connection) return lost(std::move(call), {errno, false, std::strerror(errno)});
     Connection* const key = call.connection.get();
     calls_.emplace(key, std::move(call));
@@ -109,17 +127,13 @@ void Reception::received(Connection& connection, Message& message, Fd) {
 
 void Reception::on_stripe(Connection& connection, const Stripe& stripe) {
     const auto engine = engine_.lock();
-    if (!engine || stripe.rank >= ranks_ || stripe.rank == self_) return connection.close();
+    if (!engine || stripe.rank >= self_) return connection.close();
     const bool encrypts = stripe.encrypt || config().encrypt;
     const Cipher::Kind cipher = encrypts ? Cipher::choose(stripe.ciphers, Cipher::available()) : Cipher::none;
     connection.recognise();
     connection.send(Accepted{cipher});
-    engine->arrived(stripe.rank, stripe, connection.detach(), cipher);
-    std::bitset<stripes_limit>& connected = connected_[stripe.rank];
-    connected.set(stripe.number);
-    if (!callers_ || connected.count() < stripe.count) return;
-    callers_->erase(stripe.rank);
-    close_if_complete();
+    Detached socket = connection.detach();
+    if (socket.fd) engine->arrived(stripe.rank, stripe, std::move(socket), cipher);  // else it is called again
 }
 
 void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
@@ -132,7 +146,9 @@ void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
         return lost(call, {0, false, "it wants a cipher that this rank does not have"});
     }
     if (!engine) return connection.close();
-    engine->arrived(call.peer, call.stripe, connection.detach(), cipher);
+    Detached socket = connection.detach();
+    if (!socket.fd) return lost(call, {ECONNRESET, false, "it was lost while it was made"});
+    engine->arrived(call.peer, call.stripe, std::move(socket), cipher);
 }
 
 void Reception::closed(Connection& connection, const Loss& loss) {
@@ -145,8 +161,9 @@ void Reception::closed(Connection& connection, const Loss& loss) {
 }
 
 void Reception::lost(Call call, const Loss& loss) {
-    if (closed_ || !wanted_.contains(call.peer)) return;
+    if (closed_ || !is_wanted(call.peer, call.stripe.round)) return;
     call.connection.reset();
+    if (call.stripe.round > 0) return missed(std::move(call), loss);
     // A peer whose process is stopped answers when it goes on; how long that may take, the operation says. A network
     // may come back.
     const bool silent = loss.error == ETIMEDOUT || loss.error == EHOSTUNREACH || loss.error == EHOSTDOWN;
@@ -165,8 +182,30 @@ void Reception::lost(Call call, const Loss& loss) {
     lacking ? engine->lacking(call.peer, {tuttiSystemError, why}) : engine->unreachable(call.peer, why);
 }
 
+/// One of a round that takes the place of another. Nobody listens where the peer's process has ended, but who is in
+/// the way of a connection may refuse it for a moment, too.
+void Reception::missed(Call call, const Loss& loss) {
+    const auto engine = engine_.lock();
+    if (!engine) return;
+    const bool refused = loss.error == ECONNREFUSED;
+    const bool hopeless = loss.wrong_secret || (refused && call.attempt >= attempts);
+    if (refused && !hopeless) ++call.attempt;
+    const std::string why = "no connection to " + call.address.text() + ": " + loss.text;
+    engine->missed(call.peer, call.stripe, why, hopeless, [weak = weak_from_this(), call] {
+        const auto self = weak.lock();
+        if (!self || self->closed_) return;
+        self->service_.after(pause, [weak, call] {
+            if (const auto self = weak.lock()) self->attempt(call.peer, [&] { self->dial(call); });
+        });
+    });
+}
+
 void Reception::forget(Rank peer) {
     wanted_.erase(peer);
+    give_up_calls(peer);
+}
+
+void Reception::give_up_calls(Rank peer) {
     std::erase_if(calls_, [&](auto& entry) {
         if (entry.second.peer != peer) return false;
         entry.second.connection->close();

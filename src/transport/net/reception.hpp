@@ -2,7 +2,6 @@
 // service thread.
 #pragma once
 
-#include <bitset>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,15 +22,17 @@ int connections_over(int rails, int sockets);
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
     /// silence limit: how long the hosts of peers may be silent.
-    Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, int ranks,
-              const bootstrap::Secret& secret, std::chrono::milliseconds silence_limit);
+    Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, const bootstrap::Secret& secret,
+              std::chrono::milliseconds silence_limit);
 
     void listen(Fd fd, const bootstrap::Address& address);
-    /// After listen(): nobody else will connect. Once they all have, all of their connections, the ports close.
+    /// After listen(): nobody else will connect. Where nobody will at all the ports close.
     void expect(std::optional<std::set<Rank>> callers);
     /// Makes all connections with peer, or one alone; the engine hears of each one, or that it can't be reached.
     void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, bool alone);
-    /// The link is gone before its connections stood.
+    /// They have broken: all are made anew, as that round, after a pause. Those of earlier ones are given up.
+    void dial_again(Rank peer, std::uint32_t round, std::chrono::milliseconds pause);
+    /// The link is gone, or its connections never stood.
     void forget(Rank peer);
     void close();
 
@@ -44,6 +45,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
         int attempt;
         Deadline begin = Clock::now();
     };
+    void dial_all(Rank peer);
     void dial(Call call);
     void attempt(Rank peer, bootstrap::Errand work);
     void opened(bootstrap::Connection& connection) override;
@@ -51,21 +53,26 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     void closed(bootstrap::Connection& connection, const bootstrap::Loss& loss) override;
     void on_stripe(bootstrap::Connection& connection, const bootstrap::Stripe& stripe);
     void on_accepted(bootstrap::Connection& connection, const bootstrap::Accepted& accepted);
-    void close_if_complete();
     void lost(Call call, const bootstrap::Loss& loss);
+    void missed(Call call, const bootstrap::Loss& loss);
+    void give_up_calls(Rank peer);
+    bool is_wanted(Rank peer, std::uint32_t round) const;
 
     const std::weak_ptr<Engine> engine_;
     bootstrap::Service& service_;
     const Rank self_;
-    const int ranks_;
     const bootstrap::Secret secret_;
     const std::chrono::milliseconds silence_limit_;
     std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;
     std::map<bootstrap::Connection*, std::shared_ptr<bootstrap::Connection>> unidentified_;
-    std::set<Rank> wanted_;                                            // peers that are being dialled
-    std::optional<std::set<Rank>> callers_;                            // who is still to connect; nullopt: anybody may
-    std::map<Rank, std::bitset<bootstrap::stripes_limit>> connected_;  // which of their connections stand
+    struct Way {
+        std::array<bootstrap::Address, most_rails> addresses;
+        int rails;
+        std::uint8_t count;
+        std::uint32_t round;
+    };
+    std::map<Rank, Way> wanted_;  // peers that are dialled, or have been
     bool closed_ = false;
 };
 

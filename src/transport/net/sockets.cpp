@@ -19,17 +19,38 @@ void Sockets::heard(int number, std::uint32_t events) {
     if (n < streams_.size() && streams_[n]) streams_[n]->heard(events);
 }
 
-void Sockets::listen_for_silence() {
+Clock::duration Sockets::listen_for_silence() {
+    Clock::duration longest{};
     for (const auto& stream : streams_)
-        if (stream) stream->listen_for_silence();
+        if (stream) longest = std::max(longest, stream->listen_for_silence());
+    return longest;
 }
 
 void Sockets::close() {
     for (auto& stream : streams_) stream.reset();
 }
 
-bool Sockets::any() const {
-    return std::ranges::any_of(streams_, [](const auto& stream) { return stream != nullptr; });
+bool Sockets::several() const {
+    return std::ranges::count_if(streams_, [](const auto& stream) { return stream != nullptr; }) > 1;
+}
+
+tcp::Stream* Sockets::first() const {
+    const auto found = std::ranges::find_if(streams_, [](const auto& stream) { return stream != nullptr; });
+    return found == streams_.end() ? nullptr : found->get();
+}
+
+tcp::Stream* Sockets::of(Channel& channel, bool others) const {
+    if (!ever()) return nullptr;
+    const std::size_t count = streams_.size();
+    const auto number = static_cast<std::size_t>(channel.number);
+    std::size_t lane = number % count;
+    if (!streams_[lane] && others && any()) {  // its channels are dealt to the others
+        for (std::size_t skip = number / count; !streams_[lane] || skip-- > 0;) lane = (lane + 1) % count;
+    }
+    if (lane != channel.lane && channel.lane < count && streams_[channel.lane] && channel.under_way())
+        return streams_[channel.lane].get();
+    channel.lane = lane;
+    return streams_[lane].get();
 }
 
 bool Sockets::has_unsent() const {

@@ -1,10 +1,11 @@
 // The data sockets of a link, of which each carries a part of the channels. The first one introduces the ends of
-// endpoints, too, and its end tells that of the peer.
+// endpoints, too, and its end tells that of the peer. Some may be missing where the link goes on without them.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "transport/net/channel.hpp"
 #include "transport/tcp/stream.hpp"
 
 namespace tutti::net {
@@ -16,18 +17,19 @@ class Sockets {
     void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
     /// What epoll has said of one.
     void heard(int number, std::uint32_t events);
-    void listen_for_silence();
+    /// How long the peer's host has been silent on the one where it is that for longest.
+    Clock::duration listen_for_silence();
     /// All of them.
     void close();
 
     /// There was one; there is one.
     bool ever() const { return !streams_.empty(); }
-    bool any() const;
-    tcp::Stream* first() const { return ever() ? streams_[0].get() : nullptr; }
-    /// nullptr if it is not there yet.
-    tcp::Stream* of_channel(int channel) const {
-        return ever() ? streams_[static_cast<std::size_t>(channel) % streams_.size()].get() : nullptr;
-    }
+    bool any() const { return first() != nullptr; }
+    bool several() const;
+    tcp::Stream* first() const;
+    /// That by which the channel's next frames go. others: where its own one is missing, another one carries it; it
+    /// changes only when nothing of the channel is under way, so that its messages stay in order. nullptr: none yet.
+    tcp::Stream* of(Channel& channel, bool others) const;
     bool has_unsent() const;
     bool receive(Recipient& to);
 

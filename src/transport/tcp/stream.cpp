@@ -20,8 +20,10 @@ std::string ends_of(const Fd& fd) {
     return bootstrap::bound_address(fd).text() + " to " + there;
 }
 
-std::string words_for(int error) {
-    return error == ETIMEDOUT ? bootstrap::silence_in_words : std::strerror(error);
+/// The kernel tells of the network on the way instead of the time-out, where that has said something.
+bool is_silence(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
+           error == ENETDOWN;
 }
 
 std::unique_ptr<Cipher> cipher_of(Cipher::Kind kind, const bootstrap::Secret& key) {
@@ -33,6 +35,7 @@ std::unique_ptr<Cipher> cipher_of(Cipher::Kind kind, const bootstrap::Secret& ke
 Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds silence_limit)
     : fd_(std::move(socket.fd)),
       addresses_(ends_of(fd_)),
+      silence_limit_(silence_limit),
       silence_(silence_limit),
       outbox_(cipher_of(cipher, socket.outgoing)),
       inbox_(cipher_of(cipher, socket.incoming), socket.unread),
@@ -48,8 +51,7 @@ void Stream::heard(std::uint32_t events) {
 
 bool Stream::send() {
     bool moved = false;
-    for (std::size_t budget = bytes_per_call;
-         !outbox_.is_empty() && writable_ && refused_.empty() && trouble().empty();) {
+    for (std::size_t budget = bytes_per_call; !outbox_.is_empty() && writable_ && refused_ == 0 && trouble().empty();) {
         const Outbox::Pieces pieces = outbox_.pieces();
         msghdr message{};
         message.msg_iov = pieces.list.data();
@@ -59,7 +61,7 @@ bool Stream::send() {
         if (done < 0) {
             writable_ = false;
             if (errno != EAGAIN && errno != ENOBUFS) {  // what came before the end is still to be read
-                refused_ = words_for(errno);
+                refused_ = errno;
                 readable_ = ended_ = true;
             }
             break;
@@ -72,6 +74,17 @@ bool Stream::send() {
         budget -= count;
     }
     return moved;
+}
+
+void Stream::end(int error) {
+    end_ = is_silence(error) ? End::silent : End::broken;
+    lose(error == ETIMEDOUT ? bootstrap::silence_in_words : std::strerror(error));
+}
+
+Clock::duration Stream::listen_for_silence() {
+    const Clock::duration silent = silence_.lasted(fd_.get());
+    if (silent > silence_limit_ && trouble().empty()) end(ETIMEDOUT);
+    return silent;
 }
 
 /// False if what has arrived shows that the connection is lost.
@@ -92,12 +105,13 @@ bool Stream::receive(Recipient& to) {
         if (got < 0) {
             readable_ = false;
             if (errno != EAGAIN)
-                lose(words_for(errno));
-            else if (!refused_.empty())
-                lose(refused_);
+                end(errno);
+            else if (refused_ != 0)
+                end(refused_);
             break;
         }
         if (got == 0) {
+            end_ = End::broken;
             lose("it has closed the connection");
             break;
         }

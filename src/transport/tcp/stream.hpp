@@ -37,23 +37,31 @@ class Stream : public net::Endpoint {
     bool receive(Recipient& to) override;
     std::string describe() const override { return addresses_; }
 
-    /// To be called now and then: trouble() if the peer's host is silent for too long.
-    void listen_for_silence() {
-        if (silence_.lasts(fd_.get())) lose(bootstrap::silence_in_words);
-    }
+    /// With trouble(): the connection has ended, nothing that came over it was wrong.
+    bool has_ended() const { return end_ != End::none; }
+    /// And that because the peer's host has been silent for the limit.
+    bool by_silence() const { return end_ == End::silent; }
+
+    /// To be called now and then: how long the peer's host has been silent; trouble() if that is too long.
+    Clock::duration listen_for_silence();
 
   private:
     static constexpr std::size_t bytes_per_call = 1 << 20;  // so that no socket starves the others
 
+    enum class End { none, broken, silent };
+
     bool digest(Recipient& to);
+    void end(int error);
 
     Fd fd_;
     const std::string addresses_;
+    const std::chrono::milliseconds silence_limit_;
     bootstrap::Silence silence_;
     Outbox outbox_;
     Inbox inbox_;
-    bool unread_;                                             // something came with the handshake
-    std::string refused_;                                     // why nothing more can be sent
+    bool unread_;      // something came with the handshake
+    int refused_ = 0;  // errno: why nothing more can be sent
+    End end_ = End::none;
     bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the peer's end has come, or will soon
 };
 
