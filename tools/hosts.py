@@ -131,9 +131,13 @@ class Hosts:
     def lose_no_more(self, host):
         tool(*self.inside(host, "nft", "delete table inet tutti"))
 
-    def plug(self, host, state):
-        """Takes that host's cables out ("down") or puts them in again ("up")."""
-        for rail in range(self.rails):
+    def reset(self, host):
+        """All TCP connections of that host's interfaces are reset, for both ends."""
+        tool(*self.inside(host, "ss", "-K", "-tn", "state", "established", "not", "dst", "127.0.0.0/8"))
+
+    def plug(self, host, state, rail=None):
+        """Takes that host's cables, or that of one rail, out ("down") or puts them in again ("up")."""
+        for rail in range(self.rails) if rail is None else [rail]:
             tool("ip", "link", "set", self.port(host, rail), state)
 
     def end(self):
