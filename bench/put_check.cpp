@@ -160,6 +160,7 @@ int main(int argc, char** argv) {
     std::string device = "cpu";
     int rounds = 200;
     app.add_option("-t,--threads", options.threads, "Ranks of this process")->check(CLI::Range(1, 32));
+    app.add_option("--transport", options.transport, "The only one that may be used");
     app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
     app.add_option("-n,--rounds", rounds, "Of the signal that goes there and back")->check(CLI::Range(1, 1'000'000));
     CLI11_PARSE(app, argc, argv);

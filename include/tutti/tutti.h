@@ -443,9 +443,9 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
 /* ----------------------------------------------------------------------------------------- one-sided operations */
 
 /* A rank writes to the memory of another one, which does nothing for it, and tells it by a signal, which that one may
- * wait for. For ranks of one host, all on CPUs or all on GPUs that p2p joins: where some of comm's ranks are on
- * different hosts, on a CPU and a GPU, or joined by a network or through host memory (also because config.transport
- * says so), all of this is refused with tuttiInvalidUsage, and a text that names two such ranks.
+ * wait for. For ranks that are all on CPUs, on any hosts, or all on GPUs that p2p joins: where some of comm's ranks are
+ * on a CPU and a GPU, or on GPUs that a network or host memory joins (also because config.transport says so), all of
+ * this is refused with tuttiInvalidUsage, and a text that names two such ranks.
  *
  * A window: all ranks of comm call Register in the same order, each with memory of its own (`size` bytes at `buff`, of
  * any length; 0: no part), which others may then put to. If peers are in other processes, that is memory of
@@ -455,7 +455,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * ranks are in several processes or on several GPUs one that can be shared: of cudaMalloc or tuttiMemAllocDevice, not
  * of a pool. *win is this rank's handle of the window; in a group it is valid after tuttiGroupEnd, and one thread that
  * drives several ranks calls Register in a group. When Register returns, all ranks may put to all. A rank has at most
- * 512 windows of a communicator.
+ * 512 windows of a communicator. Memory that only ranks on other hosts put to may be any.
  *
  * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be put to is registered for collectives
  * alone, as by tuttiCommRegister, and only tuttiPutSignal into it is refused, with the reason.
@@ -473,10 +473,11 @@ TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, si
 TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
 
 /* Copies `count` elements from localbuff to peer's part of the window, from byte peerWinOffset of it on, then raises
- * peer's signal sigIdx; count 0 only raises it. Has ended when both are done: localbuff may be used again. On GPUs all
- * of it takes place on the stream, in captured graphs at each launch. peerWin: this rank's handle. peer may be this
- * rank; localbuff must not overlap what is written. sigIdx: 0 to TUTTI_SIGNALS - 1, each of them a counter of its own
- * for every pair of ranks. ctx, flags: 0.
+ * peer's signal sigIdx; count 0 only raises it. Has ended when both are done, or, to another host, on their way:
+ * localbuff may be used again. If the peer's host then refuses it, since its part was deregistered, a later call on
+ * comm says so. On GPUs all of it takes place on the stream, in captured graphs at each launch. peerWin: this rank's
+ * handle. peer may be this rank; localbuff must not overlap what is written. sigIdx: 0 to TUTTI_SIGNALS - 1, each of
+ * them a counter of its own for every pair of ranks. ctx, flags: 0.
  *
  * Whoever has waited for a signal sees all that was put to it before by the rank that raised it. Puts and signals to
  * one peer take place in the order of their calls, in a group too, where all else goes on side by side: waits (in the

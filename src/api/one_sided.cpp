@@ -33,21 +33,27 @@ OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t 
     return window;
 }
 
-/// Whether some peer sees memory of this rank's only if it is registered.
-bool needs_registration(const Connections& connections) {
+/// Whether some peer sees so much of this rank's memory.
+bool is_seen(const Connections& connections, Sees much) {
     for (Rank r = 0; r < connections.ranks() && !connections.on_gpus(); ++r)
-        if (r != connections.rank() && connections.transport_to(r).sees() != Sees::everything) return true;
+        if (r != connections.rank() && connections.transport_to(r).sees() == much) return true;
     return false;
+}
+
+/// Or others can't put there.
+bool needs_registration(const Connections& connections) {
+    return is_seen(connections, Sees::regions);
 }
 
 /// All that all ranks find out together.
 void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
     std::optional<Error> trouble;
-    if (needs_registration(comm.connections()) && size > 0) try {
+    const bool needed = needs_registration(comm.connections());
+    if (size > 0 && (needed || is_seen(comm.connections(), Sees::nothing))) try {  // a network's adapter may use it
             window.registration = register_memory(buffer, size);
         } catch (...) {
             const Error error = caught();
-            trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
+            if (needed) trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
         }
     InTurn turn(*comm.ticket_lock());
     window.window = comm.windows().open(buffer, size, std::move(trouble));

@@ -181,7 +181,8 @@ class Work {
     };
 
     bool advance(const OneSided& operation, Queue& queue) {
-        if (!comm_.windows().advance(operation, queue.put)) return operation.kind == OneSided::Kind::put;
+        const std::size_t before = queue.put;
+        if (!comm_.windows().advance(operation, queue.put)) return queue.put != before;
         queue.operations.pop_front();
         queue.put = 0;
         return true;

@@ -7,6 +7,7 @@
 
 #include "base/caught.hpp"
 #include "base/peer_error.hpp"
+#include "transport/net/puts.hpp"
 
 namespace tutti {
 namespace {
@@ -36,11 +37,6 @@ bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
     return places.info(a).process == places.info(b).process;
 }
 
-void raise_signal(Signals& signals, int number) {
-    std::atomic<std::uint64_t>& raised = signals.raised[number];
-    raised.store(raised.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-}
-
 }  // namespace
 
 /// What a rank tells another one of its part, and whether it could open it.
@@ -61,8 +57,8 @@ std::string Windows::find_obstacle() const {
                             connections_.session().name(a).c_str(), connections_.session().name(b).c_str(), obstacle);
             }
             const Transport& t = connections_.transport_between(a, b);
-            if (t.sees() != Sees::nothing) continue;
-            return text("%s and %s are joined by %s, and only ranks of one host can write to each other",
+            if (t.sees() != Sees::nothing || t.needs_engine()) continue;
+            return text("%s and %s are joined by %s, by which ranks can't write to each other",
                         connections_.session().name(a).c_str(), connections_.session().name(b).c_str(),
                         std::string(t.name()).c_str());
         }
@@ -125,7 +121,7 @@ std::vector<Windows::Told> Windows::tell_of(const WindowPart& part, void* buffer
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.exposed = exposed;
-        if (gpu_ == nullptr && !why && r != rank() &&
+        if (gpu_ == nullptr && !why && r != rank() && !reaches_by_network(r) &&
             !connections_.linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
             why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "
                                                    "can map as a whole: take memory of "
@@ -169,6 +165,8 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
         part.bytes = bytes;
         try {
             if (!trouble) part = open_part(bytes);
+            if (!trouble && connections_.engine() != nullptr)
+                connections_.arena().lent().lend(part.gate, part.key, {static_cast<std::byte*>(buffer), bytes});
         } catch (...) {
             trouble = caught();
         }
@@ -192,6 +190,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
 void Windows::close(const Window& window) {
     if (gpu_ != nullptr) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
+    if (part.key != 0 && is_open(connections_.page(), part)) connections_.arena().lent().take_back(part.gate);
     const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
                            faults_.close_parts({&connections_.page().gates[part.gate], 1}) ||
                            (gpu_ != nullptr && faults_.failed());
@@ -231,12 +230,48 @@ void Windows::copy_piece(const OneSided& o, std::size_t& done) {
 }
 
 void Windows::signal(const OneSided& o) {
-    if (o.peer == rank()) return raise_signal(connections_.arena().signals(rank()), o.signal);
+    if (o.peer == rank()) return connections_.arena().signals(rank()).raise(o.signal);
     Link& link = *connections_.linked(o.peer).link;
     if (link.page()->closed.load(std::memory_order_relaxed) != 0)
         fail_by(o.peer, tuttiRemoteError, "rank %d signals to rank %d, which has given up", rank(), o.peer);
-    raise_signal(*link.signals(), o.signal);
+    link.signals()->raise(o.signal);
     wake(link.page()->wake_up);
+}
+
+bool Windows::reaches_by_network(Rank peer) {
+    by_network_.resize(static_cast<std::size_t>(ranks()));
+    std::optional<bool>& known = by_network_[static_cast<std::size_t>(peer)];
+    if (!known) known = gpu_ == nullptr && peer != rank() && connections_.transport_to(peer).needs_engine();
+    return *known;
+}
+
+/// Messages for the peer's engine (net/puts.hpp), as many as there is room for. True: that was all of the operation.
+bool Windows::send(const OneSided& o, std::size_t& done) {
+    Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
+    const std::size_t most = slot_bytes_for(ranks()) - net::put_header_in_slot;
+    const bool inlined = sizeof(net::PutHeader) + o.bytes <= inline_bytes;
+    while (true) {
+        if (connections_.has_left(o.peer))
+            fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(),
+                    o.peer);
+        if (!sender.ready(!inlined)) return false;
+        const std::size_t size = std::min(most, o.bytes - done);
+        net::PutHeader put{.offset = o.offset + done, .gate = 0, .key = 0, .signal = 0, .raises = 0, .zero = {}};
+        if (size > 0) {
+            const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
+            put.gate = part.gate, put.key = part.key;
+        }
+        put.signal = static_cast<std::uint8_t>(o.signal);
+        put.raises = done + size == o.bytes;
+        const std::size_t before = inlined ? sizeof put : net::put_header_in_slot;
+        std::byte* const message = inlined ? sender.cell().payload : sender.slot();
+        std::memcpy(message, &put, sizeof put);
+        if (size > 0) std::memcpy(message + before, o.from + done, size);
+        sender.commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(before + size), 0);
+        sender.ring();
+        done += size;
+        if (put.raises == 1) return true;
+    }
 }
 
 std::uint64_t& Windows::taken(Rank peer, int signal) {
@@ -251,11 +286,15 @@ std::uint64_t Windows::arrived(const OneSided::Wanted& wanted) {
 
 bool Windows::advance(const OneSided& o, std::size_t& done) {
     if (o.kind == OneSided::Kind::wait) {
-        for (const OneSided::Wanted& wanted : o.wanted)
-            if (arrived(wanted) < wanted.count) return false;
+        for (const OneSided::Wanted& wanted : o.wanted) {
+            if (arrived(wanted) >= wanted.count) continue;
+            if (reaches_by_network(wanted.peer)) connections_.linked(wanted.peer);  // there would be no way for it else
+            return false;
+        }
         for (const OneSided::Wanted& wanted : o.wanted) taken(wanted.peer, wanted.signal) += wanted.count;
         return true;
     }
+    if (reaches_by_network(o.peer)) return send(o, done);
     if (done < o.bytes) copy_piece(o, done);
     if (done < o.bytes) return false;
     signal(o);
@@ -263,11 +302,16 @@ bool Windows::advance(const OneSided& o, std::size_t& done) {
 }
 
 void Windows::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
+    if (o.kind != OneSided::Kind::wait && waited >= timeout_)
+        fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for room to put to rank %d%s", rank(),
+                static_cast<double>(waited.count()) * 1e-9, o.peer, connections_.told_by(o.peer).c_str());
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
         // A peer's signals come before it leaves: look for them once more after having seen that.
         bool left = connections_.session().has_left(wanted.peer);
-        if (wanted.peer != rank() && !left) {
+        if (reaches_by_network(wanted.peer)) {
+            left = connections_.has_left(wanted.peer);
+        } else if (wanted.peer != rank() && !left) {
             try {
                 left = connections_.linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
             } catch (const Error&) {  // no more to be met, or soon to be declared dead

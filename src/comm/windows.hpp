@@ -37,8 +37,8 @@ class Windows {
     /// end what it writes.
     void close(const Window& window);
 
-    /// On CPUs: goes on with it, `done` bytes of which have been put; true if it has ended. Throws if the peer has
-    /// given up, or closed its part.
+    /// On CPUs: goes on with it, `done` bytes of which have been put; true if it has ended: over a network, once all of
+    /// it is on its way. Throws if the peer has given up, or closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
     /// As Faults::diagnose.
     void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);
@@ -55,6 +55,8 @@ class Windows {
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
+    bool send(const OneSided& operation, std::size_t& done);
+    bool reaches_by_network(Rank peer);
     std::uint64_t& taken(Rank peer, int signal);
     std::uint64_t arrived(const OneSided::Wanted& wanted);
 
@@ -67,6 +69,7 @@ class Windows {
     std::string obstacle_;
     std::uint32_t last_key_ = 0;                                      // of the last window
     std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // signals that waits have ended with, by rank
+    std::vector<std::optional<bool>> by_network_;                     // by rank, as far as it was asked
 };
 
 }  // namespace tutti

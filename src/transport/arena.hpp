@@ -13,6 +13,7 @@
 
 #include "base/os.hpp"
 #include "transport/fifo.hpp"
+#include "transport/lent.hpp"
 
 namespace tutti {
 
@@ -23,6 +24,9 @@ inline constexpr int signals_per_peer = 8;
 /// What one rank has raised for the owner, so far in all. It alone writes here; who waits keeps what it has taken.
 struct alignas(64) Signals {
     std::atomic<std::uint64_t> raised[signals_per_peer];
+    void raise(int number) {
+        raised[number].store(raised[number].load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
 };
 
 /// What a rank tells about itself to everybody who can see its memory.
@@ -102,6 +106,8 @@ class Arena {
     Wire wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
     /// What that rank raises for the owner.
     Signals& signals(Rank from) const;
+    /// Of the owner's process.
+    LentMemory& lent() { return lent_; }
     const Fd& fd() const { return fd_; }
 
     /// Registered arenas can be found by other ranks of this process under their key.
@@ -115,6 +121,7 @@ class Arena {
     Fd fd_;
     Mapping mapping_;
     std::uint64_t key_ = 0;
+    LentMemory lent_;
 };
 
 }  // namespace tutti

@@ -207,9 +207,18 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
         throw std::runtime_error(std::string(name_of(c.what)) + " wrote outside of its buffer");
 }
 
-std::vector<tuttiComm_t> make_comms(int ranks) {
+std::vector<tuttiComm_t> make_comms(int ranks, const char* transport) {
     std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
-    require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "tuttiCommInitAll");
+    if (transport == nullptr) return require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "init"), comms;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.transport = transport;
+    tuttiUniqueId id;
+    require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    require_success(tuttiGroupStart(), "tuttiGroupStart");
+    for (int rank = 0; rank < ranks; ++rank)
+        require_success(tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &config),
+                        "tuttiCommInitRankConfig");
+    require_success(tuttiGroupEnd(), "tuttiGroupEnd");
     return comms;
 }
 

@@ -33,7 +33,7 @@ const char* name_of(Case::What what);
 void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream = nullptr);
 
 /// A communicator of this process: its ranks' handles.
-std::vector<tuttiComm_t> make_comms(int ranks);
+std::vector<tuttiComm_t> make_comms(int ranks, const char* transport = nullptr);
 
 /// Whether all words are in the last error's text; comm: of that communicator, as tuttiGetLastError.
 bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words);

@@ -98,7 +98,6 @@ class Maker {
         Call call{};
         call.what = trouble ? one_of(troubles) : draw(8) == 0 ? Call::pause : Call::step;
         call.kind = call.what == Call::step ? one_of(steps) : "";
-        if (call.kind == "puts" && job.transport != "shm") call.kind = "groups";
         call.who = static_cast<int>(draw(static_cast<std::uint64_t>(job.ranks)));
         call.time = call.what == Call::pause ? any_time(2 * s) : draw(2) == 0 ? 0 : any_time(20 * ms);
         call.how = static_cast<int>(draw(7));

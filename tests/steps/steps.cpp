@@ -68,10 +68,9 @@ std::vector<std::string> Steps::kinds() {
     return names;
 }
 
-Steps::Steps(World world, std::uint64_t seed, bool one_sided, std::size_t most_bytes)
+Steps::Steps(World world, std::uint64_t seed, std::size_t most_bytes)
     : world_(world),
       seed_(seed),
-      one_sided_(one_sided),
       most_bytes_(most_bytes),
       memory_(32 * most_bytes),
       own_{seed, static_cast<std::uint64_t>(world.rank), 99} {}
@@ -85,8 +84,7 @@ void Steps::run(std::uint64_t number, const std::string& focus) {
     const bool other = dice.chance(25);
     std::vector<const Kind*> choice;
     for (const Kind& kind : table())
-        if (focus == kind.name ? !other : kind.among_all && (focus == "all" || other))
-            if (one_sided_ || kind.run != &Steps::puts) choice.push_back(&kind);
+        if (focus == kind.name ? !other : kind.among_all && (focus == "all" || other)) choice.push_back(&kind);
     if (choice.empty()) throw std::runtime_error("no steps of the kind " + focus);
     run(number, *choice.at(dice.below(choice.size())));
 }

@@ -14,8 +14,8 @@ namespace tutti::steps {
 
 class Steps {
   public:
-    /// one_sided: whether ranks can put to each other. most_bytes: of a rank's row.
-    Steps(World world, std::uint64_t seed, bool one_sided, std::size_t most_bytes);
+    /// most_bytes: of a rank's row.
+    Steps(World world, std::uint64_t seed, std::size_t most_bytes);
     ~Steps();
     Steps(const Steps&) = delete;
 
@@ -71,7 +71,6 @@ class Steps {
 
     World world_;
     std::uint64_t seed_;
-    bool one_sided_;
     std::size_t most_bytes_;
     Memory memory_;
     Dice own_;

@@ -120,9 +120,9 @@ The peer does nothing for it. signal: 0 to 7. Ends when both are done.)")
         "memory"_a.none(), nb::kw_only(), "best_effort"_a = false,
         R"(Makes a window: all ranks call it, each with memory of its own that the others may put to.
 
-memory: a writable array; None: no part. Between processes one of tutti.zeros(), or whole pages.
+memory: a writable array; None: no part. Between processes of one host one of tutti.zeros(), or whole pages.
 best_effort: memory that can't be put to is accepted; puts into it are refused.
-All ranks are on one host, else InvalidUsage.)");
+All ranks are on CPUs, or all on GPUs that reach each other's memory, else InvalidUsage.)");
     c.def("signal", &signal, "peer"_a, nb::kw_only(), "signal"_a = 0, "stream"_a.none() = nb::none(),
           "Raises rank peer's signal (0 to 7), and no more.");
     c.def("wait_signal", &wait_signal, "peer"_a, "count"_a = 1, nb::kw_only(), "signal"_a = 0,

@@ -224,6 +224,10 @@ void Background::serve_sockets() {
     {
         const auto lock = lock_.in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) again = links_.move() || !links_.arm();
+        if (links_.owes()) {  // for what was put: the rank knows nothing of that
+            links_.settle();
+            links_.move();
+        }
     }
     wake(page_->wake_up);
     if (!again) return;

@@ -7,6 +7,7 @@
 
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
+#include "transport/net/puts.hpp"
 
 namespace tutti::net {
 
@@ -21,6 +22,7 @@ enum class What : std::uint8_t {
     bye,             // no body: the rank has let go of this link, and sends nothing any more
     resume,          // body: Received; the first frame over sockets that take the place of others
     lost,            // no body: the rank has given this link up
+    refused,         // body: Refusal (net/puts.hpp)
 };
 
 struct Header {
@@ -91,6 +93,8 @@ inline bool Header::fits() const {
             return bytes == sizeof(Board);
         case What::resume:
             return bytes == sizeof(Received);
+        case What::refused:
+            return bytes == sizeof(Refusal);
         case What::offer:
             return bytes >= offsetof(Offer, bytes) && bytes <= sizeof(Offer);
         case What::credit:

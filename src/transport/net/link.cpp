@@ -26,7 +26,8 @@ constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must
 Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
     : self_(session.rank()),
       peer_name_(session.name(peer)),
-      channels_(std::move(mine), peer),
+      channels_(mine, peer),
+      puts_(*mine, peer),
       healing_(session.rank() < peer),
       boards_(channels_.page()) {}
 
@@ -59,6 +60,7 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
     theirs_.reset();
     sockets_.close();
     boards_.forget();
+    puts_.forget();
     introduction_.repeat(endpoint_ != nullptr);
     return true;
 }
@@ -181,6 +183,7 @@ void Ends::send_rare() {
         introduction_.take_met();
     }
     if (boards_.due() && ready()) send(What::board, &boards_.take(), sizeof(Board));
+    if (puts_.due() && ready()) send(What::refused, &puts_.tell(), sizeof(Refusal));
 }
 
 bool Ends::send_channels() {
@@ -205,7 +208,8 @@ bool Ends::move() {
     if (given_up_ && !bye_) lose("it has given the connection up");
     if (theirs_) resume();
     if (endpoint_) moved |= look_at_endpoint();
-    if (introduction_.pending() || boards_.due()) send_rare();
+    if (puts_.broken()) lose("it puts what can't be put there: it does not keep to the protocol");
+    if (introduction_.pending() || boards_.due() || puts_.due()) send_rare();
     if (endpoint_) moved |= send_by_endpoint();
     return moved | send_by_sockets();
 }
@@ -357,6 +361,7 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
 /// What is of no channel.
 std::byte* Ends::begin_rare(const Header& h, const char*& why) {
     if (h.what == What::board) return boards_.place();
+    if (h.what == What::refused) return puts_.place();
     if (h.what == What::resume) {
         why = "it resumes what has not broken";
         return healing_.is_whole() || theirs_ ? nullptr : reinterpret_cast<std::byte*>(&arriving_);
@@ -374,6 +379,7 @@ void Ends::finish(const Header& h) {
         case What::message:
         case What::landed:
             channels_[h.channel].finish(h);
+            if (h.channel == one_sided_channel) return puts_.take(channels_[one_sided_channel].in);
             if (h.call.collective != Collective::send) boards_.note(h.call);
             return;
         case What::posted_receive:
@@ -381,6 +387,8 @@ void Ends::finish(const Header& h) {
             return channels_[h.channel].finish(h);
         case What::board:
             return boards_.arrived();
+        case What::refused:
+            return puts_.arrived();
         case What::offer:
             return introduction_.arrived(h.bytes);
         case What::met:

@@ -20,6 +20,7 @@
 #include "transport/net/failover.hpp"
 #include "transport/net/healing.hpp"
 #include "transport/net/introduction.hpp"
+#include "transport/net/puts.hpp"
 #include "transport/net/sockets.hpp"
 #include "transport/transport.hpp"
 
@@ -83,6 +84,8 @@ class Ends : public Recipient {
     bool arriving();       // from a peer that has gone: it was connected, and its farewell is not here
     bool owes() const;     // credits are due
     bool is_lost() const { return lost_.has_value(); }
+    /// The peer has refused what this rank has put.
+    bool is_refused() const { return puts_.refused(); }
     Deadline lost_at() const { return *lost_; }
     std::string what_is_lost() const;
     /// ago: as if it had happened then.
@@ -113,6 +116,7 @@ class Ends : public Recipient {
     const Rank self_;
     const std::string peer_name_;
     Channels channels_;
+    Puts puts_;
     Sockets sockets_;
     Healing healing_;
     std::optional<Received> theirs_;  // what the peer has got, to be looked at

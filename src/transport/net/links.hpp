@@ -26,6 +26,8 @@ class Links {
 
     /// What the service thread waits at.
     const Fd& epoll() const { return epoll_; }
+    /// This rank's. After start().
+    Arena& arena() const { return *arena_; }
     Ends& with(Rank peer);
     /// nullptr: there is none.
     Ends* find(Rank peer);
@@ -58,7 +60,7 @@ class Links {
     bool by_endpoints() const;
     bool pending() const;
     bool owes() const;
-    /// Throws PeerError for one that is lost, a moment after it was.
+    /// Throws PeerError for one that is lost, a moment after it was, and for one by which a put was refused.
     void check_lost() const;
 
   private:

@@ -130,8 +130,7 @@ class Rank {
         try {
             join();
             say("ready");
-            const bool one_sided = !options_.contains("--transport") || options_.at("--transport") == "shm";
-            steps_.emplace(world_, seed(), one_sided, most_bytes);
+            steps_.emplace(world_, seed(), most_bytes);
             while (!told_to_stop()) steps_->run(report_.steps++, focus_);
             report_.recovered_ns = now_ns();
             steps_->clean_up();
