@@ -9,7 +9,7 @@ import time
 import unittest
 
 NETNS_RUN, PERF = sys.argv.pop(1), sys.argv.pop(1)
-SENDRECV = os.path.join(os.path.dirname(PERF), "sendrecv_perf")
+SENDRECV, PUT_CHECK = (os.path.join(os.path.dirname(PERF), name) for name in ("sendrecv_perf", "put_check"))
 SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
 
 
@@ -117,6 +117,13 @@ class Together(OnHosts):
         sent = [int(by) for by in re.findall(r"^eth\d: (\d+)$", done.stdout, re.MULTILINE)]
         self.assertEqual(len(sent), 4, done.both)
         self.assertGreater(min(sent), 0.2 * sum(sent), done.both)  # each a quarter
+
+    def test_puts(self):
+        """By shared memory to the other rank of the host, over TCP to those of the other one."""
+        for secret in ("0", "1"):
+            done = run("--hosts", "2", "--ranks", "2", command=[PUT_CHECK, "-n", "50"], TUTTI_ENCRYPT=secret)
+            self.assertEqual(done.returncode, 0, done.both)
+            self.assertIn("4 ranks on cpu: OK", done.stdout)
 
     def test_narrow_link(self):
         self.right(run("--rate", "200mbit"))

@@ -40,6 +40,12 @@ class Plugin(unittest.TestCase):
             self.right(done)
             self.assertRegex(done.both, "rank 0 reaches rank 1 by plugin")
 
+    def test_puts(self):
+        done = run(command=[os.path.join(os.path.dirname(PERF), "put_check"), "--transport", "plugin"], ranks=3,
+                   TUTTI_NET_PLUGIN=V11)
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertIn("3 ranks on cpu: OK", done.stdout)
+
     def test_it_is_preferred_to_tcp_between_hosts(self):
         address = own_address()
         if address is None:

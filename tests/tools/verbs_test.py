@@ -65,6 +65,12 @@ class Right(unittest.TestCase):
         self.right(2)
         self.right(4)
 
+    def test_puts(self):
+        command = [TUTTI_RUN, "-n", "4", os.path.join(os.path.dirname(PERF), "put_check"), "--transport", "verbs"]
+        done = run([*command, "-n", "50"])
+        self.assertEqual(done.returncode, 0, done.both)
+        self.assertIn("4 ranks on cpu: OK", done.stdout)
+
     def test_memory_that_adapters_know(self):
         for memory in "mapped", "registered":
             said = self.right(2, "-b", "256K", "-e", "4M", "-f", "4", "-n", "3", "-w", "1", "--memory", memory)
