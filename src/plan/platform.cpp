@@ -109,7 +109,7 @@ TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& p) {
     // Of a message that fits into the slots of one channel all is under way at once. So more channels never have slots
     // for more than the message that they were taken for.
     constexpr std::size_t channel_bytes = slot_depth * network_tile;
-    const int spare = pair_channel + 1 - l.slots.channels;
+    const int spare = program_channels - l.slots.channels;
     const int most = by_network ? std::clamp(spare, 1, network_channels) : 1;
     const std::size_t filled = (bytes + channel_bytes - 1) / channel_bytes;
     l.tile = network_tile;

@@ -122,7 +122,7 @@ TEST_CASE("messages of all sizes arrive whole and in order, on all channels, bot
         CAPTURE(subject.transport->name(), subject.faults.seed);
         LinkedPair pair = join(*subject.transport, subject.faults);
         const std::uint32_t messages = subject.faults.any() ? 16 : harness::sanitized ? 20 : 50;
-        REQUIRE_NOTHROW(harness::run(4 * channels_per_link, [&](int k) {
+        REQUIRE_NOTHROW(harness::run(4 * program_channels, [&](int k) {
             const int channel = k / 4, rank = k % 2;
             Link& link = *pair.link[rank];
             if (k % 4 < 2) {

@@ -78,7 +78,7 @@ struct Way {
 void exchange(LinkedPair& pair, unsigned messages, const std::function<void(unsigned)>& now_and_then = {}) {
     std::deque<Way> ways;
     for (Rank from = 0; from < 2; ++from)
-        for (int channel = 0; channel < channels_per_link; ++channel)
+        for (int channel = 0; channel < program_channels; ++channel)
             ways.push_back({from, channel, Sender(pair.link[from]->outlet(channel)),
                             Receiver(pair.link[1 - from]->inlet(channel))});
     const Deadline limit = Clock::now() + std::chrono::minutes(4);

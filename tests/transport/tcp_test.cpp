@@ -247,7 +247,7 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
     std::vector<Sender> senders;
     std::vector<Receiver> receivers;
     const auto mark = [](int channel, unsigned m) { return static_cast<int>(m) * 16 + channel; };
-    for (int channel = 0; channel < channels_per_link; ++channel) {  // more than the windows of all its sockets
+    for (int channel = 0; channel < program_channels; ++channel) {  // more than the windows of all its sockets
         senders.emplace_back(pair.link[0]->outlet(channel));
         receivers.emplace_back(pair.link[1]->inlet(channel));
         for (unsigned m = 0; m < slot_depth; ++m) {
@@ -262,7 +262,7 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
         return in.fifo->cells[slot_depth - 1].turn.load(std::memory_order_acquire) == slot_depth;
     };
     const auto all_have = [&] {
-        for (int channel = 0; channel < channels_per_link; ++channel)
+        for (int channel = 0; channel < program_channels; ++channel)
             if (!arrived(channel)) return false;
         return true;
     };
@@ -271,7 +271,7 @@ TEST_CASE("what is sent to a rank that is late arrives without it, as far as the
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     REQUIRE(all_have());
-    for (int channel = 0; channel < channels_per_link; ++channel) {
+    for (int channel = 0; channel < program_channels; ++channel) {
         Receiver& from = receivers[static_cast<std::size_t>(channel)];
         for (unsigned m = 0; m < slot_depth; ++m) {
             REQUIRE(from.ready());

@@ -23,8 +23,8 @@ bool Puts::deal_with(const Cell& cell) {
     std::memcpy(&put, message, sizeof put);
     const std::span data(message + before, cell.bytes - before);
     if (put.signal >= signals_per_peer || put.raises > 1 || (put.key == 0 && !data.empty())) return false;
-    const auto written = put.key == 0 || refusal_ ? LentMemory::Written::done
-                                                  : mine_.lent().write(put.gate, put.key, put.offset, data);
+    const auto written =
+        put.key == 0 || refusal_ ? LentMemory::Written::done : mine_.lent().write(put.gate, put.key, put.offset, data);
     if (written == LentMemory::Written::out_of_bounds) return false;
     if (written == LentMemory::Written::not_lent) refusal_ = {put.gate, put.key};
     if (put.raises == 1 && !refusal_) mine_.signals(peer_).raise(put.signal);
