@@ -252,6 +252,15 @@ def named_files(tree):
                 yield path, line_of(build, offset), f"there is no {name}"
 
 
+def cited_files(tree):
+    """A page cites files of code by the ends of their paths: they are there."""
+    pages = {path: text for path, text in tree.items() if path.endswith(".md")}
+    for path, text in pages.items():
+        for cited in re.finditer(r"`((?:[\w-]+/)+[\w-]+\.(?:[ch]pp|[ch]|cu|cuh|py|pml))`", text):
+            if not any(("/" + file).endswith("/" + cited[1]) for file in tree):
+                yield path, line_of(text, cited.start()), f"there is no {cited[1]}"
+
+
 def names_of_a_file(text):
     """(name, line) of what unnamed namespaces define: types, functions, constants."""
     inside, kind = False, r"(?:struct|class|enum(?: class)?|using) (\w+)(?= *[:={;]| final)(?!::)"
@@ -418,9 +427,9 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers, dead_files,
-         named_files, room_names, tested_rooms, mapped_rooms, packages, programs, installed, models, mutants,
-         environment]
+RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers,
+         dead_files, named_files, cited_files, room_names, tested_rooms, mapped_rooms, packages, programs,
+         installed, models, mutants, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -610,6 +619,8 @@ def self_test():
     breaks(models, {"tests/models/m.pml": model, **code, "src/a/b.cpp": "// h()\nint x;"}, 3)
     breaks(models, {"tests/models/m.pml": model, "src/a/a.cpp": code["src/a/a.cpp"]}, 3, 3, 6)
     breaks(models, {"tests/models/m.litmus": "C m\n(* f() in src/a/a.cpp *)", "src/a/a.cpp": ""}, 2)
+
+    breaks(cited_files, {"docs/a.md": "`a/b.hpp`, `src/a/b.hpp` and `a/c.hpp`\n`x.hpp`", "src/a/b.hpp": ""}, 1)
 
     edits = {SIM_MUTANTS: 'MUTANTS = {\n"a": ("why", "a/a.cpp", "x;", ""),\n"b": ("why", "a/a.cpp", "y;", "")}'}
     breaks(mutants, {**edits, "src/a/a.cpp": "x; y;"})
