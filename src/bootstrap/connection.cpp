@@ -179,6 +179,7 @@ void Connection::receive() {
     const ssize_t got = incoming_.read(fd_, address_.is_local() && is_open());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) return lose_errno(errno);
+    if (got == 0 && refused_ != 0) return lose_errno(refused_);
     if (got == 0)
         return lose(
             {0, false,
@@ -275,6 +276,7 @@ void Connection::flush() {
     if (is_closed() || state_ == State::connecting) return;
     outgoing_.write(fd_);  // the reading side notices what is wrong, after it has read what came before
     const bool wait = !outgoing_.empty() && (errno == EAGAIN || errno == ENOBUFS);
+    if (!outgoing_.empty() && !wait && refused_ == 0) refused_ = errno;
     if (wait != waits_to_write_) service_.change(fd_.get(), wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
     waits_to_write_ = wait;
 }

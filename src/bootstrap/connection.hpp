@@ -111,6 +111,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Outgoing outgoing_;
     bool waits_to_write_ = false;
     bool flush_asked_ = false;
+    int refused_ = 0;  // errno of a write that failed: the kernel tells it once
     bool recognised_ = false;
     std::optional<Service::Timer> limit_;
     Silence silence_;  // of TCP

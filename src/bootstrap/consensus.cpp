@@ -63,6 +63,7 @@ void Consensus::reach(Rank rank) {
 }
 
 void Consensus::send(Rank to, const Agree& message) {
+    talked_with_.insert(to);
     std::vector<Agree>& all = unsent_[to];
     Agree part = message;
     for (std::size_t i = 0; i == 0 || i < message.ranks.size(); i += left_limit) {
@@ -85,6 +86,7 @@ void Consensus::send_unsent(Connection& connection) {
 
 void Consensus::received(Rank peer, Agree& agree) {
     if (peer < 0 || std::ranges::any_of(agree.ranks, [&](Rank r) { return r >= ranks_; })) return;
+    talked_with_.insert(peer);
     std::vector<Rank>& list = partial_[peer];
     if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_)) return void(list.clear());  // no such list
     list.insert(list.end(), agree.ranks.begin(), agree.ranks.end());

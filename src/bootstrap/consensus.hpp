@@ -43,6 +43,8 @@ class Consensus : private Agreement::Port {
     void received(Rank peer, Agree& agree);
     /// The peer has welcomed a connection.
     void send_unsent(Connection& connection);
+    /// Whether one has told the other something, which must not get lost.
+    bool has_talked_with(Rank rank) const { return talked_with_.contains(rank); }
     /// Whether the end of that rank is to be heard of.
     bool waits_for(Rank rank) const { return reached_.contains(rank) && !is_gone(rank); }
     bool reached(Rank rank) const { return reached_.contains(rank); }
@@ -65,7 +67,8 @@ class Consensus : private Agreement::Port {
     Carrier& carrier_;
     const int ranks_;
     Agreement agreement_;
-    std::set<Rank> reached_;                     // whose end will be heard of
+    std::set<Rank> reached_;  // whose end will be heard of
+    std::set<Rank> talked_with_;
     std::set<Rank> refusing_;                    // that take no connections any more
     std::map<Rank, std::vector<Agree>> unsent_;  // until a connection is welcomed
     std::map<Rank, std::vector<Rank>> partial_;  // lists of which more is to come

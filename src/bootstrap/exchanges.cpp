@@ -4,12 +4,14 @@ namespace tutti::bootstrap {
 namespace {
 
 constexpr std::size_t most_exchanges = 64;  // that are under way, or were given up
+// Of which others may still be at work: nobody is ahead by more than one call, which takes two at most.
+constexpr std::size_t most_over = 4;
 
 }  // namespace
 
 bool Exchanges::note(std::uint64_t number, Rank rank, const Bytes& bytes) {
     return monitor_.change([&] {
-        if (!notes_[number].emplace(rank, bytes).second) return false;
+        if (over_.contains(number) || !notes_[number].emplace(rank, bytes).second) return false;
         // Nobody is ahead of us by so many exchanges: the earliest is one that we have given up.
         if (notes_.size() > most_exchanges) notes_.erase(notes_.begin());
         return true;
@@ -29,10 +31,25 @@ Exchanges::Told Exchanges::wait(std::uint64_t number, Deadline deadline) {
         return gone || news_.left_locked() || told.size() == static_cast<std::size_t>(ranks_);
     };
     result.in_time = monitor_.wait(deadline, over);
-    const auto told = monitor_.look([&] { return notes_.extract(number); });
-    if (told.empty()) return result;  // another thread has waited for it, too
-    for (const auto& [rank, bytes] : told.mapped()) result.all.push_back(bytes);
+    monitor_.look([&] {
+        auto told = notes_.extract(number);
+        if (told.empty()) return;  // another thread has waited for it, too
+        for (const auto& [rank, bytes] : told.mapped()) result.all.push_back(bytes);
+        if (told.mapped().size() < static_cast<std::size_t>(ranks_)) return;
+        over_.insert(std::move(told));
+        if (over_.size() > most_over) over_.erase(over_.begin());
+    });
     return result;
+}
+
+std::vector<Note> Exchanges::all() const {
+    return monitor_.look([&] {
+        std::vector<Note> all;
+        for (const Notes* const notes : {&over_, &notes_})
+            for (const auto& [number, told] : *notes)
+                for (const auto& [rank, bytes] : told) all.push_back({rank, number, bytes});
+        return all;
+    });
 }
 
 }  // namespace tutti::bootstrap

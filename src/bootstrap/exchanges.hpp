@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "bootstrap/frame.hpp"
 #include "bootstrap/news.hpp"
 #include "bootstrap/wire.hpp"
 
@@ -14,6 +15,9 @@ class Exchanges {
 
     /// What a rank has told in one of them. False if it is known.
     bool note(std::uint64_t number, Rank rank, const Bytes& bytes);
+
+    /// All that is known of those that are under way, or were a moment ago: others may not have heard of it yet.
+    std::vector<Note> all() const;
 
     struct Told {
         std::vector<Bytes> all;  // by rank, if all have told
@@ -27,7 +31,9 @@ class Exchanges {
     Monitor& monitor_;
     const News& news_;
     const int ranks_;
-    std::map<std::uint64_t, std::map<Rank, Bytes>> notes_;  // by exchange; guarded by the monitor
+    using Notes = std::map<std::uint64_t, std::map<Rank, Bytes>>;  // by exchange
+    // Guarded by the monitor:
+    Notes notes_, over_;  // over_: the last ones
 };
 
 }  // namespace tutti::bootstrap

@@ -191,7 +191,7 @@ void Membership::send_left(Connection& connection, const std::vector<Rank>& rank
 
 // A member that has left still passes on news for the others, until there is nobody left to pass them on for.
 void Membership::finish_if_idle() {
-    if (!gone_ && news_.is_idle(neighbours_.all().empty())) shut_soon();
+    if (!gone_ && news_.is_idle(neighbours_.all().empty() && mending_.empty())) shut_soon();
 }
 
 // The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else

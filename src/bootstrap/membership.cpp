@@ -88,6 +88,7 @@ void Membership::opened(Connection& connection) {
             connection.send(Attach{ranks(), rank(), true});
             if (news_.is(State::joining)) send_table(connection);
             send_news(connection);
+            tell_again(connection);
             return;
         case Role::pair:
             connection.recognise();
@@ -121,6 +122,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     if (std::holds_alternative<Welcome>(message)) {
         connection.welcome = true;
         joining_.welcomed(connection);
+        if (connection.role == Role::parent) mended(connection.peer);
         consensus_.send_unsent(connection);
         if (connection.role == Role::directory && roster_.complete() && news_.is(State::joining)) joining_.finish();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
@@ -169,11 +171,16 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     connection.peer = attach.rank;
     connection.role = attach.tree ? Role::child : Role::pair;
     connection.welcome = true;
+    const bool again = attach.tree && news_.is(State::joined) && is_again(connection);
     connection.send(Welcome{});
-    // Once we have joined, so have all: whoever comes now only seeks a new parent.
-    if (attach.tree && news_.is(State::joining)) send_table(connection);
+    // Once we have joined, so have all: whoever comes now only seeks a new parent, but for who has lost the connection
+    // and the last lines with it.
+    if (attach.tree && (news_.is(State::joining) || again)) send_table(connection);
     send_news(connection);
     consensus_.send_unsent(connection);
+    if (!attach.tree) return try_parent(attach.rank);
+    tell_again(connection);
+    mended(attach.rank);
 }
 
 void Membership::send_table(Connection& connection) {
@@ -216,6 +223,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (!connection.welcome) {
         // The other side never took us in, so its end says nothing about that rank.
         joining_.not_let_in(connection, loss);
+        if (role != Role::child && mending_.contains(peer)) return missed_to_mend(peer, loss);
         if (role == Role::parent && news_.is(State::joined))
             seek_parent(peer, true);
         else if (role == Role::parent)
@@ -231,6 +239,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
         if (role == Role::parent) seek_parent(peer, false);
         return finish_if_idle();
     }
+    if (outlives(connection, loss)) return;
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank(), peer, loss.text);
     // The end of a process closes its connections, also over a network; other errors tell of the network itself.
     const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;

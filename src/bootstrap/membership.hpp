@@ -105,6 +105,17 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
 
+    // mending.cpp: connections of the tree that are reset
+    bool outlives(const Connection& lost, const Loss& loss);
+    void call_to_mend_after(Rank peer, std::chrono::milliseconds pause);
+    void call_to_mend(Rank peer);
+    void missed_to_mend(Rank peer, const Loss& loss);
+    void stop_mending(Rank peer, const Loss& loss);
+    void tell_again(Connection& connection);
+    void mended(Rank peer);
+    bool is_again(const Connection& connection);
+    void try_parent(Rank caller);
+
     // pairs.cpp: connections between two ranks, to agree with each other and hear of each other's end, and for
     // descriptors, which takes Unix sockets
     void call_pair(Rank peer);
@@ -136,6 +147,14 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
         std::chrono::microseconds pause;
     };
     std::map<Rank, Calling> calling_;  // ranks of other hosts
+    struct Mending {
+        bool made_it;  // this end had made the connection
+        Address to;
+        Deadline since;
+        std::chrono::milliseconds pause;
+    };
+    std::map<Rank, Mending> mending_;  // connections of the tree that were reset
+    bool has_mended_ = false;
     std::weak_ptr<Directory> opened_;  // by open_rendezvous(): where those that are left may meet
     bool gone_ = false;
     Service::PiecePtr shutting_;  // made beforehand

@@ -1,5 +1,7 @@
 #include "bootstrap/neighbours.hpp"
 
+#include <algorithm>
+
 namespace tutti::bootstrap {
 
 Address Neighbours::listen_locally(const Secret& secret, Rank self) {
@@ -57,6 +59,10 @@ Connection* Neighbours::any(Rank peer) const {
     for (const auto& c : all_)
         if (c->peer == peer && c->role != Role::directory) return c.get();
     return nullptr;
+}
+
+bool Neighbours::in_tree(Rank peer) const {
+    return std::ranges::any_of(all_, [&](const auto& c) { return c->peer == peer && is_tree(*c); });
 }
 
 Connection* Neighbours::pair(Rank peer) const {

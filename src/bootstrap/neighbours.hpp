@@ -37,6 +37,8 @@ class Neighbours {
     const std::shared_ptr<Connection>& parent() const { return parent_; }
     /// Any connection with the peer, also one of the tree or one that the peer made.
     Connection* any(Rank peer) const;
+    /// Whether there is one of the tree, open or not yet.
+    bool in_tree(Rank peer) const;
     /// The same over a Unix socket.
     Connection* pair(Rank peer) const;
     /// One that the peer has welcomed: what is sent before may be lost with it.

@@ -123,10 +123,9 @@ std::string judge_recovery(const Told& event) {
     return event.at > limit ? "goes on after " + in_ms(last, event.at) : "";
 }
 
-/// Whether nobody may notice more than the delay: of a cable that was pulled, or of connections that were reset. Those
-/// between two hosts' control channels are not made again.
+/// Whether nobody may notice more than the delay: of a cable that was pulled, or of connections that were reset.
 bool heals(const Weather& weather) {
-    if (weather.cut.what == Cut::reset) return !weather.apart;
+    if (weather.cut.what == Cut::reset) return true;
     return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
 }
 
