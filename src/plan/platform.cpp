@@ -52,6 +52,7 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.cache_bytes = cache_bytes;
     p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
     p.limits = host_limits(ranks);
+    if (p.sees_regions && p.oversubscribed()) p.copied_bytes = p.near_bytes;
     p.uneven = uneven_limits(ranks);
     if (slowest.needs_engine()) {
         p.limits.tile = network_tile;

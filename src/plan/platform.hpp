@@ -27,6 +27,7 @@ struct Platform {
     bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
     std::size_t cache_bytes = 32 << 20;  // of the largest cache
     std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
+    std::size_t copied_bytes = 0;        // buffers of all ranks that are no larger go through slots, see limits_of()
     TileLimits limits;                   // within them, the tuner chooses
     TileLimits uneven;                   // of calls whose rows differ in length
     int fewest_channels = 1;             // large data goes on so many

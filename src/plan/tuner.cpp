@@ -221,8 +221,15 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
     add_tiles(c.price, tiling.tiles, tiling.channels, platform_.ranks, r);
 }
 
-const TileLimits& Tuner::limits_of(const Question& q) const {
-    return q.uneven ? platform_.uneven : platform_.limits;
+/// A program writes its input before a call and reads the output after it. Where ranks outnumber cores, a message by
+/// reference also keeps its sender from returning until the receiver has had its turn; so while all buffers fit the
+/// cores' own caches, copies through slots cost less (docs/performance-cpu.md). Such calls run alike whether peers can
+/// map the buffers or not.
+TileLimits Tuner::limits_of(const Question& q) const {
+    TileLimits limits = q.uneven ? platform_.uneven : platform_.limits;
+    const std::size_t buffers = 2 * static_cast<std::size_t>(platform_.ranks) * q.bytes;
+    if (!q.uneven && buffers <= platform_.copied_bytes) limits.reference = SIZE_MAX;
+    return limits;
 }
 
 /// The price of the call within these limits.
@@ -283,7 +290,7 @@ Candidate Tuner::judge(const Subject& s, const Question& q) const {
     if (s.refusal.empty()) c = weigh(s, q);
     c.algorithm = s.algorithm;
     c.refusal = s.refusal;
-    if (s.corrections.empty() || q.mappable) return c;  // what was measured was private
+    if (s.corrections.empty() || (q.mappable && c.tiling.by_reference)) return c;  // what was measured was private
     const Tuning::Curve& curve = *s.measured;
     const auto after =
         static_cast<std::size_t>(std::ranges::lower_bound(curve, bytes, {}, &Tuning::Point::bytes) - curve.begin());

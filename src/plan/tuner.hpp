@@ -90,7 +90,7 @@ class Tuner {
     void play(Subject& subject) const;
     void prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const;
     Candidate judge(const Subject& subject, const Question& question) const;
-    const TileLimits& limits_of(const Question& question) const;
+    TileLimits limits_of(const Question& question) const;
     Candidate weigh(const Subject& subject, const Question& question) const;
     void price_by_form(Candidate& candidate, const Subject& subject, const Tiling& tiling, const Rates& rates,
                        Cached cached) const;

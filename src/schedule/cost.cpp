@@ -40,7 +40,8 @@ class Clock {
         const Program& p = r_.programs[turn.program];
         const Step& s = p.steps[turn.step];
         const std::vector<std::uint32_t>& part_of = r_.matching.part_of[turn.program];
-        const bool passes = refers_ && moves_by_reference(p, s), once = rates_.to_all && !refers_ && sends_to_all(p, s);
+        const bool passes = refers_ && moves_by_reference(p, s);
+        const bool once = rates_.to_all && !(refers_ && r_.pull_safe) && sends_to_all(p, s);
         bool written = false;
         double work = rates_.step, ready = free_[turn.program];
         const double before = ready;

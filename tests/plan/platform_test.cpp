@@ -90,6 +90,23 @@ TEST_CASE("ranks use of their machine what every transport among them can do, wh
     CHECK(with({}).rates.references);  // one rank
 }
 
+TEST_CASE("where ranks outnumber cores, buffers that fit the cores' own caches go through slots, mappable or not") {
+    const auto chosen = [](int ranks, int cores, std::size_t bytes, bool mappable) {
+        const Platform p = host_platform(ranks, cores, 32 << 20, 1 << 20, {&shm_transport()});
+        Tuner tuner(p, Allowed(), false, nullptr);
+        const Candidate c = tuner.choose({.collective = Collective::all_reduce, .bytes = bytes, .mappable = mappable});
+        return std::pair(c.algorithm, c.tiling);
+    };
+    for (std::size_t bytes = 16 << 10; bytes <= 128 << 10; bytes *= 2) {
+        CAPTURE(bytes);
+        CHECK_FALSE(chosen(8, 2, bytes, true).second.by_reference);
+        CHECK(chosen(8, 2, bytes, true) == chosen(8, 2, bytes, false));
+    }
+    CHECK(chosen(8, 2, 256 << 10, true).second.by_reference);
+    CHECK(chosen(8, 8, 128 << 10, true).second.by_reference);
+    CHECK(chosen(2, 2, 64 << 10, true).second.by_reference);
+}
+
 TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ") {
     for (int n = 2; n <= 8; ++n)
         for (const Machine& m : machines(n))
