@@ -316,7 +316,7 @@ int main(int count, char** words) {
         ->capture_default_str();
     app.add_option("--steps", o.steps)->check(CLI::Range(0, 1000000))->capture_default_str();
     app.add_option("--batch", o.batch, "samples of a step, over all ranks")->capture_default_str();
-    app.add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"adamw", "lamb"}))->capture_default_str();
+    app.add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"adamw", "lamb", "muon"}))->capture_default_str();
     app.add_option("--rate", o.rate, "learning rate")->capture_default_str();
     app.add_option("--parts", o.parts, "single: in how many parts it adds up a batch; dataparallel: devices")
         ->check(CLI::Range(1, 64))

@@ -165,7 +165,7 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
         parameters.push_back({weights_[w].name, values, nullptr, weights_[w].count,
                               options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit, 0, {},
                               tuttiDpTrained});
-        if (const std::size_t columns = weights_[w].columns; columns > 1) {  // checkpoints say so
+        if (const std::size_t columns = weights_[w].columns; columns > 1) {  // checkpoints say so, and Muon asks
             parameters.back().dims = 2;
             parameters.back().shape[0] = weights_[w].count / columns;
             parameters.back().shape[1] = columns;
@@ -174,6 +174,14 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.mode = modes.at(options.mode);
     config.optimizer.kind = options.optimizer == "lamb" ? tuttiDpLamb : tuttiDpAdamW;
+    const tuttiDpGroup_t groups[] = {{1, 0.01, 0, 0}, {0.15, 0.01, 1, 0}};  // of Muon, and of AdamW beside it
+    if (options.optimizer == "muon") {
+        config.optimizer.kind = tuttiDpMuon;
+        config.optimizer.momentum = 0.95;
+        config.groups = groups;
+        config.groupCount = 2;
+        for (tuttiDpParameter_t& p : parameters) p.group = p.unit == 0 || p.unit == 3;  // the first layer and the last
+    }
     config.optimizer.learningRate = options.rate;
     config.optimizer.weightDecay = 0.01;
     config.bucketBytes = 64 * 1024;  // so small a network would fit into one bucket

@@ -41,10 +41,10 @@
  *      Step. What reads results waits for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
  *      CheckEqual, FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a
  *      later call; a Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint.
- *      Updates of your own (tuttiDpCallback) and tuttiDpLamb need config.offload on GPUs that make updates. Two things
- *      wait in GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the host. Asynchronous
- *      modes have a stream of their own, and a thread; Begin waits for the GPU where the bound says so, and times are
- *      those of the GPU's work.
+ *      Updates of your own (tuttiDpCallback), tuttiDpLamb and tuttiDpMuon need config.offload on GPUs that make
+ *      updates. Two things wait in GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the
+ *      host. Asynchronous modes have a stream of their own, and a thread; Begin waits for the GPU where the bound says
+ *      so, and times are those of the GPU's work.
  *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
  *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
  *  (8) Structs get new fields at their end, and programs need not be built anew for that. The config has its size, and
@@ -107,7 +107,14 @@ typedef enum {
     tuttiDpLamb = 7,        /* You et al. 2020, for large batches: u = Adam's step without the rate + weightDecay * w;
                                w -= lr * |w| / |u| * u, with the norms of the whole parameter (1 for |w| / |u| where one
                                is 0). Synchronous modes; not for parameters of float64 */
-    tuttiDpNumOptimizers = 8
+    tuttiDpMuon = 8,        /* Jordan et al. 2024, for parameters of two dimensions and more, as matrices of shape[0]
+                               rows: w -= lr * weightDecay * w;  m = momentum * m + g;  u = g + momentum * m, made
+                               orthogonal by five steps of Newton and Schulz;  w -= lr * sqrt(max(1, rows / columns)) *
+                               u. Others, and those of groups with adamW, are updated as tuttiDpAdamW does; they want
+                               another learning rate (groups). Each parameter has one owner (config.wholeUpdates). Plain
+                               loops on a CPU: about 30 n * n * k operations for n x k elements, n <= k. Not for
+                               parameters of float64, nor with onArrival */
+    tuttiDpNumOptimizers = 9
 } tuttiDpOptimizerKind_t;
 
 /* A piece of a parameter that this rank updates. */
@@ -145,6 +152,8 @@ typedef struct {
 typedef struct {
     double learningRateFactor;
     double weightDecay;
+    int adamW; /* tuttiDpMuon: 1: matrices, too, are updated as tuttiDpAdamW does (embeddings, the last layer) */
+    int reserved; /* 0 */
 } tuttiDpGroup_t;
 
 /* --------------------------------------------------------------------------------------------------------- hooks */
@@ -305,6 +314,11 @@ typedef struct {
     int join; /* TUTTI_DP_JOIN_ALL or TUTTI_DP_JOIN_ACTIVE: ranks may have different numbers of batches, see
                  tuttiDpJoin; in Begin all ranks tell each other whether they have one. 0 (default): they have equally
                  many. Synchronous modes */
+    int wholeUpdates; /* tuttiDpCallback. 1: update gets whole parameters (first is 0, count all of it), on the rank
+                         that owns it, in every mode, so that it can look at all elements. Each parameter has one owner
+                         then (of a group: config.shardRanks), and owners have about as many bytes, as far as sizes
+                         allow; one that is much larger than the rest makes its owner's share of memory and time as
+                         large. Default 0: update gets pieces */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -315,7 +329,8 @@ typedef struct {
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
-            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                \
+            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,               \
+            TUTTI_UNDEF_INT                                                                                           \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register

@@ -19,8 +19,9 @@ Cover cover(const std::vector<Parameter>& parameters, std::span<const std::size_
         as_then.owners = its.shards.owners;
         const Layout layout = lay_out(parameters, order, as_then);
         for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
-            const std::size_t shard = layout.buckets[b].shard, begin = static_cast<std::size_t>(its.shards.own) * shard;
-            for (const Piece& piece : pieces_of(layout, parameters, b, begin, begin + shard)) {
+            const std::size_t begin = layout.buckets[b].begin(its.shards.own);
+            const std::size_t end = begin + layout.buckets[b].shard(its.shards.own);
+            for (const Piece& piece : pieces_of(layout, parameters, b, begin, end)) {
                 std::vector<Gap> left;
                 for (const Gap& gap : gaps[piece.parameter]) {
                     const std::size_t from = std::max(gap.begin, piece.first);

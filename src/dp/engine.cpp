@@ -272,6 +272,7 @@ void Engine::set_group(std::size_t group, const tuttiDpGroup_t& its) {
     if (group >= groups.size())
         fail(tuttiInvalidArgument, "tuttiDpSetGroup: group is %zu; there are %zu", group, groups.size());
     announce({.call = Announcement::Call::set_group,
+              .flag = its.adamW,
               .number = static_cast<std::int64_t>(group),
               .real = its.learningRateFactor,
               .second = its.weightDecay});

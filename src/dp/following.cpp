@@ -62,7 +62,7 @@ bool Engine::follow() {
             case Call::step:
                 return step();
             case Call::set_group:
-                return set_group(place, {what.real, what.second});
+                return set_group(place, {what.real, what.second, what.flag, 0});
             case Call::gather:
                 return gather(number);
             case Call::release:

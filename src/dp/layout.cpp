@@ -18,6 +18,40 @@ std::size_t next_offset(const BucketLayout& bucket, std::size_t count) {
     return count * element >= line_bytes ? round_up(bucket.count, line) : bucket.count;
 }
 
+void cut_evenly(BucketLayout& bucket, std::size_t owners) {
+    std::size_t shard = (bucket.count + owners - 1) / owners;
+    if (owners > 1) shard = round_up(shard, line_bytes / size_of(bucket.type));
+    for (std::size_t o = 0; o <= owners; ++o) bucket.begins.push_back(o * shard);
+    bucket.count = bucket.begins.back();
+}
+
+/// The largest parameter goes to the owner with the fewest bytes so far, in all buckets, and so on.
+void deal_whole(const std::vector<Parameter>& parameters, BucketLayout& bucket, std::vector<std::size_t>& offset,
+                std::vector<std::size_t>& bytes_of) {
+    std::vector<std::size_t> order = std::move(bucket.parameters);
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t p) { return parameters[p].count; });
+    std::vector<std::vector<std::size_t>> its(bytes_of.size());  // by owner
+    for (const std::size_t p : order) {
+        const auto least = std::ranges::min_element(bytes_of);
+        *least += parameters[p].count * size_of(bucket.data_type);
+        its[static_cast<std::size_t>(least - bytes_of.begin())].push_back(p);
+    }
+    const std::size_t line = line_bytes / std::min(size_of(bucket.type), size_of(bucket.data_type));
+    bucket.parameters.clear();
+    bucket.count = 0;
+    bucket.even = false;
+    for (const std::vector<std::size_t>& some : its) {
+        bucket.begins.push_back(bucket.count);
+        for (const std::size_t p : some) {
+            offset[p] = next_offset(bucket, parameters[p].count);
+            bucket.count = offset[p] + parameters[p].count;
+            bucket.parameters.push_back(p);
+        }
+        bucket.count = round_up(bucket.count, line);
+    }
+    bucket.begins.push_back(bucket.count);
+}
+
 }  // namespace
 
 std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters) {
@@ -58,13 +92,14 @@ Layout lay_out(const std::vector<Parameter>& parameters, std::span<const std::si
         bucket->parameters.push_back(p);
     }
     while (!open.empty()) close(open.begin());
-    const auto owners = static_cast<std::size_t>(dealing.owners);
+    std::vector<std::size_t> bytes_of(static_cast<std::size_t>(dealing.owners), 0);
     for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
         BucketLayout& bucket = layout.buckets[b];
         for (const std::size_t p : bucket.parameters) layout.bucket[p] = b;
-        bucket.shard = (bucket.count + owners - 1) / owners;
-        if (owners > 1) bucket.shard = round_up(bucket.shard, line_bytes / size_of(bucket.type));
-        bucket.count = bucket.shard * owners;
+        if (dealing.whole && dealing.owners > 1)
+            deal_whole(parameters, bucket, layout.offset, bytes_of);
+        else
+            cut_evenly(bucket, static_cast<std::size_t>(dealing.owners));
     }
     return layout;
 }

@@ -21,8 +21,14 @@ struct BucketLayout {
     std::vector<std::size_t> parameters;  // by offset
     DataType type;                        // of the gradients
     DataType data_type;
-    std::size_t count = 0;  // elements, with what fills the gaps and the end: owners * shard
-    std::size_t shard = 0;  // elements of an owner
+    std::size_t count = 0;              // elements, with what fills the gaps and the ends of shards
+    std::vector<std::size_t> begins{};  // of each owner's shard; and the count
+    bool even = true;                   // shards are of one size
+
+    std::size_t shard(int owner) const {
+        return begins[static_cast<std::size_t>(owner) + 1] - begins[static_cast<std::size_t>(owner)];
+    }
+    std::size_t begin(int owner) const { return begins[static_cast<std::size_t>(owner)]; }
 };
 
 struct Layout {
@@ -34,11 +40,12 @@ struct Layout {
 
 /// Deals parameters that are trained, in this order, to buckets: one open bucket per pair of types, closed when the
 /// next parameter would not fit. A parameter larger than a bucket has one of its own. one_each: every parameter has.
-/// by_unit: no bucket has parameters of two units, and sizes do not matter.
+/// by_unit: no bucket has parameters of two units, and sizes do not matter. whole: each parameter has one owner, all
+/// owners about as much; shards may differ then, and be empty. Else they are of one size.
 struct Dealing {
     std::size_t first_bytes, bytes;
     int owners;
-    bool one_each, by_unit;
+    bool one_each, by_unit, whole = false;
 };
 /// Those that are trained, as a backward pass comes to them.
 std::vector<std::size_t> backward_order(const std::vector<Parameter>& parameters);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "base/result.hpp"
+#include "dp/muon.hpp"
 #include "dp/numbers.hpp"
 
 namespace tutti::dp {
@@ -51,6 +53,11 @@ void update_block(tuttiDpOptimizerKind_t kind, const UpdateConstants<T>& c, T* _
 }
 
 template <class T>
+void update_matrix(const UpdateConstants<T>& c, std::size_t rows, T* w, const T* g, T* m, std::size_t n) {
+    if constexpr (std::is_same_v<T, float>) muon(c, {rows, n / rows}, w, g, m);  // others are refused
+}
+
+template <class T>
 T* at(std::byte* values, std::size_t element) {
     return values == nullptr ? nullptr : reinterpret_cast<T*>(values) + element;
 }
@@ -60,10 +67,14 @@ void update_piece(const Update& u, const Piece& piece, DataType data_type, std::
                   const std::byte* gradients, const States& states) {
     constexpr DataType own = std::is_same_v<T, double> ? DataType::float64 : DataType::float32;
     const UpdateConstants<T> constants(numbers_of(u));
-    T converted[block];
-    alignas(T) std::byte rounded[block * sizeof(T)];
-    for (std::size_t i = 0; i < piece.count; i += block) {
-        const std::size_t n = std::min(block, piece.count - i);
+    T few[block];
+    alignas(T) std::byte few_rounded[block * sizeof(T)];
+    std::vector<T> many(u.whole ? piece.count : 0), many_rounded(many.size());
+    T* const converted = u.whole ? many.data() : few;
+    std::byte* const rounded = u.whole ? reinterpret_cast<std::byte*>(many_rounded.data()) : few_rounded;
+    const std::size_t most = u.whole ? piece.count : block;
+    for (std::size_t i = 0; i < piece.count; i += most) {
+        const std::size_t n = std::min(most, piece.count - i);
         const std::byte* given = gradients + i * size_of(grad_type);
         const bool calls = u.optimizer->kind == tuttiDpCallback,
                    as_given = grad_type == own && !(calls && u.unscale != 1);
@@ -75,7 +86,12 @@ void update_piece(const Update& u, const Piece& piece, DataType data_type, std::
         T* w = master != nullptr ? master : reinterpret_cast<T*>(stored);
         if (master != nullptr) follow_the_caller(data_type, stored, master, rounded, n);
         T *const s0 = at<T>(states.state[0], piece.at + i), *const s1 = at<T>(states.state[1], piece.at + i);
-        calls ? call_back(u, piece, i, w, g, s0, s1, n) : update_block(u.optimizer->kind, constants, w, g, s0, s1, n);
+        if (calls)
+            call_back(u, piece, i, w, g, s0, s1, n);
+        else if (u.rows > 0)
+            update_matrix(constants, u.rows, w, g, s0, n);
+        else
+            update_block(u.optimizer->kind, constants, w, g, s0, s1, n);
         if (master != nullptr) convert(data_type, stored, own, master, n);
     }
 }
@@ -98,7 +114,7 @@ UpdateNumbers numbers_of(const Update& how) {
     n.beta1 = o.beta1;
     n.beta2 = o.beta2;
     n.epsilon = o.epsilon;
-    (o.kind == tuttiDpAdamW ? n.decoupled : n.coupled) = how.weight_decay;
+    (o.kind == tuttiDpAdamW || o.kind == tuttiDpMuon ? n.decoupled : n.coupled) = how.weight_decay;
     n.unscale = how.unscale;
     n.correction1 = 1 - std::pow(o.beta1, static_cast<double>(how.step));
     n.correction2 = 1 - std::pow(o.beta2, static_cast<double>(how.step));

@@ -19,12 +19,14 @@ bool has_master(tuttiDpOptimizerKind_t kind, DataType data_type);
 
 /// One piece's update. weights: the piece's first value, of the parameter's type; gradients: its first gradient, of
 /// grad_type; states: those of the range that piece.at counts in. Elements depend on nothing but themselves, so a
-/// parameter has the same bits however it is cut into pieces.
+/// parameter has the same bits however it is cut into pieces; but for whole ones.
 struct Update {
     const tuttiDpOptimizer_t* optimizer;
     double learning_rate, weight_decay;  // the group's
     long long step;                      // 1 at the first
     double unscale = 1;                  // what gradients are multiplied by first
+    bool whole = false;                  // the piece is a whole parameter, updated at once
+    std::size_t rows = 0;                // tuttiDpMuon: of the matrix that it is; 0: it is updated as tuttiDpAdamW does
 };
 void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
             const void* gradients, const States& states);

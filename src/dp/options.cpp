@@ -41,6 +41,11 @@ void check_optimizer(const Options& o) {
         fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", create);
     if (p.kind == tuttiDpLamb && (o.staleness >= 0 || o.onArrival))
         fail(tuttiInvalidArgument, "%s: tuttiDpLamb is for synchronous modes", create);
+    if (o.wholeUpdates && p.kind != tuttiDpCallback)
+        fail(tuttiInvalidArgument, "%s: config.wholeUpdates is for tuttiDpCallback", create);
+    if (o.whole() && o.onArrival)
+        fail(tuttiInvalidArgument, "%s: with config.onArrival servers have no whole parameters, which %s", create,
+             o.wholeUpdates ? "config.wholeUpdates asks for" : "tuttiDpMuon needs");
     if (p.kind == tuttiDpNoOptimizer && !o.replicated())
         fail(tuttiInvalidArgument,
              "%s: in this mode the layer updates the parameters: config.optimizer.kind must be one of tuttiDpSgd to "
@@ -187,6 +192,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks > 1 ? ranks : INT_MAX},
         {"hierarchical", o.hierarchical, 0, 0, 1},
         {"join", o.join, 0, 0, TUTTI_DP_JOIN_ACTIVE},
+        {"wholeUpdates", o.wholeUpdates, 0, 0, 1},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -207,7 +213,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
     if (o.groupCount < 0 || (o.groupCount > 0 && o.groups == nullptr))
         fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);
     o.own_groups = read_sized(create, o.groups, static_cast<std::size_t>(o.groupCount), o.groupSize);
-    if (o.own_groups.empty()) o.own_groups = {{1.0, o.optimizer.weightDecay}};
+    if (o.own_groups.empty()) o.own_groups = {{1.0, o.optimizer.weightDecay, 0, 0}};
     if (o.topK == 0) o.topK = 0.01;
     check_mode(o, ranks);
     check_optimizer(o);
@@ -245,8 +251,10 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
             fail(tuttiInvalidArgument,
                  "%s: parameter '%s' is of float64, but an update of yours (tuttiDpCallback) gets fp32", function,
                  g.name);
-        if (p.is_trained() && p.type == DataType::float64 && options.optimizer.kind == tuttiDpLamb)
-            fail(tuttiInvalidArgument, "%s: parameter '%s' is of float64, which tuttiDpLamb has not", function, g.name);
+        if (const tuttiDpOptimizerKind_t kind = options.optimizer.kind;
+            p.is_trained() && p.type == DataType::float64 && (kind == tuttiDpLamb || kind == tuttiDpMuon))
+            fail(tuttiInvalidArgument, "%s: parameter '%s' is of float64, which %s has not", function, g.name,
+                 kind == tuttiDpLamb ? "tuttiDpLamb" : "tuttiDpMuon");
         check_alignment(function, "data", g.name, p.data, p.type);
         check_alignment(function, "grad", g.name, p.grad, p.grad_type);
         all.push_back(std::move(p));
@@ -303,15 +311,16 @@ std::string Options::describe(bool rates) const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload "
-        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, ",
+        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, whole %d, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
-        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join);
+        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;
     all += text(", learning rate %g", optimizer.learningRate);
-    for (const tuttiDpGroup_t& g : own_groups) all += text(", group (%g, %g)", g.learningRateFactor, g.weightDecay);
+    for (const tuttiDpGroup_t& g : own_groups)
+        all += text(", group (%g, %g, %d)", g.learningRateFactor, g.weightDecay, g.adamW);
     return all;
 }
 

@@ -102,10 +102,11 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     if (o.replicated()) hand_back(b, gradients, true);
 }
 
-/// Elements by rank: the owners have a shard.
-std::vector<std::size_t> Reducer::counts_of(const Bucket& b) const {
-    std::vector<std::size_t> counts(static_cast<std::size_t>(ranks_.size()), 0);
-    std::fill_n(counts.begin(), ranks_.shards().owners, b.shard);
+/// Elements by rank, of all ranks or of a group: the owners, which come first, have a shard.
+std::vector<std::size_t> Reducer::counts_of(const Bucket& b, int ranks) const {
+    std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), 0);
+    for (int owner = 0; owner < ranks_.shards().owners; ++owner)
+        counts[static_cast<std::size_t>(owner)] = b.shard(owner);
     return counts;
 }
 
@@ -119,10 +120,10 @@ void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gr
         must(tuttiReduce(gradients, mine, b.count, type, op, storage_.options().server, comm, jobs().stream()));
     else if (ranks_.copies() != nullptr)
         reduce_over_copies(b, of, gradients, own, op);
-    else if (all_own())
-        must(tuttiReduceScatter(gradients, own, b.shard, type, op, comm, jobs().stream()));
+    else if (all_own() && b.even)
+        must(tuttiReduceScatter(gradients, own, b.own_count, type, op, comm, jobs().stream()));
     else
-        must(tuttiReduceScatterv(gradients, mine, counts_of(b).data(), type, op, comm, jobs().stream()));
+        must(tuttiReduceScatterv(gradients, mine, counts_of(b, ranks_.size()).data(), type, op, comm, jobs().stream()));
 }
 
 /// Every copy of a shard becomes the sum of all ranks. By groups it is the cheap way: reduce-scatter in the group,
@@ -133,29 +134,39 @@ void Reducer::reduce_over_copies(const Bucket& b, DataType of, const std::byte* 
     const tuttiDataType_t type = c_type(of);
     const tuttiStream_t stream = jobs().stream();
     if (by_groups()) {
-        must(tuttiReduceScatter(gradients, own, b.shard, type, op, ranks_.group(), stream));
-        must(tuttiAllReduce(own, own, b.shard, type, tuttiSum, ranks_.copies(), stream));
+        if (b.even)
+            must(tuttiReduceScatter(gradients, own, b.own_count, type, op, ranks_.group(), stream));
+        else
+            must(tuttiReduceScatterv(gradients, b.own_count > 0 ? own : nullptr,
+                                     counts_of(b, ranks_.shards().owners).data(), type, op, ranks_.group(), stream));
+        if (b.own_count > 0) must(tuttiAllReduce(own, own, b.own_count, type, tuttiSum, ranks_.copies(), stream));
         return;
     }
     const Shards& mine = ranks_.shards();
-    std::vector<std::size_t> begins, counts;  // by copy, in the order of ranks, which is that of the communicators
-    for (int c = 0; c < mine.copies; ++c) {
-        begins.push_back(mine.begin_of(b.shard, c));
-        counts.push_back(mine.begin_of(b.shard, c + 1) - begins.back());
-    }
-    std::size_t here = 0;  // which copy this rank's is
+    const auto begin_of = [&](int shard, int copy) { return mine.begin_of(b.shard(shard), copy); };
+    int here = 0;  // which copy this rank's is, in the order of ranks, which is that of the communicators
     for (int r = 0; r < ranks_.rank(); ++r) here += ranks_.shards_of(r).own == mine.own;
-    std::byte* const part = own + begins[here] * size_of(of);
+    std::byte* const part = own + begin_of(mine.own, here) * size_of(of);
     std::vector<std::size_t> by_rank(static_cast<std::size_t>(ranks_.size()));
     for (int shard = 0; shard < mine.owners; ++shard) {
-        std::size_t copy = 0;
-        for (int r = 0; r < ranks_.size(); ++r)
-            by_rank[static_cast<std::size_t>(r)] = ranks_.shards_of(r).own == shard ? counts[copy++] : 0;
-        const std::byte* const from = gradients + static_cast<std::size_t>(shard) * b.shard * size_of(of);
-        must(tuttiReduceScatterv(from, shard == mine.own ? part : nullptr, by_rank.data(), type, op, ranks_.comm(),
-                                 stream));
+        if (b.shard(shard) == 0) continue;
+        int copy = 0;
+        for (int r = 0; r < ranks_.size(); ++r) {
+            const bool owns = ranks_.shards_of(r).own == shard;
+            by_rank[static_cast<std::size_t>(r)] = owns ? begin_of(shard, copy + 1) - begin_of(shard, copy) : 0;
+            copy += owns;
+        }
+        must(tuttiReduceScatterv(gradients + b.begin(shard) * size_of(of), shard == mine.own ? part : nullptr,
+                                 by_rank.data(), type, op, ranks_.comm(), stream));
     }
-    must(tuttiAllGatherv(part, counts[here], own, counts.data(), begins.data(), type, ranks_.copies(), stream));
+    if (b.own_count == 0) return;
+    std::vector<std::size_t> begins, counts;  // by copy
+    for (int c = 0; c < mine.copies; ++c) {
+        begins.push_back(begin_of(mine.own, c));
+        counts.push_back(begin_of(mine.own, c + 1) - begins.back());
+    }
+    must(tuttiAllGatherv(part, counts[static_cast<std::size_t>(here)], own, counts.data(), begins.data(), type,
+                         ranks_.copies(), stream));
 }
 
 void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touched) const {
@@ -227,13 +238,14 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
     if (storage_.options().mode == tuttiDpServer) {
         const int server = storage_.options().server;
         must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
-    } else if (all_own()) {
-        must(tuttiAllGather(own, into, b.shard, type, ranks_.group(), jobs().stream()));
+    } else if (all_own() && b.even) {
+        must(tuttiAllGather(own, into, b.own_count, type, ranks_.group(), jobs().stream()));
     } else {
-        const std::vector<std::size_t> counts = counts_of(b);
+        const std::vector<std::size_t> counts = counts_of(b, all_own() ? ranks_.shards().owners : ranks_.size());
         std::vector<std::size_t> offsets(counts.size(), 0);
         std::partial_sum(counts.begin(), counts.end() - 1, offsets.begin() + 1);
-        must(tuttiAllGatherv(own, b.own_count, into, counts.data(), offsets.data(), type, comm, jobs().stream()));
+        must(tuttiAllGatherv(own, b.own_count, into, counts.data(), offsets.data(), type,
+                             all_own() ? ranks_.group() : comm, jobs().stream()));
     }
 }
 

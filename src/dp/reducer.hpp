@@ -65,7 +65,7 @@ class Reducer {
     void reduce_to_owners(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                           tuttiRedOp_t op) const;
     Resources::Part sum_in_place(const Bucket& bucket, std::byte* data, DataType type) const;
-    std::vector<std::size_t> counts_of(const Bucket& bucket) const;
+    std::vector<std::size_t> counts_of(const Bucket& bucket, int ranks) const;
     std::vector<Run> own_gradients() const;
     bool all_own() const { return ranks_.shards().owners * ranks_.shards().copies == ranks_.size(); }
     /// Two steps: the sums of groups, and then the sum of those.

@@ -115,7 +115,7 @@ Manifest manifest_from(std::string_view words, const std::string& path, bool has
     for (const Json& group : ours.at("groups")) {
         const Fields its(group, path);
         m.groups.push_back({its.real(its.at("learning_rate_factor"), "learning_rate_factor"),
-                            its.real(its.at("weight_decay"), "weight_decay")});
+                            its.real(its.at("weight_decay"), "weight_decay"), 0, 0});
     }
     if (ours.has("loss_scale")) {
         const Fields its(ours.object("loss_scale"), path);

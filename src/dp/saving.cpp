@@ -83,7 +83,11 @@ void Engine::load_from(const std::string& path) {
         updater_.counts[p] = its != m.updates.end() ? its->second : m.step;
     }
     registration_.options.optimizer.learningRate = m.learning_rate;
-    if (m.groups.size() == options().own_groups.size()) registration_.options.own_groups = m.groups;
+    if (m.groups.size() == options().own_groups.size())
+        for (std::size_t g = 0; g < m.groups.size(); ++g) {
+            registration_.options.own_groups[g].learningRateFactor = m.groups[g].learningRateFactor;
+            registration_.options.own_groups[g].weightDecay = m.groups[g].weightDecay;
+        }
     notes_ = m.notes;
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
     checkpoint_ = path;

@@ -82,11 +82,15 @@ void Engine::check_memory() const {
                      at == p.data ? "values" : "gradient", at, on_gpu ? "the host" : "a GPU", ranks_.rank(),
                      on_gpu ? text("device %d", backends_.device).c_str() : "a CPU");
     const tuttiDpOptimizerKind_t kind = options().optimizer.kind;
-    if ((kind == tuttiDpCallback || kind == tuttiDpLamb) && on_gpu && !backends_.offloads && ranks_.shards().own >= 0)
+    const bool on_hosts = kind == tuttiDpCallback || kind == tuttiDpLamb || kind == tuttiDpMuon;
+    if (on_hosts && on_gpu && !backends_.offloads && ranks_.shards().own >= 0)
         fail(tuttiInvalidUsage,
              "tuttiDpCreate: %s works on the host's memory: rank %d, which makes updates, is on a GPU, and needs "
              "config.offload = 1",
-             kind == tuttiDpLamb ? "tuttiDpLamb" : "an update of yours (tuttiDpCallback)", ranks_.rank());
+             kind == tuttiDpLamb   ? "tuttiDpLamb"
+             : kind == tuttiDpMuon ? "tuttiDpMuon"
+                                   : "an update of yours (tuttiDpCallback)",
+             ranks_.rank());
 }
 
 /// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might

@@ -40,7 +40,7 @@ void Storage::create(const Shards& shards, std::span<const std::size_t> order) {
 
 Dealing Storage::dealing(int owners) const {
     const Options& o = options();
-    return {o.firstBucketBytes, o.bucketBytes, owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3};
+    return {o.firstBucketBytes, o.bucketBytes, owners, o.mode == tuttiDpNaive, o.mode == tuttiDpZero3, o.whole()};
 }
 
 void Storage::lay_out(std::span<const std::size_t> order) {
@@ -50,8 +50,8 @@ void Storage::lay_out(std::span<const std::size_t> order) {
         Bucket& b = buckets_.emplace_back(bucket);
         b.index = buckets_.size() - 1;
         if (shards_.own >= 0) {
-            b.own_begin = static_cast<std::size_t>(shards_.own) * b.shard;
-            b.own_count = b.shard;
+            b.own_begin = b.begin(shards_.own);
+            b.own_count = b.shard(shards_.own);
         }
         b.mine = pieces_of(layout_, parameters(), b.index, b.own_begin, b.own_begin + b.own_count);
     }

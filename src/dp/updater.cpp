@@ -16,7 +16,11 @@ Updater::Place Updater::place_of(const Bucket& b, const Piece& piece, const tutt
     const auto group = static_cast<std::size_t>(storage_.parameters()[piece.parameter].group);
     const tuttiDpGroup_t& its = storage_.options().own_groups[group];
     std::byte* const at = storage_.value_of(b, piece);
-    return {{&optimizer, optimizer.learningRate * its.learningRateFactor, its.weightDecay, count, unscale},
+    const std::vector<std::size_t>& shape = storage_.parameters()[piece.parameter].shape;
+    const bool whole = storage_.options().whole();
+    const bool is_matrix = optimizer.kind == tuttiDpMuon && shape.size() > 1 && !its.adamW;
+    return {{&optimizer, optimizer.learningRate * its.learningRateFactor, its.weightDecay, count, unscale, whole,
+             is_matrix ? shape[0] : 0},
             at,
             offloads ? b.host_data + piece.at * size_of(b.data_type) : at,
             (offloads ? b.host_grad : b.own_grad) + piece.at * size_of(b.type)};
@@ -53,9 +57,10 @@ void Updater::set_norms(std::span<const Norms> norms) {
 void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, double unscale) {
     const Backends& backends = storage_.backends();
     const auto group_of = [&](const Piece& piece) { return storage_.parameters()[piece.parameter].group; };
-    const bool whole = optimizer.kind == tuttiDpLamb;
+    const bool lamb = optimizer.kind == tuttiDpLamb;
     // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
-    const bool side_by_side = b.own_data != nullptr && optimizer.kind != tuttiDpCallback && !whole;
+    const bool side_by_side =
+        b.own_data != nullptr && optimizer.kind != tuttiDpCallback && !lamb && !storage_.options().whole();
     for (std::size_t i = 0, next; i < b.mine.size(); i = next) {
         next = i + 1;
         Piece piece = b.mine[i];
@@ -68,7 +73,7 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, doubl
             piece.count = neighbour.at + neighbour.count - piece.at;
         }
         const Place place = place_of(b, piece, optimizer, unscale, counts[piece.parameter]);
-        if (whole)
+        if (lamb)
             apply(place.how, ratios_[piece.parameter], piece, b.data_type, place.values, b.type, place.gradients,
                   b.states);
         else

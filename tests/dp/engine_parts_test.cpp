@@ -141,7 +141,7 @@ TEST_CASE("storage: gradients that pass are taken, zeroed anew, and given back")
     Storage storage(r, backends);
     storage.create({2, 1}, in_order(1));
     Bucket& b = storage.buckets()[0];
-    REQUIRE(b.own_begin == b.shard);
+    REQUIRE(b.own_begin == b.shard(0));
     std::memset(storage.gradient(0), 1, 40);
     {
         const Gradients sent = storage.take(b);
@@ -152,7 +152,7 @@ TEST_CASE("storage: gradients that pass are taken, zeroed anew, and given back")
     }
     storage.drop_gradients();
     REQUIRE(storage.memory().transient == 2 * b.count * 4);
-    REQUIRE(storage.memory().gradients == b.shard * 4);
+    REQUIRE(storage.memory().gradients == b.shard(0) * 4);
 }
 
 TEST_CASE("versions: the newest is taken, or the newest that is old enough, and steps are waited for") {

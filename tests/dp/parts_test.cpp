@@ -185,7 +185,7 @@ TEST_CASE("layouts: every element has a place of its own, in a bucket of its typ
             std::vector<std::set<std::size_t>> taken(layout.buckets.size());
             for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
                 const dp::BucketLayout& bucket = layout.buckets[b];
-                REQUIRE(bucket.count == bucket.shard * static_cast<std::size_t>(owners));
+                REQUIRE(bucket.count == bucket.shard(0) * static_cast<std::size_t>(owners));
                 if (!by_unit && bucket.parameters.size() > 1)
                     REQUIRE(bucket.count * size_of(bucket.type) <= 8192 + 512);
                 std::set<int> units;
@@ -200,8 +200,7 @@ TEST_CASE("layouts: every element has a place of its own, in a bucket of its typ
                 if (by_unit) REQUIRE(units.size() == 1);
                 for (int o = 0; o < owners; ++o)
                     for (const dp::Piece& piece :
-                         dp::pieces_of(layout, parameters, b, bucket.shard * static_cast<std::size_t>(o),
-                                       bucket.shard * static_cast<std::size_t>(o + 1)))
+                         dp::pieces_of(layout, parameters, b, bucket.begin(o), bucket.begin(o) + bucket.shard(o)))
                         pieces += piece.count;
             }
             std::size_t all = 0;

@@ -244,6 +244,7 @@ Trained train_alone(Setup setup) {
     const int workers = setup.ranks - dedicated_servers(setup.config);
     tuttiDpConfig_t config = config_for(tuttiDpNaive);
     config.optimizer = setup.config.optimizer;
+    config.wholeUpdates = setup.config.wholeUpdates;
     config.clipNorm = setup.config.clipNorm;
     config.lossScale = setup.config.lossScale;
     config.lossScaleWindow = setup.config.lossScaleWindow;

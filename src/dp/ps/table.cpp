@@ -39,8 +39,9 @@ void fill(const char* name, int& value, int fallback, int least, int most) {
 }
 
 void check_update(const tuttiDpOptimizer_t& o) {
-    if (o.kind == tuttiDpLamb)
-        fail(tuttiInvalidArgument, "%s: tuttiDpLamb needs whole parameters, which servers have not", create_servers);
+    if (o.kind == tuttiDpLamb || o.kind == tuttiDpMuon)
+        fail(tuttiInvalidArgument, "%s: %s needs whole parameters, which servers have not", create_servers,
+             o.kind == tuttiDpLamb ? "tuttiDpLamb" : "tuttiDpMuon");
     if (o.kind < 0 || o.kind >= tuttiDpNumOptimizers)
         fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", create_servers, static_cast<int>(o.kind));
     if (o.kind == tuttiDpCallback && o.update == nullptr)
