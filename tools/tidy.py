@@ -530,7 +530,8 @@ def breaks(rule, tree, *lines):
 
 
 def self_test():
-    breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300, "meson.build": "z"}, 2)
+    breaks(width, {"src/a/a.cpp": "x\n" + "y" * 121 + "\n" + "z" * 120, "docs/a.md": "y" * 300}, 2)
+    breaks(width, {"examples/a/a.py": "z" * 121, "meson.build": "z\n" + "z" * 121}, 1, 2)
     breaks(prose, {"docs/a.md": "a\n" + "y " * 51 + "\n| " + "y " * 60 + "\n\n    " + "y " * 60}, 2)
     breaks(unmerged, {"docs/a.md": "a\n" + "<" * 7 + " HEAD\nb\n" + ">" * 7 + " c\n"}, 2, 4)
     breaks(file_length, {"src/a/a.cpp": "x\n" * 450, "src/a/b.cpp": "x\n" * 451, "tests/a/a.cpp": "x\n" * 800}, 451)

@@ -311,7 +311,8 @@ typedef struct {
                          ranks where (5) says so, and the bits are those of all other modes. 1: those of a group first,
                          and then the sums of groups, which is another order: of S bytes of gradients only
                          2 (k - 1) / k S / shardRanks leave a rank for other groups, of which there are k - 1 */
-    int join; /* TUTTI_DP_JOIN_ALL or TUTTI_DP_JOIN_ACTIVE: ranks may have different numbers of batches, see
+    int reserved; /* 0: where programs that were built before have no field, and any bytes */
+    int join;     /* TUTTI_DP_JOIN_ALL or TUTTI_DP_JOIN_ACTIVE: ranks may have different numbers of batches, see
                  tuttiDpJoin; in Begin all ranks tell each other whether they have one. 0 (default): they have equally
                  many. Synchronous modes */
     int wholeUpdates; /* tuttiDpCallback. 1: update gets whole parameters (first is 0, count all of it), on the rank
@@ -329,7 +330,7 @@ typedef struct {
             {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, NULL, 0, 0, TUTTI_UNDEF_INT,           \
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
-            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,               \
+            sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,            \
             TUTTI_UNDEF_INT                                                                                           \
     }
 

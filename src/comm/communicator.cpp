@@ -178,6 +178,7 @@ void Communicator::leave() {
     for (const auto& [peer_rank, its] : connections_.peers())
         outlast([&peer = its] { return peer.link && peer.link->pending(); });
     connections_.page().leaving.store(1, std::memory_order_release);
+    connections_.arena().lent().take_all_back();
     faults_.close_parts(connections_.page().gates);
     if (gpu_) gpu_->finish();
     for (const auto& [peer_rank, its] : connections_.peers()) {

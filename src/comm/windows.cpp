@@ -165,7 +165,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
         part.bytes = bytes;
         try {
             if (!trouble) part = open_part(bytes);
-            if (!trouble && connections_.engine() != nullptr)
+            if (!trouble && gpu_ == nullptr && connections_.engine() != nullptr)
                 connections_.arena().lent().lend(part.gate, part.key, {static_cast<std::byte*>(buffer), bytes});
         } catch (...) {
             trouble = caught();

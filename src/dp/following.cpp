@@ -41,13 +41,13 @@ bool Engine::follow() {
     std::string words;
     Announcement what{};
     worker_->or_fail([&] { what = attendance_.hear(words); });
-    if (what.call == Call::begin) return false;
     set_learning_rate(what.learning_rate);
+    if (what.call == Call::begin) return false;
     const auto place = static_cast<std::size_t>(what.number);
     const int number = static_cast<int>(what.number);
     int rank = 0;
     std::size_t parameter = 0;
-    guarded([&] {
+    const tuttiResult_t result = guarded([&] {
         switch (what.call) {
             case Call::begin:
                 break;
@@ -87,7 +87,10 @@ bool Engine::follow() {
                 return set_note(words.c_str(), what.flag ? words.c_str() + place : nullptr);
         }
     });
-    worker_->check();  // what was refused, and nothing more, is refused on the leader, too
+    // What was refused is refused on the leader, too; what else is amiss is this rank's alone.
+    const bool refused = result == tuttiInvalidUsage || result == tuttiInvalidArgument;
+    if (result != tuttiSuccess && !refused) worker_->fail(Error(result, tuttiGetLastError(nullptr)));
+    worker_->check();
     return true;
 }
 

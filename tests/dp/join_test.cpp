@@ -381,3 +381,32 @@ TEST_CASE("after an iteration that was given up, a rank that had joined joins ag
         });
     }
 }
+
+TEST_CASE("a rate that is set after the last step holds on ranks that have joined, too", "[dp]") {
+    for (const tuttiDpMode_t mode : {tuttiDpBucketed, tuttiDpZero2}) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = config_for(mode, tuttiDpSgd);
+        config.optimizer.learningRate = 1;
+        config.optimizer.weightDecay = 0;
+        config.join = TUTTI_DP_JOIN_ACTIVE;
+        on_ranks(2, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+            const auto iterate = [&] {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t p : {2, 1, 0}) must_succeed(offer(dp, p, 1), "a gradient");
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            };
+            if (r == 0) {
+                iterate();
+                must_succeed(tuttiDpSetLearningRate(dp, 0.25), "rate");
+            }
+            must_succeed(tuttiDpJoin(dp), "join");
+            iterate();
+            for (std::size_t p = 0; p < 3; ++p) {
+                void* at = nullptr;
+                must_succeed(tuttiDpData(dp, p, &at), "data");
+                check(*static_cast<float*>(at) == -1.25f, "a step of 1, and one of a quarter");
+            }
+        });
+    }
+}

@@ -76,6 +76,21 @@ TEST_CASE("a config without the size of groups has the first version's") {
     tuttiCommDestroy(comm);
 }
 
+TEST_CASE("bytes behind the last field of a program that was built before are not looked at") {
+    const tuttiComm_t comm = alone();
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.reserved = -1;
+    config.size = offsetof(tuttiDpConfig_t, join);  // the size of the struct that ended with `hierarchical`
+    static_assert(offsetof(tuttiDpConfig_t, join) % alignof(tuttiDpConfig_t) == 0);
+    const tuttiDpParameter_t a{"a", nullptr, nullptr, 3, tuttiFloat32, tuttiDpSameType, 0, 0};
+    tuttiDp_t dp = nullptr;
+    REQUIRE(tuttiDpCreate(&dp, &a, 1, &config, comm) == tuttiSuccess);
+    CHECK(tuttiDpJoin(dp) == tuttiInvalidUsage);
+    CHECK(says("config.join is 0"));
+    CHECK(tuttiDpDestroy(dp) == tuttiSuccess);
+    tuttiCommDestroy(comm);
+}
+
 TEST_CASE("a shape has as many elements as there are") {
     const tuttiComm_t comm = alone();
     tuttiDpParameter_t a{"a", nullptr, nullptr, 6, tuttiFloat32, tuttiDpSameType, 0, 0, 2, {3, 2}};

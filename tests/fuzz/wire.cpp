@@ -22,8 +22,10 @@ Header header_of(fuzz::Input& in) {
         in.fill(&h, sizeof h);
         return h;
     }
-    h.what = static_cast<What>(in.below(10));
-    h.channel = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(2));
+    h.what = static_cast<What>(in.below(11));
+    h.channel = static_cast<std::uint8_t>(in.below(8) == 1   ? in.number<std::uint8_t>()
+                                          : in.below(8) == 1 ? one_sided_channel
+                                                             : in.below(2));
     h.in_slot = in.below(4) == 1;
     h.awaited = in.below(4) == 1;
     constexpr std::uint32_t lengths[] = {0,

@@ -169,7 +169,7 @@ class Apart(OnHosts):
     def test_large_packets_get_lost(self):
         self.needs("--largest", "1480")
         start = time.monotonic()
-        done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 2"))
+        done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 4"))
         self.refused(done, "Out of bounds values : 0 OK",
                      r"rank [01] lost its connection with rank [01] \(pid \d+ on host host[01]\) \(10\.77.*: its host "
                      "acknowledges nothing .* MTU")

@@ -91,8 +91,15 @@ void Ends::listen_for_silence() {
     const Clock::duration silent = sockets_.listen_for_silence();
     // It may be one way of several that is cut.
     const Clock::duration patience = std::max(healing_.limit() / 4, least_patience);
-    if (!bye_ && !lost_ && silent > patience && sockets_.several() && !tear(bootstrap::silence_in_words, silent))
-        lose(bootstrap::silence_in_words);
+    if (bye_ || lost_ || silent <= patience || !heals_silence()) return;
+    broken_by_ = bootstrap::silence_in_words;
+    if (!tear(broken_by_, silent)) lose(broken_by_);
+}
+
+/// Whether another way may be found by connections that are made anew. Soon after that has been tried, it is not: small
+/// packets may come through where large ones get lost.
+bool Ends::heals_silence() const {
+    return sockets_.several() && Clock::now() - torn_at_ > 2 * healing_.limit();
 }
 
 void Ends::use(Net* net, const DeviceSlots* slots) {
@@ -257,9 +264,9 @@ bool Ends::send_by_sockets() {
             part();
             continue;
         }
-        const std::string why = stream->trouble();
-        const bool heals = stream->has_ended() && (!stream->by_silence() || sockets_.several());
-        if (!heals || !tear(why, stream->by_silence() ? healing_.limit() : Clock::duration{})) lose(why);
+        broken_by_ = stream->trouble();
+        const bool heals = stream->has_ended() && (!stream->by_silence() || heals_silence());
+        if (!heals || !tear(broken_by_, stream->by_silence() ? healing_.limit() : Clock::duration{})) lose(broken_by_);
     }
     return moved;
 }
@@ -278,6 +285,8 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
     lost_ = Clock::now() - ago;
     why_ = failover_.all_of(why);
     if (!missed_.empty()) why_ += "; then " + missed_;
+    const bool just_now = Clock::now() - torn_at_ < 4 * healing_.limit();
+    if (just_now && why_.find(broken_by_) == std::string::npos) why_ += "; before that: " + broken_by_;
     addresses_ = where();
     for (const auto& stream : sockets_.all()) {
         if (!stream || !stream->trouble().empty() || !stream->has_room()) continue;
@@ -345,17 +354,23 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
         why = "it goes by tcp, and this rank does not: TUTTI_TRANSPORT must be the same on all ranks";
         return nullptr;
     }
+    const std::uint32_t before = channel.out.fifo->released.load(std::memory_order_relaxed);
     if (!channel.acknowledge(h.credit)) {
         why = "it has finished with more messages than it was sent";
         return nullptr;
     }
-    failover_.works();
-    healing_.works();
+    if (h.credit != before) comes_through();
     if (!at_endpoint_ && (h.what == What::posted_receive || h.what == What::landed)) {
         why = "it speaks of memory that sockets do not reach";
         return nullptr;
     }
     return channel.begin(h, why);
+}
+
+/// A message or an acknowledgement; what is said anew over every connection is none.
+void Ends::comes_through() {
+    failover_.works();
+    healing_.works();
 }
 
 /// What is of no channel.
@@ -378,6 +393,7 @@ void Ends::finish(const Header& h) {
     switch (h.what) {
         case What::message:
         case What::landed:
+            comes_through();
             channels_[h.channel].finish(h);
             if (h.channel == one_sided_channel) return puts_.take(channels_[one_sided_channel].in);
             if (h.call.collective != Collective::send) boards_.note(h.call);

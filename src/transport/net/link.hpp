@@ -107,6 +107,8 @@ class Ends : public Recipient {
     bool leave_endpoint(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
+    bool heals_silence() const;
+    void comes_through();
     bool send_channels();
     bool look_at_endpoint();
     bool receive_by_endpoint();
@@ -125,6 +127,7 @@ class Ends : public Recipient {
     bool warned_ = false;    // of what has broken
     bool given_up_ = false;  // by the peer
     std::string missed_;     // why a connection could not be made again
+    std::string broken_by_;  // as this rank has seen it last
     bool used_ = false;
     Net* net_ = nullptr;
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_

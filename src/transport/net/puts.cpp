@@ -9,6 +9,7 @@ namespace tutti::net {
 
 void Puts::take(const Wire& in) {
     if (!messages_) messages_.emplace(in, first_message);
+    in_on_device_ = in.on_device;
     broken_ = broken_ || !deal_with(messages_->cell());
     messages_->release();
 }
@@ -16,6 +17,9 @@ void Puts::take(const Wire& in) {
 /// False: the message can't be right.
 bool Puts::deal_with(const Cell& cell) {
     const bool inlined = cell.kind == Kind::inlined;
+    const RankPage& page = mine_.page();
+    if (page.closed.load() != 0 || page.leaving.load() != 0) return true;  // of that the peer hears, not of a window
+    if (!inlined && in_on_device_) return false;
     const std::byte* const message = inlined ? cell.payload : messages_->slot();
     const std::size_t before = inlined ? sizeof(PutHeader) : put_header_in_slot;
     if (cell.kind > Kind::slot || cell.bytes < before) return false;

@@ -61,7 +61,7 @@ class Puts {
     std::optional<Receiver> messages_;
     std::optional<Refusal> refusal_;
     Refusal arriving_{};
-    bool broken_ = false, told_ = false, refused_ = false;
+    bool broken_ = false, told_ = false, refused_ = false, in_on_device_ = false;
 };
 
 }  // namespace tutti::net
