@@ -37,7 +37,7 @@ struct Options : tuttiDpConfig_t {
     /// Every rank has all gradients and updates all parameters itself.
     bool replicated() const { return mode == tuttiDpNaive || mode == tuttiDpBucketed; }
     /// Updates are of whole parameters: each has one owner.
-    bool whole() const { return wholeUpdates || optimizer.kind == tuttiDpMuon; }
+    bool whole() const { return wholeUpdates == 1 || optimizer.kind == tuttiDpMuon; }
     /// Something else stands in for the sum of a bucket.
     bool compresses() const { return compression != tuttiDpNoCompression || hook != nullptr; }
     /// A bucket's gradients live only until they are reduced.

@@ -48,11 +48,22 @@ int dedicated_servers(const tuttiDpConfig_t& config) {
     return config.mode == tuttiDpShardedServer ? config.servers : 1;
 }
 
+/// What goes also if the rank that has it is never complete.
+struct Held {
+    tuttiComm_t comm = nullptr;
+    tuttiDp_t dp = nullptr;
+    ~Held() {
+        if (dp != nullptr) tuttiDpDestroy(dp);
+        if (comm != nullptr) tuttiCommDestroy(comm);
+    }
+};
+
 /// One rank at work.
 class Rank {
   public:
     Rank(const Setup& s, int rank, const tuttiUniqueId& id) : s_(s), rank_(rank) {
-        comm_ = s.gpus != nullptr ? s.gpus->comm(rank) : join(id, rank, s.ranks, s.reproducible);
+        if (s.gpus == nullptr) held_.comm = join(id, rank, s.ranks, s.reproducible);
+        const tuttiComm_t comm = s.gpus != nullptr ? s.gpus->comm(rank) : held_.comm;
         tuttiDpConfig_t config = s.config;
         if (s.gpus != nullptr) config.stream = s.gpus->stream(rank);
         const std::size_t size = size_of(static_cast<DataType>(s.type));
@@ -69,21 +80,17 @@ class Rank {
         for (std::size_t p = 0; p < s.counts.size(); ++p)
             parameters.push_back({names_[p].c_str(), initial(p), s.own_grad ? grads_[p].get() : nullptr, s.counts[p],
                                   s.type, s.grad_type, 0, static_cast<int>(p / 3)});
-        must_succeed(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, comm_), "create");
+        must_succeed(tuttiDpCreate(&held_.dp, parameters.data(), parameters.size(), &config, comm), "create");
         if (!s.own_data && s.config.mode != tuttiDpZero3) {
             for (std::size_t p = 0; p < s.counts.size(); ++p) {
                 void* at = nullptr;
-                must_succeed(tuttiDpData(dp_, p, &at), "data");
+                must_succeed(tuttiDpData(held_.dp, p, &at), "data");
                 settle();
                 std::memcpy(at, data_[p].get(), s.counts[p] * size);
             }
-            must_succeed(tuttiDpBroadcast(dp_, 0), "broadcast");
+            must_succeed(tuttiDpBroadcast(held_.dp, 0), "broadcast");
         }
-        if (s.created) s.created(rank, dp_);
-    }
-    ~Rank() {
-        if (dp_ != nullptr) tuttiDpDestroy(dp_);
-        if (s_.gpus == nullptr) tuttiCommDestroy(comm_);
+        if (s.created) s.created(rank, held_.dp);
     }
     Rank(const Rank&) = delete;
 
@@ -93,22 +100,22 @@ class Rank {
         const bool serves = first > 0 && (several ? rank_ < first : rank_ == std::max(0, s_.config.server));
         const int micro = s_.config.microBatches == TUTTI_UNDEF_INT ? 1 : s_.config.microBatches;
         if (s_.between) s_.between(rank_, step);
-        must_succeed(tuttiDpBegin(dp_), "begin");
+        must_succeed(tuttiDpBegin(held_.dp), "begin");
         double loss = 0;
         const int parts = s_.slices / workers / micro;  // of one pass
         for (int m = 0; m < micro && !serves; ++m) {
-            must_succeed(tuttiDpNoSync(dp_, m + 1 < micro), "no_sync");
+            must_succeed(tuttiDpNoSync(held_.dp, m + 1 < micro), "no_sync");
             const int begin = ((rank_ - first) * micro + m) * parts;
             pass(step, begin, begin + parts, loss);
         }
-        must_succeed(tuttiDpSynchronize(dp_), "synchronize");
-        must_succeed(tuttiDpStep(dp_), "step");
-        if (s_.after) s_.after(rank_, step, dp_);
+        must_succeed(tuttiDpSynchronize(held_.dp), "synchronize");
+        must_succeed(tuttiDpStep(held_.dp), "step");
+        if (s_.after) s_.after(rank_, step, held_.dp);
         return loss;
     }
 
     std::vector<std::vector<float>> weights() {
-        must_succeed(tuttiDpWait(dp_), "wait");
+        must_succeed(tuttiDpWait(held_.dp), "wait");
         std::vector<std::vector<float>> all;
         for (std::size_t p = 0; p < s_.counts.size(); ++p) {
             use_unit(p, p);
@@ -120,12 +127,12 @@ class Rank {
 
     tuttiDpStatistics_t statistics() {
         tuttiDpStatistics_t s{};
-        must_succeed(tuttiDpGetStatistics(dp_, &s), "statistics");
+        must_succeed(tuttiDpGetStatistics(held_.dp, &s), "statistics");
         return s;
     }
     tuttiDpMemory_t memory() {
         tuttiDpMemory_t m{};
-        must_succeed(tuttiDpGetMemory(dp_, &m), "memory");
+        must_succeed(tuttiDpGetMemory(held_.dp, &m), "memory");
         return m;
     }
 
@@ -143,7 +150,7 @@ class Rank {
 
     std::vector<float> values(std::size_t p) {
         void* at = nullptr;
-        must_succeed(tuttiDpData(dp_, p, &at), "data");
+        must_succeed(tuttiDpData(held_.dp, p, &at), "data");
         settle();
         std::vector<float> w(s_.counts[p]);
         dp::convert(DataType::float32, w.data(), static_cast<DataType>(s_.type), at, w.size());
@@ -155,8 +162,8 @@ class Rank {
         if (s_.config.mode != tuttiDpZero3) return;
         const int unit = i < s_.counts.size() ? static_cast<int>(p / 3) : -1;
         if (unit == unit_) return;
-        if (unit_ >= 0) must_succeed(tuttiDpRelease(dp_, unit_), "release");
-        if (unit >= 0) must_succeed(tuttiDpGather(dp_, unit), "gather");
+        if (unit_ >= 0) must_succeed(tuttiDpRelease(held_.dp, unit_), "release");
+        if (unit >= 0) must_succeed(tuttiDpGather(held_.dp, unit), "gather");
         unit_ = unit;
     }
 
@@ -164,14 +171,14 @@ class Rank {
     void pass(int step, int begin, int end, double& loss) {
         const std::size_t count = s_.counts.size();
         double scale = 0;
-        must_succeed(tuttiDpGetLossScale(dp_, &scale, nullptr), "scale");
+        must_succeed(tuttiDpGetLossScale(held_.dp, &scale, nullptr), "scale");
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t p = s_.order ? s_.order(rank_, step, i) : count - 1 - i;
             use_unit(i, p);
             if (s_.skips && s_.skips(rank_, step, p)) continue;
             const std::vector<float> w = values(p);
             void* at = nullptr;
-            must_succeed(tuttiDpGradient(dp_, p, &at), "gradient");
+            must_succeed(tuttiDpGradient(held_.dp, p, &at), "gradient");
             settle();
             std::vector<float> sum(w.size(), 0.0f);
             for (int slice = begin; slice < end; ++slice)
@@ -184,7 +191,7 @@ class Rank {
                 dp::convert(grad_type(), at, DataType::float32, sum.data(), sum.size());
             else
                 dp::add(grad_type(), at, DataType::float32, sum.data(), sum.size());
-            must_succeed(tuttiDpGradReady(dp_, p), "ready");
+            must_succeed(tuttiDpGradReady(held_.dp, p), "ready");
         }
         use_unit(count, 0);
     }
@@ -192,10 +199,9 @@ class Rank {
     const Setup& s_;
     int rank_;
     int unit_ = -1;
-    tuttiComm_t comm_ = nullptr;
-    tuttiDp_t dp_ = nullptr;
     std::vector<std::string> names_;
     std::vector<Memory> data_, grads_;
+    Held held_;
 };
 
 }  // namespace

@@ -55,6 +55,7 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
     why_ = why;
     missed_.clear();
     torn_at_ = Clock::now();
+    silent_before_ = ago;
     log(Level::info, "rank %d: %s: %s; connecting again", self_, describe().c_str(), why.c_str());
     addresses_ = where();
     theirs_.reset();
@@ -91,13 +92,15 @@ void Ends::listen_for_silence() {
     const Clock::duration silent = sockets_.listen_for_silence();
     // It may be one way of several that is cut.
     const Clock::duration patience = std::max(healing_.limit() / 4, least_patience);
-    if (bye_ || lost_ || silent <= patience || !heals_silence()) return;
+    if (bye_ || lost_ || silent <= patience) return;
+    const bool heals = heals_silence();
+    if (!heals && (silent_before_ == Clock::duration{} || silent + silent_before_ <= healing_.limit())) return;
     broken_by_ = bootstrap::silence_in_words;
-    if (!tear(broken_by_, silent)) lose(broken_by_);
+    if (!heals || !tear(broken_by_, silent)) lose(broken_by_);
 }
 
-/// Whether another way may be found by connections that are made anew. Soon after that has been tried, it is not: small
-/// packets may come through where large ones get lost.
+/// Whether another way may be found by connections that are made anew. Soon after that has been tried, it is not, and
+/// both silences count: small packets may come through where large ones get lost.
 bool Ends::heals_silence() const {
     return sockets_.several() && Clock::now() - torn_at_ > 2 * healing_.limit();
 }
@@ -212,7 +215,7 @@ bool Ends::move() {
     bool moved = send_channels();  // before looking at what has come: for this somebody waits
     if (lost_socket_ && !bye_ && Clock::now() - *lost_socket_ > time_for_farewell) lose(why_, time_for_farewell);
     moved |= sockets_.receive(*this);
-    if (given_up_ && !bye_) lose("it has given the connection up");
+    if (given_up_ && !bye_) lose("it has given the connection up", -head_start);  // and knows why
     if (theirs_) resume();
     if (endpoint_) moved |= look_at_endpoint();
     if (puts_.broken()) lose("it puts what can't be put there: it does not keep to the protocol");

@@ -124,6 +124,7 @@ class Ends : public Recipient {
     std::optional<Received> theirs_;  // what the peer has got, to be looked at
     Received arriving_{};
     Deadline torn_at_{};
+    Clock::duration silent_before_{};  // when its connections were last made anew for that
     bool warned_ = false;    // of what has broken
     bool given_up_ = false;  // by the peer
     std::string missed_;     // why a connection could not be made again
