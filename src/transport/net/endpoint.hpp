@@ -52,6 +52,8 @@ class Endpoint {
 
     /// Why it can't go on; empty while it can.
     const std::string& trouble() const { return trouble_; }
+    /// No other endpoint could.
+    bool is_hopeless() const { return hopeless_; }
     /// The two ends, for error texts: "10.0.0.1:4242 to 10.0.0.2:29500".
     virtual std::string describe() const = 0;
 
@@ -61,9 +63,11 @@ class Endpoint {
         if (trouble_.empty()) trouble_ = std::move(why);
         return false;
     }
+    bool lose_for_good(std::string why) { return hopeless_ = trouble_.empty(), lose(std::move(why)); }
 
   private:
     std::string trouble_;
+    bool hopeless_ = false;
 };
 
 /// What an endpoint works on. It stays where it is, and outlives the endpoint.

@@ -248,9 +248,10 @@ bool Ends::send_by_endpoint() {
     if (!introduction_.met() || lost_) return false;
     const bool moved = endpoint_->send();
     if (endpoint_->trouble().empty()) return moved;
+    const bool may_go_on = introduction_.known() && !endpoint_->is_hopeless();
     if (bye_)
         part();
-    else if (!introduction_.known() || !leave_endpoint(failover_.attempt() + 1, endpoint_->trouble()))
+    else if (!may_go_on || !leave_endpoint(failover_.attempt() + 1, endpoint_->trouble()))
         lose(endpoint_->trouble(), head_start);
     return moved;
 }

@@ -363,7 +363,7 @@ bool Endpoint::flush() {
         slots_.flush();
         return true;
     } catch (...) {
-        return lose(caught().what());
+        return lose_for_good(caught().what());
     }
 }
 

@@ -66,7 +66,8 @@ Rail& Rails::of(int channel) const {
 
 void Rails::check(const Rail& rail) {
     if (rail.trouble().empty()) return;
-    lose(rails_.size() == 1 ? rail.trouble() : rail.describe() + ": " + rail.trouble());
+    const std::string why = rails_.size() == 1 ? rail.trouble() : rail.describe() + ": " + rail.trouble();
+    rail.is_hopeless() ? lose_for_good(why) : lose(why);
 }
 
 bool Rails::has_room() const {
