@@ -104,8 +104,7 @@ void check_mode(const Options& o, int ranks) {
              create);
     if (!(o.lossScale >= 0) || std::isinf(o.lossScale))
         fail(tuttiInvalidArgument, "%s: config.lossScale is %g; 0 or more was expected", create, o.lossScale);
-    if (o.join != 0 && o.staleness >= 0)
-        fail(tuttiInvalidArgument, "%s: config.join is for synchronous modes", create);
+    if (o.join != 0 && o.staleness >= 0) fail(tuttiInvalidArgument, "%s: config.join is for synchronous modes", create);
     if (o.lossScale > 0 && o.asynchronous())
         fail(tuttiInvalidArgument,
              "%s: config.lossScale is for synchronous modes: here a rank has gone on with another scale before its "

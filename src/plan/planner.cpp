@@ -134,8 +134,8 @@ Plan Planner::make(const Question& q, const Operation& o) {
         if (plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
             plan.told = &told_of(o.collective, q.bytes);
         // What peers can fetch where it lies need not be written even once.
-        const bool fetched = plan.tiling.by_reference && chosen.algorithm->pull_safe &&
-                             (platform().rates.references || q.mappable);
+        const bool fetched =
+            plan.tiling.by_reference && chosen.algorithm->pull_safe && (platform().rates.references || q.mappable);
         plan.runs = executable(o, *chosen.algorithm, platform().rates.to_all && !fetched);
     }
     plan.number = static_cast<std::uint8_t>(number_of(*plan.algorithm));

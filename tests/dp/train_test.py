@@ -94,21 +94,15 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "--uneven is for synchronous modes"):
             train(3, "async", "--uneven")
 
-    def test_lamb(self):
-        arguments = ("--optimizer", "lamb", "--rate", 0.02, "--steps", STEPS)
-        alone = train(1, "single", "--parts", 3, *arguments)
-        self.assertLess(alone, 4)  # it has learned something
-        for mode in ("bucketed", "ps", "ps-sharded", "zero1", "zero3"):
-            with self.subTest(mode=mode):
-                self.assertEqual(train(3, mode, *arguments), alone)
-
-    def test_muon(self):
-        arguments = ("--optimizer", "muon", "--rate", 0.02, "--steps", STEPS)
-        alone = train(1, "single", "--parts", 3, *arguments)
-        self.assertLess(alone, 4)  # it has learned something
-        for mode in ("bucketed", "ps", "ps-sharded", "zero1", "zero3"):
-            with self.subTest(mode=mode):
-                self.assertEqual(train(3, mode, *arguments), alone)
+    def test_whole_parameters(self):
+        """Optimizers that need all of a parameter at once."""
+        for optimizer in ("lamb", "muon"):
+            arguments = ("--optimizer", optimizer, "--rate", 0.02, "--steps", STEPS)
+            alone = train(1, "single", "--parts", 3, *arguments)
+            self.assertLess(alone, 4)  # it has learned something
+            for mode in ("bucketed", "ps", "ps-sharded", "zero1", "zero3"):
+                with self.subTest(optimizer=optimizer, mode=mode):
+                    self.assertEqual(train(3, mode, *arguments), alone)
 
     def test_on_arrival(self):
         for ranks, arguments in ((3, ()), (4, ("--servers", 2, "--dedicated", "--staleness", 1)),

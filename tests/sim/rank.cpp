@@ -241,8 +241,7 @@ class Rank {
         next_ = agreed[0];
         groups_made_ = agreed[1];
         const std::uint64_t seed = job->seed * 64 + static_cast<std::uint64_t>(groups_made_);
-        now().steps =
-            std::make_unique<Steps>(tutti::steps::World{made, rank, ranks}, seed, most_bytes);
+        now().steps = std::make_unique<Steps>(tutti::steps::World{made, rank, ranks}, seed, most_bytes);
         world->note("rank %d is rank %d of %d", me_, rank, ranks);
         if (groups_made_ > 1) {
             Told& news = add_event(std::exchange(lost_, false) ? Told::recovered : Told::renewed);

@@ -125,10 +125,10 @@ class Ends : public Recipient {
     Received arriving_{};
     Deadline torn_at_{};
     Clock::duration silent_before_{};  // when its connections were last made anew for that
-    bool warned_ = false;    // of what has broken
-    bool given_up_ = false;  // by the peer
-    std::string missed_;     // why a connection could not be made again
-    std::string broken_by_;  // as this rank has seen it last
+    bool warned_ = false;              // of what has broken
+    bool given_up_ = false;            // by the peer
+    std::string missed_;               // why a connection could not be made again
+    std::string broken_by_;            // as this rank has seen it last
     bool used_ = false;
     Net* net_ = nullptr;
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_
