@@ -234,6 +234,33 @@ TEST_CASE("connections that can't be made again end the link: at once where nobo
     CHECK(error_of(pair.at[1], std::chrono::seconds(30)).find("rank 1 lost its connection with rank 0 (") == 0);
 }
 
+TEST_CASE("rounds of connections in which nothing comes through end the link within the limit of silence") {
+    // What is told anew over every connection, as the credits of channels that were used, is not news.
+    using Round = std::pair<std::size_t, bool>;
+    const auto [bytes, waits] = GENERATE(Round(1000, false), Round(1000, true), Round(2000, true), Round(3000, true));
+    CAPTURE(bytes, waits);
+    std::atomic<bool> bad{false};
+    Relay relay([&](int) { return bad ? bytes : Relay::for_good; });
+    LinkedPair pair = join_by(relay, std::chrono::seconds(2), false);  // the limit is 1 s
+    exchange(pair, 3);
+    if (waits)  // a message, for which no round is long enough
+        Sender(pair.link[0]->outlet(0), 3).commit(Kind::slot, slot_bytes, 4);
+    const Deadline begin = Clock::now();
+    bad = true;
+    relay.reset_all();
+    std::string what[2];
+    while ((what[0].empty() || what[1].empty()) && Clock::now() - begin < std::chrono::seconds(20))
+        for (const Rank r : {0, 1})
+            if (what[r].empty()) what[r] = error_of(pair.at[r], milliseconds(1));
+    const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+    CAPTURE(took.count(), relay.resets(), what[0], what[1]);
+    CHECK(relay.resets() > 3);
+    CHECK(took < milliseconds(4000));
+    CHECK(what[0].find("rank 0 lost its connection with rank 1 (127.0.0.1:") == 0);
+    CHECK(what[1].find("rank 1 lost its connection with rank 0 (127.0.0.1:") == 0);
+    CHECK(what[0].find("reset by peer") != std::string::npos);
+}
+
 TEST_CASE("who has given a link up, or let go of it, says so to whoever connects again") {
     const bool lost = GENERATE(true, false);
     CAPTURE(lost);
