@@ -295,8 +295,9 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
     answers.set_limit(milliseconds(1000));
     for (Healing* end : {&dials, &answers}) {
         REQUIRE((end->wants(0) && end->is_whole() && !end->take_dial() && !end->begin(0)));
-        REQUIRE_FALSE(end->resume());  // nothing has broken
-        REQUIRE(end->tear(now));
+        REQUIRE(end->place() == nullptr);  // nothing has broken
+        REQUIRE(end->tear(now, "a test has"));
+        REQUIRE((end->why() == "a test has" && end->place() != nullptr));
         REQUIRE_FALSE(end->wants(0));
         REQUIRE_FALSE(end->is_whole());
     }
@@ -305,24 +306,28 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
     REQUIRE((answers.wants(1) && answers.wants(7) && !answers.take_dial()));
     REQUIRE(answers.begin(1));
     REQUIRE_FALSE(answers.begin(1));  // it has been told
-    REQUIRE((answers.resume() && answers.is_whole() && answers.wants(1) && answers.wants(2) && !answers.wants(0)));
+    answers.arrived();
+    REQUIRE(answers.place() == nullptr);  // it has not been looked at
+    REQUIRE((answers.take_theirs() && !answers.take_theirs()));
+    REQUIRE(answers.resume(now + milliseconds(7)).took == milliseconds(7));
+    REQUIRE((answers.is_whole() && answers.wants(1) && answers.wants(2) && !answers.wants(0)));
     REQUIRE_FALSE(dials.is_over(now + milliseconds(1000)));
     REQUIRE(dials.is_over(now + milliseconds(1001)));
     REQUIRE_FALSE(answers.is_over(now + milliseconds(1001)));
     // Rounds that bring nothing come less and less often, and then no more.
     Deadline at = now;
     int rounds = 0;
-    for (; answers.tear(at) && rounds < 1000; ++rounds) {
+    for (; answers.tear(at, "") && rounds < 1000; ++rounds) {
         at += answers.pause(at) + milliseconds(1);
         REQUIRE(answers.begin(answers.round() + 1));
-        REQUIRE(answers.resume());
+        REQUIRE_FALSE(answers.resume(at).first);
     }
     REQUIRE((rounds > 3 && rounds < 20));
     // Where something comes through they may be as many as they like.
     Healing lives(true);
     lives.set_limit(milliseconds(1000));
     for (int i = 0; i < 100; ++i) {
-        REQUIRE(lives.tear(at += milliseconds(100)));
+        REQUIRE(lives.tear(at += milliseconds(100), ""));
         REQUIRE(lives.pause(at) == milliseconds(0));
         lives.works();
     }

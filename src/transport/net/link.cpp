@@ -32,13 +32,14 @@ Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
       boards_(channels_.page()) {}
 
 bool Ends::wants(int number, int count, std::uint32_t round) const {
-    return !bye_ && !lost_ && healing_.wants(round) && (round > healing_.round() || sockets_.want(number, count));
+    return !end_.in_peace && !end_.lost && healing_.wants(round) &&
+           (round > healing_.round() || sockets_.want(number, count));
 }
 
 void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream, std::uint32_t round) {
     if (round > healing_.round() && !healing_.is_torn() && !tear("it makes its connections anew"))
         return lose("its connections break again and again");
-    addresses_ = stream->describe();
+    end_.addresses = stream->describe();
     if (healing_.begin(round)) {
         const Received mine = channels_.received();
         Header h = channels_[0].header(What::resume);
@@ -51,14 +52,9 @@ void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream, st
 /// A socket has broken, and others are to take the place of all. False if that has gone on for as long as a host may be
 /// silent, and nothing came through. ago: since when the peer was away.
 bool Ends::tear(const std::string& why, Clock::duration ago) {
-    if (lost_socket_ || !healing_.tear(Clock::now() - ago)) return false;
-    why_ = why;
-    missed_.clear();
-    torn_at_ = Clock::now();
-    silent_before_ = ago;
+    if (end_.lost_socket || !healing_.tear(Clock::now(), why, ago)) return false;
     log(Level::info, "rank %d: %s: %s; connecting again", self_, describe().c_str(), why.c_str());
-    addresses_ = where();
-    theirs_.reset();
+    end_.addresses = where();
     sockets_.close();
     boards_.forget();
     puts_.forget();
@@ -67,42 +63,39 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
 }
 
 /// The peer has told what it has got.
-void Ends::resume() {
-    const Received theirs = *std::exchange(theirs_, std::nullopt);
+void Ends::resume(const Received& theirs) {
     if (net_ == nullptr && !channels_.resume(theirs, false))
         return lose("what it says it has got can't be: it does not keep to the protocol");
-    healing_.resume();
-    missed_.clear();
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - torn_at_);
-    log(std::exchange(warned_, true) ? Level::info : Level::warn,
-        "rank %d: %s: connected again after %lld ms, and nothing is lost: %s", self_, describe().c_str(),
-        static_cast<long long>(took.count()), why_.c_str());
+    const auto [took, first] = healing_.resume(Clock::now());
+    log(first ? Level::warn : Level::info, "rank %d: %s: connected again after %lld ms, and nothing is lost: %s", self_,
+        describe().c_str(), static_cast<long long>(took.count()), healing_.why().c_str());
 }
 
 bool Ends::missed(int number, int count, std::uint32_t round, const std::string& why, bool hopeless) {
     if (!wants(number, count, round)) return false;
-    missed_ = why;
+    healing_.missed(why);
     if (!hopeless || sockets_.any()) return true;
-    lose(why_);
+    lose(healing_.why());
     return false;
 }
 
 void Ends::listen_for_silence() {
-    if (healing_.is_over(Clock::now())) return lose(why_);
+    if (healing_.is_over(Clock::now())) return lose(healing_.why());
     const Clock::duration silent = sockets_.listen_for_silence();
     // It may be one way of several that is cut.
     const Clock::duration patience = std::max(healing_.limit() / 4, least_patience);
-    if (bye_ || lost_ || silent <= patience) return;
-    const bool heals = heals_silence();
-    if (!heals && (silent_before_ == Clock::duration{} || silent + silent_before_ <= healing_.limit())) return;
-    broken_by_ = bootstrap::silence_in_words;
-    if (!heals || !tear(broken_by_, silent)) lose(broken_by_);
+    if (end_.in_peace || end_.lost || silent <= patience) return;
+    if (heals_silence() || healing_.is_too_silent(silent)) broke(bootstrap::silence_in_words, heals_silence(), silent);
 }
 
-/// Whether another way may be found by connections that are made anew. Soon after that has been tried, it is not, and
-/// both silences count: small packets may come through where large ones get lost.
 bool Ends::heals_silence() const {
-    return sockets_.several() && Clock::now() - torn_at_ > 2 * healing_.limit();
+    return sockets_.several() && healing_.may_find_another_way(Clock::now());
+}
+
+/// A socket is of no use any more. heals: others may be, as far as that tells.
+void Ends::broke(const std::string& why, bool heals, Clock::duration silent) {
+    healing_.broke(why);
+    if (!heals || !tear(why, silent)) lose(why);
 }
 
 void Ends::use(Net* net, const DeviceSlots* slots) {
@@ -115,7 +108,7 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
 
 NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit) {
     failover_.set_limit(silence_limit);
-    if (net_ == nullptr || endpoint_ || lost_ || bye_ || first_socket() == nullptr) return nullptr;
+    if (net_ == nullptr || endpoint_ || end_.lost || end_.in_peace || first_socket() == nullptr) return nullptr;
     try {
         const LinkMemory memory = channels_.memory();
         const unsigned attempt = failover_.attempt();
@@ -148,7 +141,7 @@ void Ends::meet() {
 bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     if (!failover_.failed(Clock::now()) || (first_socket() == nullptr && healing_.is_whole())) return false;
     log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
-    addresses_ = where();
+    end_.addresses = where();
     failover_.next(attempt, why, endpoint_->broken());
     endpoint_->abandon();
     endpoint_.reset();
@@ -157,14 +150,14 @@ bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
 }
 
 Endpoint* Ends::endpoint_of(Channel& channel) const {
-    if (lost_) return nullptr;
+    if (end_.lost) return nullptr;
     if (net_ != nullptr) return by_endpoint() ? endpoint_.get() : nullptr;
     return healing_.is_whole() ? sockets_.of(channel, healing_.round() > 0) : nullptr;
 }
 
 /// Which ends, for error texts.
 std::string Ends::where() const {
-    return endpoint_ ? std::string(net_->name()) + ", " + endpoint_->describe() : addresses_;
+    return endpoint_ ? std::string(net_->name()) + ", " + endpoint_->describe() : end_.addresses;
 }
 
 std::string Ends::describe() const {
@@ -206,17 +199,18 @@ bool Ends::send_channels() {
 
 bool Ends::push() {
     const bool queued = send_channels();
-    if (!endpoint_ || !introduction_.met() || lost_) return queued;
+    if (!endpoint_ || !introduction_.met() || end_.lost) return queued;
     const bool sent = endpoint_->send();
     return endpoint_->trouble().empty() ? queued || sent : move();
 }
 
 bool Ends::move() {
     bool moved = send_channels();  // before looking at what has come: for this somebody waits
-    if (lost_socket_ && !bye_ && Clock::now() - *lost_socket_ > time_for_farewell) lose(why_, time_for_farewell);
+    if (end_.lost_socket && !end_.in_peace && Clock::now() - *end_.lost_socket > time_for_farewell)
+        lose(end_.why, time_for_farewell);
     moved |= sockets_.receive(*this);
-    if (given_up_ && !bye_) lose("it has given the connection up", -head_start);  // and knows why
-    if (theirs_) resume();
+    if (end_.given_up && !end_.in_peace) lose("it has given the connection up", -head_start);  // and knows why
+    if (const auto theirs = healing_.take_theirs()) resume(*theirs);
     if (endpoint_) moved |= look_at_endpoint();
     if (puts_.broken()) lose("it puts what can't be put there: it does not keep to the protocol");
     if (introduction_.pending() || boards_.due() || puts_.due()) send_rare();
@@ -226,7 +220,7 @@ bool Ends::move() {
 
 /// Meets the other end, or leaves this one for what the peer offers; receives.
 bool Ends::look_at_endpoint() {
-    const bool has_offer = introduction_.has_offer() && !lost_;
+    const bool has_offer = introduction_.has_offer() && !end_.lost;
     const unsigned offered = introduction_.theirs().attempt;
     if (has_offer && offered > failover_.attempt() && !leave_endpoint(offered, "the peer can't go on with it"))
         lose("its connections fail again and again");
@@ -245,11 +239,11 @@ bool Ends::receive_by_endpoint() {
 }
 
 bool Ends::send_by_endpoint() {
-    if (!introduction_.met() || lost_) return false;
+    if (!introduction_.met() || end_.lost) return false;
     const bool moved = endpoint_->send();
     if (endpoint_->trouble().empty()) return moved;
     const bool may_go_on = introduction_.known() && !endpoint_->is_hopeless();
-    if (bye_)
+    if (end_.in_peace)
         part();
     else if (!may_go_on || !leave_endpoint(failover_.attempt() + 1, endpoint_->trouble()))
         lose(endpoint_->trouble(), head_start);
@@ -262,15 +256,15 @@ bool Ends::send_by_sockets() {
         if (!stream || stream->idle()) continue;
         if (!stream->is_empty()) moved |= stream->send();
         if (stream->trouble().empty()) continue;
-        addresses_ = stream->describe();
-        if (bye_) {  // what is still on its way on the others is to arrive
+        end_.addresses = stream->describe();
+        if (end_.in_peace) {  // what is still on its way on the others is to arrive
             sockets_.drop(*stream);
             part();
             continue;
         }
-        broken_by_ = stream->trouble();
-        const bool heals = stream->has_ended() && (!stream->by_silence() || heals_silence());
-        if (!heals || !tear(broken_by_, stream->by_silence() ? healing_.limit() : Clock::duration{})) lose(broken_by_);
+        const std::string why = stream->trouble();
+        const bool silent = stream->by_silence(), heals = stream->has_ended() && (!silent || heals_silence());
+        broke(why, heals, silent ? healing_.limit() : Clock::duration{});
     }
     return moved;
 }
@@ -285,13 +279,10 @@ void Ends::part() {
 }
 
 void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
-    if (lost_) return;
-    lost_ = Clock::now() - ago;
-    why_ = failover_.all_of(why);
-    if (!missed_.empty()) why_ += "; then " + missed_;
-    const bool just_now = Clock::now() - torn_at_ < 4 * healing_.limit();
-    if (just_now && why_.find(broken_by_) == std::string::npos) why_ += "; before that: " + broken_by_;
-    addresses_ = where();
+    if (end_.lost) return;
+    end_.lost = Clock::now() - ago;
+    end_.why = healing_.all_of(failover_.all_of(why), Clock::now());
+    end_.addresses = where();
     for (const auto& stream : sockets_.all()) {
         if (!stream || !stream->trouble().empty() || !stream->has_room()) continue;
         stream->queue(channels_[0].header(What::lost), nullptr);
@@ -303,21 +294,22 @@ void Ends::lose(const std::string& why, std::chrono::milliseconds ago) {
 }
 
 void Ends::lose_socket(const std::string& why) {
-    if (lost_ || lost_socket_) return;
+    if (end_.lost || end_.lost_socket) return;
     if (!sockets_.any()) return lose(why);
-    lost_socket_ = Clock::now();
-    why_ = why;
+    end_.lost_socket = Clock::now();
+    end_.why = why;
 }
 
 std::string Ends::what_is_lost() const {
-    if (bye_) return "";
-    if (addresses_.empty()) return text("rank %d can't connect to %s: %s", self_, peer_name_.c_str(), why_.c_str());
-    return text("rank %d lost its connection with %s (%s): %s", self_, peer_name_.c_str(), addresses_.c_str(),
-                why_.c_str());
+    if (end_.in_peace) return "";
+    if (end_.addresses.empty())
+        return text("rank %d can't connect to %s: %s", self_, peer_name_.c_str(), end_.why.c_str());
+    return text("rank %d lost its connection with %s (%s): %s", self_, peer_name_.c_str(), end_.addresses.c_str(),
+                end_.why.c_str());
 }
 
 bool Ends::knows(const std::byte* memory, std::size_t bytes) {
-    return endpoint_ && by_endpoint() && !lost_ && endpoint_->knows(memory, bytes);
+    return endpoint_ && by_endpoint() && !end_.lost && endpoint_->knows(memory, bytes);
 }
 
 void Ends::withdraw() {
@@ -335,20 +327,20 @@ void Ends::say_bye() {
 }
 
 bool Ends::pending() const {
-    if (lost_) return false;
+    if (end_.lost) return false;
     if (sockets_.has_unsent()) return true;
-    if (failover_.attempt() > 0 && !introduction_.met() && !bye_) return true;  // on a detour
-    if (!healing_.is_whole() && !bye_) return true;
+    if (failover_.attempt() > 0 && !introduction_.met() && !end_.in_peace) return true;  // on a detour
+    if (!healing_.is_whole() && !end_.in_peace) return true;
     if (endpoint_ && introduction_.met() && !endpoint_->is_empty()) return true;
     return channels_.has_message();
 }
 
 bool Ends::arriving() {
-    return !lost_ && sockets_.ever() && page().leaving.load(std::memory_order_relaxed) == 0;
+    return !end_.lost && sockets_.ever() && page().leaving.load(std::memory_order_relaxed) == 0;
 }
 
 bool Ends::owes() const {
-    return !lost_ && channels_.owes();
+    return !end_.lost && channels_.owes();
 }
 
 std::byte* Ends::begin(const Header& h, const char*& why) {
@@ -383,7 +375,7 @@ std::byte* Ends::begin_rare(const Header& h, const char*& why) {
     if (h.what == What::refused) return puts_.place();
     if (h.what == What::resume) {
         why = "it resumes what has not broken";
-        return healing_.is_whole() || theirs_ ? nullptr : reinterpret_cast<std::byte*>(&arriving_);
+        return healing_.place();
     }
     if (h.what != What::offer) return &no_body;
     const bool by_tcp = used_ && net_ == nullptr;
@@ -415,14 +407,14 @@ void Ends::finish(const Header& h) {
             if (h.signature == failover_.attempt()) introduction_.understood();
             return;
         case What::bye:
-            bye_ = true;
+            end_.in_peace = true;
             if (at_endpoint_) page().leaving.store(1, std::memory_order_release);
             return;
         case What::resume:
-            theirs_ = arriving_;
+            healing_.arrived();
             return;
         case What::lost:
-            given_up_ = true;
+            end_.given_up = true;
             return;
     }
 }

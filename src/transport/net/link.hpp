@@ -44,7 +44,7 @@ class Ends : public Recipient {
     const Healing& healing() const { return healing_; }
     /// One of such a round can't be made now. hopeless: the peer will hardly ever let it in. True: try again.
     bool missed(int number, int count, std::uint32_t round, const std::string& why, bool hopeless);
-    bool waits_for_peer() const { return !lost_ && healing_.is_torn(); }
+    bool waits_for_peer() const { return !end_.lost && healing_.is_torn(); }
 
     /// The rank has made the link: messages go by net; nullptr: by the sockets. slots: on a GPU, where net is without
     /// obstacle to it; they outlive this.
@@ -53,7 +53,7 @@ class Ends : public Recipient {
     NetEndpoint* introduce(std::chrono::milliseconds silence_limit);
     /// An endpoint has failed, and introduce() is to try another way.
     bool wants_endpoint() const {
-        return net_ != nullptr && !endpoint_ && !lost_ && !bye_ && first_socket() != nullptr &&
+        return net_ != nullptr && !endpoint_ && !end_.lost && !end_.in_peace && first_socket() != nullptr &&
                failover_.due(Clock::now());
     }
     bool by_endpoint() const { return introduction_.met() && introduction_.known(); }
@@ -83,10 +83,10 @@ class Ends : public Recipient {
     bool pending() const;  // something was not handed to the kernel yet
     bool arriving();       // from a peer that has gone: it was connected, and its farewell is not here
     bool owes() const;     // credits are due
-    bool is_lost() const { return lost_.has_value(); }
+    bool is_lost() const { return end_.lost.has_value(); }
     /// The peer has refused what this rank has put.
     bool is_refused() const { return puts_.refused(); }
-    Deadline lost_at() const { return *lost_; }
+    Deadline lost_at() const { return *end_.lost; }
     std::string what_is_lost() const;
     /// ago: as if it had happened then.
     void lose(const std::string& why, std::chrono::milliseconds ago = {});
@@ -99,15 +99,16 @@ class Ends : public Recipient {
     std::byte* begin_rare(const Header& header, const char*& why);
     void finish(const Header& header) override;
     Endpoint* endpoint_of(Channel& channel) const;
-    tcp::Stream* first_socket() const { return lost_ ? nullptr : sockets_.first(); }
+    tcp::Stream* first_socket() const { return end_.lost ? nullptr : sockets_.first(); }
     void send_rare();
     void meet();
     bool tear(const std::string& why, Clock::duration ago = {});
-    void resume();
+    void resume(const Received& theirs);
     bool leave_endpoint(unsigned attempt, const std::string& why);
     void part();
     std::string where() const;
     bool heals_silence() const;
+    void broke(const std::string& why, bool heals, Clock::duration silent);
     void comes_through();
     bool send_channels();
     bool look_at_endpoint();
@@ -121,14 +122,6 @@ class Ends : public Recipient {
     Puts puts_;
     Sockets sockets_;
     Healing healing_;
-    std::optional<Received> theirs_;  // what the peer has got, to be looked at
-    Received arriving_{};
-    Deadline torn_at_{};
-    Clock::duration silent_before_{};  // when its connections were last made anew for that
-    bool warned_ = false;              // of what has broken
-    bool given_up_ = false;            // by the peer
-    std::string missed_;               // why a connection could not be made again
-    std::string broken_by_;            // as this rank has seen it last
     bool used_ = false;
     Net* net_ = nullptr;
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_
@@ -136,9 +129,14 @@ class Ends : public Recipient {
     Introduction introduction_;              // of endpoint_
     Failover failover_;
     Boards boards_;
-    std::optional<Deadline> lost_, lost_socket_;
-    std::string why_, addresses_;  // addresses_: of the last socket or endpoint that was there
-    bool bye_ = false;             // the peer has gone in peace
+    struct Ending {
+        bool in_peace = false;                // the peer has gone
+        bool given_up = false;                // by the peer
+        std::optional<Deadline> lost;         // since when the link is
+        std::optional<Deadline> lost_socket;  // and is to be unless it has ended in peace
+        std::string why, addresses;           // of the last socket or endpoint that was there
+    };
+    Ending end_;
 };
 
 }  // namespace tutti::net
