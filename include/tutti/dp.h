@@ -320,6 +320,8 @@ typedef struct {
                          then (of a group: config.shardRanks), and owners have about as many bytes, as far as sizes
                          allow; one that is much larger than the rest makes its owner's share of memory and time as
                          large. Default 0: update gets pieces */
+    int prefetch; /* tuttiDpZero3: how many units Gather begins to fetch ahead, in the order of the last iteration; as
+                     many are in memory besides those that you have gathered. Default 1 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -331,7 +333,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
             sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,            \
-            TUTTI_UNDEF_INT                                                                                           \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                                                          \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -427,8 +429,9 @@ TUTTI_API tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate
 /* The same for a group of config.groups; group 0 is there without, with a factor of 1. Waits for steps under way. */
 TUTTI_API tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
 
-/* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the unit that was next
- * the last time, so that it is there when it is needed. Gathering twice and releasing twice is an error. */
+/* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the config.prefetch
+ * units that were next the last time, so that they are there when they are needed. Gathering twice and releasing twice
+ * is an error. */
 TUTTI_API tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit);
 TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
 

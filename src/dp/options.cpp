@@ -192,6 +192,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"hierarchical", o.hierarchical, 0, 0, 1},
         {"join", o.join, 0, 0, TUTTI_DP_JOIN_ACTIVE},
         {"wholeUpdates", o.wholeUpdates, 0, 0, 1},
+        {"prefetch", o.prefetch, 1, 0, 1 << 20},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -309,11 +310,11 @@ std::string Options::describe(bool rates) const {
     std::string all = text(
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
-        "%g, offload "
-        "%d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, whole %d, ",
+        "%g, offload %d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, "
+        "whole %d, prefetch %d, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
-        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates);
+        offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates, prefetch);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;

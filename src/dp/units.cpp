@@ -59,10 +59,12 @@ void Units::gather(Worker& worker, int unit) {
     const std::vector<std::size_t>& buckets = buckets_of(unit, "tuttiDpGather");
     if (is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpGather: unit %d is here already", unit);
     fetch(worker, buckets);
-    const std::size_t at = sequence_.size();
+    const std::size_t at = sequence_.size(), ahead = static_cast<std::size_t>(storage_.options().prefetch);
     sequence_.push_back(unit);
-    // The next one begins its journey while this one is worked on.
-    if (at + 1 < last_sequence_.size() && last_sequence_[at] == unit) fetch(worker, units_.at(last_sequence_[at + 1]));
+    // The next ones begin their journeys while this one is worked on.
+    if (at < last_sequence_.size() && last_sequence_[at] == unit)
+        for (std::size_t next = at + 1; next <= at + ahead && next < last_sequence_.size(); ++next)
+            fetch(worker, units_.at(last_sequence_[next]));
     for (const std::size_t index : buckets) {
         const Bucket& b = storage_.buckets()[index];
         worker.wait(gathered_[index].job);

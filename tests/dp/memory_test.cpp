@@ -83,6 +83,41 @@ TEST_CASE("ZeRO-3 gathers all of a unit of mixed types, also where another unit'
     }
 }
 
+TEST_CASE("ZeRO-3 fetches as many units ahead as config.prefetch says, and holds no more") {
+    constexpr std::size_t units = 8, elements = 1024, bytes = elements * sizeof(double);
+    std::vector<std::string> names;
+    for (std::size_t u = 0; u < units; ++u) names.push_back("u" + std::to_string(u));
+    std::vector<tuttiDpParameter_t> model;
+    for (std::size_t u = 0; u < units; ++u)
+        model.push_back(
+            {names[u].c_str(), nullptr, nullptr, elements, tuttiFloat64, tuttiFloat16, 0, static_cast<int>(u)});
+    for (const int prefetch : {0, 3, 5, 20}) {
+        tuttiDpConfig_t config = harness::config_for(tuttiDpZero3, tuttiDpSgd);
+        config.prefetch = prefetch;
+        on_ranks(2, model, config, [&](int, tuttiDp_t dp, tuttiComm_t) {
+            // Gradients between the two take less than three units: one has the block that a unit was in, and the
+            // others are a quarter of a unit each.
+            for (int iteration = 0; iteration < 2; ++iteration) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t i = 0; i < 2 * units; ++i) {  // there and back
+                    const int u = static_cast<int>(i < units ? i : 2 * units - 1 - i);
+                    must_succeed(tuttiDpGather(dp, u), "gather");
+                    must_succeed(tuttiDpRelease(dp, u), "release");
+                }
+                tuttiDpMemory_t memory;
+                must_succeed(tuttiDpGetMemory(dp, &memory), "memory");
+                const std::size_t here = iteration == 0 ? 1 : std::min<std::size_t>(units, 1 + prefetch);
+                check(memory.transient >= here * bytes &&
+                          memory.transient <= std::max<std::size_t>(iteration == 0 ? 1 : 3, here) * bytes,
+                      "prefetch " + std::to_string(prefetch) + ": " + std::to_string(memory.transient) + " bytes");
+                for (std::size_t p = 0; p < units; ++p) must_succeed(tuttiDpGradReady(dp, p), "ready");
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            }
+        });
+    }
+}
+
 TEST_CASE("the pool holds no more memory than was borrowed at once, whatever the sizes") {
     const auto backend = std::make_shared<Counting>();
     dp::Pool pool(backend);
