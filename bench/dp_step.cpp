@@ -4,6 +4,9 @@
 //   ring      the gradient is all-reduced in a ring (tuttiDpNaive)
 //   central   it goes to one rank, which also works, and the sum comes back (tutti/ps.h, a server that only sums)
 //   sharded   the same, and all ranks serve a part each
+//   zero1, zero2, zero3, and zero1-overlap, zero2-overlap (config.overlapParamGather): 16 layers, each a unit; a third
+//   of
+//             the pass goes forward, and the rest back
 //
 // Rank 0 prints the median over all steps of the slowest rank's time.
 #include <tutti/dp.h>
@@ -16,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -69,6 +73,52 @@ std::vector<double> ring(tuttiComm_t comm, std::size_t count, const Options& o) 
     return all;
 }
 
+std::vector<double> layers(tuttiComm_t comm, std::size_t count, const Options& o) {
+    constexpr std::size_t units = 16;
+    std::vector<std::string> names;
+    for (std::size_t u = 0; u < units; ++u) names.push_back("w" + std::to_string(u));
+    std::vector<tuttiDpParameter_t> parameters(units);
+    for (std::size_t u = 0; u < units; ++u) {
+        parameters[u].name = names[u].c_str();
+        parameters[u].count = std::max<std::size_t>(count / units, 1);
+        parameters[u].type = tuttiFloat32;
+        parameters[u].gradType = tuttiDpSameType;
+        parameters[u].unit = static_cast<int>(u);
+    }
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.mode = o.mode[4] == '1' ? tuttiDpZero1 : o.mode[4] == '2' ? tuttiDpZero2 : tuttiDpZero3;
+    config.optimizer.kind = tuttiDpAdamW;
+    config.overlapParamGather = o.mode.ends_with("overlap");
+    config.bucketBytes = config.firstBucketBytes = parameters[0].count * sizeof(float);
+    tuttiDp_t dp = nullptr;
+    must(tuttiDpCreate(&dp, parameters.data(), units, &config, comm));
+    // Of a unit: forward, or back, which takes twice as long.
+    const auto compute = [&](std::size_t unit, int parts) {
+        must(tuttiDpGather(dp, static_cast<int>(unit)));
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(o.pass_ms * parts / (3 * units)));
+        must(tuttiDpRelease(dp, static_cast<int>(unit)));
+    };
+    Options apart = o;
+    apart.pass_ms = 0;
+    const auto all = times(
+        comm, apart,
+        [&] {
+            must(tuttiDpBegin(dp));
+            for (std::size_t u = 0; u < units; ++u) compute(u, 1);
+        },
+        [&] {
+            for (std::size_t u = units; u-- > 0;) {
+                compute(u, 2);
+                must(tuttiDpGradReady(dp, u));
+            }
+            must(tuttiDpSynchronize(dp));
+            must(tuttiDpStep(dp));
+        });
+    must(tuttiDpWait(dp));
+    must(tuttiDpDestroy(dp));
+    return all;
+}
+
 std::vector<double> served(tuttiComm_t comm, std::size_t count, const Options& o, int servers) {
     const tuttiPsKey_t key = {"w", count, tuttiFloat32, nullptr};
     tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
@@ -89,7 +139,10 @@ std::vector<double> served(tuttiComm_t comm, std::size_t count, const Options& o
 int main(int count, char** words) {
     Options o;
     CLI::App app("How long a training step takes: tutti-run -n 4 dp_step");
-    app.add_option("--mode", o.mode)->check(CLI::IsMember({"ring", "central", "sharded"}))->capture_default_str();
+    app.add_option("--mode", o.mode)
+        ->check(
+            CLI::IsMember({"ring", "central", "sharded", "zero1", "zero2", "zero3", "zero1-overlap", "zero2-overlap"}))
+        ->capture_default_str();
     app.add_option("--mib", o.mib, "of gradients")->check(CLI::Range(0.001, 1e6))->capture_default_str();
     app.add_option("--pass-ms", o.pass_ms, "how long a rank computes")
         ->check(CLI::Range(0.0, 1e6))
@@ -105,8 +158,9 @@ int main(int count, char** words) {
         must(tuttiCommUserRank(comm, &rank));
         must(tuttiCommCount(comm, &ranks));
         const auto elements = static_cast<std::size_t>(o.mib * (1 << 18));
-        auto all = o.mode == "ring" ? ring(comm, elements, o)
-                                    : served(comm, elements, o, o.mode == "central" ? 1 : ranks);
+        auto all = o.mode == "ring"             ? ring(comm, elements, o)
+                   : o.mode.starts_with("zero") ? layers(comm, elements, o)
+                                                : served(comm, elements, o, o.mode == "central" ? 1 : ranks);
         std::sort(all.begin(), all.end());
         if (rank == 0)
             std::printf("%s: %d ranks, %g MiB, a pass of %g ms: a step of %.1f ms\n", o.mode.c_str(), ranks, o.mib,

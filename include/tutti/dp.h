@@ -220,8 +220,8 @@ typedef struct {
     tuttiDataType_t type;     /* of the values: a float of 16, 32 or 64 bits; see tuttiDpKind_t */
     tuttiDataType_t gradType; /* of the gradient you write; tuttiDpSameType: as `type` */
     int group;                /* config.groups[group]; 0 without groups */
-    int unit; /* tuttiDpZero3: parameters of one unit are gathered and released together; units follow each
-                 other in registration */
+    int unit; /* tuttiDpZero3, config.overlapParamGather: parameters of one unit are gathered and released together;
+                 units follow each other in registration */
     int dims; /* 1 to TUTTI_DP_DIMS: the parameter is a tensor of shape[0] x ... x shape[dims - 1] elements, the last
                  one fastest; the product is count. 0: one dimension, of count. For checkpoints */
     size_t shape[TUTTI_DP_DIMS];
@@ -322,6 +322,9 @@ typedef struct {
                          large. Default 0: update gets pieces */
     int prefetch; /* tuttiDpZero3: how many units Gather begins to fetch ahead, in the order of the last iteration; as
                      many are in memory besides those that you have gathered. Default 1 */
+    int overlapParamGather; /* tuttiDpServer to tuttiDpZero2, synchronous. 1: Step returns when this rank's part is
+                               updated; the new values of the others come beside your next forward pass, the lowest unit
+                               first: call Gather before you read or write those of a unit. Default 0 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -333,7 +336,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
             sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,            \
-            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                                                          \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                                         \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -420,7 +423,7 @@ TUTTI_API tuttiResult_t tuttiDpAbandon(tuttiDp_t dp);
  * with config.offload; and tuttiDpZero3, where gathered values are a copy, and tuttiDpLoad sets them. */
 TUTTI_API tuttiResult_t tuttiDpStep(tuttiDp_t dp);
 
-/* Asynchronous: waits for all steps, and takes their parameters. Others: nothing is left to wait for. */
+/* Asynchronous: waits for all steps, and takes their parameters. config.overlapParamGather: waits for all values. */
 TUTTI_API tuttiResult_t tuttiDpWait(tuttiDp_t dp);
 
 /* From the next Step on. */
@@ -431,7 +434,8 @@ TUTTI_API tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGr
 
 /* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the config.prefetch
  * units that were next the last time, so that they are there when they are needed. Gathering twice and releasing twice
- * is an error. */
+ * is an error. Other modes: Gather waits until the unit's values of the last Step have come (config.overlapParamGather;
+ * otherwise they are there), and nothing has to be released. */
 TUTTI_API tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit);
 TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
 

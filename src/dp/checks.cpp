@@ -38,6 +38,7 @@ void Engine::check_equal() {
     if (options().asynchronous())
         fail(tuttiInvalidUsage, "tuttiDpCheckEqual: asynchronous ranks may differ: %d steps are allowed",
              options().staleness);
+    units_.arrive(*worker_);
     const std::size_t count = parameters().size();
     std::vector<std::uint64_t> hashes(count), table;
     std::vector<std::byte> here;  // a GPU's values come to the host for this

@@ -292,10 +292,13 @@ void Engine::update_all() {
         }
         updater_.count();
         progress_.half = true;
+        const bool beside = options().overlaps_gather();
         std::optional<Error> unsent;  // where ranks have died, each goes on with what it owns: the step is whole
-        for (Bucket& b : storage_.buckets()) {
+        for (std::size_t i = 0, count = storage_.buckets().size(); i < count; ++i) {
+            Bucket& b = storage_.buckets()[beside ? count - 1 - i : i];  // the first layers' are the last, needed first
             updater_.update(b, options().optimizer, loss_scale_.factor());
-            if (options().mode == tuttiDpZero3 || unsent) continue;
+            if (beside) units_.send(*worker_, b);
+            if (beside || options().mode == tuttiDpZero3 || unsent) continue;
             try {
                 reducer_.spread(b, b.data);
                 storage_.copy_out(b, b.data);
@@ -305,7 +308,8 @@ void Engine::update_all() {
         }
         progress_.half = false, progress_.updated = progress_.begun;
         if (unsent) throw Error(*unsent);
-        progress_.received = progress_.begun;
+        const auto received = [this, step = progress_.begun] { progress_.received = step; };
+        beside ? void(worker_->enqueue(received)) : received();
     });
     statistics_.change([&](auto& all) { all.steps = progress_.begun; });
     // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.

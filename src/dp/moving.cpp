@@ -127,11 +127,8 @@ void Engine::complete_the_step() {
     share_settings(owner);
     storage_.drop_gradients();
     reducer_.make_compression();
-    if (options().mode == tuttiDpZero3) {
-        units_.reset();
-    } else if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) {
-        spread_all();
-    }
+    units_.reset();
+    if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) spread_all();
     set_steps(steps);
 }
 
@@ -139,7 +136,7 @@ void Engine::complete_the_step() {
 /// last checkpoint, and then everything does.
 void Engine::hand_over() {
     storage_.drop_gradients();
-    if (options().mode == tuttiDpZero3) units_.reset();
+    units_.reset();
     handover_.take_back();
     sweep();  // on GPUs memory that was freed is given back only then
     const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));

@@ -42,6 +42,8 @@ struct Options : tuttiDpConfig_t {
     bool compresses() const { return compression != tuttiDpNoCompression || hook != nullptr; }
     /// A bucket's gradients live only until they are reduced.
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
+    /// Values come beside the next forward pass, and not in Step.
+    bool overlaps_gather() const { return overlapParamGather && mode >= tuttiDpServer && mode <= tuttiDpZero2; }
     /// What has to be equal on all ranks, as text. rates: with the learning rate, and those of groups, which programs
     /// change.
     std::string describe(bool rates = true) const;

@@ -7,17 +7,21 @@ namespace tutti::dp {
 /// A unit's buckets do not always follow each other: one of another pair of types may close between two of the next.
 void Units::lay_out() {
     for (const Parameter& p : storage_.parameters()) units_[p.unit];  // some have nothing that is trained
-    for (const Bucket& b : storage_.buckets()) units_[storage_.parameters()[b.parameters[0]].unit].push_back(b.index);
+    for (const Bucket& b : storage_.buckets())
+        for (const std::size_t p : b.parameters) {  // of one unit in ZeRO-3, of any in other modes
+            std::vector<std::size_t>& its = units_[storage_.parameters()[p].unit];
+            if (its.empty() || its.back() != b.index) its.push_back(b.index);
+        }
     gathered_.resize(storage_.buckets().size());
 }
 
 const std::vector<std::size_t>& Units::buckets_of(int unit, const char* function) const {
-    if (storage_.options().mode != tuttiDpZero3) fail(tuttiInvalidUsage, "%s: this is for tuttiDpZero3 only", function);
     const auto found = units_.find(unit);
     if (found == units_.end()) fail(tuttiInvalidArgument, "%s: no parameter is of unit %d", function, unit);
     return found->second;
 }
 
+/// Whether the caller has it.
 bool Units::is_here(const std::vector<std::size_t>& buckets) const {
     return !buckets.empty() && storage_.values()[storage_.layout().buckets[buckets[0]].parameters[0]] != nullptr;
 }
@@ -36,6 +40,22 @@ void Units::fetch(Worker& worker, const std::vector<std::size_t>& buckets) {
     }
 }
 
+void Units::send(Worker& worker, const Bucket& b) {
+    gathered_[b.index].job = worker.enqueue([this, &b] {
+        Span span(trace_, Trace::Track::layer, "gather");
+        reducer_.spread(b, b.data);
+        storage_.copy_out(b, b.data);
+    });
+}
+
+void Units::arrive(Worker& worker, const std::vector<std::size_t>& buckets) const {
+    for (const std::size_t index : buckets) worker.wait(gathered_[index].job);
+}
+
+void Units::arrive(Worker& worker) const {
+    for (const auto& [unit, buckets] : units_) arrive(worker, buckets);
+}
+
 void Units::refuse_gathered(const char* function) const {
     if (storage_.options().mode != tuttiDpZero3) return;
     for (const auto& [unit, buckets] : units_)
@@ -52,11 +72,12 @@ void Units::reset() {
     for (Gathered& gathered : gathered_) gathered = {};
     sequence_.clear();
     last_sequence_.clear();
-    storage_.forget_gathered();
+    if (storage_.options().mode == tuttiDpZero3) storage_.forget_gathered();
 }
 
 void Units::gather(Worker& worker, int unit) {
     const std::vector<std::size_t>& buckets = buckets_of(unit, "tuttiDpGather");
+    if (storage_.options().mode != tuttiDpZero3) return arrive(worker, buckets);
     if (is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpGather: unit %d is here already", unit);
     fetch(worker, buckets);
     const std::size_t at = sequence_.size(), ahead = static_cast<std::size_t>(storage_.options().prefetch);
@@ -75,6 +96,7 @@ void Units::gather(Worker& worker, int unit) {
 
 void Units::release(int unit) {
     const std::vector<std::size_t>& buckets = buckets_of(unit, "tuttiDpRelease");
+    if (storage_.options().mode != tuttiDpZero3) return;
     if (!buckets.empty() && !is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpRelease: unit %d is not here", unit);
     for (const std::size_t index : buckets) {
         for (const std::size_t p : storage_.buckets()[index].parameters) storage_.values()[p] = nullptr;

@@ -1,4 +1,5 @@
-// ZeRO-3: the values of a unit are gathered when they are needed, and before that if it is known what comes next.
+// The values of a unit. ZeRO-3: they are gathered when they are needed, and before that if it is known what comes next.
+// Other modes: after a step they may come beside the caller's work (config.overlapParamGather).
 #pragma once
 
 #include <map>
@@ -21,9 +22,13 @@ class Units {
     /// An iteration begins: units are expected in the order of the last one.
     void begin() { last_sequence_ = std::exchange(sequence_, {}); }
 
-    /// Throws if the caller has it already; or, for release(), not.
+    /// ZeRO-3: throws if the caller has it already; or, for release(), not. Others: waits for values that were sent.
     void gather(Worker& worker, int unit);
     void release(int unit);
+    /// Not ZeRO-3: the owners have new values of the bucket, which come to all ranks in a job.
+    void send(Worker& worker, const Bucket& bucket);
+    /// All values that were sent have come.
+    void arrive(Worker& worker) const;
     /// Throws if the caller still has a unit.
     void refuse_gathered(const char* function) const;
     /// Values are about to change: what was gathered ahead is dropped, when the jobs that gather it have ended.
@@ -39,6 +44,7 @@ class Units {
     const std::vector<std::size_t>& buckets_of(int unit, const char* function) const;
     bool is_here(const std::vector<std::size_t>& buckets) const;
     void fetch(Worker& worker, const std::vector<std::size_t>& buckets);
+    void arrive(Worker& worker, const std::vector<std::size_t>& buckets) const;
 
     Storage& storage_;
     const Reducer& reducer_;

@@ -157,12 +157,13 @@ class Rank {
         return w;
     }
 
-    /// ZeRO-3: the unit of the i-th parameter that is used is here, and no other.
+    /// The unit of the i-th parameter that is used is here; ZeRO-3: and no other.
     void use_unit(std::size_t i, std::size_t p) {
-        if (s_.config.mode != tuttiDpZero3) return;
+        const bool zero3 = s_.config.mode == tuttiDpZero3;
+        if (!zero3 && s_.config.overlapParamGather != 1) return;
         const int unit = i < s_.counts.size() ? static_cast<int>(p / 3) : -1;
         if (unit == unit_) return;
-        if (unit_ >= 0) must_succeed(tuttiDpRelease(held_.dp, unit_), "release");
+        if (unit_ >= 0 && zero3) must_succeed(tuttiDpRelease(held_.dp, unit_), "release");
         if (unit >= 0) must_succeed(tuttiDpGather(held_.dp, unit), "gather");
         unit_ = unit;
     }
