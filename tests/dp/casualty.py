@@ -5,9 +5,17 @@ import signal
 import subprocess
 
 
+def children_of(task):
+    try:
+        return [int(child) for child in (task / "children").read_text().split()]
+    except OSError:  # a thread that has ended
+        return []
+
+
 def descendants(pid):
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    for task in list(tasks.iterdir()) if tasks.is_dir() else []:
+        for child in children_of(task):
             yield child
             yield from descendants(child)
 

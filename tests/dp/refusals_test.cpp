@@ -122,7 +122,8 @@ TEST_CASE("calls in the wrong place are refused, without effect") {
     REQUIRE(tuttiDpGradReady(s.dp, 0) == tuttiSuccess);  // a micro-batch each
     REQUIRE(tuttiDpSynchronize(s.dp) == tuttiInvalidUsage);
     REQUIRE(says("NoSync"));
-    REQUIRE(tuttiDpGather(s.dp, 0) == tuttiInvalidUsage);
+    REQUIRE(tuttiDpGather(s.dp, 0) == tuttiSuccess);  // all values are here in this mode
+    REQUIRE(tuttiDpGather(s.dp, 7) == tuttiInvalidArgument);
     REQUIRE(tuttiDpWriteTrace(s.dp, "/tmp/x") == tuttiInvalidUsage);
     const tuttiDp_t gone = s.dp;
     REQUIRE(tuttiDpDestroy(s.dp) == tuttiSuccess);
