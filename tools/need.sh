@@ -64,6 +64,7 @@ int main() { return static_cast<int>(std::span<int>().size()); }' ;;
     nftables) there nft ;;
     openmpi-bin) there mpirun.openmpi ;;
     mpich) there mpirun.mpich || there mpiexec.hydra ;;
+    python3-yaml) /usr/bin/python3 -c 'import yaml' ;;
     python3-torch) /usr/bin/python3 -c 'import torch' ;;
     libtorch-dev) [[ -e /usr/include/torch/csrc ]] ;;
     python3-dev) compgen -G '/usr/include/python3.*/Python.h' >/dev/null ;;
