@@ -250,8 +250,11 @@ bool Connection::digest_frame(View bytes) {
 }
 
 void Connection::send(const Message& message, std::shared_ptr<Fd> descriptor) {
+    if (is_open()) send(encode(message), std::move(descriptor));
+}
+
+void Connection::send(Bytes frame, std::shared_ptr<Fd> descriptor) {
     if (!is_open()) return;
-    Bytes frame = encode(message);
     const auto before = sealing_;
     try {
         const auto seal = sealing_.next(frame);

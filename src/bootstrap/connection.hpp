@@ -61,6 +61,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     ~Connection() override;
 
     void send(const Message& message, std::shared_ptr<Fd> descriptor = nullptr);
+    /// As encode() made it.
+    void send(Bytes frame, std::shared_ptr<Fd> descriptor = nullptr);
     void flush() override;
     void close();
     /// Ends the connection, but not its socket. No fd if something that was sent is not in the kernel yet: then the

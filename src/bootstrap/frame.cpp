@@ -9,7 +9,7 @@ namespace tutti::bootstrap {
 namespace {
 
 constexpr std::size_t address_size = 24;
-constexpr std::size_t member_size = 4 + 4 + 4 + 8 + 8 + host_limit + 2 * address_size;
+constexpr std::size_t member_size = 4 + 4 + 4 + 8 + 8 + 1 + host_limit + 2 * address_size;
 
 // The greatest payload of each kind, in the order of Message.
 constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
@@ -48,7 +48,11 @@ class Out {
     void number_as(const Value& value, Raw, Raw) {
         to_.number(static_cast<Raw>(value));
     }
-    void text(const std::string& value, std::size_t size) { to_.text(value, size); }
+    void short_text(const std::string& value, std::size_t limit) {
+        const std::size_t size = std::min(limit, value.size());
+        to_.number(static_cast<std::uint8_t>(size));
+        to_.text(value, size);
+    }
     void address(const Address& value) { value.write(to_); }
     void sized(const Bytes& bytes, std::size_t limit) {
         TUTTI_ASSERT(bytes.size() <= limit);
@@ -87,7 +91,11 @@ class In {
         expect(raw >= least && raw <= most);
         if (fine_) value = static_cast<Value>(raw);
     }
-    void text(std::string& value, std::size_t size) { value = from_.text(size); }
+    void short_text(std::string& value, std::size_t limit) {
+        const auto size = from_.number<std::uint8_t>();
+        expect(size <= limit);
+        value = from_.text(size);
+    }
     void address(Address& value) { value = Address::read(from_); }
     void sized(Bytes& bytes, std::size_t limit) {
         const auto size = from_.number<std::uint32_t>();
@@ -126,7 +134,7 @@ void flag(Io& io, bool& value) {
 template <class Io>
 void fields(Io& io, Member& m) {
     io.number(m.rank), io.number(m.pid), io.number(m.uid), io.number(m.host), io.number(m.process);
-    io.text(m.host_name, host_limit);
+    io.short_text(m.host_name, host_limit);
     io.address(m.local), io.address(m.remote);
     io.expect(is_rank(m.rank, ranks_limit));
 }

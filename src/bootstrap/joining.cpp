@@ -30,6 +30,7 @@ Joining::Joining(Membership& membership, std::chrono::milliseconds timeout)
     : m_(membership), timeout_(timeout), pause_(first_pause) {}
 
 void Joining::open() {
+    times_.called = Clock::now();
     if (m_.rank() == 0 && m_.rendezvous_.has(Rendezvous::rank0_opens)) open_directory();
     host_ = Directory::find(*m_.service_, m_.rendezvous_);
     if (host_) host_->add_session();
@@ -174,6 +175,7 @@ void Joining::met(const Member& parent) {
 
 void Joining::welcomed(const Connection& connection) {
     refused_since_.reset();
+    (connection.role == Role::parent ? times_.attached : times_.let_in) = Clock::now();
     if (connection.role == Role::parent) leave_directory();
 }
 
@@ -233,6 +235,13 @@ void Joining::finish() {
                (!m_.is_near(line->member) || m_.rendezvous_.has(Rendezvous::tcp_only));
     };
     if (std::ranges::none_of(m_.roster_.lines(), comes_by_tcp)) m_.neighbours_.stop_listening_remotely();
+    times_.complete = Clock::now();
+    if (m_.rank() == 0) times_.attached = times_.let_in;
+    const auto ms = [this](Deadline until) {
+        return std::chrono::duration<double, std::milli>(until - times_.called).count();
+    };
+    log(Level::info, "rank %d of %d met the others in %.1f ms: rank 0's rendezvous after %.1f, its parent after %.1f",
+        m_.rank(), m_.ranks(), ms(times_.complete), ms(times_.let_in), ms(times_.attached));
     m_.news_.become(News::State::joined);
 }
 

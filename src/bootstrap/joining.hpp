@@ -37,6 +37,9 @@ class Joining {
     /// All records are there.
     void finish();
 
+    /// Once joined, never changes any more.
+    const JoinTimes& times() const { return times_; }
+
   private:
     void open_directory();
     void open_listeners();
@@ -58,6 +61,7 @@ class Joining {
     std::string trouble_;                    // why the last attempt failed
     std::optional<Deadline> refused_since_;  // every answer since then was that of somebody with another secret
     bool asked_ = false;                     // who is missing
+    JoinTimes times_{};
 };
 
 }  // namespace tutti::bootstrap

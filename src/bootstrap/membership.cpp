@@ -1,6 +1,8 @@
 #include "bootstrap/membership.hpp"
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/caught.hpp"
 #include "base/log.hpp"
@@ -8,6 +10,16 @@
 #include "base/result.hpp"
 
 namespace tutti::bootstrap {
+
+namespace {
+
+// Each line on its own would wake all ranks of a large job as often as there are ranks. Held for a moment, all that
+// have come meanwhile travel together, so that the wake-ups of a rank do not grow with the job. Nobody waits for that
+// at the end: the last line goes on at once, with all others.
+constexpr int held_from_ranks = 64;
+constexpr std::chrono::microseconds hold_of_a_rank{2}, longest_hold{50'000};
+
+}  // namespace
 
 Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes)
@@ -193,8 +205,22 @@ void Membership::on_record(Connection& connection, const Record& record) {
     is_heard_of_again(record.member);
     look_at_process(record.member.rank);
     if (fault()) return;
-    neighbours_.pass_on(record, &connection);
-    if (roster_.complete()) joining_.finish();
+    held_.push_back({record.member.rank, connection.peer});
+    if (roster_.complete()) {
+        pass_on_held();
+        joining_.finish();
+    } else if (ranks() <= held_from_ranks) {
+        pass_on_held();
+    } else if (held_.size() == 1) {
+        service_->after(std::min(hold_of_a_rank * ranks(), longest_hold), [weak = weak_from_this()] {
+            if (const auto self = weak.lock()) self->attempt([&] { self->pass_on_held(); });
+        });
+    }
+}
+
+/// Whoever has connected since then has been told by send_table().
+void Membership::pass_on_held() {
+    for (const auto& [rank, from] : std::exchange(held_, {})) neighbours_.pass_on(record(rank), from);
 }
 
 // What has happened before this connection was made.
@@ -254,7 +280,8 @@ void Membership::tell(std::uint64_t number, View bytes) {
 }
 
 void Membership::on_note(const Note& note, const Connection* from) {
-    if (exchanges_.note(note.number, note.rank, note.bytes)) neighbours_.pass_on(note, from);
+    if (exchanges_.note(note.number, note.rank, note.bytes))
+        neighbours_.pass_on(note, from == nullptr ? -1 : from->peer);
 }
 
 std::vector<Bytes> Membership::wait_told(std::uint64_t number, Deadline deadline) {

@@ -61,6 +61,8 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     std::shared_ptr<Fd> offered(std::uint64_t key) const { return descriptors_.offered(key); }
     Rank rank() const { return roster_.self(); }
     int ranks() const { return roster_.ranks(); }
+    /// Once joined.
+    const JoinTimes& join_times() const { return joining_.times(); }
     Service& service() { return *service_; }
     /// Once joined: what all members know, and only they, whatever may be known of the rendezvous's secret. Rank 0's
     /// share has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.
@@ -87,6 +89,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void on_attach(Connection& connection, const Attach& attach);
     void on_record(Connection& connection, const Record& record);
     void send_table(Connection& connection);
+    void pass_on_held();
     void send_news(Connection& connection);
     void on_note(const Note& note, const Connection* from);
     std::string name_of(Rank rank) const { return roster_.name(rank); }
@@ -140,6 +143,10 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     Joining joining_;
     Descriptors descriptors_;
     Consensus consensus_;
+    struct Held {
+        Rank rank, from;
+    };
+    std::vector<Held> held_;      // lines of the table that are to be passed on
     std::set<Rank> unreachable_;  // for an orphan
     std::set<std::uint64_t> silent_hosts_;
     struct Calling {

@@ -77,9 +77,10 @@ Connection* Neighbours::welcomed(Rank peer) const {
     return nullptr;
 }
 
-void Neighbours::pass_on(const Message& message, const Connection* from) {
+void Neighbours::pass_on(const Message& message, Rank from) {
+    const Bytes frame = encode(message);
     for (const auto& c : all_)
-        if (c.get() != from && is_tree(*c)) c->send(message);
+        if (c->peer != from && is_tree(*c)) c->send(frame);
 }
 
 void Neighbours::flush() {

@@ -45,7 +45,7 @@ class Neighbours {
     Connection* welcomed(Rank peer) const;
 
     /// To parent and children, but `from`.
-    void pass_on(const Message& message, const Connection* from);
+    void pass_on(const Message& message, Rank from);
     void flush();
 
   private:

@@ -42,6 +42,7 @@ class SocketSession : public Session {
 
     Rank rank() const override { return m_->rank(); }
     int ranks() const override { return m_->ranks(); }
+    JoinTimes join_times() const override { return m_->join_times(); }
 
     std::span<const std::byte> info(Rank rank) const override {
         check_rank(rank);
@@ -143,6 +144,8 @@ Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline dead
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 
+constexpr std::chrono::milliseconds watch_interval{20}, an_hour{3'600'000};
+
 /// What it has heard of last.
 std::string latest(const Session& session) {
     const std::vector<Rank> dead = session.dead();
@@ -193,7 +196,8 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
     if (!service->run([&] { membership->start(); })) fail(tuttiSystemError, "the process is ending");
     const auto is_news = [&] { return origin.session != nullptr && origin.session->news() != origin.news; };
     try {
-        while (!membership->wait_joined(Clock::now() + std::chrono::milliseconds(20)))
+        const bool watches = origin.session != nullptr;
+        while (!membership->wait_joined(Clock::now() + (watches ? watch_interval : an_hour)))
             if (is_news())
                 service->run([&] {
                     membership->give_up({tuttiRemoteError, rank, latest(*origin.session), rank, false});

@@ -102,6 +102,11 @@ inline constexpr const char* no_memory = "out of memory";  // so short that a st
 /// The same; without its text where there is no memory for that.
 Fault copy_of(const Fault& fault) noexcept;
 
+/// When a member that joined had come how far.
+struct JoinTimes {
+    Deadline called, let_in, attached, complete;  // by rank 0's rendezvous; to the tree; the table
+};
+
 /// What the members that are left of a job have agreed on: see Session::agree.
 struct Agreed {
     bool ok = false;           // all were content
@@ -137,6 +142,8 @@ class Session {
 
     virtual Rank rank() const = 0;
     virtual int ranks() const = 0;
+    /// Zeros where there was nobody to meet.
+    virtual JoinTimes join_times() const { return {}; }
     virtual std::span<const std::byte> info(Rank rank) const = 0;
 
     /// For error texts: "rank 2 (pid 4711 on host x)".

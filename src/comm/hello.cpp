@@ -32,13 +32,51 @@ const char* wrong_field(const Hello& h) {
     return nullptr;
 }
 
+constexpr std::size_t longest_run = 255;
+
+/// False if they are not those of so many bytes.
+bool unpack(std::span<const std::byte> packed, std::span<std::byte> out) {
+    std::ranges::fill(out, std::byte{0});
+    while (packed.size() >= 2) {
+        const auto zeros = static_cast<std::size_t>(packed[0]), others = static_cast<std::size_t>(packed[1]);
+        packed = packed.subspan(2);
+        if (others > packed.size() || zeros + others > out.size()) return false;
+        std::ranges::copy(packed.first(others), out.subspan(zeros).begin());
+        packed = packed.subspan(others);
+        out = out.subspan(zeros + others);
+    }
+    return packed.empty() && out.empty();
+}
+
 }  // namespace
+
+/// Runs: how many zeros, how many other bytes, and these. Two zeros among others cost no more than a new run.
+std::vector<std::byte> packed(const Hello& hello) {
+    std::span<const std::byte> left = std::as_bytes(std::span(&hello, 1));
+    std::vector<std::byte> out;
+    const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+    while (!left.empty()) {
+        const auto most = std::min(longest_run, left.size());
+        const auto zeros = static_cast<std::size_t>(
+            std::find_if_not(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(most), is_zero) - left.begin());
+        left = left.subspan(zeros);
+        std::size_t others = 0;
+        while (
+            others < std::min(longest_run, left.size()) &&
+            !std::ranges::all_of(left.subspan(others).first(std::min<std::size_t>(3, left.size() - others)), is_zero))
+            ++others;
+        out.push_back(static_cast<std::byte>(zeros));
+        out.push_back(static_cast<std::byte>(others));
+        out.insert(out.end(), left.begin(), left.begin() + static_cast<std::ptrdiff_t>(others));
+        left = left.subspan(others);
+    }
+    return out;
+}
 
 Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self) {
     Hello hello;
-    if (info.size() != sizeof hello)
+    if (!unpack(info, std::as_writable_bytes(std::span(&hello, 1))))
         fail(tuttiInvalidUsage, "rank %d uses another version of Tutti than rank %d", rank, self);
-    std::memcpy(&hello, info.data(), sizeof hello);
     if (hello.info.version != TUTTI_VERSION_CODE)
         fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.info.version, self,
              TUTTI_VERSION_CODE);

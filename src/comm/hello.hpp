@@ -4,6 +4,7 @@
 #include <bitset>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "gpu/places.hpp"
 #include "transport/transport.hpp"
@@ -25,6 +26,9 @@ struct Hello {
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
 };
+
+/// As it travels, and as every rank keeps those of all: most of a Hello is zeros, of which only the number is told.
+std::vector<std::byte> packed(const Hello& hello);
 
 /// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and
 /// tuttiRemoteError that names the field if no rank can have sent it.

@@ -40,7 +40,7 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
 
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
-    static_assert(sizeof(Hello) <= bootstrap::endpoint_info_limit);
+    static_assert(sizeof(Hello) + sizeof(Hello) / 64 + 8 <= bootstrap::endpoint_info_limit);  // packed, at worst
     Hello hello{};
     hello.gpu = gpu != nullptr ? gpu->info() : gpu::EndpointInfo{};
     hello.info = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
@@ -105,6 +105,7 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
 /// What all ranks have told.
 std::vector<Hello> hellos_of(const Session& session, std::uint64_t programs) {
     std::vector<Hello> hellos;
+    hellos.reserve(static_cast<std::size_t>(session.ranks()));
     for (Rank r = 0; r < session.ranks(); ++r) {
         hellos.push_back(hello_from(session.info(r), r, session.rank()));
         compare_programs(hellos.back().programs, r, programs, session.rank());
@@ -125,6 +126,7 @@ std::shared_ptr<const Tuning> common_tuning(const std::vector<Hello>& hellos) {
 template <class T>
 std::vector<T> each(const std::vector<Hello>& hellos, T Hello::*field) {
     std::vector<T> values;
+    values.reserve(hellos.size());
     for (const Hello& hello : hellos) values.push_back(hello.*field);
     return values;
 }
@@ -138,8 +140,8 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
     const Hello hello = make_hello(*arena, gpu.get(), *own, engine.get(), options);
-    std::shared_ptr<Session> session = Session::join(identity, rank, ranks, std::as_bytes(std::span(&hello, 1)),
-                                                     options.init_timeout, processes, origin);
+    std::shared_ptr<Session> session =
+        Session::join(identity, rank, ranks, packed(hello), options.init_timeout, processes, origin);
     session->offer(arena->key(), arena->fd());
     if (gpu) gpu->offer(*session);
     const std::vector<Hello> hellos = hellos_of(*session, own->hash());
@@ -187,8 +189,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
         const Hello hello =
             make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get(), options);
-        const auto bytes = std::as_bytes(std::span(&hello, 1));
-        infos.emplace_back(bytes.begin(), bytes.end());
+        infos.push_back(packed(hello));
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(infos));
     std::vector<std::unique_ptr<Communicator>> comms;

@@ -16,16 +16,17 @@ FUZZ_TARGET(endpoint_info) {
     std::vector<std::uint64_t> hosts;
     const bool read = fuzz::accepts([&] {
         for (Rank r = 0; r < ranks; ++r) {
-            std::vector<std::byte> info(sizeof(Hello));
             Hello plain{};
             plain.info.version = TUTTI_VERSION_CODE;
             plain.gpu.device = -1;
-            std::memcpy(info.data(), &plain, sizeof plain);
-            // Some fields, or all.
+            const auto fields = std::as_writable_bytes(std::span(&plain, 1));
+            // Some fields, or all; or what no Hello is packed into.
             for (unsigned changes = in.below(8); changes > 0; --changes) {
-                const std::size_t at = in.number<std::uint16_t>() % info.size();
-                in.fill(info.data() + at, std::min<std::size_t>(info.size() - at, 1 + in.below(16)));
+                const std::size_t at = in.number<std::uint16_t>() % fields.size();
+                in.fill(fields.data() + at, std::min<std::size_t>(fields.size() - at, 1 + in.below(16)));
             }
+            if (in.below(32) == 1) in.fill(fields.data(), fields.size());
+            std::vector<std::byte> info = packed(plain);
             if (in.below(32) == 1) in.fill(info.data(), info.size());
             if (in.below(32) == 1) info.resize(in.number<std::uint16_t>());
             hellos.push_back(hello_from(info, r, 0));

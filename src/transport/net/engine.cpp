@@ -57,7 +57,6 @@ Engine::~Engine() {
 
 void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     session_ = from.session;
-    for (const EndpointInfo& info : from.infos) addresses_of_.push_back(info.addresses);
     silence_limit_ = std::min(std::max(timeout / 2, least_silence), milliseconds(config().silence_ms));
     links_.start(from, silence_limit_,
                  {[this] { background_.blind(); },
@@ -76,10 +75,10 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     });
 }
 
-Ends& Engine::connect(Rank peer, Net* net, const DeviceSlots* slots) {
+Ends& Engine::connect(Rank peer, const std::array<Address, most_rails>& addresses, Net* net,
+                      const DeviceSlots* slots) {
     if (session_->rank() < peer)
-        service_->post([r = reception_, peer, addresses = addresses_of_[static_cast<std::size_t>(peer)],
-                        alone = net != nullptr] { r->dial(peer, addresses, alone); });
+        service_->post([r = reception_, peer, addresses, alone = net != nullptr] { r->dial(peer, addresses, alone); });
     if (net != nullptr && net->may_hang()) background_.step_aside();
     const std::lock_guard lock(mutex());
     Ends& ends = links_.with(peer);

@@ -34,7 +34,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
 
     /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
     /// messages go by; nullptr: TCP. slots: see Ends::use().
-    Ends& connect(Rank peer, Net* net, const DeviceSlots* slots = nullptr);
+    Ends& connect(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, Net* net,
+                  const DeviceSlots* slots = nullptr);
     /// False: a network's call hangs, and the link stays until it returns.
     bool disconnect(Ends& ends);
     std::timed_mutex& mutex() { return lock_.mutex(); }
@@ -59,7 +60,6 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::shared_ptr<bootstrap::Service> service_;
     std::shared_ptr<Reception> reception_;
     std::shared_ptr<Session> session_;
-    std::vector<std::array<bootstrap::Address, most_rails>> addresses_of_;  // of all ranks
     std::chrono::milliseconds silence_limit_{};
 
     Lock lock_;

@@ -22,8 +22,11 @@ constexpr std::size_t least_reference = 64 * 1024;
 
 class NetLink : public Link {
   public:
-    NetLink(std::shared_ptr<Engine> engine, Rank peer, Net* net, std::unique_ptr<DeviceSlots> slots)
-        : engine_(std::move(engine)), slots_(std::move(slots)), ends_(engine_->connect(peer, net, slots_.get())) {}
+    NetLink(std::shared_ptr<Engine> engine, Rank peer, const EndpointInfo& info, Net* net,
+            std::unique_ptr<DeviceSlots> slots)
+        : engine_(std::move(engine)),
+          slots_(std::move(slots)),
+          ends_(engine_->connect(peer, info.addresses, net, slots_.get())) {}
     ~NetLink() override {
         if (!engine_->disconnect(ends_)) slots_.release();  // the call that hangs may still use them
     }
@@ -81,7 +84,8 @@ std::unique_ptr<DeviceSlots> device_slots(const Neighbourhood& from, Rank peer, 
 std::unique_ptr<Link> make_link(const Neighbourhood& from, Rank peer, Net* net) {
     auto engine = std::dynamic_pointer_cast<Engine>(from.engine);
     if (!engine) fail(tuttiInternalError, "this rank has no engine for networks");
-    return std::make_unique<NetLink>(std::move(engine), peer, net, device_slots(from, peer, net));
+    return std::make_unique<NetLink>(std::move(engine), peer, from.infos[static_cast<std::size_t>(peer)], net,
+                                     device_slots(from, peer, net));
 }
 
 namespace {
