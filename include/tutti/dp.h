@@ -62,7 +62,8 @@
  *      their way; Step ends the iteration; Wait takes the newest values. A rank that dies, or destroys its layer, is
  *      dropped, and the others go on; a server that dies is tuttiRemoteError of what needs it, and the text names it.
  *      Dedicated servers make no calls but Create and Destroy, which returns when all workers have left; others cost
- *      them nothing. Values to begin with are those of rank 0. Ranks on CPUs; gradients of the parameters' types.
+ *      them nothing. Values to begin with are those of rank 0; of frozen parameters and buffers, too. Groups keep what
+ *      they have in Create. Ranks on CPUs; gradients of the parameters' types.
  * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, Gradient, Data, GetMemory, GetStatistics
  *      and Destroy are there; others are refused.
  */

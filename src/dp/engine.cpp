@@ -8,12 +8,6 @@ namespace tutti::dp {
 
 namespace {
 
-void refuse_still(const char* function, const Parameter& p) {
-    if (!p.is_trained())
-        fail(tuttiInvalidUsage, "%s: '%s' is %s, and has no gradient", function, p.name.c_str(),
-             p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
-}
-
 [[noreturn]] void refuse_missing(const std::vector<Parameter>& all, const std::vector<std::size_t>& missing, int rank) {
     std::string names;
     for (std::size_t i = 0; i < missing.size() && i < 8; ++i)

@@ -1,7 +1,7 @@
 #include "dp/on_arrival.hpp"
 
+#include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "dp/numbers.hpp"
@@ -28,9 +28,7 @@ ps::Node::Request node_request(const Registration& registration, std::optional<E
         request.settings = ps::read_settings(&config, ranks);
         std::vector<tuttiPsKey_t> keys;
         for (const Parameter& p : registration.parameters) {
-            if (!p.is_trained())
-                fail(tuttiInvalidArgument, "tuttiDpCreate: '%s' is frozen or a buffer, which config.onArrival has not",
-                     p.name.c_str());
+            if (!p.is_trained()) continue;
             if (p.grad_type != p.type)
                 fail(tuttiInvalidArgument,
                      "tuttiDpCreate: the gradient of '%s' is of another type than its values, which config.onArrival "
@@ -39,6 +37,14 @@ ps::Node::Request node_request(const Registration& registration, std::optional<E
             keys.push_back({p.name.c_str(), p.count, static_cast<tuttiDataType_t>(p.type), p.data});
         }
         request.keys = ps::read_keys(keys.data(), keys.size(), request.settings);
+        for (std::size_t p = 0, k = 0; p < registration.parameters.size(); ++p) {
+            if (!registration.parameters[p].is_trained()) continue;
+            const tuttiDpGroup_t& its = o.own_groups[static_cast<std::size_t>(registration.parameters[p].group)];
+            ps::Key& key = request.keys[k++];
+            key.number = p;
+            key.rate_factor = its.learningRateFactor;
+            key.weight_decay = its.weightDecay;
+        }
         request.texts.push_back(o.describe());
         for (const Parameter& p : registration.parameters) request.texts.push_back(describe(p));
     } catch (...) {
@@ -55,9 +61,9 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
     must(tuttiCommCount(comm, &ranks));
     node_ = std::make_unique<ps::Node>(node_request(registration_, std::move(request.refusal), ranks), comm);
     const std::vector<Parameter>& parameters = registration_.parameters;
-    std::vector<std::size_t> order(parameters.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    const Layout each = lay_out(parameters, order, {0, 0, 1, true, false});
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+        if (parameters[p].is_trained()) trained_.push_back(p);
+    const Layout each = lay_out(parameters, trained_, {0, 0, 1, true, false});
     iteration_.lay_out(each, false);
     statistics_.lay_out(each);
     sends_.resize(parameters.size(), 0);
@@ -67,7 +73,9 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
             return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
         };
         values_.push_back(own(parameters[p].data));
-        gradients_.push_back(node_->works() ? own(parameters[p].grad) : nullptr);
+        gradients_.push_back(node_->works() && parameters[p].is_trained() ? own(parameters[p].grad) : nullptr);
+        if (!parameters[p].is_trained())
+            must(tuttiBroadcast(values_[p], values_[p], bytes_of(p), tuttiUint8, 0, comm, nullptr));
     }
     if (node_->works()) pull_values("tuttiDpCreate");
 }
@@ -94,6 +102,7 @@ std::size_t OnArrival::checked(std::size_t p, const char* function) const {
 
 void* OnArrival::gradient(std::size_t p) {
     client("tuttiDpGradient");  // or it only serves
+    refuse_still("tuttiDpGradient", registration_.parameters[p]);
     return gradients_[p];
 }
 
@@ -106,8 +115,8 @@ void* OnArrival::data(std::size_t p) {
 int OnArrival::pull_values(const char* function) {
     const tuttiPsStatistics_t before = node_->statistics();
     std::vector<tuttiPsRequest_t> requests;
-    for (std::size_t p = 0; p < values_.size(); ++p)
-        requests.push_back(client(function).request(function, p, nullptr, values_[p]));
+    for (std::size_t key = 0; key < trained_.size(); ++key)
+        requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
     std::optional<Error> first;
     for (const tuttiPsRequest_t request : requests) {
         try {
@@ -129,8 +138,8 @@ void OnArrival::begin() {
         fail(tuttiInvalidUsage, "tuttiDpBegin: the iteration before has not ended with tuttiDpStep");
     statistics_.stale(pull_values("tuttiDpBegin"));
     statistics_.begin();
-    for (std::size_t p = 0; options().zeroGrad && p < gradients_.size(); ++p)
-        std::memset(gradients_[p], 0, bytes_of(p));
+    if (options().zeroGrad)
+        for (const std::size_t p : trained_) std::memset(gradients_[p], 0, bytes_of(p));
     iteration_.begin();
 }
 
@@ -143,6 +152,7 @@ void OnArrival::no_sync(bool on) {
 void OnArrival::grad_ready(std::size_t p) {
     if (!node_->works()) return;
     iteration_.expect(Phase::collecting, "tuttiDpGradReady", "call tuttiDpBegin first");
+    refuse_still("tuttiDpGradReady", registration_.parameters[p]);
     iteration_.ready(p);
     const auto complete = [&](std::size_t) {
         send(p);
@@ -155,7 +165,8 @@ void OnArrival::send(std::size_t p) {
     const Parameter& parameter = registration_.parameters[p];
     if (!options().sum && options().microBatches > 1)
         divide(parameter.type, gradients_[p], parameter.count, options().microBatches);
-    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", p, gradients_[p], nullptr);
+    const auto key = static_cast<std::size_t>(std::ranges::lower_bound(trained_, p) - trained_.begin());
+    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, gradients_[p], nullptr);
 }
 
 void OnArrival::wait_for_sends() {
@@ -181,8 +192,7 @@ void OnArrival::synchronize() {
         !options().findUnusedParameters && !missing.empty())
         fail(tuttiInvalidUsage,
              "tuttiDpSynchronize: %zu of %zu parameters were not ready, '%s' among them. Call tuttiDpGradReady for "
-             "every "
-             "parameter, or set config.findUnusedParameters = 1",
+             "every parameter, or set config.findUnusedParameters = 1",
              missing.size(), registration_.parameters.size(), registration_.parameters[missing[0]].name.c_str());
     const Deadline called = Clock::now();
     wait_for_sends();

@@ -45,6 +45,7 @@ class OnArrival {
 
     Registration registration_;
     Iteration iteration_;
+    std::vector<std::size_t> trained_;            // the parameter of each key, ascending
     std::vector<std::unique_ptr<Block>> memory_;  // the layer's own values and gradients
     std::vector<std::byte*> values_, gradients_;  // by parameter
     std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way

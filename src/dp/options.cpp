@@ -67,7 +67,6 @@ void check_arrival(const Options& o, bool serves) {
                   {"offload", o.offload != 0},
                   {"fp32Gradients", o.fp32Gradients != 0},
                   {"nanCheck", o.nanCheck != 0},
-                  {"groups", o.groupCount > 0},
                   {"join", o.join != 0},
                   {"trace", o.trace != 0}};
     for (const auto& [name, set] : fields)
@@ -266,6 +265,12 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
     if (!given.empty() && std::ranges::none_of(all, &Parameter::is_trained))
         fail(tuttiInvalidArgument, "%s: none of %zu parameters is trained", function, all.size());
     return all;
+}
+
+void refuse_still(const char* function, const Parameter& p) {
+    if (!p.is_trained())
+        fail(tuttiInvalidUsage, "%s: '%s' is %s, and has no gradient", function, p.name.c_str(),
+             p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
 }
 
 void refuse_aliases(const std::vector<Parameter>& parameters) {

@@ -60,6 +60,9 @@ std::vector<Parameter> read_parameters(const char* function, const std::vector<t
                                        const Options& options);
 Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpParameter_t>& parameters, int ranks);
 
+/// Throws unless the parameter is trained.
+void refuse_still(const char* function, const Parameter& parameter);
+
 /// Throws if two parameters' memory overlaps: they would be updated, or reduced, twice.
 void refuse_aliases(const std::vector<Parameter>& parameters);
 

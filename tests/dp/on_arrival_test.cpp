@@ -102,6 +102,66 @@ TEST_CASE("On arrival: every gradient is applied once, and staleness keeps its b
     }
 }
 
+TEST_CASE("On arrival: frozen parameters and buffers have rank 0's values, and groups their rates") {
+    static const float frozen[3] = {7, 8, 9};
+    static const std::int64_t counter = 5;
+    for (const auto kind : {tuttiDpSgd, tuttiDpCallback}) {
+        std::vector<tuttiDpParameter_t> parameters = {
+            {"embedding", nullptr, nullptr, 3, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpFrozen},
+            {"a", nullptr, nullptr, 5, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
+            {"counter", nullptr, nullptr, 1, tuttiInt64, tuttiDpSameType, 0, 0, 0, {}, tuttiDpBuffer},
+            {"b", nullptr, nullptr, 2, tuttiFloat32, tuttiDpSameType, 1, 0, 0, {}, tuttiDpTrained}};
+        const tuttiDpGroup_t groups[] = {{1, 0, 0, 0}, {0.5, 0.25, 0, 0}};
+        tuttiUniqueId id;
+        must_succeed(tuttiGetUniqueId(&id), "id");
+        harness::run(3, [&](int r) {
+            tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, kind);
+            config.groups = groups;
+            config.groupCount = 2;
+            config.optimizer.update = [](void*, const tuttiDpPiece_t* piece) {
+                for (std::size_t i = 0; i < piece->count; ++i)
+                    piece->weights[i] -= static_cast<float>(piece->learningRate) * piece->gradients[i] +
+                                         static_cast<float>(piece->parameter == 3 ? 0 : piece->weightDecay);
+                return piece->parameter == 1 || piece->parameter == 3 ? tuttiSuccess : tuttiInternalError;
+            };
+            tuttiComm_t comm = harness::join(id, r, 3, true);
+            tuttiDp_t dp = nullptr;
+            std::vector<tuttiDpParameter_t> mine = parameters;
+            float embedding[3] = {};
+            std::int64_t count = 0;
+            if (r == 0) std::memcpy(embedding, frozen, sizeof frozen), count = counter;
+            mine[0].data = embedding;
+            mine[2].data = &count;
+            must_succeed(tuttiDpCreate(&dp, mine.data(), mine.size(), &config, comm), "create");
+            check(std::memcmp(embedding, frozen, sizeof frozen) == 0 && count == counter, "rank 0's values");
+            void* at = nullptr;
+            check(tuttiDpGradient(dp, 0, &at) == tuttiInvalidUsage && says("is frozen"), "no gradient");
+            must_succeed(tuttiDpBegin(dp), "begin");
+            check(tuttiDpGradReady(dp, 2) == tuttiInvalidUsage && says("is a buffer"), "never ready");
+            for (const std::size_t p : {3, 1}) {
+                for (std::size_t i = 0; i < mine[p].count; ++i) gradient(dp, p)[i] = -1;
+                must_succeed(tuttiDpGradReady(dp, p), "ready");
+            }
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            must_succeed(tuttiDpStep(dp), "step");
+            must_succeed(tuttiDpWait(dp), "this rank's are applied");
+            must_succeed(tuttiBarrier(comm, nullptr), "and those of all");
+            must_succeed(tuttiDpWait(dp), "wait");
+            check(value(dp, 1, 4) == 3, "a rate of 1");
+            // w -= 0.5 * (-1 + 0.25 * w), three times from 0; the callback leaves the decay out.
+            const float expected = kind == tuttiDpSgd ? 0.9375f + 0.5f - 0.25f * 0.5f * 0.9375f : 1.5f;
+            check(std::fabs(value(dp, 3, 1) - expected) < 1e-6f, "half the rate, and a decay");
+            tuttiDpMemory_t memory;
+            must_succeed(tuttiDpGetMemory(dp, &memory), "memory");
+            check(memory.gradients == 7 * sizeof(float), "of trained ones");
+            must_succeed(tuttiBarrier(comm, nullptr), "all have looked");
+            tuttiDpDestroy(dp);
+            tuttiCommDestroy(comm);
+        });
+    }
+    SUCCEED();
+}
+
 TEST_CASE("On arrival: one worker has the bits of the synchronous mode, also with micro-batches") {
     for (const int micro : {1, 4}) {
         std::vector<float> bits[2];

@@ -53,6 +53,7 @@ class Part {
 
 struct PartContext {
     const Settings& settings;
+    const Key& key;
     const PartPlace& place;
     std::size_t index;  // of the part
     Pool& pool;

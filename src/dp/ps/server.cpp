@@ -24,7 +24,8 @@ Server::Server(const Settings& settings, const Table& table, int number, std::ve
       live_(links.size()) {
     for (std::size_t p = 0; p < parts_.size(); ++p) {
         if (table.parts[p].server != number) continue;
-        const PartContext context{settings, table.parts[p], p, pool_, *this};
+        const PartPlace& place = table.parts[p];
+        const PartContext context{settings, table.keys[place.key], place, p, pool_, *this};
         parts_[p] = settings.only_sums() ? summed_part(context) : updated_part(context);
         ++statistics_.parts;
         statistics_.bytes += table.parts[p].bytes();

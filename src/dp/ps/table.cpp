@@ -142,7 +142,8 @@ std::vector<Key> read_keys(const tuttiPsKey_t* keys, std::size_t count, const Se
         if (g.type == tuttiFloat64 && settings.optimizer.kind == tuttiDpCallback)
             fail(tuttiInvalidArgument, "%s: key '%s' is of float64, but an update of yours (tuttiDpCallback) gets fp32",
                  create_servers, g.name);
-        all.push_back({g.name, g.count, static_cast<DataType>(g.type), g.initial, {}});
+        all.push_back(
+            {g.name, g.count, static_cast<DataType>(g.type), g.initial, {}, i, 1.0, settings.optimizer.weightDecay});
     }
     return all;
 }

@@ -29,6 +29,9 @@ struct Key {
     DataType type;
     const void* initial;             // the caller's, during Create
     std::vector<std::size_t> parts;  // their numbers, by offset
+    std::size_t number;              // what an update of the caller's knows it by
+    double rate_factor;              // of the worker's learning rate
+    double weight_decay;
     std::string describe() const;
 };
 

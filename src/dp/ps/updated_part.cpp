@@ -46,8 +46,9 @@ class UpdatedPart : public Part {
         const PartPlace& place = c_.place;
         const tuttiDpOptimizer_t& o = c_.settings.optimizer;
         Worker& worker = workers_[static_cast<std::size_t>(task.worker)];
-        dp::update({&o, task.rate, o.weightDecay, updates_ + 1}, {place.key, place.first, place.count, 0}, place.type,
-                   values_.base(), place.type, task.gradient->base(), states_);
+        dp::update({&o, task.rate * c_.key.rate_factor, c_.key.weight_decay, updates_ + 1},
+                   {c_.key.number, place.first, place.count, 0}, place.type, values_.base(), place.type,
+                   task.gradient->base(), states_);
         task.gradient.reset();
         const long long missed = updates_ - worker.seen;
         ++updates_;
