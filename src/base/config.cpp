@@ -52,6 +52,19 @@ constexpr Variable table[] = {
      "= demands exact names."},
     {"TUTTI_IB_GID_INDEX", "-1",
      "Which entry of a RoCE port's table of addresses to use; -1: as docs/cluster.md says."},
+    {"TUTTI_IB_TC", "0",
+     "Traffic class of what goes over InfiniBand and RoCE, 0 to 255; on RoCE, the DSCP times 4 (and the ECN bits)."},
+    {"TUTTI_IB_SL", "0", "Service level of what goes over InfiniBand and RoCE, 0 to 15."},
+    {"TUTTI_IB_PKEY", "0", "Which entry of a port's table of partition keys to use."},
+    {"TUTTI_IB_TIMEOUT", "-1",
+     "How long an adapter waits for an acknowledgement: n from 1 to 22 for 4.096 us * 2^n; -1: by TUTTI_SILENCE_MS, 17 "
+     "at most."},
+    {"TUTTI_IB_RETRY_CNT", "6", "How often an adapter repeats what is not acknowledged before it gives up, 0 to 7."},
+    {"TUTTI_IB_QPS_PER_CONNECTION", "1",
+     "How many queue pairs carry the data of two ranks by each port, so that a network with several paths has several "
+     "flows to spread; 1 to 8, and at most 8 on all ports together."},
+    {"TUTTI_IB_PCI_RELAXED_ORDERING", "1",
+     "0: adapters keep to the order of writes on PCIe; 1: they need not, where adapter and kernel can do that."},
     {"TUTTI_NET_GDR", "1",
      "0: network adapters keep off GPU memory, and messages of GPUs go through pinned host memory."},
     {"TUTTI_HOSTID", "",
@@ -64,6 +77,13 @@ constexpr Variable table[] = {
     {"NCCL_SOCKET_IFNAME", "", "For want of TUTTI_SOCKET_IFNAME."},
     {"NCCL_IB_HCA", "", "For want of TUTTI_IB_HCA."},
     {"NCCL_IB_GID_INDEX", "", "For want of TUTTI_IB_GID_INDEX."},
+    {"NCCL_IB_TC", "", "For want of TUTTI_IB_TC."},
+    {"NCCL_IB_SL", "", "For want of TUTTI_IB_SL."},
+    {"NCCL_IB_PKEY", "", "For want of TUTTI_IB_PKEY."},
+    {"NCCL_IB_TIMEOUT", "", "For want of TUTTI_IB_TIMEOUT."},
+    {"NCCL_IB_RETRY_CNT", "", "For want of TUTTI_IB_RETRY_CNT."},
+    {"NCCL_IB_QPS_PER_CONNECTION", "", "For want of TUTTI_IB_QPS_PER_CONNECTION; what is above 8 is taken as 8."},
+    {"NCCL_IB_PCI_RELAXED_ORDERING", "", "For want of TUTTI_IB_PCI_RELAXED_ORDERING; 2 is its 1."},
     {"NCCL_IB_DISABLE", "0", "1: InfiniBand and RoCE are not used."},
     {"NCCL_NET_GDR_LEVEL", "", "For want of TUTTI_NET_GDR: LOC or 0 is its 0, all other levels are its 1."},
     {"NCCL_NET_GDR_READ", "1", "0: network adapters write GPU memory, but do not read what is sent from there."},
@@ -124,6 +144,12 @@ int read_int(const char* name, int low, int high) {
         fail(tuttiInvalidUsage, "environment variable %s is '%s'; a whole number from %d to %d was expected", name,
              chosen, low, high);
     return static_cast<int>(number);
+}
+
+/// Of NCCL's variable if that alone is set, which may have other limits.
+int read_int(const char* name, int low, int high, const char* nccls, int nccls_low, int nccls_high) {
+    return environment(name) || !environment(nccls) ? read_int(name, low, high)
+                                                    : read_int(nccls, nccls_low, nccls_high);
 }
 
 std::string read_text(const char* name, const char* other = nullptr) {
@@ -190,10 +216,20 @@ Config read_config() {
     c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
     c.encrypt = read_int("TUTTI_ENCRYPT", 0, 1) == 1;
     c.ib_hca = read_text("TUTTI_IB_HCA", "NCCL_IB_HCA");
-    c.ib_gid_index =
-        read_int(environment("TUTTI_IB_GID_INDEX") || !environment("NCCL_IB_GID_INDEX") ? "TUTTI_IB_GID_INDEX"
-                                                                                        : "NCCL_IB_GID_INDEX",
-                 -1, 255);
+    c.ib_gid_index = read_int("TUTTI_IB_GID_INDEX", -1, 255, "NCCL_IB_GID_INDEX", -1, 255);
+    c.ib_traffic_class = read_int("TUTTI_IB_TC", 0, 255, "NCCL_IB_TC", 0, 255);
+    c.ib_service_level = read_int("TUTTI_IB_SL", 0, 15, "NCCL_IB_SL", 0, 15);
+    c.ib_pkey_index = read_int("TUTTI_IB_PKEY", 0, 65535, "NCCL_IB_PKEY", 0, 65535);
+    // What NCCL takes beyond these, 0 and from 23 on, is a wait without an end.
+    c.ib_timeout = read_int("TUTTI_IB_TIMEOUT", -1, 22, "NCCL_IB_TIMEOUT", 1, 22);
+    if (c.ib_timeout == 0)
+        fail(tuttiInvalidUsage,
+             "environment variable TUTTI_IB_TIMEOUT is '0', a wait without an end; -1 was expected, "
+             "or a whole number from 1 to 22");
+    c.ib_retry_count = read_int("TUTTI_IB_RETRY_CNT", 0, 7, "NCCL_IB_RETRY_CNT", 0, 7);
+    c.ib_qps_per_connection =
+        std::min(read_int("TUTTI_IB_QPS_PER_CONNECTION", 1, 8, "NCCL_IB_QPS_PER_CONNECTION", 1, 128), 8);
+    c.ib_relaxed_ordering = read_int("TUTTI_IB_PCI_RELAXED_ORDERING", 0, 1, "NCCL_IB_PCI_RELAXED_ORDERING", 0, 2) != 0;
     c.ib = read_int("NCCL_IB_DISABLE", 0, 1) == 0;
     const std::string level = read_text("NCCL_NET_GDR_LEVEL");
     c.gdr = environment("TUTTI_NET_GDR") ? read_int("TUTTI_NET_GDR", 0, 1) == 1 : level != "LOC" && level != "0";

@@ -38,7 +38,13 @@ struct Config {
     int sockets;               // between two ranks
     bool encrypt;
     std::string ib_hca;
-    int ib_gid_index;             // -1: chosen
+    int ib_gid_index;  // -1: chosen
+    int ib_traffic_class, ib_service_level;
+    int ib_pkey_index;
+    int ib_timeout;  // of an adapter's wait for an acknowledgement, 4.096 us * 2^n; -1: chosen
+    int ib_retry_count;
+    int ib_qps_per_connection;
+    bool ib_relaxed_ordering;
     bool ib;                      // false: not used
     bool gdr;                     // adapters may use GPU memory,
     bool gdr_reads;               // and not only write there

@@ -17,7 +17,8 @@ Connections::Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus
       places_(here_.infos, std::move(gpus), options.transport),
       pages_(static_cast<std::size_t>(ranks())) {}
 
-void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots) {
+void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots,
+                        Whereabouts here) {
     if (!engine) return;
     bool needed = false;
     std::set<Rank>& callers = here_.callers.emplace();
@@ -29,6 +30,7 @@ void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::
     if (!needed) return;
     here_.engine = std::move(engine);
     here_.device_slots = std::move(device_slots);
+    here_.here = std::move(here);
     here_.engine->start(here_, options_.timeout);
 }
 

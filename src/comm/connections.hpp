@@ -34,7 +34,7 @@ class Connections {
     Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options);
 
     /// Where a peer needs the engine for its link, it starts, and lets those in that may connect; else its port closes.
-    void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots);
+    void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots, Whereabouts here);
 
     Rank rank() const { return here_.self(); }
     int ranks() const { return here_.session->ranks(); }

@@ -231,7 +231,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         device_slots = [this](std::string& why) {
             return gpu::direct_slots(gpu_->gpus(), gpu_->device(), {config().gdr, config().gdr_reads}, why);
         };
-    connections_.start(std::move(engine), std::move(device_slots));
+    const std::string its_gpu = gpu_ ? "/sys/bus/pci/devices/" + gpu_->gpus().info(gpu_->device()).address : "";
+    connections_.start(std::move(engine), std::move(device_slots), {cores_of_caller(), its_gpu});
     if (gpu_ && connections_.engine() != nullptr)
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike

@@ -25,6 +25,7 @@
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
 #include "transport/slots.hpp"
+#include "transport/whereabouts.hpp"
 
 namespace tutti {
 
@@ -100,6 +101,7 @@ struct Neighbourhood {
     /// Of a rank on a GPU: slots for a link that a network's adapter can use there. nullptr, or only those of one
     /// direction, and why, where it can't be had.
     std::function<std::unique_ptr<DeviceSlots>(std::string& why)> device_slots = {};
+    Whereabouts here = {};
     Rank self() const { return session->rank(); }
 };
 

@@ -110,6 +110,45 @@ TEST_CASE("the number of channels has its old name, too, until version 0.2") {
     CHECK(read_config().channels == 0);
 }
 
+TEST_CASE("how packets over InfiniBand go: Tutti's variables, for want of them NCCL's, within their limits") {
+    struct Row {
+        const char *own, *nccls;
+        int Config::*value;
+        int usual, taken;  // where neither is set; for 5
+        const char *too_much, *nccls_too_much;
+    };
+    for (const Row& row : {Row{"TUTTI_IB_TC", "NCCL_IB_TC", &Config::ib_traffic_class, 0, 5, "256", "-1"},
+                           Row{"TUTTI_IB_SL", "NCCL_IB_SL", &Config::ib_service_level, 0, 5, "16", "16"},
+                           Row{"TUTTI_IB_PKEY", "NCCL_IB_PKEY", &Config::ib_pkey_index, 0, 5, "65536", "-1"},
+                           Row{"TUTTI_IB_TIMEOUT", "NCCL_IB_TIMEOUT", &Config::ib_timeout, -1, 5, "0", "23"},
+                           Row{"TUTTI_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", &Config::ib_retry_count, 6, 5, "8", "8"},
+                           Row{"TUTTI_IB_QPS_PER_CONNECTION", "NCCL_IB_QPS_PER_CONNECTION",
+                               &Config::ib_qps_per_connection, 1, 5, "9", "129"}}) {
+        CAPTURE(row.own);
+        CHECK(read_config().*row.value == row.usual);
+        setenv(row.nccls, "5", 1);
+        CHECK(read_config().*row.value == row.taken);
+        setenv(row.own, "2", 1);
+        CHECK(read_config().*row.value == 2);
+        setenv(row.own, row.too_much, 1);
+        CHECK_THROWS_WITH(read_config(), Catch::Matchers::Contains(std::string("variable ") + row.own + " is"));
+        unsetenv(row.own);
+        setenv(row.nccls, row.nccls_too_much, 1);
+        CHECK_THROWS_WITH(read_config(), Catch::Matchers::Contains(std::string("variable ") + row.nccls + " is"));
+        unsetenv(row.nccls);
+    }
+    setenv("NCCL_IB_QPS_PER_CONNECTION", "16", 1);
+    CHECK(read_config().ib_qps_per_connection == 8);
+    unsetenv("NCCL_IB_QPS_PER_CONNECTION");
+    CHECK(read_config().ib_relaxed_ordering);
+    setenv("NCCL_IB_PCI_RELAXED_ORDERING", "0", 1);
+    CHECK_FALSE(read_config().ib_relaxed_ordering);
+    setenv("TUTTI_IB_PCI_RELAXED_ORDERING", "1", 1);
+    CHECK(read_config().ib_relaxed_ordering);
+    unsetenv("TUTTI_IB_PCI_RELAXED_ORDERING");
+    unsetenv("NCCL_IB_PCI_RELAXED_ORDERING");
+}
+
 namespace {
 
 /// What config() says of GPUDirect where these three, and no other, are set.

@@ -34,6 +34,7 @@ struct Pair : ibv_qp {
     unsigned inline_bytes = 0, requests = 0, most_requests = 0;
     unsigned untold = 0;  // requests that have ended without a completion
     std::deque<std::uint64_t> receives;
+    FakeConnection told = {};
 };
 struct Region : ibv_mr {
     std::byte* gpu = nullptr;  // where the adapter sees it, if it is a GPU's
@@ -189,7 +190,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
 ibv_device** get_device_list(int* count) {
     *count = fake_verbs().adapters;
     for (int i = 0; i < *count; ++i) {
-        std::strcpy(devices[i].name, i == 0 ? "fake0" : i == 1 ? "fake1" : "faker");
+        ("fake" + std::to_string(i)).copy(devices[i].name, sizeof devices[i].name - 1);
+        const std::string directory = fake_verbs().sys.empty() ? "" : fake_verbs().sys + "/" + devices[i].name;
+        directory.copy(devices[i].ibdev_path, sizeof devices[i].ibdev_path - 1);
+        devices[i].ibdev_path[std::min(directory.size(), sizeof devices[i].ibdev_path - 1)] = 0;
         listed[i] = &devices[i];
     }
     return listed;
@@ -237,11 +241,15 @@ int query_device(ibv_context*, ibv_device_attr* limits) {
     return 0;
 }
 
-int query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* out) {
+int query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* out) {
     ibv_port_attr port{};
     port.state = fake_verbs().state;
     port.active_mtu = IBV_MTU_1024;
     port.gid_tbl_len = 3;
+    port.pkey_tbl_len = 3;
+    port.active_speed = 32;
+    port.active_width =
+        static_cast<std::uint8_t>(fake_verbs().lanes[static_cast<std::size_t>(context->device - devices)]);
     port.lid = 5;
     std::memcpy(static_cast<void*>(out), &port, offsetof(ibv_port_attr, link_layer));
     return 0;
@@ -257,12 +265,18 @@ int query_gid_ex(ibv_context*, std::uint32_t, std::uint32_t index, ibv_gid_entry
     return 0;
 }
 
+int query_pkey(ibv_context*, std::uint8_t, int index, __be16* key) {
+    *key = htons(index == 0 ? 0xffff : index == 1 ? static_cast<std::uint16_t>(fake_verbs().pkey) : 0);
+    return index < 3 ? 0 : ENODATA;
+}
+
 /// Who lets others write must be allowed to write.
 bool makes_sense(int access) {
     return (access & IBV_ACCESS_REMOTE_WRITE) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
 }
 
-ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int access) {
+ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, std::uint64_t, unsigned flags) {
+    const int access = static_cast<int>(flags);
     const std::lock_guard lock(mutex);
     if (!makes_sense(access) || --fake_verbs().registrations < 0) {
         errno = makes_sense(access) ? ENOMEM : EINVAL;
@@ -312,6 +326,7 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
     auto* const pair = new Pair;
     pair->context = domain->context;
     pair->qp_num = ++last_pair;
+    pair->told.adapter = static_cast<int>(domain->context->device - devices);
     pair->send_cq = wanted->send_cq;
     pair->recv_cq = wanted->recv_cq;
     pair->inline_bytes = wanted->cap.max_inline_data;
@@ -319,9 +334,16 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
     return pairs[pair->qp_num] = pair;
 }
 
-int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
+    if ((mask & IBV_QP_PKEY_INDEX) != 0) pair.told.pkey_index = attributes->pkey_index;
+    if ((mask & IBV_QP_AV) != 0) {
+        pair.told.service_level = attributes->ah_attr.sl;
+        pair.told.traffic_class = attributes->ah_attr.grh.traffic_class;
+    }
+    if ((mask & IBV_QP_TIMEOUT) != 0) pair.told.timeout = attributes->timeout;
+    if ((mask & IBV_QP_RETRY_CNT) != 0) pair.told.retries = attributes->retry_cnt;
     if (attributes->qp_state == IBV_QPS_RTR) pair.peer = attributes->dest_qp_num;
     pair.now = attributes->qp_state;
     return 0;
@@ -353,6 +375,7 @@ verbs::Library make_library() {
     l.query_device = query_device;
     l.query_port = query_port;
     l.query_gid_ex = query_gid_ex;
+    l.query_pkey = query_pkey;
     l.get_async_event = get_async_event;
     l.ack_async_event = [](ibv_async_event*) {};
     l.event_type_str = [](ibv_event_type) { return "an event"; };
@@ -390,6 +413,22 @@ bool peers_can_write(const void* memory, std::size_t bytes) {
         regions, [&](const auto& r) { return lets_peers_write(*r.second) && holds(*r.second, memory, bytes); });
 }
 
+std::vector<FakeConnection> fake_connections() {
+    const std::lock_guard lock(mutex);
+    std::vector<FakeConnection> all;
+    for (const auto& [number, pair] : pairs)
+        if (pair->now == IBV_QPS_RTS) all.push_back(pair->told);
+    return all;
+}
+
+bool relaxed(const void* memory) {
+    const std::lock_guard lock(mutex);
+    const auto its = [&](const auto& r) { return holds(*r.second, memory, 1); };
+    return std::ranges::any_of(regions, its) && std::ranges::all_of(regions, [&](const auto& r) {
+               return !its(r) || (r.second->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+           });
+}
+
 std::uint32_t key_to(const void* memory) {
     const std::lock_guard lock(mutex);
     const auto found = std::ranges::find_if(regions, [&](const auto& r) { return holds(*r.second, memory, 1); });
@@ -408,12 +447,20 @@ void tell(ibv_event_type what, int adapter) {
         ibv_async_event event{};
         event.event_type = what;
         event.element.port_num = 1;
-        if (what != IBV_EVENT_QP_FATAL) {
+        const bool of_pairs =
+            what == IBV_EVENT_QP_FATAL || what == IBV_EVENT_QP_REQ_ERR || what == IBV_EVENT_QP_ACCESS_ERR;
+        if (!of_pairs && what != IBV_EVENT_CQ_ERR) {
             put(context, event);
             continue;
         }
-        for (const auto& [number, pair] : pairs)
-            if (event.element.qp = pair; pair->context == context) put(context, event);
+        for (const auto& [number, pair] : pairs) {
+            if (pair->context != context) continue;
+            if (of_pairs)
+                event.element.qp = pair;
+            else
+                event.element.cq = pair->send_cq;
+            put(context, event);
+        }
     }
 }
 

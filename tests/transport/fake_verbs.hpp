@@ -2,7 +2,10 @@
 // immediate, with keys, ranges and states checked as hardware would; and its faults, on demand.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <string>
+#include <vector>
 
 #include "transport/verbs/library.hpp"
 
@@ -39,6 +42,9 @@ struct FakeVerbs {
     Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
     Knob<bool> misplace = false;            // the peer writes immediates of its own making
     Knob<std::uint8_t> address = 3;         // ports are 10.1.2.address
+    Knob<std::uint16_t> pkey = 0x8001;      // entry 1 of the table of partition keys; entry 2 is empty
+    std::array<Knob<unsigned>, 8> lanes = {2, 2, 2, 2, 2, 2, 2, 2};  // active_width of ports with 25 Gbit/s a lane
+    std::string sys;  // a directory with one of each adapter's name; empty: there is none
 };
 FakeVerbs& fake_verbs();
 
@@ -52,6 +58,18 @@ const verbs::Library& fake_library();
 /// That of older machines, which knows no GPU memory.
 const verbs::Library& old_fake_library();
 
+/// What a queue pair was told before it could send.
+struct FakeConnection {
+    int adapter;
+    std::uint16_t pkey_index;
+    std::uint8_t traffic_class, service_level, timeout, retries;
+    friend bool operator==(const FakeConnection&, const FakeConnection&) = default;
+};
+/// Of those that there are and that can send.
+std::vector<FakeConnection> fake_connections();
+/// Whether all keys of regions that hold that byte let adapters write in any order; there is one.
+bool relaxed(const void* memory);
+
 /// Whether there is a key that lets peers write to all of that.
 bool peers_can_write(const void* memory, std::size_t bytes);
 /// A key of a region that holds that byte, whatever it allows; 0: no adapter knows it.
@@ -60,8 +78,8 @@ std::uint32_t key_to(const void* memory);
 /// What FakeVerbs::late has kept back is there: the flush of a GPU.
 void land();
 
-/// An event of each adapter, or of one, and nothing else: what is sent still arrives. Those about queue pairs are told
-/// of all that the adapter has.
+/// An event of each adapter, or of one, and nothing else: what is sent still arrives. Those about queue pairs and
+/// completion queues are told of all that the adapter has.
 void tell(ibv_event_type what, int adapter = -1);
 
 /// What the adapters have done and hold, by all tests so far.

@@ -9,11 +9,11 @@
 #include "harness/catch.hpp"
 #include "transport/regions.hpp"
 #include "transport/verbs/endpoint.hpp"
-#include "transport/verbs/net.hpp"
 #include "transport/verbs/trouble.hpp"
+#include "verbs_ends.hpp"
 
 using namespace tutti;
-using harness::fake_verbs;
+using harness::Ends, harness::error_of, harness::fake_verbs, harness::has, harness::message;
 using net::Header, net::What;
 
 namespace {
@@ -27,83 +27,6 @@ verbs::Gid gid(int index, verbs::Gid::Kind kind, std::initializer_list<int> begi
 
 verbs::Gid ipv4(int index, verbs::Gid::Kind kind, int first) {
     return gid(index, kind, {}, {0xff, 0xff, first, first == 169 ? 254 : 1, 2, 3});
-}
-
-/// Takes messages into an inbox, as a link does.
-class Reader : public net::Recipient {
-  public:
-    explicit Reader(const Arena& inbox) : inbox_(inbox) {}
-    std::byte* begin(const Header& h, const char*& why) override {
-        if (refuses) return why = "refused", nullptr;
-        const Wire wire = inbox_.wire(0, h.channel, nullptr);
-        const std::uint32_t number = next_[h.channel];
-        return place = h.in_slot == 1 ? wire.slots + number % slot_depth * slot_stride
-                                      : wire.fifo->cells[number % fifo_depth].payload;
-    }
-    void finish(const Header& h) override {
-        if (h.what == What::message) ++next_[h.channel];
-        seen.push_back(h);
-    }
-    std::vector<Header> seen;
-    std::byte* place = nullptr;
-    bool refuses = false;
-
-  private:
-    const Arena& inbox_;
-    std::array<std::uint32_t, channels_per_link> next_{};
-};
-
-/// Both ends of a connection between adapters of this process.
-struct Ends {
-    std::shared_ptr<Arena> mine[2], inbox[2];
-    std::unique_ptr<net::NetEndpoint> end[2];
-    std::unique_ptr<Reader> reader[2];
-
-    explicit Ends(verbs::Net& net, bool meet = true) : Ends({&net, &net}, meet) {}
-    /// broken: ports that rank 0 does not try again.
-    Ends(std::array<verbs::Net*, 2> nets, bool meet, std::uint64_t broken = 0) {
-        for (const int r : {0, 1}) {
-            mine[r] = Arena::make(2, false);
-            inbox[r] = Arena::make(1, false);
-            reader[r] = std::make_unique<Reader>(*inbox[r]);
-            const std::chrono::milliseconds silence_limit(1000);
-            const net::LinkMemory memory{*mine[r], *inbox[r]};
-            end[r] = r == 0 && broken != 0 ? nets[0]->detour(0, 1, memory, silence_limit, broken)
-                                           : nets[static_cast<std::size_t>(r)]->open(r, 1 - r, memory, silence_limit);
-        }
-        if (!meet) return;
-        end[0]->meet(end[1]->offer());
-        end[1]->meet(end[0]->offer());
-    }
-    void move() {
-        for (const int r : {0, 1}) end[r]->receive(*reader[r]);
-    }
-};
-
-Header message(std::size_t bytes, std::uint32_t signature, int channel = 0) {
-    Header h{};
-    h.what = What::message;
-    h.channel = static_cast<std::uint8_t>(channel);
-    h.bytes = static_cast<std::uint32_t>(bytes);
-    h.in_slot = bytes > inline_bytes;
-    h.signature = signature;
-    return h;
-}
-
-bool has(const std::string& text, const std::string& part) {
-    CAPTURE(text, part);
-    CHECK(text.find(part) != std::string::npos);
-    return text.find(part) != std::string::npos;
-}
-
-template <class Body>
-std::string error_of(Body&& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
 }
 
 }  // namespace
@@ -394,8 +317,8 @@ TEST_CASE("what an adapter reports of itself is trouble at once, and another way
             why = error_of([&] { Ends again(net); });
         REQUIRE(has(why, "no port can be used any more"));
     }
-    SECTION("a queue pair") {
-        harness::tell(IBV_EVENT_QP_FATAL, 0);
+    SECTION("a queue pair, or its completion queue") {
+        harness::tell(GENERATE(IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_CQ_ERR), 0);
         REQUIRE(has(wait(), "fake0 has reported: an event"));
         Ends next({&net, &net}, true, ends.end[0]->broken());
         next.move();

@@ -20,6 +20,7 @@
 #include "transport/arena.hpp"
 #include "transport/net/header.hpp"
 #include "transport/slots.hpp"
+#include "transport/whereabouts.hpp"
 
 namespace tutti::net {
 
@@ -75,6 +76,7 @@ struct LinkMemory {
     const Arena& mine;                    // what bodies are sent from
     const Arena& inbox;                   // what they are received into (Recipient::begin points there)
     const DeviceSlots* device = nullptr;  // slots that lie on a GPU instead; only of a Net without obstacle()
+    const Whereabouts* here = nullptr;    // this rank's, while a Net opens an endpoint; nullptr: nobody knows
 };
 
 /// An endpoint of a network beside TCP.

@@ -106,11 +106,12 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
         lose(text("it goes by %s, this rank by tcp; %s", introduction_.theirs().net, choose_alike));
 }
 
-NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit) {
+NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit, const Whereabouts& here) {
     failover_.set_limit(silence_limit);
     if (net_ == nullptr || endpoint_ || end_.lost || end_.in_peace || first_socket() == nullptr) return nullptr;
     try {
-        const LinkMemory memory = channels_.memory();
+        LinkMemory memory = channels_.memory();
+        memory.here = &here;
         const unsigned attempt = failover_.attempt();
         endpoint_ = attempt == 0 ? net_->open(self_, peer(), memory, silence_limit)
                                  : net_->detour(self_, peer(), memory, silence_limit, failover_.broken());

@@ -50,7 +50,7 @@ class Ends : public Recipient {
     /// obstacle to it; they outlive this.
     void use(Net* net, const DeviceSlots* slots = nullptr);
     /// Opens the endpoint of net as soon as there is a socket to introduce it; nullptr unless it did so now.
-    NetEndpoint* introduce(std::chrono::milliseconds silence_limit);
+    NetEndpoint* introduce(std::chrono::milliseconds silence_limit, const Whereabouts& here);
     /// An endpoint has failed, and introduce() is to try another way.
     bool wants_endpoint() const {
         return net_ != nullptr && !endpoint_ && !end_.lost && !end_.in_peace && first_socket() != nullptr &&

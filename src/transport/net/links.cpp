@@ -31,6 +31,7 @@ void Links::start(const Neighbourhood& from, std::chrono::milliseconds silence_l
     session_ = from.session;
     arena_ = from.arena;
     silence_limit_ = silence_limit;
+    here_ = from.here;
     needs_ = std::move(needs);
 }
 
@@ -79,7 +80,7 @@ void Links::answer(tcp::Stream& stream, What what) {
 }
 
 void Links::introduce(Ends& ends) {
-    const NetEndpoint* endpoint = ends.introduce(silence_limit_);
+    const NetEndpoint* endpoint = ends.introduce(silence_limit_, here_);
     if (endpoint == nullptr) return;
     const std::vector<int> descriptors = endpoint->fds();
     if (descriptors.empty()) return needs_.blind();

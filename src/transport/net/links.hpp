@@ -68,6 +68,7 @@ class Links {
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> arena_;
     std::chrono::milliseconds silence_limit_{};
+    Whereabouts here_;
     Needs needs_;
     std::map<Rank, std::unique_ptr<Ends>> links_;
     std::vector<Ends*> ends_;       // of links_: what every look goes through

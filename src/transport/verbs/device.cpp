@@ -1,8 +1,10 @@
 #include "transport/verbs/device.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -94,9 +96,11 @@ Gid gid_at(const Device& device, int port, int index) {
 
 }  // namespace
 
-Device::Device(const Library& library, ibv_device* device)
+Device::Device(const Library& library, ibv_device* device, bool relaxed_ordering)
     : library_(library),
       name_(library.get_device_name(device)),
+      location_(locate(std::string(device->ibdev_path) + "/device")),
+      optional_access_(relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0),
       context_(library.open_device(device), library.close_device),
       domain_(nullptr, library.dealloc_pd),
       registrations_(std::make_unique<Registrations>(*this)) {
@@ -151,7 +155,11 @@ ibv_port_attr Device::query(int port) const {
 
 Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) const {
     errno = 0;
-    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, flags_of(access)), library_.dereg_mr);
+    // In any order: whatever arrives is looked at after its completion, or that of what was sent after it, which tells
+    // that all of it is there. No message is written over an earlier one before the peer has heard that this was taken.
+    const auto flags = static_cast<unsigned>(flags_of(access) | optional_access_);
+    Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, reinterpret_cast<std::uintptr_t>(memory), flags),
+                         library_.dereg_mr);
     if (!region) fail(tuttiSystemError, "%s", explain_registration(errno, bytes, name_).c_str());
     return region;
 }
@@ -159,6 +167,7 @@ Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) con
 Owned<ibv_mr> Device::enlist(const DeviceSlots& slots) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(slots.memory.data());
     errno = 0;
+    // In the order of writes: a completion in the host's memory says nothing of what is on its way to the GPU's.
     Owned<ibv_mr> region(library_.reg_dmabuf_mr(domain(), 0, slots.memory.size(), begin, slots.fd.get(),
                                                 flags_of(Access::remote_writes)),
                          library_.dereg_mr);
@@ -186,40 +195,85 @@ bool Port::look_up(const Wish& wish) {
     return found != nullptr;
 }
 
-std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why) {
-    const HcaList list(wish.adapters);
-    std::vector<Port> ports;
-    std::string seen;
-    int count = 0;
-    const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> devices(library.get_device_list(&count),
-                                                                       library.free_device_list);
-    for (int i = 0; devices && i < count; ++i) {
-        const auto device = std::make_shared<const Device>(library, devices.get()[i]);
-        for (int number = 1; number <= device->limits().phys_port_cnt; ++number) {
-            Port port{device, static_cast<std::uint8_t>(number), {}, static_cast<unsigned>(ports.size()), 0};
-            const auto skip = [&](const std::string& reason) {
-                seen += (seen.empty() ? "" : ", ") + port.text() + " is " + reason;
-            };
-            if (!list.allows(device->name(), number)) {
-                skip("not among TUTTI_IB_HCA");
-                continue;
-            }
-            const ibv_port_attr state = device->query(number);
-            const bool has_address = port.look_up(wish);
-            if (state.state != IBV_PORT_ACTIVE) {
-                skip(name_of(state.state));
-            } else if (!has_address) {
-                skip(wish.gid_index < 0
-                         ? "without an address"
-                         : "without an address of index " + std::to_string(wish.gid_index) + " (TUTTI_IB_GID_INDEX)");
-            } else if (!ports.empty() && ports[0].gid.fabric() != port.gid.fabric()) {
-                skip("on another fabric than " + ports[0].text());
+namespace {
+
+/// The ports of this machine that are active, and what is said of those that are not used.
+class Search {
+  public:
+    Search(const Library& library, const Wish& wish) : wish_(wish), list_(wish.adapters) {
+        int count = 0;
+        const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> devices(library.get_device_list(&count),
+                                                                           library.free_device_list);
+        for (int i = 0; devices && i < count; ++i) {
+            const auto device = std::make_shared<const Device>(library, devices.get()[i], wish.relaxed_ordering);
+            for (int number = 1; number <= device->limits().phys_port_cnt; ++number) look_at(device, number);
+        }
+    }
+
+    /// Those that go well together.
+    std::vector<Port> matching() {
+        std::vector<Port> ports;
+        const auto best = std::ranges::max_element(active_, {}, &Port::speed);  // of equal ones, the first
+        for (Port& port : active_) {
+            if (port.gid.fabric() != best->gid.fabric()) {
+                skip(port, "on another fabric than " + best->text());
+            } else if (is_slow(port.speed, best->speed)) {
+                skip(port, text("left out: it has %g Gbit/s, %s %g", port.speed, best->text().c_str(), best->speed));
             } else {
+                port.rail = static_cast<unsigned>(ports.size());
                 ports.push_back(port);
             }
         }
+        return ports;
     }
-    why = seen.empty() ? "no InfiniBand or RoCE adapter is here" : "no port can be used: " + seen;
+    /// Why some are not used.
+    const std::string& skipped() const { return skipped_; }
+
+  private:
+    void look_at(const std::shared_ptr<const Device>& device, int number) {
+        Port port{.device = device, .number = static_cast<std::uint8_t>(number), .gid = {}};
+        port.delivery = wish_.delivery;
+        if (!list_.allows(device->name(), number)) return skip(port, "not among TUTTI_IB_HCA");
+        const ibv_port_attr state = device->query(number);
+        const bool has_address = port.look_up(wish_);
+        port.speed = speed_of(state.active_width, state.active_speed);
+        if (state.state != IBV_PORT_ACTIVE) return skip(port, name_of(state.state));
+        if (!has_address && wish_.gid_index < 0) return skip(port, "without an address");
+        if (!has_address)
+            return skip(port, text("without an address of index %d (TUTTI_IB_GID_INDEX)", wish_.gid_index));
+        if (!find_key(port, state.pkey_tbl_len))
+            return skip(port, text("without a partition key of index %d (TUTTI_IB_PKEY; its table has %d entries)",
+                                   wish_.pkey_index, state.pkey_tbl_len));
+        active_.push_back(port);
+    }
+    bool find_key(Port& port, int length) const {
+        const Device& device = *port.device;
+        std::uint16_t key = 0;
+        if (wish_.pkey_index >= length ||
+            device.library().query_pkey(device.context(), port.number, wish_.pkey_index, &key) != 0)
+            return false;
+        port.pkey_index = static_cast<std::uint16_t>(wish_.pkey_index);
+        port.pkey = ntohs(key);
+        return (port.pkey & 0x7fff) != 0;  // an empty entry
+    }
+    void skip(const Port& port, const std::string& reason) {
+        skipped_ += (skipped_.empty() ? "" : ", ") + port.text() + " is " + reason;
+    }
+
+    const Wish& wish_;
+    const HcaList list_;
+    std::vector<Port> active_;
+    std::string skipped_;
+};
+
+}  // namespace
+
+std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why) {
+    Search search(library, wish);
+    std::vector<Port> ports = search.matching();
+    why =
+        search.skipped().empty() ? "no InfiniBand or RoCE adapter is here" : "no port can be used: " + search.skipped();
+    if (!ports.empty() && !search.skipped().empty()) log(Level::info, "verbs: %s", search.skipped().c_str());
     return ports;
 }
 

@@ -13,6 +13,7 @@
 #include "transport/slots.hpp"
 #include "transport/verbs/gid.hpp"
 #include "transport/verbs/library.hpp"
+#include "transport/verbs/nearness.hpp"
 #include "transport/verbs/registrations.hpp"
 
 namespace tutti::verbs {
@@ -31,7 +32,8 @@ struct Health {
 class Device {
   public:
     /// Throws tuttiSystemError.
-    Device(const Library& library, ibv_device* device);
+    /// relaxed_ordering: what arrives may be written to the host's memory in any order before its completion.
+    Device(const Library& library, ibv_device* device, bool relaxed_ordering);
     ~Device();
 
     const Library& library() const { return library_; }
@@ -39,6 +41,7 @@ class Device {
     ibv_context* context() const { return context_.get(); }
     ibv_pd* domain() const { return domain_.get(); }
     const ibv_device_attr& limits() const { return limits_; }
+    const Location& location() const { return location_; }
     ibv_port_attr query(int port) const;
     /// It went down so long ago, as the adapter has told, and did not come up again.
     bool is_down_for(std::uint8_t port, std::chrono::milliseconds at_least) const;
@@ -63,6 +66,8 @@ class Device {
 
     const Library& library_;
     const std::string name_;
+    const Location location_;
+    const int optional_access_;  // flags of registrations
     Owned<ibv_context> context_;
     Owned<ibv_pd> domain_;
     ibv_device_attr limits_{};
@@ -71,19 +76,34 @@ class Device {
     std::shared_ptr<bootstrap::Service> service_;  // tells what the adapter has to say
 };
 
+/// How the packets of a connection are sent, and what becomes of those that get lost.
+struct Delivery {
+    std::uint8_t traffic_class = 0, service_level = 0;
+    std::uint8_t timeout = 0;  // an adapter waits 4.096 us * 2^n for an acknowledgement; 0: by the limit of silence
+    std::uint8_t retries = 6;  // 7 is for ever in soft-RoCE
+};
+
 /// What the environment asks for.
 struct Wish {
     std::string adapters;  // see HcaList
     int gid_index = -1;
     bool none = false;  // no adapter at all
+    int pkey_index = 0;
+    Delivery delivery = {};
+    int queue_pairs = 1;  // of two ranks, by each port
+    bool relaxed_ordering = true;
 };
 
 struct Port {
     std::shared_ptr<const Device> device;
     std::uint8_t number = 1;
     Gid gid;
+    double speed = 0;  // Gbit/s; 0: nobody knows
+    std::uint16_t pkey_index = 0, pkey = 0;
+    Delivery delivery = {};
     unsigned rail = 0;          // its number among those that are used
     unsigned addresses_at = 0;  // Device::new_addresses() when gid was looked up
+    int distance = 0;           // from a rank; see nearness.hpp
     std::string text() const;   // "mlx5_0 port 1"
 
     /// Whether gid is still where it was in the port's table.
@@ -92,8 +112,8 @@ struct Port {
     bool look_up(const Wish& wish);
 };
 
-/// The active ports, all on the fabric of the first. None: why says so for each that there is. Throws tuttiSystemError
-/// and tuttiInvalidUsage.
+/// The active ports, all on the fabric of the fastest (of equal ones, the first), and none that is slow beside that.
+/// None: why says so for each that there is. Throws tuttiSystemError and tuttiInvalidUsage.
 std::vector<Port> find_ports(const Library& library, const Wish& wish, std::string& why);
 
 }  // namespace tutti::verbs

@@ -16,19 +16,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t version = 2;
+constexpr std::uint32_t version = 3;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
-constexpr std::uint8_t retries = 6;  // 7 would be for ever: for receive requests everywhere, and for all in soft-RoCE
+constexpr std::uint8_t receiver_retries = 6;                  // for receive requests; 7 would be for ever
 // 0.5 s, so 4 s in all: what is lost in a network is soon made up for. A port, a cable or a switch that is away for
 // longer costs a new connection each time (Ends::leave_endpoint), until a host may be silent no longer.
 constexpr std::uint8_t longest_timeout = 17;
 constexpr milliseconds longest_down{4000};
 constexpr milliseconds linger_at_most{200};
 
-/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself `retries` times: the n for a limit.
-std::uint8_t timeout_for(milliseconds silence_limit) {
-    const double each_us = static_cast<double>(silence_limit.count()) * 1000 / (retries + 1);
+/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself: the n for a limit, where nobody chooses.
+std::uint8_t timeout_of(const Delivery& delivery, milliseconds silence_limit) {
+    if (delivery.timeout > 0) return delivery.timeout;
+    const double each_us = static_cast<double>(silence_limit.count()) * 1000 / (delivery.retries + 1);
     std::uint8_t n = 10;
     while (n < longest_timeout && 4.096 * (1 << (n + 1)) <= each_us) ++n;
     return n;
@@ -41,12 +42,12 @@ std::uint64_t address_of(const T* pointer) {
 
 }  // namespace
 
-Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, milliseconds silence_limit)
+Endpoint::Endpoint(const Port& port, int lane, std::shared_ptr<LinkSlots> slots, milliseconds silence_limit)
     : port_(port),
       library_(port.device->library()),
       silence_limit_(silence_limit),
       ring_(*port.device),
-      slots_(port, peer, memory),
+      slots_(std::move(slots)),
       window_(std::min(wanted_requests, static_cast<unsigned>(port.device->limits().max_qp_wr))),
       completions_(port, static_cast<int>(window_.most() + ring_frames)),
       pair_(nullptr, library_.destroy_qp) {
@@ -62,12 +63,15 @@ Endpoint::Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, m
     mine_offer_.mtu = static_cast<std::uint8_t>(attributes.active_mtu);
     mine_offer_.gid = port_.gid.bytes;
     mine_offer_.ring = address_of(ring_.in(0));
-    mine_offer_.slots = address_of(slots_.in().base);
+    mine_offer_.slots = address_of(slots_->in().base);
     mine_offer_.ring_key = ring_.in_key();
-    mine_offer_.slots_key = slots_.key();
-    mine_offer_.channel_stride = static_cast<std::uint32_t>(slots_.in().channel_stride);
-    mine_offer_.slot_stride = static_cast<std::uint32_t>(slots_.in().stride);
-    mine_offer_.rail = port_.rail;
+    mine_offer_.slots_key = slots_->key();
+    mine_offer_.channel_stride = static_cast<std::uint32_t>(slots_->in().channel_stride);
+    mine_offer_.slot_stride = static_cast<std::uint32_t>(slots_->in().stride);
+    mine_offer_.rail = static_cast<std::uint16_t>(port_.rail);
+    mine_offer_.lane = static_cast<std::uint8_t>(lane);
+    mine_offer_.distance = static_cast<std::uint8_t>(port_.distance);
+    mine_offer_.pkey = port_.pkey;
     (port_.text() + " (" + port_.gid.text() + ")").copy(mine_offer_.port, sizeof mine_offer_.port - 1);
 }
 
@@ -91,6 +95,7 @@ void Endpoint::make_queue_pair(const ibv_device_attr& limits) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = port_.number;
+    attributes.pkey_index = port_.pkey_index;
     attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "prepared");
     if (!post_receives(ring_frames)) fail(tuttiSystemError, "%s", trouble().c_str());
@@ -139,6 +144,11 @@ void Endpoint::meet(const Offer& offer) {
     if (peer_offer_.version != version) return void(lose("it speaks another version: use the same Tutti on all ranks"));
     if (peer_offer_.infiniband != mine_offer_.infiniband)
         return void(lose("one of both is InfiniBand, the other RoCE; TUTTI_IB_HCA chooses adapters"));
+    if (!share_partition(peer_offer_.pkey, mine_offer_.pkey))
+        return void(
+            lose(text("%s has the partition key 0x%04x, and %s 0x%04x, so no packet would get through: "
+                      "TUTTI_IB_PKEY chooses the entry of a port's table",
+                      mine_offer_.port, mine_offer_.pkey, peer_offer_.port, peer_offer_.pkey)));
     try {
         connect(peer_offer_);
         met_ = true;
@@ -157,11 +167,13 @@ void Endpoint::connect(const Offer& peer) {
     a.max_dest_rd_atomic = 1;
     a.min_rnr_timer = 12;
     a.ah_attr.port_num = port_.number;
+    a.ah_attr.sl = port_.delivery.service_level;
     a.ah_attr.dlid = peer.lid;
     // Within a subnet of InfiniBand the LID is the address; over RoCE, and to other subnets, the GID.
     const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, port_.gid.bytes.begin());
     a.ah_attr.is_global = mine_offer_.infiniband == 0 || !same_subnet;
     a.ah_attr.grh.hop_limit = 64;
+    a.ah_attr.grh.traffic_class = port_.delivery.traffic_class;
     a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid.index);
     std::memcpy(a.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
     modify(a,
@@ -171,9 +183,9 @@ void Endpoint::connect(const Offer& peer) {
     a = {};
     a.qp_state = IBV_QPS_RTS;
     a.sq_psn = mine_offer_.sequence;
-    a.timeout = timeout_for(silence_limit_);
-    a.retry_cnt = retries;
-    a.rnr_retry = retries;
+    a.timeout = timeout_of(port_.delivery, silence_limit_);
+    a.retry_cnt = port_.delivery.retries;
+    a.rnr_retry = receiver_retries;
     a.max_rd_atomic = 1;
     modify(
         a,
@@ -193,7 +205,7 @@ bool Endpoint::post_receives(unsigned count) {
 /// The channel's slots for the adapter; nullptr and trouble() if it can't have them.
 const ibv_mr* Endpoint::region_of(int channel) {
     try {
-        return &slots_.region(channel);
+        return &slots_->region(channel);
     } catch (...) {
         return lose(caught().what()), nullptr;
     }
@@ -228,7 +240,7 @@ void Endpoint::queue(const net::Header& header, const std::byte* body, bool) {
 void Endpoint::put(const net::Header& header, const std::byte* body, const std::byte* slot,
                    const net::RemoteMemory* to) {
     Frame& frame = next_frame(header);
-    const SlotTable from = slots_.out(header.channel);
+    const SlotTable from = slots_->out(header.channel);
     const std::size_t number = static_cast<std::size_t>(slot - from.base) / from.stride;
     TUTTI_ASSERT(slot >= from.base && number < slot_depth);
     if (to == nullptr && header.bytes > peer_offer_.slot_stride)
@@ -346,7 +358,7 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     if (h.what == net::What::bye) bye_ = true;
     std::byte* const place = h.fits() && (elsewhere || h.bytes <= sizeof frame.body) ? to.begin(h, why) : nullptr;
     if (place == nullptr) return lose(why);
-    const std::byte* const base = h.in_slot == 1 ? slots_.in().base : nullptr;
+    const std::byte* const base = h.in_slot == 1 ? slots_->in().base : nullptr;
     if (!elsewhere)
         std::memcpy(place, frame.body, h.bytes);
     else if (address_of(place) != address_of(base) + frame.place)
@@ -358,9 +370,9 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
 
 /// What came with this batch of completions to slots on a GPU is seen by its kernels.
 bool Endpoint::flush() {
-    if (!slots_.in_on_device() || std::exchange(flushed_, true)) return true;
+    if (!slots_->in_on_device() || std::exchange(flushed_, true)) return true;
     try {
-        slots_.flush();
+        slots_->flush();
         return true;
     } catch (...) {
         return lose_for_good(caught().what());

@@ -10,7 +10,9 @@
 // flushed.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/net/endpoint.hpp"
@@ -30,21 +32,29 @@ struct Offer {
     std::uint64_t ring, slots;  // addresses
     std::uint32_t ring_key, slots_key;
     std::uint32_t channel_stride, slot_stride;  // as in SlotTable
-    std::uint32_t rail;                         // the number of its port
-    char port[60];                              // for error texts
+    std::uint16_t rail;                         // the number of its port
+    std::uint8_t lane;                          // and among the queue pairs on that
+    std::uint8_t distance;                      // of the port from its rank
+    std::uint16_t pkey;
+    char port[58];  // for error texts
 };
 static_assert(sizeof(Offer) == 128 && sizeof(Offer) <= net::offer_bytes);
 
 class Endpoint : public net::NetEndpoint {
   public:
-    /// Throws tuttiSystemError.
-    Endpoint(const Port& port, Rank peer, const net::LinkMemory& memory, std::chrono::milliseconds silence_limit);
+    /// lane: its number among those of two ranks by that port. slots: the link's, as that adapter knows them. Throws
+    /// tuttiSystemError.
+    Endpoint(const Port& port, int lane, std::shared_ptr<LinkSlots> slots, std::chrono::milliseconds silence_limit);
     ~Endpoint() override;
 
     std::vector<std::byte> offer() override;
     void meet(std::span<const std::byte> offer) override;
     void meet(const Offer& offer);
-    unsigned number() const { return port_.rail; }
+    const Port& port() const { return port_; }
+    /// Of both ends of a connection.
+    using Number = std::pair<int, unsigned>;  // lane, port
+    Number number() const { return {mine_offer_.lane, mine_offer_.rail}; }
+    static Number number_of(const Offer& offer) { return {offer.lane, offer.rail}; }
     bool said_bye() const { return bye_; }
     bool has_room() const override { return met_ && window_.has_room(requests_per_frame); }
     void queue(const net::Header& header, const std::byte* body, bool copied = false) override;
@@ -89,7 +99,7 @@ class Endpoint : public net::NetEndpoint {
 
     // In this order: what is below uses what is above.
     Ring ring_;
-    LinkSlots slots_;
+    const std::shared_ptr<LinkSlots> slots_;
     SendWindow window_;
     Completions completions_;
     Owned<ibv_qp> pair_;

@@ -46,6 +46,29 @@ const Gid* choose_gid(std::span<const Gid> table, int wish) {
     return best;
 }
 
+double speed_of(std::uint8_t width, std::uint8_t speed) {
+    const int lanes = width == 1 ? 1 : width == 2 ? 4 : width == 4 ? 8 : width == 8 ? 12 : width == 16 ? 2 : 0;
+    switch (speed) {
+        case 1:
+            return lanes * 2.5;
+        case 2:
+            return lanes * 5.0;
+        case 4:  // QDR
+        case 8:  // FDR10
+            return lanes * 10.0;
+        case 16:
+            return lanes * 14.0;
+        case 32:
+            return lanes * 25.0;
+        case 64:
+            return lanes * 50.0;
+        case 128:
+            return lanes * 100.0;
+        default:
+            return 0;
+    }
+}
+
 HcaList::HcaList(std::string_view text) {
     const std::string all(text);
     if (text.starts_with('^')) excludes_ = true, text.remove_prefix(1);

@@ -32,6 +32,21 @@ struct Gid {
 /// the index to take instead; -1: none. nullptr if there is none such.
 const Gid* choose_gid(std::span<const Gid> table, int wish);
 
+/// A port's speed in Gbit/s, from ibv_port_attr's active_width and active_speed; 0: nobody knows.
+double speed_of(std::uint8_t width, std::uint8_t speed);
+
+/// Whether a port is better left alone beside a faster one: channels are dealt to ports in equal parts, so two ports
+/// are as fast as twice the slower one.
+constexpr bool is_slow(double speed, double fastest) {
+    return speed > 0 && 2 * speed < fastest;
+}
+
+/// Whether ports with these partition keys may talk: keys are equal but for the highest bit, which a full member has,
+/// and one of two members is a full one.
+constexpr bool share_partition(std::uint16_t a, std::uint16_t b) {
+    return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000) != 0;
+}
+
 /// TUTTI_IB_HCA, in NCCL's syntax: prefixes of adapters' names, each with an optional :port, separated by commas; a
 /// leading ^ excludes them, a leading = demands exact names; empty: all.
 class HcaList {

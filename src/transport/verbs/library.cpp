@@ -35,12 +35,13 @@ Library open_library() {
     find(handle, "ibv_query_device", l.query_device);
     find(handle, "ibv_query_port", l.query_port);
     find(handle, "_ibv_query_gid_ex", l.query_gid_ex);
+    find(handle, "ibv_query_pkey", l.query_pkey);
     find(handle, "ibv_get_async_event", l.get_async_event);
     find(handle, "ibv_ack_async_event", l.ack_async_event);
     find(handle, "ibv_event_type_str", l.event_type_str);
     find(handle, "ibv_alloc_pd", l.alloc_pd);
     find(handle, "ibv_dealloc_pd", l.dealloc_pd);
-    find(handle, "ibv_reg_mr", l.reg_mr);
+    find(handle, "ibv_reg_mr_iova2", l.reg_mr);
     find(handle, "ibv_dereg_mr", l.dereg_mr);
     find(handle, "ibv_create_comp_channel", l.create_comp_channel);
     find(handle, "ibv_destroy_comp_channel", l.destroy_comp_channel);

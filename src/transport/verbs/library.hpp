@@ -19,12 +19,13 @@ struct Library {
     decltype(&::ibv_query_device) query_device;
     decltype(&::ibv_query_port) query_port;
     decltype(&::_ibv_query_gid_ex) query_gid_ex;
+    decltype(&::ibv_query_pkey) query_pkey;
     decltype(&::ibv_get_async_event) get_async_event;
     decltype(&::ibv_ack_async_event) ack_async_event;
     decltype(&::ibv_event_type_str) event_type_str;
     decltype(&::ibv_alloc_pd) alloc_pd;
     decltype(&::ibv_dealloc_pd) dealloc_pd;
-    decltype(&::ibv_reg_mr) reg_mr;
+    decltype(&::ibv_reg_mr_iova2) reg_mr;  // which passes over optional flags that the kernel does not know
     decltype(&::ibv_dereg_mr) dereg_mr;
     decltype(&::ibv_create_comp_channel) create_comp_channel;
     decltype(&::ibv_destroy_comp_channel) destroy_comp_channel;

@@ -15,8 +15,8 @@ const ibv_mr* device_region(const DeviceSlots* slots, const Device& device) {
 
 }  // namespace
 
-LinkSlots::LinkSlots(const Port& port, Rank peer, const net::LinkMemory& memory)
-    : adapter_(port.device),
+LinkSlots::LinkSlots(std::shared_ptr<const Device> adapter, Rank peer, const net::LinkMemory& memory)
+    : adapter_(std::move(adapter)),
       peer_(peer),
       mine_(memory.mine),
       device_(memory.device),

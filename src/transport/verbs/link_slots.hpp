@@ -2,6 +2,7 @@
 // lie in arenas or, of a rank on a GPU, in that GPU's memory (transport/slots.hpp).
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "transport/net/endpoint.hpp"
@@ -12,7 +13,7 @@ namespace tutti::verbs {
 class LinkSlots {
   public:
     /// Throws tuttiSystemError.
-    LinkSlots(const Port& port, Rank peer, const net::LinkMemory& memory);
+    LinkSlots(std::shared_ptr<const Device> adapter, Rank peer, const net::LinkMemory& memory);
 
     /// Where messages of a channel lie until they are sent: its base is the channel's first slot.
     SlotTable out(int channel) const;

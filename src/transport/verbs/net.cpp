@@ -26,7 +26,8 @@ const std::vector<Port>& Net::ports() {
         why_ = error.what();
     }
     for (const Port& p : found)
-        log(Level::info, "verbs: %s, address %d: %s", p.text().c_str(), p.gid.index, p.gid.text().c_str());
+        log(Level::info, "verbs: %s, %g Gbit/s, address %d: %s", p.text().c_str(), p.speed, p.gid.index,
+            p.gid.text().c_str());
     if (found.empty()) log(Level::info, "verbs: %s", why_.c_str());
     return ports_.emplace(std::move(found));
 }
@@ -72,7 +73,7 @@ std::unique_ptr<net::NetEndpoint> Net::open(Rank self, Rank peer, const net::Lin
                                             std::chrono::milliseconds silence_limit) {
     const std::vector<Port> all = usable();
     if (all.empty()) fail(tuttiSystemError, "no port can be used any more: adapters have failed, or lost addresses");
-    return std::make_unique<Rails>(all, self, peer, memory, silence_limit);
+    return std::make_unique<Rails>(all, wish_.queue_pairs, self, peer, memory, silence_limit);
 }
 
 /// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
@@ -86,7 +87,7 @@ std::unique_ptr<net::NetEndpoint> Net::detour(Rank self, Rank peer, const net::L
     }
     if (active.empty()) return nullptr;
     if (good.empty()) broken = 0;
-    return std::make_unique<Rails>(good.empty() ? active : good, self, peer, memory, silence_limit);
+    return std::make_unique<Rails>(good.empty() ? active : good, wish_.queue_pairs, self, peer, memory, silence_limit);
 }
 
 void Net::use(const Library& (*load)()) {
@@ -95,8 +96,25 @@ void Net::use(const Library& (*load)()) {
     ports_.reset();
 }
 
+namespace {
+
+Wish wish_here() {
+    const Config& c = config();
+    const auto byte = [](int value) { return static_cast<std::uint8_t>(value); };
+    return {.adapters = c.ib_hca,
+            .gid_index = c.ib_gid_index,
+            .none = !c.ib,
+            .pkey_index = c.ib_pkey_index,
+            .delivery = {byte(c.ib_traffic_class), byte(c.ib_service_level), byte(std::max(c.ib_timeout, 0)),
+                         byte(c.ib_retry_count)},
+            .queue_pairs = c.ib_qps_per_connection,
+            .relaxed_ordering = c.ib_relaxed_ordering};
+}
+
+}  // namespace
+
 Net& net_here() {
-    static Net* const net = new Net(load_library, {config().ib_hca, config().ib_gid_index, !config().ib});
+    static Net* const net = new Net(load_library, wish_here());
     return *net;
 }
 

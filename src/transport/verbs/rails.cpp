@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/result.hpp"
 
@@ -22,13 +23,29 @@ class Rails::Gate : public net::Recipient {
     net::Recipient& to_;
 };
 
-Rails::Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
+Rails::Rails(const std::vector<Port>& ports, int queue_pairs, Rank self, Rank peer, const net::LinkMemory& memory,
              std::chrono::milliseconds silence_limit)
     : shift_(self + peer) {
-    for (std::size_t i = 0; i < std::min(ports.size(), most_rails); ++i) {
-        const Port& port = ports[(static_cast<std::size_t>(shift_) + i) % ports.size()];
-        rails_.push_back(std::make_unique<Rail>(port, peer, memory, silence_limit));
+    std::vector<Port> from = ports;
+    std::ranges::rotate(from, from.begin() + shift_ % static_cast<std::ptrdiff_t>(from.size()));
+    for (Port& port : from)
+        if (memory.here != nullptr) port.distance = distance(port.device->location(), *memory.here);
+    std::vector<Port> chosen = from;
+    std::ranges::stable_sort(chosen, {}, &Port::distance);
+    if (chosen.size() > most_ports) {  // the nearest, and some that the peer has chosen as well, wherever it is
+        chosen.resize(most_ports / 2);
+        for (const Port& port : from)
+            if (chosen.size() < most_ports && std::ranges::find(chosen, port.rail, &Port::rail) == chosen.end())
+                chosen.push_back(port);
     }
+    std::map<const Device*, std::shared_ptr<LinkSlots>> slots;
+    const int lanes = std::clamp(queue_pairs, 1, static_cast<int>(most_rails / chosen.size()));
+    for (int lane = 0; lane < lanes; ++lane)
+        for (const Port& port : chosen) {
+            std::shared_ptr<LinkSlots>& its = slots[port.device.get()];
+            if (!its) its = std::make_shared<LinkSlots>(port.device, peer, memory);
+            rails_.push_back(std::make_unique<Rail>(port, lane, its, silence_limit));
+        }
 }
 
 std::vector<std::byte> Rails::offer() {
@@ -46,13 +63,16 @@ void Rails::meet(std::span<const std::byte> offer) {
         return void(lose("it has offered something that no version offers"));
     std::vector<Offer> theirs(count);
     std::memcpy(theirs.data(), offer.data(), offer.size());
-    const auto equal = [&](const auto& rail) { return std::ranges::find(theirs, rail->number(), &Offer::rail); };
+    const auto equal = [&](const auto& rail) { return std::ranges::find(theirs, rail->number(), Rail::number_of); };
     if (std::ranges::none_of(rails_, [&](const auto& rail) { return equal(rail) != theirs.end(); })) {
         rails_.resize(1);
         rails_[0]->meet(theirs[0]);
         return check(*rails_[0]);
     }
     std::erase_if(rails_, [&](const auto& rail) { return equal(rail) == theirs.end(); });
+    const auto way = [&](const auto& rail) { return rail->port().distance + equal(rail)->distance; };
+    const int shortest = way(*std::ranges::min_element(rails_, {}, way));
+    std::erase_if(rails_, [&](const auto& rail) { return way(rail) > shortest; });
     std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // both ends deal channels alike
     for (const auto& rail : rails_) {
         rail->meet(*equal(rail));
@@ -134,7 +154,7 @@ void Rails::abandon() {
 std::uint64_t Rails::broken() const {
     std::uint64_t ports = 0;
     for (const auto& rail : rails_)
-        if (!rail->trouble().empty()) ports |= std::uint64_t{1} << rail->number();
+        if (!rail->trouble().empty()) ports |= std::uint64_t{1} << rail->port().rail;
     return ports;
 }
 

@@ -1,5 +1,6 @@
-// A link's connections by several ports that both ends have: channels are dealt to them. Ends that count their ports
-// alike use those with equal numbers together, as rails that may have nothing to do with each other.
+// A link's connections by several ports that both ends have, and several queue pairs on each: channels are dealt to
+// them. Ends that count their ports alike use those with equal numbers together, as rails that may have nothing to do
+// with each other; of these the ones that are nearest to both ranks.
 //
 // What a rail can't do any more is the trouble of all: the link leaves them, and makes new ones without that port.
 #pragma once
@@ -12,15 +13,17 @@
 
 namespace tutti::verbs {
 
-inline constexpr std::size_t most_rails = 4;  // of a link: each has its ring, and knows the whole inbox
+inline constexpr std::size_t most_ports = 4;  // of a link: each knows the whole inbox
+inline constexpr std::size_t most_rails = 8;  // each has its ring
 static_assert(most_rails * sizeof(Offer) <= net::offer_bytes);
 
 using Rail = verbs::Endpoint;
 
 class Rails : public net::NetEndpoint {
   public:
-    /// By at most most_rails of ports, different ones for different pairs. Throws tuttiSystemError.
-    Rails(const std::vector<Port>& ports, Rank self, Rank peer, const net::LinkMemory& memory,
+    /// By at most most_ports of ports, different ones for different pairs of ranks, and so many queue pairs on each, as
+    /// far as most_rails go. Throws tuttiSystemError.
+    Rails(const std::vector<Port>& ports, int queue_pairs, Rank self, Rank peer, const net::LinkMemory& memory,
           std::chrono::milliseconds silence_limit);
 
     std::vector<std::byte> offer() override;
