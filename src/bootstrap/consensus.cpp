@@ -63,31 +63,46 @@ void Consensus::reach(Rank rank) {
 }
 
 void Consensus::send(Rank to, const Agree& message) {
-    talked_with_.insert(to);
-    std::vector<Agree>& all = unsent_[to];
+    Talk& talk = talks_[to];
+    Connection* const connection = carrier_.welcomed(to);
     Agree part = message;
     for (std::size_t i = 0; i == 0 || i < message.ranks.size(); i += left_limit) {
         const auto begin = message.ranks.begin() + static_cast<std::ptrdiff_t>(i);
         const std::size_t count = std::min(left_limit, message.ranks.size() - i);
         part.ranks.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
         part.more = i + count < message.ranks.size();
-        all.push_back(part);
+        part.serial = ++talk.said;
+        talk.kept.push_back(part);
+        if (connection != nullptr) say(*connection, talk, part);
     }
-    if (Connection* const c = carrier_.welcomed(to)) return send_unsent(*c);
-    reach(to);
+    if (connection == nullptr) reach(to);
 }
 
-void Consensus::send_unsent(Connection& connection) {
-    const auto found = unsent_.find(connection.peer);
-    if (found == unsent_.end()) return;
-    for (const Agree& message : found->second) connection.send(message);
-    unsent_.erase(found);
+void Consensus::say(Connection& connection, const Talk& talk, Agree& message) {
+    message.heard = talk.heard;
+    connection.send(message);
+}
+
+void Consensus::say_again(Connection& connection) {
+    const auto found = talks_.find(connection.peer);
+    if (found == talks_.end()) return;
+    for (Agree& message : found->second.kept) say(connection, found->second, message);
+}
+
+void Consensus::broken(Rank peer) {
+    const auto found = talks_.find(peer);
+    if (found == talks_.end() || found->second.kept.empty() || is_gone(peer)) return;
+    if (Connection* const other = carrier_.welcomed(peer)) return say_again(*other);
+    reach(peer);
 }
 
 void Consensus::received(Rank peer, Agree& agree) {
     if (peer < 0 || std::ranges::any_of(agree.ranks, [&](Rank r) { return r >= ranks_; })) return;
-    talked_with_.insert(peer);
-    std::vector<Rank>& list = partial_[peer];
+    Talk& talk = talks_[peer];
+    std::erase_if(talk.kept, [&](const Agree& kept) { return kept.serial <= agree.heard; });
+    if (agree.serial <= talk.heard) return;
+    talk.heard = agree.serial;
+    std::vector<Rank>& list = talk.partial;
     if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_)) return void(list.clear());  // no such list
     list.insert(list.end(), agree.ranks.begin(), agree.ranks.end());
     if (agree.more) return;
@@ -97,8 +112,8 @@ void Consensus::received(Rank peer, Agree& agree) {
 }
 
 void Consensus::lost(Rank rank) {
-    unsent_.erase(rank);
-    partial_.erase(rank);
+    if (const auto found = talks_.find(rank); found != talks_.end())
+        found->second.kept.clear(), found->second.partial.clear();
     agreement_.lost(rank);
     note_outcome();
 }

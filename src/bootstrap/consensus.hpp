@@ -41,10 +41,10 @@ class Consensus : private Agreement::Port {
     void give_up(const std::string& why, bool for_good = false);
 
     void received(Rank peer, Agree& agree);
-    /// The peer has welcomed a connection.
-    void send_unsent(Connection& connection);
-    /// Whether one has told the other something, which must not get lost.
-    bool has_talked_with(Rank rank) const { return talked_with_.contains(rank); }
+    /// The peer has welcomed a connection: what it may not have heard is said over that.
+    void say_again(Connection& connection);
+    /// A connection with the peer is lost, but neither has ended.
+    void broken(Rank peer);
     /// Whether the end of that rank is to be heard of.
     bool waits_for(Rank rank) const { return reached_.contains(rank) && !is_gone(rank); }
     bool reached(Rank rank) const { return reached_.contains(rank); }
@@ -56,7 +56,14 @@ class Consensus : private Agreement::Port {
     void disown();
 
   private:
+    /// What this member and another one say to each other.
+    struct Talk {
+        std::uint64_t said = 0, heard = 0;  // the numbers of the last ones
+        std::vector<Agree> kept;            // until the other one says that it has heard them
+        std::vector<Rank> partial;          // a list of which more is to come
+    };
     void send(Rank to, const Agree& message) override;
+    static void say(Connection& connection, const Talk& talk, Agree& message);
     void reach(Rank rank) override;
     bool is_gone(Rank rank) const override;
     Bytes open_rendezvous(const std::vector<Rank>& out) override { return carrier_.open_rendezvous(out); }
@@ -67,11 +74,9 @@ class Consensus : private Agreement::Port {
     Carrier& carrier_;
     const int ranks_;
     Agreement agreement_;
-    std::set<Rank> reached_;  // whose end will be heard of
-    std::set<Rank> talked_with_;
-    std::set<Rank> refusing_;                    // that take no connections any more
-    std::map<Rank, std::vector<Agree>> unsent_;  // until a connection is welcomed
-    std::map<Rank, std::vector<Rank>> partial_;  // lists of which more is to come
+    std::set<Rank> reached_;   // whose end will be heard of
+    std::set<Rank> refusing_;  // that take no connections any more
+    std::map<Rank, Talk> talks_;
 
     // Guarded by the monitor:
     bool agreeing_ = false;

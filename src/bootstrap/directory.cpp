@@ -1,6 +1,7 @@
 #include "bootstrap/directory.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -12,6 +13,8 @@ namespace {
 // How long a rendezvous that has failed still tells late-comers why, and how many of a process do: each has sockets.
 constexpr std::chrono::seconds linger_failed{10};
 constexpr std::ptrdiff_t most_lingering = 8;
+// A member whose connection was reset on the way calls again at once.
+constexpr std::chrono::milliseconds time_to_register_again{1000};
 
 // Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
 std::vector<std::weak_ptr<Directory>>& directories() {
@@ -97,13 +100,79 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
     seat->second.connection.reset();
     --settling_;
-    if (!seat->second.settled && state_ == State::gathering) {
-        const bool silent = loss.silent && !connection.address().is_local();
-        if (loss.ended || silent) Membership::process_ended(service_, seat->second.member.process, silent);
+    Loss here = loss;
+    here.silent = loss.silent && !connection.address().is_local();
+    const bool waits = !seat->second.settled && state_ == State::gathering;
+    if (!waits || !Membership::may_heal(connection, loss)) return lose(rank, here);
+    service_.after(time_to_register_again, [weak = weak_from_this(), rank, here]() mutable {
+        const auto self = weak.lock();
+        if (!self || self->state_ != State::gathering) return;
+        here.text = "its connection was reset, and not made again";  // what it was is not valid any more
+        const auto seat = self->seats_.find(rank);
+        if (seat != self->seats_.end() && !seat->second.connection) self->probe(rank, here);
+    });
+}
+
+/// Asks whether anybody listens where a member has. Nobody: its process has ended.
+class Directory::Probe : public ConnectionUser {
+  public:
+    Probe(Directory& directory, Rank rank, const Loss& loss) : directory_(directory), rank_(rank), loss_(loss) {}
+    ~Probe() override {
+        if (connection_) connection_->close();
+    }
+    bool is_of(Rank rank) const { return rank == rank_; }
+    void start(const Address& address) {
+        const auto tag = static_cast<std::uint64_t>(rank_);
+        connection_ = Connection::dial(directory_.service_, *this, address, directory_.secret_, tag);
+        if (!connection_) tell(errno == ECONNREFUSED);
+    }
+
+  private:
+    void opened(Connection& connection) override {
+        connection.close();
+        tell(false);
+    }
+    void received(Connection&, Message&, Fd) override {}
+    void closed(Connection&, const Loss& loss) override { tell(loss.error == ECONNREFUSED); }
+    void failed(Connection& connection, const Error& error) override { directory_.failed(connection, error); }
+    /// May be the end of this probe, and of the directory.
+    void tell(bool refused) {
+        const auto keep = directory_.shared_from_this();
+        const Rank rank = rank_;
+        const Loss loss = loss_;
+        refused ? keep->lose(rank, loss) : keep->is_there(rank);
+    }
+
+    Directory& directory_;
+    const Rank rank_;
+    const Loss loss_;
+    std::shared_ptr<Connection> connection_;
+};
+
+/// It was reset a while ago, and has not registered again: it may have had its parent by then, and have said so in
+/// vain.
+void Directory::probe(Rank rank, const Loss& loss) {
+    std::erase_if(probes_, [&](const auto& probe) { return probe->is_of(rank); });
+    probes_.push_back(std::make_shared<Probe>(*this, rank, loss));
+    const std::shared_ptr<Probe> probe = probes_.back();
+    probe->start(seats_.at(rank).member.remote);
+}
+
+void Directory::is_there(Rank rank) {
+    if (const auto seat = seats_.find(rank); seat != seats_.end() && !seat->second.connection)
+        seat->second.settled = true;
+    close_if_idle();
+}
+
+/// Its connection has ended, and it has none now.
+void Directory::lose(Rank rank, const Loss& loss) {
+    const Seat& seat = seats_.at(rank);
+    if (!seat.settled && state_ == State::gathering) {
+        if (loss.ended || loss.silent) Membership::process_ended(service_, seat.member.process, loss.silent);
         fail_all([&] {
-            const std::string what = silent ? std::string(" could not be reached any more: ") + loss.text
-                                            : std::string(" died before all ranks had joined");
-            return Failure{tuttiRemoteError, rank, seat->second.member.text() + what, -1, true, silent};
+            const std::string what = loss.silent ? std::string(" could not be reached any more: ") + loss.text
+                                                 : std::string(" died before all ranks had joined");
+            return Failure{tuttiRemoteError, rank, seat.member.text() + what, -1, true, loss.silent};
         });
     }
     close_if_idle();
@@ -113,9 +182,10 @@ void Directory::on_register(Connection& connection, const Register& request) {
     connection.recognise();
     connection.peer = request.member.rank;
     connection.send(Welcome{});
-    if (!admit(connection, request)) return;
+    if (!is_again(request.member) && !admit(connection, request)) return;
     Seat& seat = seats_[request.member.rank];
     seat.member = request.member;
+    seat.settled = false;
     seat.connection = connection.shared_from_this();
     ++settling_;
     tell_parent(seat);
@@ -123,6 +193,18 @@ void Directory::on_register(Connection& connection, const Register& request) {
         const auto waiting = seats_.find(tree_width * request.member.rank + child);
         if (waiting != seats_.end()) tell_parent(waiting->second);
     }
+}
+
+/// Whether that member has registered before, and its connection was reset; this end may still have that, and drops it.
+bool Directory::is_again(const Member& member) {
+    const auto seat = seats_.find(member.rank);
+    if (seat == seats_.end() || state_ == State::failed || !(seat->second.member.local == member.local)) return false;
+    if (const std::shared_ptr<Connection> former = std::move(seat->second.connection)) {
+        --settling_;
+        visitors_.erase(former.get());
+        former->close();
+    }
+    return true;
 }
 
 bool Directory::admit(Connection& connection, const Register& request) {
@@ -211,7 +293,9 @@ void Directory::linger() {
 
 // Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.
 void Directory::close_if_idle() {
-    if (state_ == State::complete && sessions_ == 0 && settling_ == 0) close();
+    const auto zero = seats_.find(0);
+    const bool met = state_ == State::complete || (zero != seats_.end() && zero->second.settled);
+    if (met && sessions_ == 0 && settling_ == 0) close();
 }
 
 void Directory::close_tcp() {
@@ -232,6 +316,7 @@ void Directory::hang_up() {
     for (const auto& [key, c] : visitors_) c->close();
     visitors_.clear();
     seats_.clear();
+    probes_.clear();
     settling_ = 0;
 }
 

@@ -62,14 +62,20 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
         std::shared_ptr<Connection> connection;
         bool settled = false;
     };
+    class Probe;
     enum class State { gathering, complete, failed };
 
-    Directory(Service& service, const Rendezvous& rendezvous) : service_(service), local_(rendezvous.local()) {}
+    Directory(Service& service, const Rendezvous& rendezvous)
+        : service_(service), local_(rendezvous.local()), secret_(rendezvous.secret.derive("tutti members")) {}
     void opened(Connection& connection) override;
     void received(Connection& connection, Message& message, Fd descriptor) override;
     void closed(Connection& connection, const Loss& loss) override;
     void on_register(Connection& connection, const Register& request);
     bool admit(Connection& connection, const Register& request);
+    bool is_again(const Member& member);
+    void lose(Rank rank, const Loss& loss);
+    void probe(Rank rank, const Loss& loss);
+    void is_there(Rank rank);
     void on_settled(Connection& connection);
     void on_ask(const Ask& ask);
     void tell_parent(Seat& seat);
@@ -95,11 +101,13 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
 
     Service& service_;
     Address local_;
+    const Secret secret_;  // of members
     std::shared_ptr<Listener> unix_, tcp_;
     State state_ = State::gathering;
     int ranks_ = 0;
     Member first_;  // who said so
     std::map<Rank, Seat> seats_;
+    std::vector<std::shared_ptr<Probe>> probes_;
     int settling_ = 0;                                                       // seats with a connection
     std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;

@@ -26,7 +26,7 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     5,                                                     // Give
     12,                                                    // Stripe
     1,                                                     // Accepted
-    23 + invitation_size + 4 * left_limit,                 // Agree
+    39 + invitation_size + 4 * left_limit,                 // Agree
     12 + note_limit,                                       // Note
 };
 
@@ -198,6 +198,7 @@ template <class Io>
 void fields(Io& io, Agree& m) {
     io.number_as(m.step, std::uint8_t{0}, std::uint8_t{Agree::exclude});
     flag(io, m.more), flag(io, m.ok), io.number(m.call), io.number(m.number);
+    io.number(m.serial), io.number(m.heard);
     io.sized(m.invitation, invitation_size), io.ranks(m.ranks);
     io.expect(m.invitation.empty() || m.invitation.size() == invitation_size);
 }

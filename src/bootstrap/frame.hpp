@@ -97,6 +97,8 @@ struct Note {
 };
 
 // What ranks say to agree on something: see agreement.hpp. A list that is too long for one frame goes on in the next.
+// Whatever one has said to another is numbered, and said again over a new connection until the other has answered
+// later; who hears a number twice, or a lower one, drops the frame.
 struct Agree {
     enum Step : std::uint8_t { hold, propose, prepare, accept, commit, exclude };
     Step step;
@@ -104,7 +106,8 @@ struct Agree {
     bool ok = false;
     std::uint64_t call = 0, number = 0;
     std::vector<Rank> ranks;
-    Bytes invitation = {};  // an Invitation's bytes, or none
+    Bytes invitation = {};                // an Invitation's bytes, or none
+    std::uint64_t serial = 0, heard = 0;  // this one's, and the last one's that has come from there
 };
 
 // The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.

@@ -43,10 +43,8 @@ void Joining::start() {
 }
 
 void Joining::stop() {
-    for (auto* timer : {&deadline_, &retry_}) {
-        if (*timer) m_.service_->cancel(**timer);
-        timer->reset();
-    }
+    if (deadline_) m_.service_->cancel(*deadline_);
+    deadline_.reset();
 }
 
 void Joining::leave_host() {
@@ -98,7 +96,8 @@ void Joining::open_listeners() {
 // Unix sockets where they can work, TCP where not. Where it isn't known, by turns: an absent Unix socket refuses at
 // once.
 void Joining::call_directory() {
-    if (!goes_on()) return;
+    const auto& up = m_.neighbours_.parent();
+    if (!goes_on() || m_.neighbours_.directory() || (up && up->welcome)) return;
     const bool maybe_here = !m_.rendezvous_.has(Rendezvous::tcp_only) &&
                             (m_.rendezvous_.host == 0 || m_.rendezvous_.host == m_.roster_.mine().host);
     const bool tcp_turn = !maybe_here || (m_.rendezvous_.host == 0 && m_.rendezvous_.tcp && attempts_ % 2 == 1);
@@ -134,9 +133,8 @@ void Joining::retry(void (Joining::*what)(), bool local) {
     // Ranks that have started together do not come back together.
     std::uint8_t chance;
     random_bytes(&chance, sizeof chance);
-    retry_ = m_.service_->after(pause_ * (256 + chance) / 512, [this, what] {
-        retry_.reset();
-        m_.attempt([&] { (this->*what)(); });
+    m_.service_->after(pause_ * (256 + chance) / 512, [weak = m_.weak_from_this(), what] {
+        if (const auto m = weak.lock()) m->attempt([&] { (m->joining_.*what)(); });
     });
     pause_ = std::min(local ? longest_pause_local : longest_pause_remote, pause_ * 5 / 4);
 }
@@ -144,6 +142,8 @@ void Joining::retry(void (Joining::*what)(), bool local) {
 void Joining::directory_lost(Connection& connection, const Loss& loss) {
     if (m_.news_.is(News::State::failed)) m_.shut_soon();
     if (!m_.news_.is(News::State::joining)) return;
+    if (connection.welcome && Membership::may_heal(connection, loss))
+        return retry(&Joining::call_directory, false);  // it waits for this rank, and may have something to tell it
     // Once we are on our way to our parent, the job may be complete without us knowing it yet.
     if (connection.welcome && !parent_)
         return m_.hear(
@@ -197,7 +197,7 @@ void Joining::leave_directory() {
 }
 
 void Joining::call_parent() {
-    if (!goes_on() || !parent_) return;
+    if (!goes_on() || !parent_ || m_.neighbours_.parent()) return;
     const Member& p = *parent_;
     const bool near = m_.is_near(p) && !m_.rendezvous_.has(Rendezvous::tcp_only);
     const Address& address = near ? p.local : p.remote;

@@ -55,7 +55,7 @@ class Joining {
     const std::chrono::milliseconds timeout_;
     std::shared_ptr<Directory> host_;  // the rendezvous, if it is in this process
     std::optional<Member> parent_;
-    std::optional<Service::Timer> deadline_, retry_;
+    std::optional<Service::Timer> deadline_;
     std::chrono::microseconds pause_;
     std::size_t attempts_ = 0;
     std::string trouble_;                    // why the last attempt failed

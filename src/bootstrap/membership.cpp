@@ -98,7 +98,8 @@ void Membership::opened(Connection& connection) {
         case Role::parent:
             connection.recognise();
             connection.send(Attach{ranks(), rank(), true});
-            if (news_.is(State::joining)) send_table(connection);
+            // Who has joined may have lost the connection with lines of it that the parent still waits for.
+            if (news_.is(State::joining) || mending_.contains(connection.peer)) send_table(connection);
             send_news(connection);
             tell_again(connection);
             return;
@@ -135,7 +136,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         connection.welcome = true;
         joining_.welcomed(connection);
         if (connection.role == Role::parent) mended(connection.peer);
-        consensus_.send_unsent(connection);
+        consensus_.say_again(connection);
         if (connection.role == Role::directory && roster_.complete() && news_.is(State::joining)) joining_.finish();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
         joining_.met(parent->member);
@@ -189,7 +190,7 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     // and the last lines with it.
     if (attach.tree && (news_.is(State::joining) || again)) send_table(connection);
     send_news(connection);
-    consensus_.send_unsent(connection);
+    consensus_.say_again(connection);
     if (!attach.tree) return try_parent(attach.rank);
     tell_again(connection);
     mended(attach.rank);
@@ -259,7 +260,8 @@ void Membership::closed(Connection& connection, const Loss& loss) {
         if (role != Role::pair) call(peer);  // where it was to serve for that, too
         return finish_if_idle();
     }
-    if (has_left(peer)) {
+    const bool passes_on = role == Role::parent && may_heal(connection, loss);  // although it has left
+    if (has_left(peer) && !passes_on) {
         descriptors_.fail({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
         consensus_.lost(peer);
         if (role == Role::parent) seek_parent(peer, false);

@@ -59,6 +59,8 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     /// null: withdrawn.
     void set_offer(std::uint64_t key, std::shared_ptr<Fd> fd) { descriptors_.offer(key, std::move(fd)); }
     std::shared_ptr<Fd> offered(std::uint64_t key) const { return descriptors_.offered(key); }
+    /// Whether the connection was reset by what lies between two hosts, for all that is known.
+    static bool may_heal(const Connection& lost, const Loss& loss);
     Rank rank() const { return roster_.self(); }
     int ranks() const { return roster_.ranks(); }
     /// Once joined.
@@ -105,7 +107,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
-    void seek_parent(Rank lost, bool unreachable);
+    void seek_parent(Rank lost, bool unreachable, bool untold = false);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
 
     // mending.cpp: connections of the tree that are reset

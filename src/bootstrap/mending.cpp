@@ -2,9 +2,12 @@
 //
 // A process that ends closes its connections, and mostly in order; a reset may as well come from the way between two
 // hosts. So the end that made the connection makes it again, and the other one, unless it is called soon, asks whether
-// that process is there: who refuses has ended. What may have been lost with the connection is told again by both.
-// After a fault, and between those that have begun to agree, a reset counts as an end: what they tell each other then
-// is not told again.
+// that process is there: who refuses has ended. What may have been lost with the connection is told again by both:
+// news of deaths, faults and departures, notes of exchanges, what they say to agree (consensus.hpp), and, while one of
+// them joins, the table.
+//
+// A member may end before its process does: when all have left, or after a fault. So after that a refusal is no death:
+// who refuses is only left out of what others agree on.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -25,24 +28,25 @@ std::chrono::milliseconds mending_limit() {
     return std::chrono::milliseconds(config().silence_ms);
 }
 
-bool may_heal(const Loss& loss) {
-    // EPIPE: its end had come before. ENOTCONN: the kernel has told why before.
-    return loss.error == ECONNRESET || loss.error == ECONNABORTED || loss.error == ENOTCONN;
-}
-
 }  // namespace
+
+bool Membership::may_heal(const Connection& lost, const Loss& loss) {
+    // EPIPE: its end had come before. ENOTCONN: the kernel has told why before.
+    const bool reset = loss.error == ECONNRESET || loss.error == ECONNABORTED || loss.error == ENOTCONN;
+    return reset && !lost.address().is_local();
+}
 
 /// One that is lost, and that the other end had welcomed. True if that is no death, for now.
 bool Membership::outlives(const Connection& lost, const Loss& loss) {
     const Rank peer = lost.peer;
-    if (!may_heal(loss) || lost.address().is_local() || !news_.is(State::joined) || fault() ||
-        consensus_.has_talked_with(peer))
-        return false;
+    if (!may_heal(lost, loss) || news_.is(State::failed)) return false;
+    consensus_.broken(peer);
+    call(peer);
     if (mending_.contains(peer)) return call_to_mend_after(peer, first_mending_pause), true;
-    if (!is_tree(lost) || neighbours_.in_tree(peer)) return true;  // nothing rests on it
+    if (!is_tree(lost) || neighbours_.in_tree(peer)) return true;  // nothing else rests on it
     const bool made_it = lost.role == Role::parent;
-    const Address to = made_it ? lost.address() : record(peer).member.remote;
-    if (!to) return false;
+    const auto& line = roster_.lines()[static_cast<std::size_t>(peer)];  // while this rank joins: maybe not yet
+    const Address to = made_it ? lost.address() : line ? line->member.remote : Address{};
     log(Level::info, "rank %d lost its control connection to rank %d: %s; connecting again", rank(), peer, loss.text);
     const Deadline now = Clock::now();
     mending_[peer] = {made_it, to, now, first_mending_pause};
@@ -67,7 +71,8 @@ void Membership::call_to_mend(Rank peer) {
     const auto found = mending_.find(peer);
     if (gone_ || found == mending_.end()) return;
     const auto& [made_it, to, since, pause] = found->second;
-    if (has_left(peer)) return stop_mending(peer, {});
+    if (has_left(peer) && !made_it) return stop_mending(peer, {});
+    if (!to) return;  // it is to call, and may take as long as a host may be silent
     if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr) return;  // it answers, or is to call
     const auto limit = std::min(longest_mending_call, mending_limit());
     const Role role = made_it ? Role::parent : Role::pair;
@@ -86,10 +91,19 @@ void Membership::missed_to_mend(Rank peer, const Loss& loss) {
 /// In vain, or because it is of no use any more.
 void Membership::stop_mending(Rank peer, const Loss& loss) {
     const bool made_it = mending_.extract(peer).mapped().made_it;
-    if (has_left(peer)) return made_it ? seek_parent(peer, false) : finish_if_idle();
+    if (has_left(peer)) return made_it ? seek_parent(peer, false, true) : finish_if_idle();
     const bool silent = loss.error != ECONNREFUSED;
+    if (!silent && (fault() || news_.left())) {
+        consensus_.refused(peer);
+        return finish_if_idle();
+    }
+    if (!silent && news_.is(State::joining)) {
+        const std::string what = name_of(peer) + " died, or has given up, before all ranks had joined";
+        return hear({tuttiRemoteError, peer, what, rank(), false, false}, nullptr);
+    }
     const std::string what = silent ? std::string(" can't be reached any more: ") + loss.text : " died";
     hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), true, silent}, nullptr);
+    finish_if_idle();
 }
 
 /// The connection may take the place of one that was lost, as may what was under way there. The other end does the
@@ -105,6 +119,7 @@ void Membership::mended(Rank peer) {
     if (found == mending_.end()) return;
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - found->second.since);
     mending_.erase(found);
+    finish_if_idle();
     log(std::exchange(has_mended_, true) ? Level::info : Level::warn,
         "rank %d: the control connection with rank %d was reset, and made again after %lld ms", rank(), peer,
         static_cast<long long>(took.count()));

@@ -36,7 +36,7 @@ std::vector<Message> one_of_each() {
             Give{7, true},
             Stripe{3, 1, 4, 2, true, 0x12345678},
             Accepted{1},
-            Agree{Agree::prepare, true, true, 3, 99, {0, 5}, Bytes(invitation_size, std::byte{7})},
+            Agree{Agree::prepare, true, true, 3, 99, {0, 5}, Bytes(invitation_size, std::byte{7}), 4, 5},
             Note{2, 7, Bytes(12, std::byte{5})}};
 }
 

@@ -75,6 +75,59 @@ TEST_CASE("control connections that are reset are made again, and nothing that i
     leave_all(all);
 }
 
+TEST_CASE("ranks join while their connections are reset again and again") {
+    constexpr int ranks = 12;
+    Resets resets(40);
+    for (int round = 0; round < 30; ++round) {
+        const auto all = join_all(bootstrap::create_identity(Rendezvous::tcp_only), ranks);
+        harness::run(ranks, [&](int rank) { exchange(*all[static_cast<std::size_t>(rank)], 1); });
+        for (const auto& session : all) CHECK_FALSE(session->fault().has_value());
+        leave_all(all);
+    }
+    CHECK(resets.stop() > 5);
+}
+
+TEST_CASE("ranks agree on who is left while their connections are reset again and again, also after a fault") {
+    constexpr int ranks = 8;
+    const auto all = join_all(bootstrap::create_identity(Rendezvous::tcp_only), ranks);
+    const bool fault = GENERATE(false, true);
+    CAPTURE(fault);
+    if (fault) all[3]->raise({tuttiInternalError, 3, "a test's"});
+    Resets resets(8);
+    harness::run(ranks, [&](int rank) {
+        Session& session = *all[static_cast<std::size_t>(rank)];
+        std::uint64_t last = 0;
+        for (int i = 0; i < 40; ++i) {
+            const Agreed agreed = session.agree({}, true, within(30s));
+            harness::check(agreed.ok && agreed.out.empty(), "somebody is left out");
+            harness::check(agreed.number != last, "the outcome of an earlier agreement");
+            last = agreed.number;
+            std::this_thread::sleep_for(2ms);
+        }
+    });
+    CHECK(resets.stop() > 5);
+    for (const auto& session : all) {
+        CHECK(session->dead().empty());
+        CHECK(session->fault().has_value() == fault);
+    }
+    leave_all(all);
+}
+
+TEST_CASE("after a fault a rank that dies, so that its connections are reset, is left out of what is agreed on") {
+    const Identity identity = bootstrap::create_identity(Rendezvous::tcp_only);
+    RankProcess victim(identity, 1, 3), other(identity, 2, 3);
+    const auto mine = join(identity, 0, 3);
+    REQUIRE((victim.hear() == "joined" && other.hear() == "joined"));
+    victim.signal(SIGSTOP);
+    mine->raise({tuttiInternalError, 0, "a test's"});  // which the victim does not read
+    REQUIRE(other.ask("fault 1000").starts_with("fault"));
+    victim.signal(SIGKILL);
+    other.say("agree 100");
+    const Agreed agreed = mine->agree({}, true, within(20s));
+    CHECK(agreed.out == std::vector<Rank>{1});
+    mine->leave();
+}
+
 TEST_CASE("who leaves while connections are made again is no death") {
     constexpr int ranks = 12;
     const auto all = join_all(bootstrap::create_identity(Rendezvous::tcp_only), ranks);

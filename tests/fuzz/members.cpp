@@ -202,7 +202,8 @@ struct Tales {
                 const bool more = in.flag(), ok = in.flag();
                 const std::uint64_t call = in.below(4), number = in.below(4);
                 const Bytes invitation(in.flag() ? invitation_size : 0, std::byte{1});
-                return Agree{step, more, ok, call, number, list(), invitation};
+                const std::uint64_t serial = in.below(16), heard = in.below(16);
+                return Agree{step, more, ok, call, number, list(), invitation, serial, heard};
             }
             default: {
                 const Rank from = rank();

@@ -119,8 +119,8 @@ MUTANTS = {
         "if (by_peer == nullptr && peer < 0)"),
     "death while joining not told": (
         "the rendezvous does not tell that a rank has died", "bootstrap/directory.cpp",
-        "        fail_all([&] {\n            const std::string what = silent",
-        "        if (rank < 0) fail_all([&] {\n            const std::string what = silent"),
+        "        fail_all([&] {\n            const std::string what = loss.silent",
+        "        if (rank < 0) fail_all([&] {\n            const std::string what = loss.silent"),
     "early commit": (
         "in shrink the coordinator commits before all hold the value", "bootstrap/agreement.cpp",
         "    if (!complete) return;\n    const Value value", "    const Value value"),
