@@ -23,6 +23,7 @@ def tool(*command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Cannot(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")
+    return done.stdout
 
 
 def unshare(flags):
@@ -132,8 +133,9 @@ class Hosts:
         tool(*self.inside(host, "nft", "delete table inet tutti"))
 
     def reset(self, host):
-        """All TCP connections of that host's interfaces are reset, for both ends."""
-        tool(*self.inside(host, "ss", "-K", "-tn", "state", "established", "not", "dst", "127.0.0.0/8"))
+        """All TCP connections of that host's interfaces are reset, for both ends. How many there were."""
+        said = tool(*self.inside(host, "ss", "-K", "-Htn", "state", "established", "not", "dst", "127.0.0.0/8"))
+        return len(said.splitlines())
 
     def plug(self, host, state, rail=None):
         """Takes that host's cables, or that of one rail, out ("down") or puts them in again ("up")."""

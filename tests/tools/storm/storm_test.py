@@ -130,7 +130,8 @@ class Ranks(unittest.TestCase):
         if storm("--kill", "--hosts", "2", "--trials", "1", "--minutes", "0", "--build", BUILD).returncode == 77:
             self.skipTest("this machine has no network namespaces for us")
         self.right("--kill", "--hosts", "3", "--trials", "5")
-        self.right("--kill", "--hosts", "3", "--trials", "1", "--flavor", "a host's cable")
+        for flavor in ("a host's cable", "a cable for a while", "resets", "one rank amid resets"):
+            self.right("--kill", "--hosts", "3", "--trials", "1", "--flavor", flavor)
 
     def test_a_rank_that_stops_for_a_while(self):
         self.right("--stop", "--trials", "1", "--transport", "shm", "--ranks", "3")
