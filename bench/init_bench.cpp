@@ -102,7 +102,7 @@ void count_resources(Account& report) {
     report.private_kib = number_in("smaps_rollup", "Private_Dirty:");
 }
 
-void be_rank(Board& board, Account& report, const Identity& identity, Rank rank, int ranks) {
+void be_rank(Board& board, Account& report, const Identity& identity, Rank rank, int ranks, bool calls) {
     const auto note = [&](Phase phase, Deadline when) {
         report.ms[phase] = std::chrono::duration<double, std::milli>(when - board.begin).count();
     };
@@ -116,6 +116,7 @@ void be_rank(Board& board, Account& report, const Identity& identity, Rank rank,
     report.joined_kib = number_in("smaps_rollup", "Private_Dirty:");
     barrier(board, 1, ranks);
     for (const Phase phase : {first_call, later_call}) {
+        if (!calls) break;
         float mine = static_cast<float>(rank % 7), sum = 0, expected = 0;
         for (int r = 0; r < ranks; ++r) expected += static_cast<float>(r % 7);
         Operation operation;
@@ -170,7 +171,7 @@ Identity meeting_point() {
 }
 
 /// False, and why on the standard error, if a rank has failed.
-bool run(int ranks, int per_host, std::span<Account> reports) {
+bool run(int ranks, int per_host, bool calls, std::span<Account> reports) {
     Board& board = *shared<Board>(1);
     const Identity identity = meeting_point();
     std::fflush(stdout);
@@ -189,7 +190,7 @@ bool run(int ranks, int per_host, std::span<Account> reports) {
         setenv("TUTTI_HOSTID", ("host " + std::to_string(rank / per_host)).c_str(), 1);
         Account& report = reports[static_cast<std::size_t>(rank)];
         try {
-            be_rank(board, report, identity, rank, ranks);
+            be_rank(board, report, identity, rank, ranks, calls);
         } catch (const std::exception& e) {
             std::snprintf(report.error, sizeof report.error, "rank %d: %s", rank, e.what());
             board.failed.store(1);
@@ -268,6 +269,8 @@ int main(int argc, char** argv) {
     app.add_option("-n,--ranks", largest, "How many ranks at most")->check(CLI::Range(2, 1 << 20));
     app.add_option("--from", smallest, "The first row's")->check(CLI::Range(2, 1 << 20));
     app.add_option("--per-host", per_host, "So many ranks share memory")->check(CLI::Range(1, 1 << 20));
+    bool join_only = false;
+    app.add_flag("--join-only", join_only, "No collectives, whose links take about 1 MiB a rank");
     app.add_option("--predict", predicted, "How many ranks to predict the costs of")->check(CLI::Range(2, 1 << 20));
     CLI11_PARSE(app, argc, argv);
     setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
@@ -283,7 +286,7 @@ int main(int argc, char** argv) {
     std::vector<Totals> rows;
     for (int ranks = std::min(smallest, largest);; ranks = std::min(ranks * 4, largest)) {
         const std::span reports(shared<Account>(static_cast<std::size_t>(ranks)), static_cast<std::size_t>(ranks));
-        if (!run(ranks, per_host, reports)) return 1;
+        if (!run(ranks, per_host, !join_only, reports)) return 1;
         rows.push_back(print(ranks, reports));
         munmap(reports.data(), reports.size_bytes());
         if (ranks == largest) break;

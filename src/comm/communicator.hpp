@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-struct Hello;
+struct Census;
 
 /// What decides how a rank passes the time until others have done something.
 struct Waiting {
@@ -90,10 +90,9 @@ class Communicator {
 
     Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena, std::shared_ptr<Engine> engine,
                  std::unique_ptr<GpuSide> gpu, const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
-                 const std::vector<Hello>& hellos);
+                 Census told);
     gpu::Budget meet_gpus();
-    Platform platform_of(const std::vector<Hello>& hellos, int cores, std::span<const Rank> order,
-                         const gpu::Budget& budget) const;
+    Platform platform_of(const Census& told, int cores, std::span<const Rank> order, const gpu::Budget& budget) const;
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);

@@ -30,7 +30,7 @@ struct Peer {
 /// ranks are (rank() to transport_to()), page_of() and what it tells may be asked from any thread.
 class Connections {
   public:
-    /// here: with the endpoint infos of all ranks, and no engine. gpus: of all ranks. options outlives it.
+    /// here: with the endpoint infos of all ranks, and no engine. gpus: see gpu::Places. options outlives it.
     Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options);
 
     /// Where a peer needs the engine for its link, it starts, and lets those in that may connect; else its port closes.

@@ -85,4 +85,17 @@ Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self) {
     return hello;
 }
 
+void Census::add(const Hello& h) {
+    if (infos.empty()) cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning;
+    if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
+    if (h.gpu.device >= 0) gpus.resize(infos.size());
+    if (h.gpu.device >= 0 || !gpus.empty()) gpus.push_back(h.gpu);
+    infos.push_back(h.info);
+    seats.push_back({h.info.host, static_cast<std::int32_t>(h.place)});
+    only_core.push_back(h.cores.count() == 1 ? static_cast<int>(h.cores._Find_first()) : -1);
+    cores[h.info.host] |= h.cores;
+    all_fence = all_fence && h.fences == 1;
+    any_faulty = any_faulty || h.faulty != 0;
+}
+
 }  // namespace tutti

@@ -3,10 +3,12 @@
 
 #include <bitset>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "gpu/places.hpp"
+#include "topology/placement.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti {
@@ -33,5 +35,20 @@ std::vector<std::byte> packed(const Hello& hello);
 /// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and
 /// tuttiRemoteError that names the field if no rank can have sent it.
 Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self);
+
+/// What all ranks have told, as far as it is kept: a Hello takes a kilobyte, and there may be a hundred thousand.
+struct Census {
+    std::vector<EndpointInfo> infos;      // by rank, as what follows
+    std::vector<gpu::EndpointInfo> gpus;  // empty where none is on a GPU
+    std::vector<Seat> seats;
+    std::vector<int> only_core;                                       // that the rank may run on; -1: there are several
+    std::map<std::uint64_t, Cores> cores;                             // by host: of all its ranks
+    std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0;  // rank 0's
+    bool all_fence = true, any_faulty = false;
+    Rank other_tuning = -1;  // the first whose tuner knows something else than rank 0's; -1: none
+
+    /// Of the next rank.
+    void add(const Hello& hello);
+};
 
 }  // namespace tutti

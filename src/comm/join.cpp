@@ -61,13 +61,13 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
 }
 
 /// By part, the number of its core among all that are used; empty unless each rank is bound to a single one.
-std::vector<int> cores_of(const std::vector<Hello>& hellos, std::span<const Rank> order) {
-    std::map<std::pair<std::uint64_t, std::size_t>, int> numbers;  // by host and core
+std::vector<int> cores_of(const Census& told, std::span<const Rank> order) {
+    if (std::ranges::count(told.only_core, -1) > 0) return {};
+    std::map<std::pair<std::uint64_t, int>, int> numbers;  // by host and core
     std::vector<int> core_of;
-    for (std::size_t part = 0; part < hellos.size(); ++part) {
-        const Hello& h = hellos[order.empty() ? part : static_cast<std::size_t>(order[part])];
-        if (h.cores.count() != 1) return {};
-        const std::pair key(h.info.host, h.cores._Find_first());
+    for (std::size_t part = 0; part < told.infos.size(); ++part) {
+        const std::size_t rank = order.empty() ? part : static_cast<std::size_t>(order[part]);
+        const std::pair key(told.infos[rank].host, told.only_core[rank]);
         core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
     return core_of;
@@ -102,33 +102,21 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
          their_rank, our_rank);
 }
 
-/// What all ranks have told.
-std::vector<Hello> hellos_of(const Session& session, std::uint64_t programs) {
-    std::vector<Hello> hellos;
-    hellos.reserve(static_cast<std::size_t>(session.ranks()));
+Census census_of(const Session& session, std::uint64_t programs) {
+    Census all;
     for (Rank r = 0; r < session.ranks(); ++r) {
-        hellos.push_back(hello_from(session.info(r), r, session.rank()));
-        compare_programs(hellos.back().programs, r, programs, session.rank());
+        const Hello hello = hello_from(session.info(r), r, session.rank());
+        compare_programs(hello.programs, r, programs, session.rank());
+        all.add(hello);
     }
-    return hellos;
+    return all;
 }
 
 /// What `tutti-tune` has measured here, if it is the same on all ranks; else nullptr.
-std::shared_ptr<const Tuning> common_tuning(const std::vector<Hello>& hellos) {
-    const auto knows_other = [&](const Hello& h) { return h.tuning != hellos.front().tuning; };
-    const auto other = std::ranges::find_if(hellos, knows_other);
-    if (other == hellos.end()) return Tuning::of_this_machine();
-    log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used",
-        static_cast<int>(other - hellos.begin()));
+std::shared_ptr<const Tuning> common_tuning(const Census& told) {
+    if (told.other_tuning < 0) return Tuning::of_this_machine();
+    log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used", told.other_tuning);
     return nullptr;
-}
-
-template <class T>
-std::vector<T> each(const std::vector<Hello>& hellos, T Hello::*field) {
-    std::vector<T> values;
-    values.reserve(hellos.size());
-    for (const Hello& hello : hellos) values.push_back(hello.*field);
-    return values;
 }
 
 }  // namespace
@@ -144,9 +132,9 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
         Session::join(identity, rank, ranks, packed(hello), options.init_timeout, processes, origin);
     session->offer(arena->key(), arena->fd());
     if (gpu) gpu->offer(*session);
-    const std::vector<Hello> hellos = hellos_of(*session, own->hash());
+    Census told = census_of(*session, own->hash());
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
-                                                        std::move(gpu), own, options, hellos));
+                                                        std::move(gpu), own, options, std::move(told)));
     comm->faults_.listen();
     return comm;
 }
@@ -196,7 +184,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     comms.reserve(sessions.size());  // a new one belongs to nobody until it is in there
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
-                                            options, hellos_of(*sessions[rank], own->hash())));
+                                            options, census_of(*sessions[rank], own->hash())));
         comms.back()->connections_.keep(arenas);
         comms.back()->faults_.listen();
     }
@@ -205,26 +193,18 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
 
 Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Arena> arena,
                            std::shared_ptr<Engine> engine, std::unique_ptr<GpuSide> gpu,
-                           const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
-                           const std::vector<Hello>& hellos)
+                           const std::shared_ptr<const UserAlgorithms>& own, const Options& options, Census told)
     : options_(options),
-      connections_({std::move(session), std::move(arena), each(hellos, &Hello::info)}, each(hellos, &Hello::gpu),
-                   options_),
+      connections_({std::move(session), std::move(arena), told.infos}, std::move(told.gpus), options_),
       gpu_(std::move(gpu)),
       faults_(connections_, gpu_.get(), options_.timeout),
       windows_(connections_, faults_, gpu_.get(), options_.timeout, [this](const Operation& o) { run_one(*this, o); }),
       comparison_(connections_) {
-    std::map<std::uint64_t, Cores> cores;  // by host
-    std::size_t here = 0;
-    std::vector<Seat> seats;
-    for (const Hello& hello : hellos) {
-        seats.push_back({hello.info.host, static_cast<std::int32_t>(hello.place)});
-        waiting_.all_fence = waiting_.all_fence && hello.fences == 1;
-        here += hello.info.host == host_id();
-        cores[hello.info.host] |= hello.cores;
-    }
-    waiting_.oversubscribed = here > cores[host_id()].count();
-    const std::vector<Rank> order = options_.reproducible ? std::vector<Rank>() : ring_order(seats);
+    const std::uint64_t host = host_id();
+    const auto here = std::ranges::count(told.infos, host, &EndpointInfo::host);
+    waiting_.all_fence = told.all_fence;
+    waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
+    const std::vector<Rank> order = options_.reproducible ? std::vector<Rank>() : ring_order(told.seats);
     const gpu::Budget budget = connections_.on_gpus() ? meet_gpus() : gpu::Budget{};
     std::function<std::unique_ptr<DeviceSlots>(std::string&)> device_slots;
     if (gpu_)
@@ -236,10 +216,10 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     if (gpu_ && connections_.engine() != nullptr)
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
-    for (const auto& [host, its] : cores) all_cores += its.count();
+    for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =
-        Tuner::shared(platform_of(hellos, static_cast<int>(all_cores), order, budget),
-                      Allowed::parse(options_.algorithm, own.get()), options_.reproducible, common_tuning(hellos), own);
+        Tuner::shared(platform_of(told, static_cast<int>(all_cores), order, budget),
+                      Allowed::parse(options_.algorithm, own.get()), options_.reproducible, common_tuning(told), own);
     const auto by_network = [this](Rank peer) {
         return !connections_.on_gpus() && connections_.transport_to(peer).needs_engine();  // kernels have one channel
     };
@@ -274,23 +254,22 @@ gpu::Budget Communicator::meet_gpus() {
     return budget;
 }
 
-Platform Communicator::platform_of(const std::vector<Hello>& hellos, int cores, std::span<const Rank> order,
+Platform Communicator::platform_of(const Census& told, int cores, std::span<const Rank> order,
                                    const gpu::Budget& budget) const {
     std::vector<std::uint64_t> hosts;
     for (Rank part = 0; part < ranks(); ++part)
         hosts.push_back(
-            hellos[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].info.host);
+            told.infos[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].host);
     const bool p2p = connections_.on_gpus() && !through_host();
     std::vector<const Transport*> used;
     for (Rank r = 1; r < ranks() && !p2p; ++r) used.push_back(&connections_.transport_between(0, r));
-    Platform platform =
-        p2p ? gpu_platform(ranks(), budget)
-            : host_platform(ranks(), cores, hellos.front().cache_bytes, hellos.front().core_cache_bytes, used);
+    Platform platform = p2p ? gpu_platform(ranks(), budget)
+                            : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);
-    platform.core_of = cores_of(hellos, order);
-    for (const Hello& h : hellos) platform.rates.to_all = platform.rates.to_all && h.faulty == 0;
+    platform.core_of = cores_of(told, order);
+    platform.rates.to_all = platform.rates.to_all && !told.any_faulty;
     return platform;
 }
 

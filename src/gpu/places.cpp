@@ -16,10 +16,10 @@ std::uint64_t short_of(const Uuid& uuid) {
     return mixed == 0 ? 1 : mixed;
 }
 
-Places::Places(std::vector<tutti::EndpointInfo> infos, std::vector<EndpointInfo> gpus, std::string_view only)
+Places::Places(const std::vector<tutti::EndpointInfo>& infos, std::vector<EndpointInfo> gpus, std::string_view only)
     : only_(only) {
     if (std::ranges::none_of(gpus, [](const EndpointInfo& info) { return info.device >= 0; })) return;
-    infos_ = std::move(infos);
+    infos_ = infos;
     gpus_ = std::move(gpus);
     std::map<std::uint64_t, int> seated;  // by host
     for (Rank r = 0; r < ranks(); ++r) {

@@ -34,8 +34,9 @@ std::uint64_t short_of(const Uuid& uuid);
 class Places {
   public:
     Places() = default;
-    /// Of all ranks. only: the name of the only transport that may be used, or empty.
-    Places(std::vector<tutti::EndpointInfo> infos, std::vector<EndpointInfo> gpus, std::string_view only);
+    /// Of all ranks; of GPUs none where no rank is on one. only: the name of the only transport that may be used, or
+    /// empty.
+    Places(const std::vector<tutti::EndpointInfo>& infos, std::vector<EndpointInfo> gpus, std::string_view only);
 
     bool any_on_gpu() const { return !gpus_.empty(); }
     bool on_gpu(Rank r) const { return any_on_gpu() && gpu(r).device >= 0; }

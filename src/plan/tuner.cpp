@@ -157,6 +157,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
                         return gpu::sends_slices(p, altered);
                     });
         }
+        if (!whole) s.rehearsal.programs.front().steps = {}, s.rehearsal.programs.front().operands = {};
         all.push_back(std::move(s));
     }
     refuse_lavish(all);
