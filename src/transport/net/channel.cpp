@@ -6,15 +6,6 @@
 #include "transport/numbering.hpp"
 
 namespace tutti::net {
-namespace {
-
-// How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
-// that programs need must remain.
-constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2;
-static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
-
-}  // namespace
-
 void Channel::open(int its_number, Wire its_out, Wire its_in) {
     number = its_number;
     out = its_out;

@@ -8,12 +8,19 @@
 // Slots may lie on this rank's GPU (transport/slots.hpp): nothing here looks into them, their endpoint's adapter does.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "transport/net/endpoint.hpp"
 
 namespace tutti::net {
+
+// How many messages the reader may have finished with before it says so, if nothing else goes there. The least depth
+// that programs need must remain.
+inline constexpr std::uint32_t due_in_cells = fifo_depth / 2, due_in_slots = slot_depth / 2,
+                               least_due = std::min(due_in_cells, due_in_slots);
+static_assert(slot_depth - (due_in_slots - 1) >= 2, "see fifo.hpp");
 
 /// Part of its link, and like that the engine's, under its lock. Counts go from first_message on, and wrap.
 struct Channel {
@@ -40,7 +47,8 @@ struct Channel {
     std::uint32_t released() const { return in.fifo->released.load(std::memory_order_acquire); }
     /// Whether there may be something to send. Asked at every look, so it is short.
     bool stirs() const {
-        return has_message() || in.fifo->released.load(std::memory_order_relaxed) != told ||
+        const std::uint32_t owed = in.fifo->released.load(std::memory_order_relaxed) - told;
+        return has_message() || (owed != 0 && (settle || awaited != told || owed >= least_due)) ||
                in.fifo->posted.load(std::memory_order_relaxed) != posted;
     }
     bool has_message() const { return next_turn->load(std::memory_order_acquire) == taken + 1; }

@@ -75,8 +75,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     });
 }
 
-Ends& Engine::connect(Rank peer, const std::array<Address, most_rails>& addresses, Net* net,
-                      const DeviceSlots* slots) {
+Ends& Engine::connect(Rank peer, const std::array<Address, most_rails>& addresses, Net* net, const DeviceSlots* slots) {
     if (session_->rank() < peer)
         service_->post([r = reception_, peer, addresses, alone = net != nullptr] { r->dial(peer, addresses, alone); });
     if (net != nullptr && net->may_hang()) background_.step_aside();
@@ -105,7 +104,8 @@ bool Engine::poll() {
     background_.rank_looks();
     const auto lock = lock_.now_or_never();
     if (!lock) return false;
-    const bool moved = links_.look(++looks_ % looks_per_socket == 0 || !links_.by_endpoints());
+    if (++looks_ % looks_per_socket != 0 && links_.by_endpoints()) return links_.glance();
+    const bool moved = links_.look();
     links_.check_lost();
     return moved;
 }

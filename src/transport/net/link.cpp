@@ -205,6 +205,14 @@ bool Ends::push() {
     return endpoint_->trouble().empty() ? queued || sent : move();
 }
 
+bool Ends::glance() {
+    if (!endpoint_ || end_.lost) return move();
+    bool moved = send_channels();
+    moved |= receive_by_endpoint();
+    moved |= endpoint_->send();
+    return endpoint_->trouble().empty() ? moved : moved | move();
+}
+
 bool Ends::move() {
     bool moved = send_channels();  // before looking at what has come: for this somebody waits
     if (end_.lost_socket && !end_.in_peace && Clock::now() - *end_.lost_socket > time_for_farewell)

@@ -68,6 +68,8 @@ class Ends : public Recipient {
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
+    /// Only messages, where these go by an endpoint that works.
+    bool glance();
     /// Only what this rank has to send, where that goes by an endpoint.
     bool push();
     void heard(int number, std::uint32_t events) { sockets_.heard(number, events); }

@@ -102,9 +102,9 @@ void Links::note_trouble(Rank peer, const Error& why) {
     }
 }
 
-bool Links::move(bool sockets) {
+bool Links::move() {
     epoll_event events[32];
-    const int count = sockets ? epoll_wait(epoll_.get(), events, 32, 0) : 0;
+    const int count = epoll_wait(epoll_.get(), events, 32, 0);
     for (int i = 0; i < count; ++i)
         if (Ends* const ends = find(static_cast<Rank>(events[i].data.u64 >> 8)))
             ends->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
@@ -118,8 +118,13 @@ bool Links::move(bool sockets) {
     return moved;
 }
 
-bool Links::look(bool sockets) {
-    const bool moved = move(sockets);
+bool Links::glance() {
+    bool moved = false;
+    for (Ends* const ends : ends_) moved |= ends->glance();
+    return note(moved);
+}
+
+bool Links::note(bool moved) {
     fruitless_ = moved ? 0 : fruitless_ + 1;
     if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
     return moved;

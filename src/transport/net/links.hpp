@@ -42,9 +42,11 @@ class Links {
     void note_trouble(Rank peer, const Error& why);
 
     /// Carries what can be carried without waiting. True if anything moved.
-    bool move(bool sockets = true);
+    bool move();
     /// The same, again and again: where nothing moves for long, credits that are due go out.
-    bool look(bool sockets = true);
+    bool look() { return note(move()); }
+    /// The same, of messages alone, where all go by endpoints: what is rare waits for the next look().
+    bool glance();
     /// How often look() has moved nothing, up to now.
     unsigned fruitless() const { return fruitless_; }
     /// Only what this rank has to send by endpoints.
@@ -64,6 +66,8 @@ class Links {
     void check_lost() const;
 
   private:
+    bool note(bool moved);
+
     Fd epoll_;
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> arena_;

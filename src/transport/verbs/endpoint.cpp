@@ -267,12 +267,15 @@ void Endpoint::put(const net::Header& header, const std::byte* body, const std::
 /// bytes: of the frame. The body is written before it.
 void Endpoint::post(Frame& frame, std::size_t bytes, const Body& body) {
     if (!trouble().empty()) return;
-    ibv_sge pieces[requests_per_frame]{};
-    ibv_send_wr requests[requests_per_frame]{};
+    ibv_sge pieces[requests_per_frame];
+    ibv_send_wr requests[requests_per_frame];  // mostly one is used: what is set here, no adapter looks beyond
     unsigned count = 0;
     const auto add = [&](ibv_wr_opcode opcode, ibv_sge piece, std::uint64_t to, std::uint32_t key) {
         pieces[count] = piece;
         ibv_send_wr& r = requests[count];
+        r.wr_id = 0;
+        r.next = nullptr;
+        r.send_flags = 0;
         r.sg_list = &pieces[count];
         r.num_sge = 1;
         r.opcode = opcode;

@@ -40,7 +40,7 @@ struct Offer {
 };
 static_assert(sizeof(Offer) == 128 && sizeof(Offer) <= net::offer_bytes);
 
-class Endpoint : public net::NetEndpoint {
+class Endpoint final : public net::NetEndpoint {
   public:
     /// lane: its number among those of two ranks by that port. slots: the link's, as that adapter knows them. Throws
     /// tuttiSystemError.

@@ -91,7 +91,8 @@ void Rails::check(const Rail& rail) {
 }
 
 bool Rails::has_room() const {
-    return std::ranges::all_of(rails_, [](const auto& rail) { return rail->has_room(); });
+    return rails_.size() == 1 ? rails_[0]->has_room()
+                              : std::ranges::all_of(rails_, [](const auto& rail) { return rail->has_room(); });
 }
 
 void Rails::queue(const net::Header& header, const std::byte* body, bool copied) {
@@ -123,6 +124,11 @@ bool Rails::is_empty() const {
 }
 
 bool Rails::receive(net::Recipient& to) {
+    if (rails_.size() == 1) {
+        const bool moved = rails_[0]->receive(to);
+        check(*rails_[0]);
+        return moved;
+    }
     Gate gate(*this, to);
     bool moved = false;
     for (const auto& rail : rails_) {
