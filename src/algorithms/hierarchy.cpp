@@ -62,10 +62,26 @@ ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, C
             deals + near.rounds, std::max(0LL, most - far.busiest_rank)};
 }
 
+/// Of all-gather, and backwards: each rail gathers the rows of all nodes, and each node its rails' rows of each.
+ClosedForm form_of_rows(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
+    const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
+    return {near.rounds + far.rounds, std::max(nodes * near.busiest_link, far.busiest_link),
+            nodes * near.busiest_rank + far.busiest_rank, near.rounds, nodes * near.busiest_rank};
+}
+
+/// Of all-to-all: what goes by a rail is given to its rank first.
+ClosedForm form_of_exchange(int nodes, int size) {
+    const long long given = size > 1 ? nodes : 0, across = nodes > 1 ? size : 0;
+    return {(size > 1) + (nodes > 1), std::max(given, across), (size - 1) * given + (nodes - 1) * across, size > 1,
+            (size - 1) * given};
+}
+
 /// Of all-reduce: each rank's share of a node's data is as many columns as the algorithm across has, and these go
 /// through the node one after the other.
 ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
     if (spreads(c)) return form_of_spreading(inside, across, c, nodes, size);
+    if (c == Collective::all_to_all) return form_of_exchange(nodes, size);
+    if (row_per_rank(c)) return form_of_rows(inside, across, c, nodes, size);
     const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
     const int pieces = across.make({c, 0, nodes}).columns;
     return {pieces * near.rounds + far.rounds, std::max(pieces * near.busiest_link, far.busiest_link),
@@ -76,6 +92,11 @@ ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective 
 /// stream through the others.
 bool in_one_column(const Algorithm& a, Collective c) {
     return spreads(c) && a.supports(c) && a.make({c, 0, 3}).columns == 1;
+}
+
+/// All-to-all is direct on both levels, and no other composition's.
+bool is_direct(const Algorithm& a) {
+    return a.name == usual_inside;
 }
 
 bool goes_inside(const Algorithm& a) {
@@ -102,6 +123,14 @@ Algorithm composition(const Algorithm& inside, const Algorithm& across, std::str
     for (const Collective c : {Collective::all_reduce, Collective::broadcast, Collective::reduce})
         if (c == Collective::all_reduce ? across.supports(c) : in_one_column(across, c))
             a.ways.push_back({c, [in = &inside, over = &across](const Request& q) { return composed(*in, *over, q); }});
+    for (const Collective c : {Collective::reduce_scatter, Collective::all_gather})
+        if (across.supports(c))
+            a.ways.push_back({c,
+                              [in = &inside, over = &across](const Request& q) { return composed(*in, *over, q); },
+                              {.uneven_safe = inside.uneven_safe(c) && across.uneven_safe(c)}});
+    if (is_direct(inside) && is_direct(across))
+        a.ways.push_back({Collective::all_to_all,
+                          [in = &inside, over = &across](const Request& q) { return composed(*in, *over, q); }});
     return a;
 }
 

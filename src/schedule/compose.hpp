@@ -38,8 +38,9 @@ Program reordered(const Make& make, const Request& request, std::span<const Rank
 
 /// Two levels (hierarchy.cpp): one algorithm inside the nodes that the request names, another one across them. inside:
 /// for reduce-scatter and all-gather, in one column; across: for all-reduce, or for broadcast, which is reduce, too, in
-/// as many as it likes. It may itself be such a composition, of nodes of nodes. No nodes: all ranks are inside of one.
-/// The same on all ranks.
+/// as many as it likes, or for all-gather, which is reduce-scatter, too. It may itself be such a composition, of nodes
+/// of nodes. All-to-all asks neither of them: it is direct on both levels. No nodes: all ranks are inside of one. The
+/// same on all ranks.
 Program hierarchical(const Make& inside, const Make& across, const Request& request);
 
 }  // namespace tutti

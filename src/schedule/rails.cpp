@@ -14,29 +14,16 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "schedule/compose.hpp"
+#include "schedule/on_nodes.hpp"
+#include "schedule/rail_rows.hpp"
 
 namespace tutti {
 namespace {
 
-class Hierarchy {
+class Hierarchy : private OnNodes {
   public:
-    Hierarchy(const Make& inside, const Make& across, const Request& q) : inside_(inside), across_(across), q_(q) {
-        int sum = 0;
-        rails_ = q.nodes.empty() ? q.ranks : q.nodes.front();
-        for (std::size_t node = 0; node < q.nodes.size(); ++node) {
-            const int size = q.nodes[node];
-            rails_ = std::min(rails_, size);
-            if (q.rank >= sum) first_ = sum, size_ = size, node_ = static_cast<int>(node);
-            sum += size;
-        }
-        if (q.nodes.empty()) sum = size_ = q.ranks;
-        TUTTI_ASSERT(sum == q.ranks && rails_ > 0);
-        nodes_ = q.nodes.empty() ? 1 : static_cast<int>(q.nodes.size());
-        local_ = q.rank - first_;
-        guest_ = local_ >= rails_;
-        rail_ = std::min(local_, rails_ - 1);
-    }
+    Hierarchy(const Make& inside, const Make& across, const Request& q)
+        : OnNodes(q), inside_(inside), across_(across), rail_(std::min(local_, rails_ - 1)) {}
 
     Program all_reduce() const {
         const Program rail = across_({Collective::all_reduce, node_, nodes_});
@@ -44,7 +31,7 @@ class Hierarchy {
         const int pieces = rail.columns;
         Program p = program_for(q_, rails_ * pieces);
         for (int piece = 0; piece < pieces; ++piece) p = in_node(first, std::move(p), piece, pieces, nodes_ == 1);
-        if (nodes_ > 1 && !guest_) p = joined(std::move(p), along(rail));
+        if (nodes_ > 1 && !remains_) p = joined(std::move(p), along(rail));
         Program rest = program_for(q_, p.columns);
         rest.steps.reserve(last.steps.size() * static_cast<std::size_t>(pieces));
         rest.operands.reserve(last.operands.size() * static_cast<std::size_t>(pieces));
@@ -55,8 +42,7 @@ class Hierarchy {
 
     Program broadcast() const {
         int from = 0;
-        for (int sum = 0; from < nodes_ - 1 && sum + q_.nodes[static_cast<std::size_t>(from)] <= q_.root; ++from)
-            sum += q_.nodes[static_cast<std::size_t>(from)];
+        while (begins_[static_cast<std::size_t>(from) + 1] <= q_.root) ++from;
         const Program rail = across_({Collective::broadcast, node_, nodes_, from});
         const Program share = spread_out();
         Program p = program_for(q_, rails_ * rail.columns);
@@ -69,7 +55,7 @@ class Hierarchy {
     Program reduce() const {
         Program p = reversed(broadcast(), Collective::reduce);
         const int root = q_.root - first_;
-        if (guest_ || root < 0 || root >= rails_) return p;
+        if (remains_ || root < 0 || root >= rails_) return p;
         // The root is on a rail like this rank: what it put in was dealt out, too, so shares are complete before it has
         // them. All else that these ranks do is about other rails' shares.
         for (Step& s : p.steps) s.completes = static_cast<int>(s.column) / (p.columns / rails_) == rail_;
@@ -84,7 +70,7 @@ class Hierarchy {
         const bool begins = source.place == Place::input;  // in the root's node
         const int piece = static_cast<int>(s.column) % pieces;
         if (begins && q_.rank == q_.root) deal(piece, pieces, p);
-        if (guest_ && q_.rank == q_.root) return;
+        if (remains_ && q_.rank == q_.root) return;
         const Program gather = in_node(share, program_for(q_, p.columns), piece, pieces, false);
         for (const Step& g : gather.steps) {
             std::vector<Operand> sources(gather.sources(g).begin(), gather.sources(g).end());
@@ -102,7 +88,7 @@ class Hierarchy {
     void deal(int piece, int pieces, Program& p) const {
         for (int i = 0; i < rails_; ++i) {
             const int rail = (local_ + i) % rails_, chunk = rail * pieces + piece;
-            if (guest_)
+            if (remains_)
                 p.step({input(chunk)}, {output(chunk), send(first_ + rail)});
             else if (rail != rail_)
                 p.step({input(chunk)}, {send(first_ + rail)});
@@ -113,7 +99,7 @@ class Hierarchy {
     Program gathered_in() const {
         Program p = inside_({Collective::reduce_scatter, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
-        if (!guest_) return with_remainder(p, [](const Step& s, const Program&) { return s.completes != 0; });
+        if (!remains_) return with_remainder(p, [](const Step& s, const Program&) { return s.completes != 0; });
         p.steps.clear();
         p.operands.clear();
         for (int i = 0; i < rails_; ++i) {  // not all remainder ranks begin with the same one
@@ -127,7 +113,7 @@ class Hierarchy {
     Program spread_out() const {
         Program p = inside_({Collective::all_gather, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
-        if (!guest_)
+        if (!remains_)
             return with_remainder(p, [](const Step& s, const Program& all) { return all.sources(s)[0] == input(0); });
         p.steps.clear();
         p.operands.clear();
@@ -169,25 +155,20 @@ class Hierarchy {
     }
 
     Program along(const Program& rail) const {
-        std::vector<Rank> begins{0};
-        for (const int size : q_.nodes) begins.push_back(begins.back() + size);
         return placed(
             rail, program_for(q_, rails_ * rail.columns),
-            [&](Rank node) { return begins[static_cast<std::size_t>(node)] + rail_; },
+            [&](Rank node) { return begins_[static_cast<std::size_t>(node)] + rail_; },
             [&](Operand o) { return rail_ * rail.columns + o.index; }, true);
     }
 
     const Make &inside_, &across_;
-    const Request& q_;
-    int nodes_ = 1, node_ = 0, first_ = 0, size_ = 0;  // how many; of this rank's one
-    int rails_, rail_;                                 // how many; this rank's, or a remainder rank's nearest
-    int local_;                                        // place in the node
-    bool guest_;
+    const int rail_;  // this rank's, or a remainder rank's nearest
 };
 
 }  // namespace
 
 Program hierarchical(const Make& inside, const Make& across, const Request& request) {
+    if (row_per_rank(request.collective)) return rows_on_rails(inside, across, request);
     if (request.collective == Collective::all_reduce) return Hierarchy(inside, across, request).all_reduce();
     Request spreads = request;
     spreads.collective = Collective::broadcast;

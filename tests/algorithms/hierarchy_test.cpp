@@ -1,5 +1,6 @@
 // Hierarchies: any two algorithms, hosts of any sizes.
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -152,6 +153,69 @@ TEST_CASE("hosts are joined by rails, as many as the smallest one has ranks") {
             if (nodes.size() == 2) CHECK(left <= programs.front().columns);
         }
     }
+}
+
+namespace {
+
+/// What goes from one host to another, by these: chunks, and messages.
+using Traffic = std::map<std::pair<int, int>, std::pair<int, int>>;
+
+Traffic between_hosts(std::span<const Program> programs, const Nodes& nodes) {
+    std::vector<int> host_of;
+    for (std::size_t host = 0; host < nodes.size(); ++host)
+        host_of.insert(host_of.end(), static_cast<std::size_t>(nodes[host]), static_cast<int>(host));
+    Traffic all;
+    for (const Program& p : programs)
+        for (const Step& s : p.steps)
+            for (const Operand& o : p.sinks(s)) {
+                if (o.place != Place::peer) continue;
+                const int from = host_of[static_cast<std::size_t>(p.rank)],
+                          to = host_of[static_cast<std::size_t>(o.index)];
+                if (from == to) continue;
+                auto& [chunks, messages] = all[{from, to}];
+                ++chunks;
+                messages += !o.more;
+            }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "rows enter every other host once, and sums of rows leave it once, on as many rails as the smallest has ranks") {
+    for (const Nodes& nodes : {Nodes{3, 5}, Nodes{4, 4, 4}, Nodes{1, 4, 2}, Nodes{2, 7, 3}})
+        for (const Algorithm& a : compositions()) {
+            if (!a.usual || !a.supports(Collective::all_gather)) continue;
+            INFO(a.name << ", nodes " << text_of(nodes));
+            const int n = ranks_of(nodes), rails = std::ranges::min(nodes);
+            for (const Collective c : {Collective::all_gather, Collective::reduce_scatter}) {
+                if (!a.supports(c)) continue;
+                std::vector<int> chunks(nodes.size());
+                for (const auto& [hosts, counts] : between_hosts(all_programs(a, c, n, 0, nodes), nodes)) {
+                    const int here = c == Collective::all_gather ? hosts.second : hosts.first;
+                    chunks[static_cast<std::size_t>(here)] += counts.first;
+                    CHECK(counts.second % rails == 0);
+                }
+                for (std::size_t host = 0; host < nodes.size(); ++host) CHECK(chunks[host] == n - nodes[host]);
+            }
+        }
+}
+
+TEST_CASE("in an all-to-all two hosts exchange one message for each rail, with every row once") {
+    const Algorithm& a = *find_algorithm("direct+direct");
+    for (const Nodes& nodes : {Nodes{3, 5}, Nodes{4, 4, 4}, Nodes{1, 4, 2}, Nodes{2, 7, 3}}) {
+        INFO("nodes " << text_of(nodes));
+        const int n = ranks_of(nodes), rails = std::ranges::min(nodes);
+        const std::vector<Program> programs = all_programs(a, Collective::all_to_all, n, 0, nodes);
+        for (const auto& [hosts, counts] : between_hosts(programs, nodes)) {
+            CHECK(counts.first ==
+                  nodes[static_cast<std::size_t>(hosts.first)] * nodes[static_cast<std::size_t>(hosts.second)]);
+            CHECK(counts.second == rails);
+        }
+    }
+    CHECK_FALSE(find_algorithm("direct+ring")->supports(Collective::all_to_all));
+    CHECK_FALSE(a.uneven_safe(Collective::all_to_all));
+    CHECK(a.uneven_safe(Collective::all_gather));
 }
 
 TEST_CASE(

@@ -145,6 +145,12 @@ TEST_CASE("between hosts the tuner compares hierarchies: few rounds across for s
         for (const Candidate& c : on_hosts(nodes).candidates({op, 1 << 20}))
             CHECK(c.algorithm->name != "hierarchy");  // which all of them are
     }
+    // Rows, too, as long as they are short; and all-to-all, where messages between hosts cost.
+    for (const Collective c : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
+        Tuner tuner = on_hosts({4, 4, 4, 4});
+        INFO(name_of(c));
+        CHECK(find_algorithm(chosen(tuner, c, 16 * 64))->family == "hierarchy");
+    }
     // By name, one of them, whether usual or not; or all but one; or none.
     Tuner one = on_hosts({3, 5}, "all_reduce:ring+server2");
     CHECK(chosen(one, op, 8) == "ring+server2");

@@ -96,6 +96,17 @@ class Together(OnHosts):
         self.right(done)
         self.assertRegex(done.both, "rank 0 reaches rank [35] by shm")  # hosts are 0 3 5, 1, and 2 4
 
+    def test_rows_by_hierarchies_of_unequal_hosts(self):
+        names = {"all_gather": "direct+ring", "reduce_scatter": "direct+direct", "alltoall": "direct+direct"}
+        for program, algorithm in names.items():
+            collective = program.replace("alltoall", "all_to_all")
+            for ranks in "2,3", "1,3,2":
+                command = [os.path.join(os.path.dirname(PERF), f"{program}_perf"), *SMALL]
+                done = run("--ranks", ranks, command=command, TUTTI_DEBUG="INFO", TUTTI_VERIFY="1",
+                           TUTTI_ALGO=f"{collective}:{algorithm}")
+                self.right(done)
+                self.assertRegex(done.both, rf"{collective}.*: {re.escape(algorithm)}")
+
     def test_encrypted_if_one_says_so(self):
         self.right(run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT=1; exec {PERF} {" ".join(SMALL)}')))
 
