@@ -32,6 +32,8 @@ BANNED = [
     (r"\b(secure_)?getenv\b", ["src/base/config.cpp"], "environment() or config() of base/config.hpp"),
     (r"\b(f|d)?printf\s*\(|\bputs\s*\(|std::(cout|cerr|clog)\b", ["src/base/log.cpp", "src/base/result.cpp"],
      "log() of base/log.hpp, or fail() of base/result.hpp"),
+    (r"\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\s*\((nullptr|NULL|0)\)", [],
+     "Clock of base/os.hpp: the time of day may jump"),
     (r"#\s*include\s*<iostream>", [], "base/log.hpp"),
     (r"\bassert\s*\(", [], "TUTTI_ASSERT, which stays on in release builds"),
     (r"\b(sprintf|strcpy|strcat|gets|atoi|atol|atof)\s*\(", ["src/bootstrap/launch.cpp"],  # the kernel's own numbers

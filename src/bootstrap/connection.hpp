@@ -140,14 +140,20 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
         : service_(service), user_(&user), secret_(secret), tag_(tag) {}
     void ready(std::uint32_t events) override;
     void admit(Fd fd);
-    void forget_known();
+    std::size_t unauthenticated();
+    bool may_drop() const;
     bool drop_oldest_unauthenticated();
     Listener& fullest();
     void pause();
+    void starve();
 
     Service& service_;
     ConnectionUser* user_;
-    std::deque<std::weak_ptr<Connection>> unauthenticated_;  // the oldest first
+    struct Stranger {
+        std::weak_ptr<Connection> connection;
+        Deadline since;
+    };
+    std::deque<Stranger> unauthenticated_;  // the oldest first
     Secret secret_;
     std::uint64_t tag_;
     Fd fd_;

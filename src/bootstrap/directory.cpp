@@ -261,9 +261,12 @@ void Directory::on_ask(const Ask& ask) {
         return (r.size() == 1 ? "rank " : "ranks ") + list_ranks(r);
     };
     const double seconds = ask.waited_ms / 1000.0;
+    const std::string where =
+        tcp_ ? " at " + tcp_->address().text() + ": have they started, and do their hosts reach that address?" : "";
     std::string what;
     if (!missing.empty())
-        what = text("%s of %d did not arrive within %g s", ranks_text(missing).c_str(), ranks_, seconds);
+        what =
+            text("%s of %d did not arrive within %g s%s", ranks_text(missing).c_str(), ranks_, seconds, where.c_str());
     else if (!unsettled.empty())
         what = text("all %d ranks arrived, but %s could not connect to the others within %g s", ranks_,
                     ranks_text(unsettled).c_str(), seconds);

@@ -15,8 +15,15 @@ namespace {
 // Somebody with another secret may be the process' own previous rendezvous, which is about to end. Not for as long as
 // this.
 constexpr std::chrono::seconds refusal_limit{2};
-// Whoever arrives first asks often at first, because ranks mostly start together; later, less often.
+// Whoever arrives first asks often at first, because ranks mostly start together; later, less often. Over the network
+// all ranks of a job together ask no more often than so: one host answers them.
 constexpr std::chrono::microseconds first_pause{200}, longest_pause_local{5000}, longest_pause_remote{50000};
+constexpr std::chrono::nanoseconds first_pause_of_a_rank{500}, longest_pause_of_a_rank{20000};
+
+template <class Pause>
+std::chrono::microseconds pause_among(int ranks, std::chrono::microseconds least, Pause of_a_rank) {
+    return std::max(least, std::chrono::duration_cast<std::chrono::microseconds>(of_a_rank * ranks));
+}
 // How long the answer to "who is missing?" may take.
 constexpr std::chrono::seconds answer_limit{2};
 
@@ -27,7 +34,7 @@ bool is_exhaustion(int error) {
 }  // namespace
 
 Joining::Joining(Membership& membership, std::chrono::milliseconds timeout)
-    : m_(membership), timeout_(timeout), pause_(first_pause) {}
+    : m_(membership), timeout_(timeout), pause_(pause_among(membership.ranks(), first_pause, first_pause_of_a_rank)) {}
 
 void Joining::open() {
     times_.called = Clock::now();
@@ -112,12 +119,12 @@ void Joining::call_directory() {
                   m_.rank(),
                   address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
             nullptr);
-    if (trouble_.empty()) trouble_ = address.text() + ": no answer";
-    if (m_.neighbours_.dial(address, directory_tag, Role::directory, -1, m_.rendezvous_.secret)) return;
-    const int why = errno;
     // Of a socket that was only tried in case, what TCP has met with tells more.
     const bool in_case = address.is_local() && m_.rendezvous_.host == 0 && m_.rendezvous_.tcp &&
                          !m_.rendezvous_.has(Rendezvous::one_host);
+    if (trouble_.empty()) trouble_ = (in_case ? m_.rendezvous_.tcp : address).text() + ": no answer";
+    if (m_.neighbours_.dial(address, directory_tag, Role::directory, -1, m_.rendezvous_.secret)) return;
+    const int why = errno;
     if (!in_case) trouble_ = address.text() + ": " + std::strerror(why);
     if (is_exhaustion(why))
         return m_.hear({tuttiSystemError, m_.rank(),
@@ -136,7 +143,9 @@ void Joining::retry(void (Joining::*what)(), bool local) {
     m_.service_->after(pause_ * (256 + chance) / 512, [weak = m_.weak_from_this(), what] {
         if (const auto m = weak.lock()) m->attempt([&] { (m->joining_.*what)(); });
     });
-    pause_ = std::min(local ? longest_pause_local : longest_pause_remote, pause_ * 5 / 4);
+    const auto longest =
+        local ? longest_pause_local : pause_among(m_.ranks(), longest_pause_remote, longest_pause_of_a_rank);
+    pause_ = std::min(longest, pause_ * 5 / 4);
 }
 
 void Joining::directory_lost(Connection& connection, const Loss& loss) {
@@ -169,7 +178,7 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
 
 void Joining::met(const Member& parent) {
     parent_ = parent;
-    pause_ = first_pause;
+    pause_ = first_pause;  // whose parent only its children call
     if (!m_.neighbours_.parent()) call_parent();
 }
 

@@ -12,13 +12,16 @@ namespace {
 
 constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for those that are at work
 constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{1000};
+// All have so long to prove themselves, however many come: ranks of a large job that come at once, or while strangers
+// flood the port, do not push each other out. Whoever comes meanwhile waits in the kernel's queue.
+constexpr std::chrono::milliseconds grace{100};
 
 /// How many unauthenticated peers may be connected to all listeners of the process at once. The rest of its descriptors
 /// is the program's.
 std::size_t unauthenticated_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
-    return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 8, 1, 128));
+    return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 8, 1, 1024));
 }
 
 }  // namespace
@@ -49,21 +52,22 @@ void Listener::close() {
     std::erase(service_.listeners(), this);
     if (paused_) service_.cancel(*paused_);
     paused_.reset();
-    for (const auto& weak : unauthenticated_)
-        if (const auto c = weak.lock(); c && !c->is_recognised()) c->close();
+    for (const Stranger& stranger : unauthenticated_)
+        if (const auto c = stranger.connection.lock(); c && !c->is_recognised()) c->close();
     unauthenticated_.clear();
     service_.unwatch(fd_.get());
     fd_.reset();
 }
 
 void Listener::ready(std::uint32_t) {
+    if (unauthenticated() >= unauthenticated_limit() && !fullest().may_drop()) return pause();
     for (int i = 0; i < accepts_per_wake && fd_; ++i) {
         Fd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd) {
             starving_since_.reset();
             admit(std::move(fd));
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            if (!fullest().drop_oldest_unauthenticated()) return pause();
+            if (!fullest().drop_oldest_unauthenticated()) return starve();
         } else if (errno == EAGAIN || errno == EBADF || errno == EINVAL) {
             return;
         }  // else: that one connection went before it was accepted; there may be more
@@ -72,22 +76,28 @@ void Listener::ready(std::uint32_t) {
 
 void Listener::admit(Fd fd) {
     if (address_.is_local() && !peer_is_this_user(fd.get())) return;
-    std::size_t unauthenticated = 0;
-    for (Listener* const listener : service_.listeners()) {
-        listener->forget_known();
-        unauthenticated += listener->unauthenticated_.size();
-    }
-    for (const std::size_t limit = unauthenticated_limit(); unauthenticated >= limit; --unauthenticated)
-        fullest().drop_oldest_unauthenticated();
+    const std::size_t limit = unauthenticated_limit();
+    for (std::size_t there = unauthenticated(); there >= limit; --there) fullest().drop_oldest_unauthenticated();
     if (const auto c = Connection::answer(service_, *user_, std::move(fd), address_, secret_, tag_))
-        unauthenticated_.push_back(c);
+        unauthenticated_.push_back({c, Clock::now()});
 }
 
-void Listener::forget_known() {
-    std::erase_if(unauthenticated_, [](const auto& weak) {
-        const auto c = weak.lock();
-        return !c || c->is_closed() || c->is_recognised();
-    });
+/// At all ports of the process.
+std::size_t Listener::unauthenticated() {
+    std::size_t all = 0;
+    for (Listener* const listener : service_.listeners()) {
+        std::erase_if(listener->unauthenticated_, [](const Stranger& stranger) {
+            const auto c = stranger.connection.lock();
+            return !c || c->is_closed() || c->is_recognised();
+        });
+        all += listener->unauthenticated_.size();
+    }
+    return all;
+}
+
+/// Its oldest unauthenticated peer has had the time that all have.
+bool Listener::may_drop() const {
+    return !unauthenticated_.empty() && Clock::now() - unauthenticated_.front().since >= grace;
 }
 
 /// The one with most unauthenticated peers: who floods one port has nobody sent away who waits at another.
@@ -98,7 +108,7 @@ Listener& Listener::fullest() {
 
 bool Listener::drop_oldest_unauthenticated() {
     while (!unauthenticated_.empty()) {
-        const auto oldest = unauthenticated_.front().lock();
+        const auto oldest = unauthenticated_.front().connection.lock();
         unauthenticated_.pop_front();
         if (!oldest || oldest->is_closed() || oldest->is_recognised()) continue;
         oldest->close();
@@ -109,12 +119,16 @@ bool Listener::drop_oldest_unauthenticated() {
 
 // A waiting connection that can't be accepted would wake the thread again and again.
 void Listener::pause() {
-    if (!starving_since_) starving_since_ = Clock::now();
     paused_ = service_.after(pause_when_starved, [this] {
         paused_.reset();
         service_.change(fd_.get(), EPOLLIN);
     });
     service_.change(fd_.get(), 0);  // only now: nobody else would end the pause
+}
+
+void Listener::starve() {
+    if (!starving_since_) starving_since_ = Clock::now();
+    pause();
     if (Clock::now() - *starving_since_ > starved_for_long && starved) starved();
 }
 

@@ -8,7 +8,7 @@
 namespace tutti::test {
 
 TEST_CASE("ranks join and have everybody's info") {
-    const int ranks = GENERATE(1, 2, 5, 16, 33);
+    const int ranks = GENERATE(1, 2, 5, 16, 33, 100);
     const std::uint16_t flags = GENERATE(0, Rendezvous::one_host, Rendezvous::tcp_only);
     CAPTURE(ranks, flags);
     const auto sessions = join_all(bootstrap::create_identity(flags), ranks);

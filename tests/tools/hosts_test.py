@@ -190,6 +190,36 @@ class Apart(OnHosts):
         done = run(TUTTI_SOCKET_IFNAME="ib7", TUTTI_INIT_TIMEOUT_MS="4000")
         self.refused(done, "TUTTI_SOCKET_IFNAME is 'ib7', but the interfaces of this host that are up are lo, eth0")
 
+    def test_interface_that_the_others_do_not_reach(self):
+        wrong = ("ip link add wrong type veth peer name other && ip addr add 10.99.0.1/24 dev wrong && "
+                 "ip link set other up && ip link set wrong up && export TUTTI_SOCKET_IFNAME=wrong")
+        done = run(command=shell(f"[ $RANK = 0 ] || {{ {wrong}; }}; exec {PERF} -b 8 -e 8 -T 4"))
+        self.refused(done, r"rank 0 can't connect to rank 1 \(pid \d+ on host host1\): no connection to "
+                           r"10\.99\.0\.1:\d+: Network is unreachable \(from eth0, 10\.77\.0\.1:\d+; "
+                           r"TUTTI_SOCKET_IFNAME chooses others\)")
+
+    def behind_a_firewall(self, rank, which, **environment):
+        """What comes to that rank's host by the network is dropped: an expression of nft's, or all."""
+        rules = ["add table inet wall", "add chain inet wall in { type filter hook input priority 0; }",
+                 f"add rule inet wall in iifname eth0 {which} drop"]
+        self.needs("--largest", "1500")  # nft
+        start = time.monotonic()
+        done = run(command=shell(f"[ $RANK = {rank} ] && nft '{'; '.join(rules)}'; exec {PERF} -b 8 -e 8 -T 4"),
+                   **environment)
+        self.assertLess(time.monotonic() - start, 40)
+        return done
+
+    def test_firewall_in_one_direction(self):
+        done = self.behind_a_firewall(1, "tcp flags & (syn | ack) == syn")
+        self.refused(done, r"rank 0 can't connect to rank 1 \(pid \d+ on host host1\): no connection to "
+                           r"10\.77\.0\.2:\d+: it did not answer in time \(from eth0, 10\.77\.0\.1:\d+")
+
+    def test_firewall_where_the_ranks_meet(self):
+        done = self.behind_a_firewall(0, "", TUTTI_INIT_TIMEOUT_MS="4000")
+        self.refused(done, r"rank 1 of 2 did not arrive within 4 s at 10\.77\.0\.1:29500: have they started, and do "
+                           "their hosts reach that address",
+                     r"rank 1 could not reach the place where the ranks meet within 4 s \(10\.77\.0\.1:29500: ")
+
     def test_name_that_does_not_resolve(self):
         done = run("--env", "MASTER_ADDR=nobody.invalid")
         self.refused(done, "MASTER_ADDR is 'nobody.invalid', which has no address")

@@ -1,0 +1,83 @@
+// What ranks tell of themselves when they join, as it travels.
+#include "comm/hello.hpp"
+
+#include "base/result.hpp"
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+
+namespace tutti::test {
+namespace {
+
+Hello some_hello() {
+    Hello h{};
+    h.info = {0x123456789abcdef0, 0x0fedcba987654321, 0x1122334455667788, 4711, TUTTI_VERSION_CODE};
+    h.info.addresses[0] = bootstrap::Address::loopback();
+    h.info.addresses[0].port = 40000;
+    h.gpu.device = -1;
+    h.cores.set(5);
+    h.fences = 1;
+    h.cache_bytes = 32 << 20;
+    h.core_cache_bytes = 1 << 20;
+    h.tuning = 0x8877665544332211;
+    h.place = -1;
+    return h;
+}
+
+bool same(const Hello& a, const Hello& b) {
+    return std::ranges::equal(std::as_bytes(std::span(&a, 1)), std::as_bytes(std::span(&b, 1)));
+}
+
+}  // namespace
+
+TEST_CASE("what a rank tells of itself is read as it was packed, and a rank on a CPU tells little") {
+    const Hello hello = some_hello();
+    const auto small = packed(hello);
+    CHECK(small.size() <= 110);
+    CHECK(same(hello_from(small, 1, 0), hello));
+    Hello full = hello;  // what a rank on a GPU might have
+    for (std::size_t core = 0; core < full.cores.size(); core += 3) full.cores.set(core);
+    full.gpu.device = 7;
+    full.gpu.shareable = 1;
+    full.gpu.arena.bytes.fill(std::byte{0xff});
+    full.gpu.reach.fill(0x0100000000000001);
+    full.info.addresses.fill(hello.info.addresses[0]);
+    CHECK(same(hello_from(packed(full), 1, 0), full));
+    CHECK(packed(full).size() < sizeof full);
+}
+
+TEST_CASE("what no rank can have packed is refused, wherever it is cut or changed") {
+    const auto whole = packed(some_hello());
+    const auto refused = [](std::span<const std::byte> info) {
+        try {
+            hello_from(info, 1, 0);
+            return false;
+        } catch (const Error& e) {
+            return e.code() == tuttiInvalidUsage || e.code() == tuttiRemoteError;
+        }
+    };
+    for (std::size_t size = 0; size < whole.size(); ++size) CHECK(refused(std::span(whole).first(size)));
+    auto longer = whole;
+    longer.insert(longer.end(), {std::byte{1}, std::byte{0}});
+    CHECK(refused(longer));
+    for (const std::size_t at : {std::size_t{0}, std::size_t{1}}) {  // of the first run: zeros, and others
+        auto wrong = whole;
+        wrong[at] = std::byte{0xff};
+        CHECK(refused(wrong));
+    }
+}
+
+TEST_CASE("a census of GPUs has all ranks in it, or none") {
+    Census cpus, mixed;
+    Hello cpu = some_hello(), gpu = some_hello();
+    gpu.gpu.device = 0;
+    gpu.tuning = 5;
+    for (int i = 0; i < 3; ++i) cpus.add(cpu);
+    CHECK((cpus.infos.size() == 3 && cpus.gpus.empty() && cpus.other_tuning == -1 && cpus.only_core.back() == 5));
+    mixed.add(cpu), mixed.add(gpu), mixed.add(cpu);
+    CHECK(mixed.gpus.size() == 3);
+    CHECK((mixed.gpus[0].device == -1 && mixed.gpus[1].device == 0 && mixed.gpus[2].device == -1));
+    CHECK(mixed.other_tuning == 1);
+    CHECK(mixed.all_fence);
+}
+
+}  // namespace tutti::test
