@@ -135,6 +135,16 @@ TEST_CASE("connections that are reset at any byte are made again, and all messag
     }
 }
 
+TEST_CASE("connections that are reset at any byte of their first handshake are made again") {
+    for (std::size_t bytes = 1; bytes < 1100; bytes += 45) {
+        CAPTURE(bytes);
+        Relay relay([&](int number) { return number < 2 ? bytes : Relay::for_good; });
+        LinkedPair pair = join_by(relay, std::chrono::seconds(20), false);
+        exchange(pair, 2);
+        CHECK(relay.resets() > 0);
+    }
+}
+
 TEST_CASE("encrypted connections, and several of a link, are made again as well") {
     const std::string name = "connections that are reset at any byte*";
     CHECK(again("TUTTI_ENCRYPT=1", name) == 0);
