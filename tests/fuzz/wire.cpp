@@ -109,7 +109,7 @@ class Rank0 {
         ends_.set_limit(silence_limit);
         attach(0);
         if (net == nullptr || in.below(8) == 1) return;
-        ends_.introduce(silence_limit);
+        ends_.introduce(silence_limit, {});
         net::Offer offer{};
         net->name().copy(offer.net, sizeof offer.net - 1);
         Header h{};
