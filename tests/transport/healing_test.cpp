@@ -4,6 +4,10 @@
 #include <deque>
 #include <random>
 
+#ifdef TUTTI_VERBS
+#include "fake_verbs.hpp"
+#include "transport/verbs/net.hpp"
+#endif
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
@@ -201,6 +205,43 @@ TEST_CASE("a link over another network keeps going when its socket is reset, and
     });
     CHECK(relay.resets() > 5);
 }
+
+#ifdef TUTTI_VERBS
+TEST_CASE("adapters whose connections break while their link's socket is made again find another way") {
+    const harness::FakeVerbsReset knobs;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    Relay relay([](int) { return Relay::for_good; });
+    LinkedPair pair =
+        harness::join(transport, {}, false, true, std::chrono::seconds(60), [&](const bootstrap::Address& address) {
+            relay.lead_to(address);
+            return relay.address();
+        });
+    std::mt19937 random(harness::seed());
+    const auto poll = [&] {
+        for (Neighbourhood& n : pair.at) n.engine->poll();
+    };
+    int broken = 0;
+    exchange(pair, 30, [&, last = 0u](unsigned least) mutable {
+        if (least == last) return;
+        last = least;
+        broken += harness::fake_verbs().cuts == 0;
+        const int calls = relay.calls();
+        const bool socket_first = random() % 2 == 0;
+        if (socket_first) relay.reset_all();
+        harness::fake_verbs().cut_every = 1 + static_cast<int>(random() % 3);
+        harness::fake_verbs().cuts = 1;
+        for (auto polls = random() % 20; polls > 0; --polls) poll();
+        if (!socket_first) relay.reset_all();
+        for (const Deadline limit = Clock::now() + std::chrono::seconds(5);
+             relay.calls() == calls && Clock::now() < limit;)
+            poll();
+    });
+    CAPTURE(broken, relay.resets());
+    CHECK(broken > 5);
+    CHECK(relay.resets() > 5);
+}
+#endif
 
 TEST_CASE("a path that comes back within the limit of silence is taken again, whether or not it was reset") {
     const bool reset = GENERATE(false, true);

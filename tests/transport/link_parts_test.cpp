@@ -94,7 +94,10 @@ TEST_CASE("an endpoint may be used when both ends have understood the other's of
         std::memcpy(place, offer.data(), offer.size());
         there.arrived(offer.size());
         REQUIRE(there.has_offer());
-        REQUIRE(there.place() == nullptr);  // not before this one was looked at
+        REQUIRE(there.place() == place);  // the next one takes its place, and is there when it has arrived
+        REQUIRE_FALSE(there.has_offer());
+        there.arrived(offer.size());
+        REQUIRE(there.has_offer());
         REQUIRE(there.theirs().attempt == attempt);
         REQUIRE(there.theirs().received.messages[2] == 17);
         REQUIRE(there.theirs().net == std::string("mailbox"));

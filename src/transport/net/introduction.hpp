@@ -17,8 +17,11 @@ class Introduction {
     /// This rank's offer, to be sent next; what both ends count is still to be filled in.
     Offer& offer(std::string_view net, unsigned attempt, std::span<const std::byte> bytes);
 
-    /// Where the peer's offer goes; nullptr if the last one was not looked at yet.
-    std::byte* place() { return offered_ == 0 ? reinterpret_cast<std::byte*>(&theirs_) : nullptr; }
+    /// Where the peer's offer goes. An earlier one that was not looked at is none any more: its endpoint has failed.
+    std::byte* place() {
+        offered_ = 0;
+        return reinterpret_cast<std::byte*>(&theirs_);
+    }
     /// So many bytes of it are there.
     void arrived(std::size_t bytes);
     bool has_offer() const { return offered_ > 0; }

@@ -388,10 +388,8 @@ std::byte* Ends::begin_rare(const Header& h, const char*& why) {
     }
     if (h.what != What::offer) return &no_body;
     const bool by_tcp = used_ && net_ == nullptr;
-    std::byte* const place = by_tcp ? nullptr : introduction_.place();
-    why = by_tcp ? "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on all ranks"
-                 : "it has offered another connection twice";
-    return place;
+    why = "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on all ranks";
+    return by_tcp ? nullptr : introduction_.place();
 }
 
 void Ends::finish(const Header& h) {
