@@ -127,6 +127,9 @@ MUTANTS = {
     "held value ignored": (
         "in shrink a new coordinator ignores what the last one may have told", "bootstrap/agreement.cpp",
         "    if (!held_ && !complete) return false;\n    if (!held_) {", "    if (!complete) return false;\n    {"),
+    "resume not told": (
+        "who makes connections anew does not say what it has got", "transport/net/link.cpp",
+        "    if (healing_.begin(round)) {", "    if (healing_.begin(round) && round == 0) {"),
     "lost commit not repeated": (
         "in shrink nobody tells the outcome to who has lost its coordinator before it could", "bootstrap/agreement.cpp",
         "if (p.held && p.held->number == outcome_.number) {  // the", "if (p.held && ranks_ == 0) {  // the"),
@@ -163,10 +166,20 @@ def dependents(build, name):
     for line in ninja(build, "-t", "deps").splitlines():
         if line and not line[0].isspace():
             current = line.split(":", 1)[0]
-        elif line.strip().endswith("src/" + name) and current.startswith("src/libtutti-core.a.p/"):
+        elif line.strip().endswith("src/" + name) and current.startswith(("src/libtutti-core.a.p/", "src/libroom-")):
             found.append(current)
-    users = USERS.get(name)
+    users = USERS.get(name) if not any("-unity" in f for f in found) else None
     return [f for f in found if users is None or pathlib.Path(f).name.startswith(users)]
+
+
+def unit(source, original, changed, copy):
+    """A copy of a file that includes others, with the changed one instead of the original."""
+    lines = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        found = re.fullmatch(r"#include\s*<(.*)>", line)
+        lines.append(f'#include "{changed}"' if found and pathlib.Path(found[1]).resolve() == original else line)
+    copy.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(copy)
 
 
 def make(build, mutant, folder):
@@ -187,6 +200,8 @@ def make(build, mutant, folder):
                 words[i] = objects[-1] + ".d"
             elif not word.startswith("-") and (build / word).resolve() == original:
                 words[i] = str(changed)
+            elif word.endswith(".cpp") and "-unity" in word:  # it includes the files of a room
+                words[i] = unit(build / word, original, changed, folder / f"{number}.cpp")
         subprocess.run(words, cwd=build, check=True)
     link = shlex.split(ninja(build, "-t", "commands", SIM).splitlines()[-1])
     program = folder / "sim"
