@@ -24,11 +24,17 @@ std::vector<std::string_view> split(std::string_view text, char at) {
     }
 }
 
+/// Itself, or a composition that it stands for.
+bool is_capable(const Algorithm& a, Collective c) {
+    const auto its = [&](const Algorithm& composed) { return composed.family == a.name && composed.supports(c); };
+    return a.supports(c) || std::ranges::any_of(compositions(), its);
+}
+
 std::string names_for(const Collective* only, const UserAlgorithms* own) {
     if (only == nullptr && own != nullptr) return own->all_names();
     std::string names;
     for (const Algorithm& a : algorithms())
-        if (only == nullptr || a.supports(*only)) names.append(names.empty() ? "" : ", ").append(a.name);
+        if (only == nullptr || is_capable(a, *only)) names.append(names.empty() ? "" : ", ").append(a.name);
     return names;
 }
 
@@ -62,7 +68,7 @@ Allowed::List Allowed::parse_list(std::string_view text, const Collective* only,
             fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s%s", name.c_str(),
                  names_for(only, own).c_str(),
                  name.find('+') == name.npos ? "" : ", and hierarchies of two of these, as direct+ring");
-        if (only != nullptr && a != nullptr && !a->supports(*only))
+        if (only != nullptr && a != nullptr && !is_capable(*a, *only))
             fail(tuttiInvalidUsage, "algorithm '%s' is not capable of %s; these are: %s", name.c_str(),
                  std::string(name_of(*only)).c_str(), names_for(only, own).c_str());
         list.names.push_back(name);

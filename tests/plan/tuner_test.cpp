@@ -150,6 +150,10 @@ TEST_CASE("between hosts the tuner compares hierarchies: few rounds across for s
         Tuner tuner = on_hosts({4, 4, 4, 4});
         INFO(name_of(c));
         CHECK(find_algorithm(chosen(tuner, c, 16 * 64))->family == "hierarchy");
+        const std::string list = std::string(name_of(c)) + ":hierarchy", none = std::string(name_of(c)) + ":^hierarchy";
+        Tuner asked = on_hosts({3, 5}, list.c_str()), not_asked = on_hosts({4, 4, 4, 4}, none.c_str());
+        CHECK(find_algorithm(chosen(asked, c, 64 << 20))->family == "hierarchy");
+        CHECK(find_algorithm(chosen(not_asked, c, 16 * 64))->family.empty());
     }
     // By name, one of them, whether usual or not; or all but one; or none.
     Tuner one = on_hosts({3, 5}, "all_reduce:ring+server2");
