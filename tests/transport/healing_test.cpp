@@ -360,7 +360,7 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
     answers.arrived();
     REQUIRE(answers.place() == nullptr);  // it has not been looked at
     REQUIRE((answers.take_theirs() && !answers.take_theirs()));
-    REQUIRE(answers.resume(now + milliseconds(7)).took == milliseconds(7));
+    REQUIRE(answers.resume({}, now + milliseconds(7)).took == milliseconds(7));
     REQUIRE((answers.is_whole() && answers.wants(1) && answers.wants(2) && !answers.wants(0)));
     REQUIRE_FALSE(dials.is_over(now + milliseconds(1000)));
     REQUIRE(dials.is_over(now + milliseconds(1001)));
@@ -371,9 +371,19 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
     for (; answers.tear(at, "") && rounds < 1000; ++rounds) {
         at += answers.pause(at) + milliseconds(1);
         REQUIRE(answers.begin(answers.round() + 1));
-        REQUIRE_FALSE(answers.resume(at).first);
+        REQUIRE_FALSE(answers.resume({}, at).first);
     }
     REQUIRE((rounds > 3 && rounds < 20));
+    // The peer may have got more, though what it says of that comes no other way than by the next round.
+    Healing heard(true);
+    heard.set_limit(milliseconds(1000));
+    Received theirs{};
+    for (int i = 0; i < 100; ++i) {
+        REQUIRE(heard.tear(at += milliseconds(100), ""));
+        heard.begin(heard.round());
+        ++theirs.messages[i % 3];
+        heard.resume(theirs, at);
+    }
     // Where something comes through they may be as many as they like.
     Healing lives(true);
     lives.set_limit(milliseconds(1000));

@@ -1,5 +1,7 @@
 #include "transport/net/healing.hpp"
 
+#include <cstring>
+
 namespace tutti::net {
 
 bool Healing::tear(Deadline now, const std::string& why, Clock::duration silent) {
@@ -21,9 +23,11 @@ bool Healing::begin(std::uint32_t round) {
     return std::exchange(tell_due_, false);
 }
 
-Healing::Mend Healing::resume(Deadline now) {
+Healing::Mend Healing::resume(const Received& theirs, Deadline now) {
     whole_ = true;
     missed_.clear();
+    if (std::memcmp(&theirs, &known_, sizeof theirs) != 0) pace_.works();
+    known_ = theirs;
     return {std::chrono::duration_cast<std::chrono::milliseconds>(now - torn_at_), !std::exchange(mended_, true)};
 }
 

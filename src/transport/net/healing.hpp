@@ -71,8 +71,9 @@ class Healing {
         std::chrono::milliseconds took;
         bool first;  // of this link
     };
-    /// And can be.
-    Mend resume(Deadline now);
+    /// What the peer has got, which can be. Where that is more than in the round before, something has come through,
+    /// though nothing of it may have come back.
+    Mend resume(const Received& theirs, Deadline now);
     /// Something else has come through.
     void works() { pace_.works(); }
     /// Why a link is lost, with what has broken it and why it was not made again.
@@ -87,7 +88,7 @@ class Healing {
     Clock::duration silent_before_{};  // when its connections were last made anew for that
     std::string why_, missed_, broken_by_;
     std::optional<Received> theirs_;  // what the peer has got, to be looked at
-    Received arriving_{};
+    Received arriving_{}, known_{};
 };
 
 }  // namespace tutti::net

@@ -66,7 +66,7 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
 void Ends::resume(const Received& theirs) {
     if (net_ == nullptr && !channels_.resume(theirs, false))
         return lose("what it says it has got can't be: it does not keep to the protocol");
-    const auto [took, first] = healing_.resume(Clock::now());
+    const auto [took, first] = healing_.resume(theirs, Clock::now());
     log(first ? Level::warn : Level::info, "rank %d: %s: connected again after %lld ms, and nothing is lost: %s", self_,
         describe().c_str(), static_cast<long long>(took.count()), healing_.why().c_str());
 }
