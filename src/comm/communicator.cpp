@@ -154,17 +154,21 @@ Communicator::~Communicator() {
 
 void Communicator::leave() {
     const Deadline limit = Clock::now() + options_.timeout;
+    // All ranks suspend, and have done what they were called for: that one's link has ended, whose farewell may be lost
+    // where it was reset, says no more than that it is through.
+    bool through = false;
     const auto drive = [&] {
         try {
             return connections_.poll();
         } catch (...) {  // nobody there will read it any more
-            with_caught([&](const Error& error) { faults_.fail(error); });
+            through = suspended_;
+            if (!through) with_caught([&](const Error& error) { faults_.fail(error); });
             return false;
         }
     };
     // While something() and no fault: true if that has ended in time.
     const auto outlast = [&](const auto& something) {
-        for (int looks = 0; !faults_.failed() && something(); ++looks) {
+        for (int looks = 0; !faults_.failed() && !through && something(); ++looks) {
             if (Clock::now() > limit) return false;
             if (drive()) continue;
             if (looks < 1000)
@@ -191,7 +195,7 @@ void Communicator::leave() {
     // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
     Engine* const engine = connections_.engine();
-    while (engine != nullptr && engine->pending() && !faults_.failed() && Clock::now() < brief)
+    while (engine != nullptr && engine->pending() && !faults_.failed() && !through && Clock::now() < brief)
         if (!drive()) std::this_thread::yield();
     if (!suspended_) session().leave();
 }

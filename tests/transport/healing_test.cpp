@@ -116,9 +116,12 @@ std::string error_of(Neighbourhood& rank, milliseconds within) {
     return "";
 }
 
-/// Runs one test of this program with other settings; its exit code.
-int again(const std::string& settings, const std::string& name) {
-    return std::system((settings + " " + harness::this_program() + " '" + name + "' >/dev/null").c_str());
+/// Runs one test of this program with other settings: what it says if it fails, else nothing.
+std::string again(const std::string& settings, const std::string& name) {
+    FILE* const output = popen((settings + " " + harness::this_program() + " '" + name + "'").c_str(), "r");
+    std::string said;
+    for (char line[256]; fgets(line, sizeof line, output) != nullptr;) said += line;
+    return pclose(output) == 0 ? "" : said;
 }
 
 }  // namespace
@@ -132,7 +135,8 @@ TEST_CASE("connections that are reset at any byte are made again, and all messag
             if (number > 60) return Relay::for_good;
             return random() % 4 == 0 ? random() % 2000 : shortest + random() % 400'000;
         });
-        LinkedPair pair = join_by(relay, std::chrono::seconds(60), false);
+        // On a busy machine many rounds in a row bring nothing: the limit is not what this is about.
+        LinkedPair pair = join_by(relay, std::chrono::minutes(4), false);
         exchange(pair, harness::sanitized ? 12 : 40);
         CAPTURE(relay.resets());
         CHECK(relay.resets() > 5);
@@ -151,9 +155,9 @@ TEST_CASE("connections that are reset at any byte of their first handshake are m
 
 TEST_CASE("encrypted connections, and several of a link, are made again as well") {
     const std::string name = "connections that are reset at any byte*";
-    CHECK(again("TUTTI_ENCRYPT=1", name) == 0);
-    CHECK(again("TUTTI_SOCKETS=4", name) == 0);
-    CHECK(again("TUTTI_SOCKETS=1", name) == 0);
+    CHECK(again("TUTTI_ENCRYPT=1", name) == "");
+    CHECK(again("TUTTI_SOCKETS=4", name) == "");
+    CHECK(again("TUTTI_SOCKETS=1", name) == "");
 }
 
 TEST_CASE("a rank that sleeps is served when its connections are made again") {
