@@ -316,8 +316,9 @@ def packages(tree):
 # The programs that tests call, and the Debian package of each, which tools/check installs ("": every system has it).
 PROGRAMS = {"sh": "", "ldd": "", "python3": "python3", "meson": "meson", "pkg-config": "pkg-config",
             "cmake": "cmake", "cc": "g++", "nm": "g++", "readelf": "g++", "strip": "g++", "shellcheck": "shellcheck",
-            "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "", "mpirun.openmpi": "openmpi-bin",
-            "mpirun.mpich": "mpich", "spin": "spin", "ninja": "ninja-build", "valgrind": "valgrind"}
+            "ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "", "unshare": "",
+            "mpirun.openmpi": "openmpi-bin", "mpirun.mpich": "mpich",
+            "spin": "spin", "ninja": "ninja-build", "valgrind": "valgrind"}
 # A test looks for these and skips: they are daemons, or not in Debian 12.
 PROBED = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "prterun", "herd7", "cuobjdump")
 CALLS = (r"(?:\b(?:run|Popen|tool|daemon|program|which|find_program)\(\s*[\[({]*|\bPROGRAMS = \[)"
