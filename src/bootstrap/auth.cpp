@@ -15,7 +15,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::array<unsigned char, 8> hello_magic = {'T', 'U', 'T', 'T', 'I', '-', '2', '\n'};
+constexpr std::array<unsigned char, 8> hello_magic = {'T', 'U', 'T', 'T', 'I', '-', '3', '\n'};
 
 const unsigned char* raw(View v) {
     return reinterpret_cast<const unsigned char*>(v.data());

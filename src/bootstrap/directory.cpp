@@ -124,23 +124,26 @@ class Directory::Probe : public ConnectionUser {
     void start(const Address& address) {
         const auto tag = static_cast<std::uint64_t>(rank_);
         connection_ = Connection::dial(directory_.service_, *this, address, directory_.secret_, tag);
-        if (!connection_) tell(errno == ECONNREFUSED);
+        if (!connection_) tell(errno == ECONNREFUSED ? &loss_ : nullptr);
     }
 
   private:
     void opened(Connection& connection) override {
         connection.close();
-        tell(false);
+        tell(nullptr);
     }
     void received(Connection&, Message&, Fd) override {}
-    void closed(Connection&, const Loss& loss) override { tell(loss.error == ECONNREFUSED); }
+    void closed(Connection&, const Loss& loss) override {
+        tell(loss.silent ? &loss : loss.error == ECONNREFUSED ? &loss_ : nullptr);
+    }
     void failed(Connection& connection, const Error& error) override { directory_.failed(connection, error); }
-    /// May be the end of this probe, and of the directory.
-    void tell(bool refused) {
+    /// gone: how it has; nullptr: it is there. May be the end of this probe, and of the directory.
+    void tell(const Loss* gone) {
         const auto keep = directory_.shared_from_this();
         const Rank rank = rank_;
-        const Loss loss = loss_;
-        refused ? keep->lose(rank, loss) : keep->is_there(rank);
+        if (gone == nullptr) return keep->is_there(rank);
+        const Loss loss = *gone;
+        if (!keep->seats_.at(rank).connection) keep->lose(rank, loss);
     }
 
     Directory& directory_;
@@ -158,9 +161,11 @@ void Directory::probe(Rank rank, const Loss& loss) {
     probe->start(seats_.at(rank).member.remote);
 }
 
+/// Rank 0 has no parent: it comes again, unless all have met.
 void Directory::is_there(Rank rank) {
-    if (const auto seat = seats_.find(rank); seat != seats_.end() && !seat->second.connection)
-        seat->second.settled = true;
+    const auto seat = seats_.find(rank);
+    const bool comes_again = rank == 0 && state_ == State::gathering;
+    if (seat != seats_.end() && !seat->second.connection && !comes_again) seat->second.settled = true;
     close_if_idle();
 }
 

@@ -154,7 +154,8 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
     if (connection.welcome && Membership::may_heal(connection, loss))
         return retry(&Joining::call_directory, false);  // it waits for this rank, and may have something to tell it
     // Once we are on our way to our parent, the job may be complete without us knowing it yet.
-    if (connection.welcome && !parent_)
+    const bool has_ended = connection.welcome || (times_.let_in != Deadline{} && loss.error == ECONNREFUSED);
+    if (has_ended && !parent_)
         return m_.hear(
             {tuttiRemoteError, -1,
              "the process where the ranks meet ended before all had joined (" + connection.address().text() + ")"},

@@ -60,8 +60,8 @@ void Listener::close() {
 }
 
 void Listener::ready(std::uint32_t) {
-    if (unauthenticated() >= unauthenticated_limit() && !fullest().may_drop()) return pause();
     for (int i = 0; i < accepts_per_wake && fd_; ++i) {
+        if (unauthenticated() >= unauthenticated_limit() && !fullest().may_drop()) return pause();
         Fd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd) {
             starving_since_.reset();

@@ -1,10 +1,12 @@
 #include "comm/communicator.hpp"
 
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "base/caught.hpp"
 #include "base/log.hpp"
+#include "base/peer_error.hpp"
 #include "transport/regions.hpp"
 
 namespace tutti {
@@ -154,21 +156,22 @@ Communicator::~Communicator() {
 
 void Communicator::leave() {
     const Deadline limit = Clock::now() + options_.timeout;
-    // All ranks suspend, and have done what they were called for: that one's link has ended, whose farewell may be lost
-    // where it was reset, says no more than that it is through.
-    bool through = false;
+    // All ranks suspend, and have done what they were called for: that a link has ended, whose farewell may be lost
+    // where it was reset, says no more than that the peer is through.
+    std::set<Rank> through;
     const auto drive = [&] {
         try {
             return connections_.poll();
-        } catch (...) {  // nobody there will read it any more
-            through = suspended_;
-            if (!through) with_caught([&](const Error& error) { faults_.fail(error); });
-            return false;
+        } catch (const PeerError& error) {  // nobody there will read it any more
+            suspended_&& error.peer() >= 0 ? void(through.insert(error.peer())) : faults_.fail(error);
+        } catch (...) {
+            with_caught([&](const Error& error) { faults_.fail(error); });
         }
+        return false;
     };
     // While something() and no fault: true if that has ended in time.
     const auto outlast = [&](const auto& something) {
-        for (int looks = 0; !faults_.failed() && !through && something(); ++looks) {
+        for (int looks = 0; !faults_.failed() && something(); ++looks) {
             if (Clock::now() > limit) return false;
             if (drive()) continue;
             if (looks < 1000)
@@ -187,7 +190,8 @@ void Communicator::leave() {
     if (gpu_) gpu_->finish();
     for (const auto& [peer_rank, its] : connections_.peers()) {
         const auto unread = [&, peer = peer_rank] {
-            return !(suspended_ ? connections_.has_left(peer) : session().has_left(peer)) && connections_.unread(peer);
+            return !through.contains(peer) && !(suspended_ ? connections_.has_left(peer) : session().has_left(peer)) &&
+                   connections_.unread(peer);
         };
         if (!connections_.all_in_process() && !outlast(unread))
             log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
@@ -195,7 +199,7 @@ void Communicator::leave() {
     // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
     Engine* const engine = connections_.engine();
-    while (engine != nullptr && engine->pending() && !faults_.failed() && !through && Clock::now() < brief)
+    while (engine != nullptr && engine->pending() && !faults_.failed() && Clock::now() < brief)
         if (!drive()) std::this_thread::yield();
     if (!suspended_) session().leave();
 }
