@@ -132,7 +132,7 @@ TEST_CASE("connections that are reset at any byte are made again, and all messag
         CAPTURE(shortest);
         Relay relay([&](int number) -> std::size_t {
             if (number < 16) return in_peace + random() % 300'000;
-            if (number > 60) return Relay::for_good;
+            if (number > 36) return Relay::for_good;
             return random() % 4 == 0 ? random() % 2000 : shortest + random() % 400'000;
         });
         // On a busy machine many rounds in a row bring nothing: the limit is not what this is about.
