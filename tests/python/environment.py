@@ -38,7 +38,8 @@ def folder_of_torch(build):
         return found[1], ""
     if os.environ.get("PYTHON"):
         return None, f"{python} has no torch 2.15 or later"
-    return fetched(build / "torch-pypi", "torch>=2.15", "numpy", "expecttest", "accelerate", "transformers")
+    return fetched(build / "torch-pypi", "torch>=2.15", "numpy", "expecttest", "accelerate", "transformers",
+                   "torchft", "parameterized")
 
 
 def installed(build, folder, beside):

@@ -145,6 +145,17 @@ class Conformance(unittest.TestCase):
         print(passed[0], flush=True)
 
 
+    def test_torchfts_own_tests(self):
+        if run(PYTHON, "-c", "import torchft, parameterized").returncode != 0:
+            self.skipTest("there are no torchft and parameterized beside torch")
+        done = run(PYTHON, THEIRS / "torchft_suite.py")
+        self.assertEqual(done.returncode, 0, done.stderr[-20000:])
+        passed = re.search(r"^torchft: (\d+) passed", done.stdout, re.M)
+        self.assertTrue(passed, done.stdout[-2000:])
+        self.assertGreaterEqual(int(passed[1]), 40)
+        print(passed[0], flush=True)
+
+
 class Layers(unittest.TestCase):
     def test_beside_one_process(self):
         cases = re.findall("^def case_", (HERE / "torch_layers.py").read_text(), re.M)
@@ -190,9 +201,19 @@ class Examples(unittest.TestCase):
         self.assertEqual((done.returncode, len(said), len(set(said))), (0, 3, 1), done.stdout + done.stderr)
         self.assertAlmostEqual(float(said[0]), self.loss("alone"), delta=0.002)
 
+    def test_a_replica_that_comes_again(self):
+        if run(PYTHON, "-c", "import torchft").returncode != 0:
+            self.skipTest("there is no torchft beside torch")
+        done = run(PYTHON, SOURCE / "examples/python/torch/replicas.py")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("replica 2: gets its state from another one", done.stdout)
+        losses = re.findall(r"replica \d: 40 steps, loss (\d\.\d{4})", done.stdout)
+        self.assertEqual((len(losses), len(set(losses))), (3, 1), done.stdout)
+        self.assertAlmostEqual(float(losses[0]), self.loss("alone"), delta=0.002)
+
     def test_each_has_a_test(self):
         self.assertEqual({path.stem for path in (SOURCE / "examples/python/torch").glob("*.py")},
-                         {"alone", "bucket", "digits", "elastic", "restarted", "server", "zero"})
+                         {"alone", "bucket", "digits", "elastic", "replicas", "restarted", "server", "zero"})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ else:
     from tutti_torch import _build
     _C = _build.load()
 
-__all__ = ["version"]
+__all__ = ["backend", "devices", "version"]
 
 
 def version():
@@ -31,14 +31,24 @@ def version():
     return _C.version()
 
 
+def devices():
+    """The types of devices whose tensors the backend takes: ["cpu"], or ["cpu", "cuda"]."""
+    # Whether there is a GPU is not asked: nobody may fork after that.
+    return ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
+
+
+def backend(store, rank, size, timeout):
+    """A torch.distributed.Backend for those who put process groups together themselves. Blocks until all ranks of the
+    group have called it with the same store, at most for `timeout` (datetime.timedelta)."""
+    return _C.create(store, rank, size, timeout)
+
+
 def _register():
-    devices = ["cpu"]
-    if torch.backends.cuda.is_built():  # whether there is a GPU is not asked: nobody may fork after that
-        devices.append("cuda")
+    if "cuda" in devices():
         _C.streams_of("cuda", lambda device: torch.cuda.current_stream(device).cuda_stream)
     arguments = {}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        arguments["devices"] = devices
+        arguments["devices"] = devices()
     create = _C.create
     if "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters:
         arguments["extended_api"] = True
