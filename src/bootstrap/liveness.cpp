@@ -192,27 +192,32 @@ void Membership::send_left(Connection& connection, const std::vector<Rank>& rank
 // A member that has left still passes on news for the others, until there is nobody left to pass them on for.
 void Membership::finish_if_idle() {
     // Who is to make a connection again has not heard that this rank has left.
-    if (!gone_ && mending_.empty() && news_.is_idle(neighbours_.all().empty())) shut_soon();
+    if (!gone_ && mending_.empty() && !untold_ && news_.is_idle(neighbours_.all().empty())) shut_soon();
 }
 
 // The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
 // the lowest rank: always a lower one than ours, so there are no circles.
-// untold: it may not have heard that this rank has left.
-void Membership::seek_parent(Rank lost, bool unreachable, bool untold) {
-    if (gone_ || (news_.left() && !untold) || fault() || !news_.is(State::joined)) return finish_if_idle();
+void Membership::seek_parent(Rank lost, bool unreachable) {
+    if (gone_ || (news_.left() && !untold_) || fault() || !news_.is(State::joined)) {
+        untold_ = false;
+        return finish_if_idle();
+    }
     if (unreachable) unreachable_.insert(lost);
     const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
     Rank next = parent_of(lost);
     while (next >= 0 && !usable(next)) next = parent_of(next);
     for (Rank r = 0; next < 0 && r < rank(); ++r)
         if (usable(r)) next = r;
-    if (next < 0) return;  // the root now
+    if (next < 0) {  // the root now
+        untold_ = false;
+        return finish_if_idle();
+    }
     const Member& p = record(next).member;
     const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
     if (address) neighbours_.dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
     if (!neighbours_.parent())
-        service_->post([self = shared_from_this(), next, untold] {
-            self->attempt([&] { self->seek_parent(next, true, untold); });
+        service_->post([self = shared_from_this(), next] {
+            self->attempt([&] { self->seek_parent(next, true); });
         });
 }
 

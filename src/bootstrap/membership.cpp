@@ -135,7 +135,10 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     if (std::holds_alternative<Welcome>(message)) {
         connection.welcome = true;
         joining_.welcomed(connection);
-        if (connection.role == Role::parent) mended(connection.peer);
+        if (connection.role == Role::parent) {
+            mended(connection.peer);
+            if (std::exchange(untold_, false)) finish_if_idle();
+        }
         consensus_.say_again(connection);
         if (connection.role == Role::directory && roster_.complete() && news_.is(State::joining)) joining_.finish();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
@@ -273,6 +276,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
     const bool silent = loss.silent && !connection.address().is_local();
     hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent}, nullptr);
+    consensus_.broken(peer);
     call(peer);  // unless it counts as dead: who agrees with it goes on
 }
 

@@ -107,7 +107,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
-    void seek_parent(Rank lost, bool unreachable, bool untold = false);
+    void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
 
     // mending.cpp: connections of the tree that are reset
@@ -150,6 +150,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     };
     std::vector<Held> held_;      // lines of the table that are to be passed on
     std::set<Rank> unreachable_;  // for an orphan
+    bool untold_ = false;         // until a parent hears that this rank has left: the former one may not have
     std::set<std::uint64_t> silent_hosts_;
     struct Calling {
         Deadline unanswered_since;

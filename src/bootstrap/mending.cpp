@@ -91,7 +91,11 @@ void Membership::missed_to_mend(Rank peer, const Loss& loss) {
 /// In vain, or because it is of no use any more.
 void Membership::stop_mending(Rank peer, const Loss& loss) {
     const bool made_it = mending_.extract(peer).mapped().made_it;
-    if (has_left(peer)) return made_it ? seek_parent(peer, false, true) : finish_if_idle();
+    if (has_left(peer)) {
+        if (!made_it) return finish_if_idle();
+        untold_ = news_.left();
+        return seek_parent(peer, false);
+    }
     const bool silent = loss.error != ECONNREFUSED;
     if (!silent && (fault() || news_.left())) {
         consensus_.refused(peer);
