@@ -386,7 +386,7 @@ TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
     lives(1);  // what stays with the process is there
     const auto before = harness::open_descriptors();
     lives(20);
-    CHECK(harness::open_descriptors() == before);
+    CHECK(harness::open_descriptors() <= before);  // fewer: what other tests left has ended
 }
 
 TEST_CASE("ranks are told at once when the one in whose process they meet could not join") {
@@ -484,6 +484,6 @@ TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no p
     splits(1);  // what stays with the process is there
     const auto before = harness::open_descriptors();
     splits(20);
-    CHECK(harness::open_descriptors() == before);
+    CHECK(harness::open_descriptors() <= before);  // fewer: what other tests left has ended
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }

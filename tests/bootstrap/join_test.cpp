@@ -87,7 +87,7 @@ TEST_CASE("a process that gives up one rendezvous after the other keeps a few to
     give_up(20);
     const auto before = harness::open_descriptors();
     give_up(20);
-    CHECK(harness::open_descriptors() == before);
+    CHECK(harness::open_descriptors() <= before);  // fewer: what other tests left has ended
     CHECK(join_error(places.back(), 1, 2, 20s) == "6: it is over");
 }
 

@@ -1,5 +1,6 @@
 #include "harness/harness.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -52,8 +53,18 @@ bool under_valgrind() {
 }
 
 std::ptrdiff_t open_descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return std::distance(begin(all), end(all));
+    const auto count = [] {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    std::ptrdiff_t open = count();
+    for (int same = 0, looks = 0; same < 10 && looks < 1000; ++looks) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        const std::ptrdiff_t now = count();
+        same = now == open ? same + 1 : 0;
+        open = now;
+    }
+    return open;
 }
 
 void check(bool holds, const std::string& what) {

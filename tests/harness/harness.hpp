@@ -28,7 +28,8 @@ std::string this_program();
 /// Whether valgrind runs this program: it keeps the descriptors below RLIMIT_NOFILE for itself.
 bool under_valgrind();
 
-/// How many descriptors this process has open.
+/// How many descriptors this process has open, once that has been the same for 100 ms: what has ended may still be
+/// closing some.
 std::ptrdiff_t open_descriptors();
 
 /// Throws std::runtime_error(what) unless holds.
