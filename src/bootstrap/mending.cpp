@@ -6,8 +6,9 @@
 // news of deaths, faults and departures, notes of exchanges, what they say to agree (consensus.hpp), and, while one of
 // them joins, the table.
 //
-// A member may end before its process does: when all have left, or after a fault. So after that a refusal is no death:
-// who refuses is only left out of what others agree on.
+// A member that has left may end before its process does, after a fault or when all have left. It tells its neighbours
+// first, and stays while one of these connections is to be made again. So who refuses has ended, unless this rank has
+// left, too: then nobody need know, and who refuses is only left out of what others agree on.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -97,7 +98,7 @@ void Membership::stop_mending(Rank peer, const Loss& loss) {
         return seek_parent(peer, false);
     }
     const bool silent = loss.error != ECONNREFUSED;
-    if (!silent && (fault() || news_.left())) {
+    if (!silent && news_.left()) {
         consensus_.refused(peer);
         return finish_if_idle();
     }

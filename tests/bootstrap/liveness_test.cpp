@@ -51,6 +51,25 @@ TEST_CASE("all deaths are kept, in the order in which they were heard of") {
     mine->leave();
 }
 
+TEST_CASE("a rank that is killed with news unread counts as dead, also after another one has died") {
+    const Identity identity = bootstrap::create_identity(Rendezvous::tcp_only);
+    std::vector<RankProcess> others;
+    for (Rank r = 1; r < 3; ++r) others.emplace_back(identity, r, 3);
+    const auto mine = join(identity, 0, 3);
+    for (auto& p : others) REQUIRE(p.hear() == "joined");
+    std::uint64_t exchange = 0;
+    for (const Rank victim : {2, 1}) {
+        RankProcess& dying = others[static_cast<std::size_t>(victim - 1)];
+        dying.signal(SIGSTOP);
+        // What a process has not read makes the kernel reset its connections when it ends.
+        CHECK_THROWS_AS(mine->exchange(++exchange, {}, within(50ms)), Error);
+        dying.signal(SIGKILL);
+        CHECK(eventually([&] { return mine->dead().size() == exchange; }));
+    }
+    CHECK(mine->dead() == std::vector<Rank>{2, 1});
+    mine->leave();
+}
+
 TEST_CASE("a death that one session has heard of ends the wait for that process in another one") {
     const Identity identity = Identity::create();
     RankProcess victim(identity, 1, 2);
