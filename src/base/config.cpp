@@ -46,7 +46,9 @@ constexpr Variable table[] = {
      "A network plugin of NCCL's to reach other hosts by: a path, or x for libnccl-net-x.so, or several with commas; "
      "none: none."},
     {"TUTTI_SOCKETS", "2", "How many TCP connections carry the data between two ranks, 1 to 16."},
-    {"TUTTI_ENCRYPT", "0", "1: data that travels over TCP is encrypted; one rank that says so is enough."},
+    {"TUTTI_ENCRYPT", "0",
+     "1: data that travels over TCP is encrypted. mac: it is in the clear, but bears a MAC, so that nobody changes it "
+     "unseen, at a third of the cost. Of two ranks the stricter one decides."},
     {"TUTTI_IB_HCA", "",
      "InfiniBand and RoCE adapters to use: prefixes of names, each with an optional :port; ^ before the list excludes, "
      "= demands exact names."},
@@ -157,6 +159,14 @@ std::string read_text(const char* name, const char* other = nullptr) {
     return value || other == nullptr ? value.value_or("") : environment(other).value_or("");
 }
 
+Protection read_protection() {
+    const std::string word = environment("TUTTI_ENCRYPT").value_or("0");
+    if (word == "0") return Protection::none;
+    if (word == "1") return Protection::encrypted;
+    if (word == "mac") return Protection::mac;
+    fail(tuttiInvalidUsage, "environment variable TUTTI_ENCRYPT is '%s'; 0, 1 or mac was expected", word.c_str());
+}
+
 std::vector<std::string> split(const std::string& text, char at) {
     std::vector<std::string> parts;
     std::istringstream stream(text);
@@ -214,7 +224,7 @@ Config read_config() {
     c.net_plugin = read_text("TUTTI_NET_PLUGIN", "NCCL_NET_PLUGIN");
     c.net_plugin_demanded = environment("TUTTI_NET_PLUGIN").has_value();
     c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
-    c.encrypt = read_int("TUTTI_ENCRYPT", 0, 1) == 1;
+    c.protection = read_protection();
     c.ib_hca = read_text("TUTTI_IB_HCA", "NCCL_IB_HCA");
     c.ib_gid_index = read_int("TUTTI_IB_GID_INDEX", -1, 255, "NCCL_IB_GID_INDEX", -1, 255);
     c.ib_traffic_class = read_int("TUTTI_IB_TC", 0, 255, "NCCL_IB_TC", 0, 255);

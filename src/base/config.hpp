@@ -2,6 +2,7 @@
 // checked against this table by a test, so the page and the code cannot drift apart.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +19,9 @@ struct Variable {
 
 /// The table, in the manual's order.
 std::span<const Variable> variables();
+
+/// Of data over TCP, the weakest first. mac: in the clear, but nobody changes it unseen.
+enum class Protection : std::uint8_t { none, mac, encrypted };
 
 /// What the environment says.
 struct Config {
@@ -36,7 +40,7 @@ struct Config {
     std::string net_plugin;    // as in NCCL_NET_PLUGIN; empty: none
     bool net_plugin_demanded;  // no communicator without it
     int sockets;               // between two ranks
-    bool encrypt;
+    Protection protection;     // of data over TCP
     std::string ib_hca;
     int ib_gid_index;  // -1: chosen
     int ib_traffic_class, ib_service_level;

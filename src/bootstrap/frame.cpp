@@ -186,7 +186,8 @@ void fields(Io& io, Give& m) {
 }
 template <class Io>
 void fields(Io& io, Stripe& m) {
-    io.number(m.rank), io.number(m.number), io.number(m.count), io.number(m.ciphers), flag(io, m.encrypt);
+    io.number(m.rank), io.number(m.number), io.number(m.count), io.number(m.ciphers);
+    io.number_as(m.protection, std::uint8_t{0}, static_cast<std::uint8_t>(Protection::encrypted));
     io.number(m.round);
     io.expect(is_rank(m.rank, ranks_limit) && m.count <= stripes_limit && m.number < m.count);
 }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/config.hpp"
 #include "base/types.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/auth.hpp"
@@ -115,11 +116,11 @@ struct Stripe {
     Rank rank;
     std::uint8_t number, count;  // which one of how many between the two ranks
     std::uint8_t ciphers;        // that the rank has, as bits
-    bool encrypt;                // it demands one
+    Protection protection;       // that it demands
     std::uint32_t round = 0;     // how often the connections of the two have been made anew
 };
 struct Accepted {
-    std::uint8_t cipher;  // one bit, or none
+    std::uint8_t cipher;  // a Cipher::Kind
 };
 
 using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give,

@@ -34,7 +34,7 @@ std::vector<Message> one_of_each() {
             Left{{1, 2, 3}},
             Fetch{7, 1234567890123},
             Give{7, true},
-            Stripe{3, 1, 4, 2, true, 0x12345678},
+            Stripe{3, 1, 4, 2, Protection::mac, 0x12345678},
             Accepted{1},
             Agree{Agree::prepare, true, true, 3, 99, {0, 5}, Bytes(invitation_size, std::byte{7}), 4, 5},
             Note{2, 7, Bytes(12, std::byte{5})}};
@@ -86,7 +86,7 @@ TEST_CASE("ranks that a job of so many does not have are found in every kind of 
                                     Attach{r + 1, r, false},
                                     Record{some_member(r), {}},
                                     Left{{0, r}},
-                                    Stripe{r, 0, 1, 0, false},
+                                    Stripe{r, 0, 1, 0, Protection::none},
                                     Failure{tuttiRemoteError, r, ""},
                                     Failure{tuttiRemoteError, 0, "", r}};
     };

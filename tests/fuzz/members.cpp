@@ -194,7 +194,7 @@ struct Tales {
                 return Give{id, in.flag()};
             }
             case 11:
-                return Stripe{rank(), 0, 1, 0, false, in.number<std::uint32_t>()};
+                return Stripe{rank(), 0, 1, 0, Protection::none, in.number<std::uint32_t>()};
             case 12:
                 return Accepted{in.number<std::uint8_t>()};
             case 13: {

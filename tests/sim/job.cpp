@@ -82,7 +82,8 @@ class Maker {
     std::string environment(const std::string& transport) {
         static constexpr const char* any[] = {"TUTTI_CHECK=1",   "TUTTI_REPRODUCIBLE=1", "TUTTI_CHANNELS=4",
                                               "TUTTI_ALGO=ring", "TUTTI_ALGO=tree",      "TUTTI_FAULT=3:delay=3"};
-        static constexpr const char* tcp[] = {"TUTTI_SOCKETS=1", "TUTTI_SOCKETS=4", "TUTTI_ENCRYPT=1"};
+        static constexpr const char* tcp[] = {"TUTTI_SOCKETS=1", "TUTTI_SOCKETS=4", "TUTTI_ENCRYPT=1",
+                                              "TUTTI_ENCRYPT=mac"};
         std::string all;
         if (draw(3) == 0) all += one_of(any);
         if (transport == "tcp" && draw(2) == 0) all += (all.empty() ? "" : " ") + std::string(one_of(tcp));

@@ -108,7 +108,13 @@ class Together(OnHosts):
                 self.assertRegex(done.both, rf"{collective}.*: {re.escape(algorithm)}")
 
     def test_encrypted_if_one_says_so(self):
-        self.right(run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT=1; exec {PERF} {" ".join(SMALL)}')))
+        """And authenticated alone, unless the other one wants more."""
+        for mine, others, expected in (("1", "0", "encrypted by "), ("0", "mac", "in the clear, authenticated by "),
+                                       ("mac", "1", "encrypted by "), ("0", "0", "in the clear\n")):
+            done = run(command=shell(f'[ $RANK = 1 ] && export TUTTI_ENCRYPT={mine}; exec {PERF} {" ".join(SMALL)}'),
+                       TUTTI_ENCRYPT=others, TUTTI_DEBUG="INFO")
+            self.right(done)
+            self.assertRegex(done.both, rf"connection 1 of 2 with rank 1: .*, {expected}")
 
     def test_ipv6(self):
         done = run("--ipv6", TUTTI_DEBUG="INFO", TUTTI_SOCKETS="1")
@@ -131,7 +137,7 @@ class Together(OnHosts):
 
     def test_puts(self):
         """By shared memory to the other rank of the host, over TCP to those of the other one."""
-        for secret in ("0", "1"):
+        for secret in ("0", "mac", "1"):
             done = run("--hosts", "2", "--ranks", "2", command=[PUT_CHECK, "-n", "50"], TUTTI_ENCRYPT=secret)
             self.assertEqual(done.returncode, 0, done.both)
             self.assertIn("4 ranks on cpu: OK", done.stdout)

@@ -65,8 +65,8 @@ bool Links::attach(Ends& ends, const bootstrap::Stripe& stripe, std::unique_ptr<
     event.data.u64 = mark(ends.peer(), static_cast<std::uint64_t>(number));
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->fd(), &event) != 0)
         return ends.lose("the kernel does not watch another socket"), false;
-    log(Level::info, "rank %d: connection %d of %d with rank %d: %s", session_->rank(), number + 1, count, ends.peer(),
-        stream->describe().c_str());
+    log(Level::info, "rank %d: connection %d of %d with rank %d: %s, %s", session_->rank(), number + 1, count,
+        ends.peer(), stream->describe().c_str(), tcp::Cipher::describe(stream->cipher()));
     ends.attach(number, count, std::move(stream), stripe.round);
     ends.tell_board(arena_->page());
     return true;

@@ -63,7 +63,7 @@ void Reception::dial_all(Rank peer) {
         dial({nullptr,
               peer,
               way.addresses[static_cast<std::size_t>(number % way.rails)],
-              {self_, number, way.count, Cipher::available(), config().encrypt, way.round},
+              {self_, number, way.count, Cipher::available(), config().protection, way.round},
               1});
 }
 
@@ -128,8 +128,8 @@ void Reception::received(Connection& connection, Message& message, Fd) {
 void Reception::on_stripe(Connection& connection, const Stripe& stripe) {
     const auto engine = engine_.lock();
     if (!engine || stripe.rank >= self_) return connection.close();
-    const bool encrypts = stripe.encrypt || config().encrypt;
-    const Cipher::Kind cipher = encrypts ? Cipher::choose(stripe.ciphers, Cipher::available()) : Cipher::none;
+    const Protection wanted = std::max(stripe.protection, config().protection);
+    const Cipher::Kind cipher = Cipher::choose(wanted, stripe.ciphers, Cipher::available());
     connection.recognise();
     connection.send(Accepted{cipher});
     Detached socket = connection.detach();
@@ -140,8 +140,7 @@ void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
     const Call call = std::move(calls_.extract(&connection).mapped());
     const auto engine = engine_.lock();
     const auto cipher = static_cast<Cipher::Kind>(accepted.cipher);
-    const bool known = cipher == Cipher::none || (cipher == Cipher::xchacha || cipher == Cipher::aes);
-    if (!known || (accepted.cipher & ~Cipher::available()) != 0 || (config().encrypt && cipher == Cipher::none)) {
+    if (!Cipher::has(accepted.cipher) || Cipher::protection(cipher) < config().protection) {
         connection.close();
         return lost(call, {0, false, "it wants a cipher that this rank does not have"});
     }

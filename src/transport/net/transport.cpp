@@ -103,7 +103,8 @@ class NetTransport : public Transport {
     }
     std::string why_not(const EndpointInfo& self, const EndpointInfo& peer) const override {
         if (!self.has_address() || !peer.has_address()) return "there is no network interface that is up";
-        if (config().encrypt) return "it can't encrypt what it carries, and TUTTI_ENCRYPT asks for it";
+        if (config().protection != Protection::none)
+            return "it can't encrypt or authenticate what it carries, and TUTTI_ENCRYPT asks for it";
         if (self.fabrics[number_] == 0) return net_->absence();
         return peer.fabrics[number_] == 0 ? "the peer does not have it" : "the peer is on another network of that kind";
     }
@@ -157,7 +158,7 @@ std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only) {
     std::array<std::uint64_t, most_nets> found{};
     const std::span<net::Net* const> all = net::nets();
     TUTTI_ASSERT(all.size() <= most_nets);
-    for (std::size_t n = 0; n < all.size() && !config().encrypt; ++n)
+    for (std::size_t n = 0; n < all.size() && config().protection == Protection::none; ++n)
         if (only.empty() || only == all[n]->name()) found[n] = all[n]->fabric();
     return found;
 }

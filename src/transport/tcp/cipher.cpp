@@ -33,13 +33,41 @@ std::uint8_t Cipher::available() {
     return static_cast<std::uint8_t>(xchacha | (crypto_aead_aes256gcm_is_available() == 1 ? aes : none));
 }
 
-Cipher::Kind Cipher::choose(std::uint8_t one, std::uint8_t other) {
-    return (one & other & aes) != 0 ? aes : xchacha;
+Cipher::Kind Cipher::choose(Protection wanted, std::uint8_t one, std::uint8_t other) {
+    if (wanted == Protection::none) return none;
+    const Kind algorithm = (one & other & aes) != 0 ? aes : xchacha;
+    return wanted == Protection::mac ? static_cast<Kind>(algorithm | in_clear) : algorithm;
+}
+
+bool Cipher::has(std::uint8_t kind) {
+    if (kind == none) return true;
+    const int algorithm = kind & ~in_clear;
+    return (algorithm == xchacha || algorithm == aes) && (available() & algorithm) != 0;
+}
+
+Protection Cipher::protection(Kind kind) {
+    if (kind == none) return Protection::none;
+    return (kind & in_clear) != 0 ? Protection::mac : Protection::encrypted;
+}
+
+const char* Cipher::describe(Kind kind) {
+    switch (kind) {
+        case xchacha:
+            return "encrypted by XChaCha20-Poly1305";
+        case aes:
+            return "encrypted by AES-256-GCM";
+        case xchacha_mac:
+            return "in the clear, authenticated by Poly1305";
+        case aes_mac:
+            return "in the clear, authenticated by AES-256-GMAC";
+        default:
+            return "in the clear";
+    }
 }
 
 Cipher::Cipher(Kind kind, const bootstrap::Secret& key) : kind_(kind), key_(key.derive("tutti data")) {
     static_assert(crypto_aead_xchacha20poly1305_ietf_NPUBBYTES == sizeof nonce_);
-    if (kind != aes) return;
+    if ((kind & aes) == 0) return;
     aes_ = std::make_unique<Aes>();
     crypto_aead_aes256gcm_beforenm(&aes_->state, raw(key_.view()));
 }
@@ -53,21 +81,36 @@ void Cipher::next_nonce() {
 
 void Cipher::seal(bootstrap::View plain, std::byte* out) {
     next_nonce();
-    if (kind_ == aes)
-        crypto_aead_aes256gcm_encrypt_afternm(raw(out), nullptr, raw(plain), plain.size(), nullptr, 0, nullptr,
-                                              nonce_.data(), &aes_->state);
-    else
-        crypto_aead_xchacha20poly1305_ietf_encrypt(raw(out), nullptr, raw(plain), plain.size(), nullptr, 0, nullptr,
-                                                   nonce_.data(), raw(key_.view()));
+    if ((kind_ & in_clear) == 0) return encrypt(plain, out, {});
+    if (!plain.empty()) std::memcpy(out, plain.data(), plain.size());
+    encrypt({}, out + plain.size(), {out, plain.size()});  // of the copy: the sender may write on
 }
 
 bool Cipher::open(bootstrap::View sealed, std::byte* out) {
     next_nonce();
-    if (kind_ == aes)
-        return crypto_aead_aes256gcm_decrypt_afternm(raw(out), nullptr, nullptr, raw(sealed), sealed.size(), nullptr, 0,
-                                                     nonce_.data(), &aes_->state) == 0;
-    return crypto_aead_xchacha20poly1305_ietf_decrypt(raw(out), nullptr, nullptr, raw(sealed), sealed.size(), nullptr,
-                                                      0, nonce_.data(), raw(key_.view())) == 0;
+    if ((kind_ & in_clear) == 0) return decrypt(sealed, out, {});
+    const std::size_t bytes = sealed.size() - extra;
+    if (!decrypt(sealed.subspan(bytes), nullptr, sealed.first(bytes))) return false;
+    if (bytes > 0) std::memcpy(out, sealed.data(), bytes);
+    return true;
+}
+
+/// seen: what the MAC is of beside the text, and travels in the clear.
+void Cipher::encrypt(bootstrap::View plain, std::byte* out, bootstrap::View seen) {
+    if ((kind_ & aes) != 0)
+        crypto_aead_aes256gcm_encrypt_afternm(raw(out), nullptr, raw(plain), plain.size(), raw(seen), seen.size(),
+                                              nullptr, nonce_.data(), &aes_->state);
+    else
+        crypto_aead_xchacha20poly1305_ietf_encrypt(raw(out), nullptr, raw(plain), plain.size(), raw(seen), seen.size(),
+                                                   nullptr, nonce_.data(), raw(key_.view()));
+}
+
+bool Cipher::decrypt(bootstrap::View sealed, std::byte* out, bootstrap::View seen) {
+    if ((kind_ & aes) != 0)
+        return crypto_aead_aes256gcm_decrypt_afternm(raw(out), nullptr, nullptr, raw(sealed), sealed.size(), raw(seen),
+                                                     seen.size(), nonce_.data(), &aes_->state) == 0;
+    return crypto_aead_xchacha20poly1305_ietf_decrypt(raw(out), nullptr, nullptr, raw(sealed), sealed.size(), raw(seen),
+                                                      seen.size(), nonce_.data(), raw(key_.view())) == 0;
 }
 
 }  // namespace tutti::tcp

@@ -1,5 +1,5 @@
-// Encryption of one direction of one data socket: each call seals or opens the next message. Keys are of that
-// connection and direction alone, so a count is a nonce that never comes twice.
+// Encryption, or authentication alone, of one direction of one data socket: each call seals or opens the next message.
+// Keys are of that connection and direction alone, so a count is a nonce that never comes twice.
 #pragma once
 
 #include <array>
@@ -7,19 +7,26 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/config.hpp"
 #include "bootstrap/auth.hpp"
 
 namespace tutti::tcp {
 
 class Cipher {
   public:
-    enum Kind : std::uint8_t { none = 0, xchacha = 1, aes = 2 };  // bits
-    static constexpr std::size_t extra = 16;                      // bytes more when sealed
+    /// Bits: the algorithm, and whether the message is sealed in the clear, by its MAC alone.
+    enum Kind : std::uint8_t { none = 0, xchacha = 1, aes = 2, in_clear = 4, xchacha_mac = 5, aes_mac = 6 };
+    static constexpr std::size_t extra = 16;  // bytes more when sealed: the MAC
 
-    /// Those that this machine has: AES-256-GCM where the processor helps.
+    /// The algorithms that this machine has, as bits: AES-256-GCM where the processor helps.
     static std::uint8_t available();
     /// What two ranks use that have these; the same on both.
-    static Kind choose(std::uint8_t one, std::uint8_t other);
+    static Kind choose(Protection wanted, std::uint8_t one, std::uint8_t other);
+    /// Whether such a number is a kind that this machine has.
+    static bool has(std::uint8_t kind);
+    static Protection protection(Kind kind);
+    /// For the log.
+    static const char* describe(Kind kind);
 
     /// key: of the handshake.
     Cipher(Kind kind, const bootstrap::Secret& key);
@@ -33,6 +40,8 @@ class Cipher {
   private:
     struct Aes;
     void next_nonce();
+    void encrypt(bootstrap::View plain, std::byte* out, bootstrap::View seen);
+    bool decrypt(bootstrap::View sealed, std::byte* out, bootstrap::View seen);
 
     const Kind kind_;
     const bootstrap::Secret key_;

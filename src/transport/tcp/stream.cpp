@@ -35,6 +35,7 @@ std::unique_ptr<Cipher> cipher_of(Cipher::Kind kind, const bootstrap::Secret& ke
 Stream::Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds silence_limit)
     : fd_(std::move(socket.fd)),
       addresses_(ends_of(fd_)),
+      cipher_(cipher),
       silence_limit_(silence_limit),
       silence_(silence_limit),
       outbox_(cipher_of(cipher, socket.outgoing)),

@@ -36,6 +36,7 @@ class Stream : public net::Endpoint {
     bool send() override;
     bool receive(Recipient& to) override;
     std::string describe() const override { return addresses_; }
+    Cipher::Kind cipher() const { return cipher_; }
 
     /// With trouble(): the connection has ended, nothing that came over it was wrong.
     bool has_ended() const { return end_ != End::none; }
@@ -55,6 +56,7 @@ class Stream : public net::Endpoint {
 
     Fd fd_;
     const std::string addresses_;
+    const Cipher::Kind cipher_;
     const std::chrono::milliseconds silence_limit_;
     bootstrap::Silence silence_;
     Outbox outbox_;
