@@ -231,7 +231,8 @@ TUTTI_API tuttiResult_t tuttiCommGetFailedRank(tuttiComm_t comm, int* rank);
 /* The same, and behind it all other ranks that have died, or are on a host that is silent, in the order in which this
  * rank has heard of it: some milliseconds after one another, and not in the same order everywhere. ranks: room for
  * maxRanks, of which the first *count are written; NULL if maxRanks is 0. *count: how many there are by now, also if
- * that is more than maxRanks; it never falls. */
+ * that is more than maxRanks; it never falls. One that dies at the moment in which the rank dies that would have told
+ * of it may be missing; tuttiCommShrink leaves it out all the same. */
 TUTTI_API tuttiResult_t tuttiCommGetFailedRanks(tuttiComm_t comm, int* ranks, int maxRanks, int* count);
 
 /* Called by all ranks of comm but the excluded ones; who remains keeps the order. Nothing is asked of the excluded

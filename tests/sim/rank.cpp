@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -429,6 +430,46 @@ class Rank {
         return event;
     }
 
+    /// Members of the communicator in use that were killed while they had it.
+    std::vector<int> dead_here() const {
+        const auto in_use = [](const Report& report) {
+            unsigned members = 0;
+            for (const Told& e : std::span(report.events, static_cast<std::size_t>(report.event_count)))
+                if (e.what == Told::recovered || e.what == Told::renewed) members = e.members;
+            return members;
+        };
+        std::vector<int> dead;
+        for (const Cause& c : std::span(board->causes, static_cast<std::size_t>(board->cause_count))) {
+            const Report& its = board->reports[c.rank];
+            if (c.what == Cause::killed && its.way == Report::joined && in_use(its) == in_use(report_) &&
+                std::ranges::count(groups_.back().members, c.rank) > 0)
+                dead.push_back(c.rank);
+        }
+        return dead;
+    }
+
+    /// All of them are named, also those that have died since the first one; but for those that have died with the
+    /// parent of all in the tree, who would have told of them.
+    void await_names(const Told& event) {
+        const auto stops = [](const Blow& b) { return b.what == Blow::stop; };
+        if (groups_.empty() || revoked_ || std::ranges::any_of(job->blows, stops)) return;
+        std::vector<int> dead = dead_here();
+        if (std::ranges::count(dead, now().members.front()) > 0) dead = {now().members.front()};
+        for (const std::uint64_t limit = world->now + 1 * s;; pass_time(200'000)) {
+            int ranks[most_ranks], count = 0;
+            must(tuttiCommGetFailedRanks(comm(), ranks, most_ranks, &count), "tuttiCommGetFailedRanks");
+            const auto named = [&](int r) {
+                return std::ranges::any_of(std::span(ranks, static_cast<std::size_t>(count)), [&](int failed) {
+                    return now().members[static_cast<std::size_t>(failed)] == r;
+                });
+            };
+            const auto unnamed = std::ranges::find_if_not(dead, named);
+            if (unnamed == dead.end()) return;
+            if (world->now >= limit)
+                throw Wrong("is not told that rank " + std::to_string(*unnamed) + " has died, but: " + event.said);
+        }
+    }
+
     void tell(const Failure& failure) {
         Told& event = add_event(Told::error);
         event.at = static_cast<std::uint64_t>(failure.at_ns);
@@ -462,6 +503,7 @@ class Rank {
             if (event.named_count > 0 || revoked_) break;
             pass_time(200'000);
         }
+        await_names(event);
         if (marked && !steps->memory().untouched())
             throw Wrong("a buffer was written after its call had returned an error");
         if (steps == nullptr) return;
