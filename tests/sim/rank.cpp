@@ -175,8 +175,10 @@ class Rank {
         while (!is_open()) {
             const auto may_come = [](const Report& r) { return r.way != Report::left && r.way != Report::done; };
             bool any = board->furthest <= number;
-            for (int r = 0; any && r < job->ranks; ++r)
-                if (may_come(board->reports[r]) && board->gone_at(r) == never) any = false;
+            for (int r = 0; any && r < most_ranks; ++r) {  // also those that have grown into it before
+                const bool is_there = r < job->ranks || board->reports[r].way != Report::absent;
+                if (is_there && may_come(board->reports[r]) && board->gone_at(r) == never) any = false;
+            }
             if (any || board->furthest > number) throw Gone{};
             pass_time(ms);
         }

@@ -383,6 +383,11 @@ void HostChannel::mismatch(const Connection& c) const {
     if (cell.signature == signature_)
         fail_by(c.peer, tuttiInternalError, "rank %d: a message of %u bytes came from rank %d in %s, %zu were expected",
                 bound_.program.rank, cell.bytes, c.peer, call_text(job_->call).c_str(), bytes_);
+    if (theirs.signature == job_->call.signature)
+        fail_by(c.peer, tuttiInvalidUsage,
+                "rank %d calls %s, and so does rank %d, but it has sent a message of another call before: all ranks "
+                "must issue the same operations in the same order with the same count, type, op and root",
+                bound_.program.rank, call_text(job_->call).c_str(), c.peer);
     fail_by(c.peer, tuttiInvalidUsage,
             "rank %d calls %s, but rank %d calls %s: all ranks must issue the same operations in the same order "
             "with the same count, type, op and root",
