@@ -142,7 +142,8 @@ void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
     const auto cipher = static_cast<Cipher::Kind>(accepted.cipher);
     if (!Cipher::has(accepted.cipher) || Cipher::protection(cipher) < config().protection) {
         connection.close();
-        return lost(call, {0, false, "it wants a cipher that this rank does not have"});
+        return lost(call, {0, false,
+                           "it wants a cipher that this rank does not have, or less than TUTTI_ENCRYPT demands here"});
     }
     if (!engine) return connection.close();
     Detached socket = connection.detach();

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/result.hpp"
+
 namespace tutti::tcp {
 namespace {
 
@@ -87,6 +89,7 @@ void Cipher::seal(bootstrap::View plain, std::byte* out) {
 }
 
 bool Cipher::open(bootstrap::View sealed, std::byte* out) {
+    TUTTI_ASSERT(sealed.size() >= extra);
     next_nonce();
     if ((kind_ & in_clear) == 0) return decrypt(sealed, out, {});
     const std::size_t bytes = sealed.size() - extra;
