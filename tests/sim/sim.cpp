@@ -1,8 +1,13 @@
 // Runs the library in worlds that seeds make. See --help.
+#include <dirent.h>
+#include <execinfo.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +33,66 @@ void stay_on(unsigned core) {
     if (CPU_COUNT(&one) == 1) sched_setaffinity(0, sizeof one, &one);
 }
 
+using Clock = std::chrono::steady_clock;
+
+/// How long a job may take in real time. A thread that waits in the kernel, which the world does not see, would
+/// otherwise stop everything without a word.
+std::chrono::milliseconds longest_job{120'000};
+
+/// Writes the stack of the thread that gets the signal to stderr.
+void tell_stack(int) {
+    char line[64];
+    const int length = std::snprintf(line, sizeof line, "process %d, thread %ld:\n", getpid(), syscall(SYS_gettid));
+    if (write(STDERR_FILENO, line, static_cast<std::size_t>(length)) != length) return;
+    void* frames[40];
+    backtrace_symbols_fd(frames, backtrace(frames, 40), STDERR_FILENO);
+}
+
+/// Calls what(number) for each numbered entry of a folder of /proc.
+template <class F>
+void for_each_number(const std::string& folder, F&& what) {
+    DIR* const open = opendir(folder.c_str());
+    if (open == nullptr) return;
+    while (const dirent* const entry = readdir(open))
+        if (const int number = std::atoi(entry->d_name); number > 0) what(number);
+    closedir(open);
+}
+
+pid_t parent_of(pid_t process) {
+    std::ifstream status("/proc/" + std::to_string(process) + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("PPid:")) return std::atoi(line.c_str() + 5);
+    return 0;
+}
+
+/// A job is its controller and the processes that this has made. Each of its threads tells its stack; then all are
+/// killed.
+void tell_and_kill(pid_t controller) {
+    std::vector<pid_t> job{controller};
+    for_each_number("/proc", [&](int process) {
+        if (parent_of(process) == controller) job.push_back(process);
+    });
+    for (const pid_t process : job)
+        for_each_number("/proc/" + std::to_string(process) + "/task", [process](int thread) {
+            syscall(SYS_tgkill, process, thread, SIGQUIT);
+            usleep(20'000);  // one after the other, or their lines would mix
+        });
+    for (const pid_t process : job) kill(process, SIGKILL);
+}
+
+/// Reads all that the controller of a job writes. Returns false if the job has taken too long, and was killed.
+bool read_all(int from, pid_t controller, std::string& all) {
+    const auto until = Clock::now() + longest_job;
+    for (char part[4096];;) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+        pollfd readable{from, POLLIN, 0};
+        if (left <= 0 || poll(&readable, 1, static_cast<int>(left)) == 0) return tell_and_kill(controller), false;
+        const ssize_t got = read(from, part, sizeof part);
+        if (got <= 0) return true;
+        all.append(part, static_cast<std::size_t>(got));
+    }
+}
+
 /// In a process of its own, which has seen nothing before: what happens depends on the seed alone.
 sim::Outcome run(const sim::Job& job, bool draw = false) {
     int ends[2];
@@ -35,6 +100,7 @@ sim::Outcome run(const sim::Job& job, bool draw = false) {
     const pid_t child = fork();
     if (child < 0) std::perror("sim: fork"), std::exit(2);
     if (child == 0) {
+        signal(SIGQUIT, tell_stack);
         const sim::Outcome outcome = sim::run_job(job, draw);
         FILE* const to = fdopen(ends[1], "w");
         for (const std::uint64_t number : {outcome.trace, outcome.switches, outcome.time})
@@ -46,10 +112,14 @@ sim::Outcome run(const sim::Job& job, bool draw = false) {
     }
     close(ends[1]);
     std::string all;
-    char part[4096];
-    for (ssize_t got; (got = read(ends[0], part, sizeof part)) > 0;) all.append(part, static_cast<std::size_t>(got));
+    const bool ended = read_all(ends[0], child, all);
     close(ends[0]);
     waitpid(child, nullptr, 0);
+    if (!ended) {
+        const std::string limit = std::to_string(longest_job.count());
+        return {
+            "it took longer than " + limit + " ms of real time; stderr has the stacks, for addr2line", "", "", 0, 0, 0};
+    }
     sim::Outcome outcome{"the simulation itself crashed", "", "", 0, 0, 0};
     std::uint64_t* const numbers[] = {&outcome.trace, &outcome.switches, &outcome.time};
     if (all.size() < sizeof(std::uint64_t) * std::size(numbers)) return outcome;
@@ -64,10 +134,15 @@ bool fails(std::uint64_t seed, const sim::Less& less) {
     return !run(sim::make_job(seed, less)).wrong.empty();
 }
 
-/// What can be left out while it still goes wrong: ranks, what befalls them, calls.
+constexpr std::chrono::seconds longest_shrink{60};
+
+/// What can be left out while it still goes wrong: ranks, what befalls them, calls. As far as that is known after
+/// longest_shrink: a job that ends by going on and on takes a minute each time.
 sim::Less shrink(std::uint64_t seed) {
     sim::Less less;
+    const auto until = Clock::now() + longest_shrink;
     const auto attempt = [&](auto&& change) {
+        if (Clock::now() > until) return;
         sim::Less smaller = less;
         change(smaller);
         if (fails(seed, smaller)) less = std::move(smaller);
@@ -117,13 +192,12 @@ void run_seeds(std::uint64_t first, std::uint64_t count, std::uint64_t step, uns
         for (std::uint64_t least = tally.first_failed;
              seed < least && !tally.first_failed.compare_exchange_weak(least, seed);) {
         }
-        if (until_failure) {
-            std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), outcome.wrong.c_str());
-            std::fflush(stdout);
-            continue;
-        }
-        const sim::Less less = shrink(seed);
-        const sim::Outcome again = run(sim::make_job(seed, less));
+        std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), outcome.wrong.c_str());
+        std::fflush(stdout);  // making it smaller takes its time
+        if (until_failure) continue;
+        const bool ended = outcome.switches > 0;
+        const sim::Less less = ended ? shrink(seed) : sim::Less{};
+        const sim::Outcome again = ended ? run(sim::make_job(seed, less)) : sim::Outcome{};
         if (again.wrong.empty())
             tell(seed, {}, outcome, where);
         else
@@ -155,10 +229,16 @@ int main(int argc, char** argv) {
     app.add_option("--without", without, "with --seed: not these calls, counted from 0")->delimiter(',');
     app.add_flag("--without-blow", without_blow, "with --seed: nobody is killed or stopped");
     app.add_flag("--without-weather", without_weather, "with --seed: no network of its own, and nothing is lacking");
+    app.add_option_function<unsigned>(
+           "--limit", [](unsigned ms) { longest_job = std::chrono::milliseconds(ms); },
+           "how long a job may take, in ms of real time")
+        ->default_str("120000");
     app.add_flag("--twice", twice, "each seed twice: the same must happen");
     app.add_flag("--until-failure", until_failure, "end with the first seed that fails, and say only that");
     app.add_flag("--mutants", mutants, "put known defects back into the library, and see each of them found");
     CLI11_PARSE(app, argc, argv);
+    void* frame = nullptr;
+    backtrace(&frame, 1);  // loads what it needs, which a handler of signals must not
     if (mutants)
         return execlp("python3", "python3", TUTTI_MUTANTS, TUTTI_BUILD, nullptr), std::perror("sim: python3"), 2;
     if (one != 0) {
@@ -174,7 +254,7 @@ int main(int argc, char** argv) {
                     static_cast<double>(outcome.time) * 1e-9);
         return outcome.wrong.empty() ? 0 : 1;
     }
-    const auto began = std::chrono::steady_clock::now();
+    const auto began = Clock::now();
     auto* const tally =
         static_cast<Tally*>(mmap(nullptr, sizeof(Tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     if (tally == MAP_FAILED) return std::perror("sim: mmap"), 2;
@@ -199,7 +279,7 @@ int main(int argc, char** argv) {
     const auto seconds = [](const timeval& t) {
         return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
     };
-    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double took = std::chrono::duration<double>(Clock::now() - began).count();
     std::printf("%llu seeds, %llu failed, %.1f s (%.1f s of user, %.1f s of kernel), %llu switches\n",
                 static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(tally->failed.load()), took,
                 seconds(used.ru_utime), seconds(used.ru_stime),
