@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -97,10 +98,11 @@ bool read_all(int from, pid_t controller, std::string& all) {
 sim::Outcome run(const sim::Job& job, bool draw = false) {
     int ends[2];
     if (pipe(ends) != 0) std::perror("sim: pipe"), std::exit(2);
+    signal(SIGQUIT, tell_stack);  // from the job's first instant
     const pid_t child = fork();
     if (child < 0) std::perror("sim: fork"), std::exit(2);
     if (child == 0) {
-        signal(SIGQUIT, tell_stack);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         const sim::Outcome outcome = sim::run_job(job, draw);
         FILE* const to = fdopen(ends[1], "w");
         for (const std::uint64_t number : {outcome.trace, outcome.switches, outcome.time})
@@ -264,6 +266,7 @@ int main(int argc, char** argv) {
         const pid_t worker = fork();
         if (worker < 0) return std::perror("sim: fork"), 2;
         if (worker == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             run_seeds(first, seeds, step, core, cores, twice, until_failure, where, *tally);
             _exit(0);
         }

@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -211,12 +212,15 @@ namespace {
 int fork_one(int (*body)(int process), int number) {
     const int first = add_thread();
     thread(first).process = number;
+    const pid_t controller = getpid();
     const pid_t child = ::fork();
     if (child < 0) std::perror("sim: fork"), std::abort();
     if (child > 0) {
         process(number).pid = child;
         return number;
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left of a job whose controller is killed
+    if (getppid() != controller) _exit(1);  // it has been
     mine = first_of_process = &thread(first);
     my_process = number;
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(signal, crash);
