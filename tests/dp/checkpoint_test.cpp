@@ -91,7 +91,7 @@ bool says(const char* word) {
 
 }  // namespace
 
-TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits") {
+TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits", "[exhaustive]") {
     const Trained through = harness::train(setup_of(tuttiDpBucketed, 3));
     const struct {
         tuttiDpMode_t saves, loads;

@@ -52,7 +52,7 @@ TEST_CASE("groups: each rank has one shard, each group all of them") {
     REQUIRE(dp::deal_shards(o, {hosts.data(), 1}, true)[0].owners == 1);  // as newcomers begin
 }
 
-TEST_CASE("groups: the bits of one rank, for every size of groups that there can be") {
+TEST_CASE("groups: the bits of one rank, for every size of groups that there can be", "[exhaustive]") {
     int variant = 0;
     for (int n = 1; n <= 4; ++n) {
         Setup setup;
@@ -75,7 +75,8 @@ TEST_CASE("groups: the bits of one rank, for every size of groups that there can
     }
 }
 
-TEST_CASE("groups: masters, fp32 gradients, micro-batches, loss scaling and an overflow, with the same bits") {
+TEST_CASE("groups: masters, fp32 gradients, micro-batches, loss scaling and an overflow, with the same bits",
+          "[exhaustive]") {
     for (const auto type : {tuttiBfloat16, tuttiFloat16})
         for (const bool main : {false, true}) {
             Setup setup;
@@ -134,7 +135,7 @@ TEST_CASE("groups: the norm counts one copy of each shard") {
     }
 }
 
-TEST_CASE("groups: compressed gradients are those of ranks that share out all") {
+TEST_CASE("groups: compressed gradients are those of ranks that share out all", "[exhaustive]") {
     for (const auto kind : {tuttiDpFp16, tuttiDpBf16, tuttiDpFp8, tuttiDpTopK, tuttiDpPowerSgd, tuttiDpAllGather}) {
         Setup setup;
         setup.ranks = 4;
@@ -204,7 +205,8 @@ TEST_CASE("groups: memory is that of as many ranks as a group has") {
     }
 }
 
-TEST_CASE("groups: a checkpoint is written once, by all, and goes on with other ranks, groups and modes") {
+TEST_CASE("groups: a checkpoint is written once, by all, and goes on with other ranks, groups and modes",
+          "[exhaustive]") {
     const Scratch folder;
     Setup setup;
     setup.ranks = 4;

@@ -79,7 +79,7 @@ std::vector<float> train(tuttiDp_t dp, int rank, tuttiDpMode_t mode, const std::
 
 }  // namespace
 
-TEST_CASE("frozen parameters and buffers change nothing for the others, and stay, in all modes") {
+TEST_CASE("frozen parameters and buffers change nothing for the others, and stay, in all modes", "[exhaustive]") {
     const std::string path = "/tmp/tutti-dp-kinds-" + std::to_string(::getpid());
     for (int n = 1; n <= (harness::sanitized ? 2 : 4); ++n)
         for (const tuttiDpMode_t mode : all_modes) {

@@ -35,7 +35,7 @@ double scale_of(tuttiDp_t dp, long long* skipped = nullptr) {
 
 }  // namespace
 
-TEST_CASE("a scale that is a power of two changes no bit of fp32, clipped or not, in any mode") {
+TEST_CASE("a scale that is a power of two changes no bit of fp32, clipped or not, in any mode", "[exhaustive]") {
     for (const auto mode : modes)
         for (const double clip : {0.0, 0.5}) {
             CAPTURE(mode, clip);

@@ -240,7 +240,8 @@ TEST_CASE("cover: each element from one rank that has it, and what nobody has is
     REQUIRE(dp::last_whole_step(parameters, order, dealing, all).cover.lost);
 }
 
-TEST_CASE("where ranks own parts a layer moves to as many ranks, to more and to fewer, and keeps its bits") {
+TEST_CASE("where ranks own parts a layer moves to as many ranks, to more and to fewer, and keeps its bits",
+          "[exhaustive]") {
     for (const auto type : {tuttiFloat32, tuttiBfloat16})
         for (const auto mode : owned)
             for (const int group : {TUTTI_UNDEF_INT, 1}) {

@@ -260,7 +260,7 @@ TEST_CASE("compression comes near the uncompressed result, as near as its kind a
     REQUIRE(harness::difference(harness::train(setup), exact) < 1e-5);
 }
 
-TEST_CASE("compression where ranks own parts: as where all own all, as near as buckets are the same") {
+TEST_CASE("compression where ranks own parts: as where all own all, as near as buckets are the same", "[exhaustive]") {
     for (const auto kind : {tuttiDpFp16, tuttiDpBf16, tuttiDpFp8, tuttiDpTopK, tuttiDpPowerSgd}) {
         Setup setup;
         setup.ranks = 3;

@@ -215,7 +215,7 @@ TEST_CASE("with whole updates each parameter has one owner, and owners about as 
     }
 }
 
-TEST_CASE("an update of the caller's gets whole parameters in every mode, to the same bits", "[dp]") {
+TEST_CASE("an update of the caller's gets whole parameters in every mode, to the same bits", "[exhaustive]") {
     Setup some;
     Longest longest{some.counts};
     for (const int ranks : {2, 3, 4}) {
