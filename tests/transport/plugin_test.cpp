@@ -42,6 +42,15 @@ struct Debts {
     }
 };
 
+/// When ends that were left behind, because the other end was busy for longer than they wait, have been closed, too.
+Debts settled(const std::string& file, const Debts& before) {
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(2);; std::this_thread::yield()) {
+        const Debts now(file);
+        if (now.of[0] == before.of[0] || Clock::now() > limit) return now;
+        plugin::Frames::tend_kept();
+    }
+}
+
 bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
@@ -214,7 +223,7 @@ TEST_CASE("messages of all sizes pass every version whole, and everything is clo
             REQUIRE(two.until([&] { return two.a.endpoint->is_empty(); }));
             harness::run(2, [&](int rank) { (rank == 0 ? two.a : two.b).endpoint.reset(); });
         }
-        const Debts after(file);
+        const Debts after = settled(file, before);
         REQUIRE(after.of[0] == before.of[0]);
         REQUIRE(after.of[1] == before.of[1]);
         REQUIRE(after.of[2] == before.of[2]);
@@ -241,7 +250,7 @@ TEST_CASE("whoever goes first is helped by the other one, and what is sent to it
         }
         REQUIRE(two.b.endpoint->is_empty());
     }
-    REQUIRE(Debts(file).of[0] == before.of[0]);
+    REQUIRE(settled(file, before).of[0] == before.of[0]);
     REQUIRE(Debts(file).of[2] == before.of[2]);
 }
 
@@ -256,7 +265,7 @@ TEST_CASE("an end that nobody helps is kept until somebody does, and closed then
         two.b.look();
         two.b.look();
         two.b.endpoint.reset();
-        REQUIRE(Debts(file).of[0] == before.of[0]);
+        REQUIRE(settled(file, before).of[0] == before.of[0]);
         REQUIRE(Debts(file).of[1] == before.of[1]);
         REQUIRE(Debts(file).of[2] == before.of[2]);
     }
