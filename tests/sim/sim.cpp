@@ -49,6 +49,12 @@ void tell_stack(int) {
     backtrace_symbols_fd(frames, backtrace(frames, 40), STDERR_FILENO);
 }
 
+void crash(int signal) {
+    tell_stack(signal);
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+}
+
 /// Calls what(number) for each numbered entry of a folder of /proc.
 template <class F>
 void for_each_number(const std::string& folder, F&& what) {
@@ -103,6 +109,7 @@ sim::Outcome run(const sim::Job& job, bool draw = false) {
     if (child < 0) std::perror("sim: fork"), std::exit(2);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, crash);
         const sim::Outcome outcome = sim::run_job(job, draw);
         FILE* const to = fdopen(ends[1], "w");
         for (const std::uint64_t number : {outcome.trace, outcome.switches, outcome.time})

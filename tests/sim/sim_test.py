@@ -1,10 +1,25 @@
 #!/usr/bin/env python3
 """What sim says of jobs that fail: sim_test.py SIM."""
+import contextlib
+import os
+import pathlib
+import re
+import signal
 import subprocess
 import sys
 import unittest
 
 SIM = sys.argv.pop(1)
+
+
+def children(process):
+    """The processes that this one has made."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended since
+            if re.search(rf"^PPid:\t{process}$", (folder / "status").read_text(), re.M):
+                found.append(int(folder.name))
+    return found
 
 
 class Failures(unittest.TestCase):
@@ -13,6 +28,17 @@ class Failures(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("seed 1: it took longer than 1 ms of real time", done.stdout)
         self.assertRegex(done.stderr, r"process \d+, thread \d+:\n.*sim\(.*\[0x")
+
+    def test_a_controller_that_crashes_ends_its_job(self):
+        sim = subprocess.Popen([SIM, "--seeds", "2000", "--jobs", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+        self.addCleanup(sim.kill)
+        while not (controllers := [c for worker in children(sim.pid) for c in children(worker) if children(c)]):
+            self.assertIsNone(sim.poll())
+        os.kill(controllers[0], signal.SIGSEGV)
+        self.assertIn("the simulation itself crashed", sim.stdout.readline())
+        sim.kill()
+        self.assertRegex(sim.stderr.read(), rf"process {controllers[0]}, thread {controllers[0]}:\n.*sim\(.*\[0x")
 
     def test_jobs_that_end_in_time_are_right(self):
         done = subprocess.run([SIM, "--seeds", "2"], capture_output=True, text=True, timeout=300)
