@@ -1,6 +1,6 @@
-// put_check: one-sided operations put what they should where they should, and signals come no earlier than the data.
-// Ranks are threads (-t) of processes (tutti-run); those on GPUs share the devices that there are. Prints how long a
-// signal takes there and back.
+// put_check: one-sided operations put what they should where they should, signals come no earlier than the data, and
+// gets bring back what was put. Ranks are threads (-t) of processes (tutti-run); those on GPUs share the devices that
+// there are. Prints how long a signal takes there and back, and a small get.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -36,7 +36,8 @@ class Rank {
           device_(world.device_of(rank_)),
           stream_(device_ < 0 ? nullptr : perf::cuda::make_stream(device_)),
           window_(row * static_cast<std::size_t>(world.ranks()), true, device_),
-          source_(row, true, device_) {
+          source_(row, true, device_),
+          got_(row, true, device_) {
         must(tuttiCommWindowRegister(comm_, window_.data(), window_.size(), &handle_, TUTTI_WIN_DEFAULT));
     }
     ~Rank() {
@@ -54,6 +55,7 @@ class Rank {
             for (const std::size_t shift : {std::size_t{0}, std::size_t{3}}) put_to_all(bytes, shift, round++);
         if (device_ >= 0) replay(round++);
         ping_pong(rounds);
+        time_gets(rounds);
         return good_;
     }
 
@@ -82,6 +84,21 @@ class Rank {
         std::fprintf(stderr, "rank %d: %zu of %zu bytes that rank %d has put are wrong (round %d)\n", rank_, wrong,
                      bytes, from, round);
     }
+    /// What this rank has put to that one.
+    void get(int from, std::size_t bytes, std::size_t shift) {
+        must(tuttiGet(got_.data(), bytes, tuttiUint8, from, handle_, static_cast<std::size_t>(rank_) * row + shift, 0,
+                      0, comm_, stream_));
+    }
+    void check_got(int from, int round, std::size_t bytes) {
+        perf::HostView view(got_, got_.data(), bytes);
+        view.pull();
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < bytes; ++i) wrong += view.data()[i] != value(rank_, round, i);
+        if (wrong == 0) return;
+        good_ = false;
+        std::fprintf(stderr, "rank %d: %zu of %zu bytes that it gets from rank %d are wrong (round %d)\n", rank_, wrong,
+                     bytes, from, round);
+    }
     void put(int to, std::size_t bytes, std::size_t shift) {
         must(tuttiPutSignal(source_.data(), bytes, tuttiUint8, to, handle_,
                             static_cast<std::size_t>(rank_) * row + shift, 0, 0, 0, comm_, stream_));
@@ -90,7 +107,7 @@ class Rank {
         must(tuttiWaitSignal(static_cast<int>(signals.size()), signals.data(), comm_, stream_));
     }
 
-    /// In one group with the wait for what all others put here.
+    /// In one group with the wait for what all others put here. Then gets it back.
     void put_to_all(std::size_t bytes, std::size_t shift, int round) {
         write(round, bytes);
         std::vector<tuttiWaitSignalDesc_t> signals;
@@ -103,10 +120,16 @@ class Rank {
         must(tuttiGroupEnd());
         settle();
         for (int peer = 0; peer < world_.ranks(); ++peer) check(peer, round, bytes, shift);
+        for (int i = 0; i < world_.ranks(); ++i) {
+            const int peer = (rank_ + i) % world_.ranks();
+            get(peer, bytes, shift);
+            settle();
+            check_got(peer, round, bytes);
+        }
         world_.barrier(thread_);
     }
 
-    /// What is captured once is put, and waited for, at every replay.
+    /// What is captured once is put, got back and waited for at every replay.
     void replay(int round) {
         constexpr std::size_t bytes = 70'000;
         constexpr int times = 20;
@@ -114,12 +137,14 @@ class Rank {
         write(round, bytes);
         perf::cuda::begin_capture(device_, stream_);
         put(right, bytes, 0);
+        get(right, bytes, 0);
         wait({{1, left, 0, 0}});
         void* const graph = perf::cuda::end_capture(device_, stream_);
         world_.barrier(thread_);
         for (int i = 0; i < times; ++i) perf::cuda::replay(device_, graph, stream_);
         settle();
         check(left, round, bytes, 0);
+        check_got(right, round, bytes);
         world_.barrier(thread_);
         perf::cuda::destroy_graph(graph);
     }
@@ -140,12 +165,24 @@ class Rank {
             std::printf("a signal there and back: %.2f us, mean of %d\n", time.count() / rounds, rounds);
     }
 
+    /// Rank 0 from rank 1, which does nothing.
+    void time_gets(int rounds) {
+        constexpr std::size_t bytes = 8;
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < rounds && rank_ == 0 && world_.ranks() > 1; ++i) get(1, bytes, 0);
+        settle();
+        const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+        world_.barrier(thread_);
+        if (rank_ == 0 && world_.ranks() > 1)
+            std::printf("a get of %zu bytes: %.2f us, mean of %d\n", bytes, time.count() / rounds, rounds);
+    }
+
     perf::World& world_;
     const int thread_, rank_;
     const tuttiComm_t comm_;
     const int device_;
     void* const stream_;
-    const perf::Buffer window_, source_;
+    const perf::Buffer window_, source_, got_;
     tuttiWindow_t handle_ = nullptr;
     bool good_ = true;
 };
@@ -154,15 +191,16 @@ class Rank {
 
 int main(int argc, char** argv) {
     CLI::App app(
-        "One-sided operations between ranks that are threads, of processes that tutti-run starts: are puts right, "
-        "and their signals in time?");
+        "One-sided operations between ranks that are threads, of processes that tutti-run starts: are puts and "
+        "gets right, and signals in time?");
     perf::Options options;
     std::string device = "cpu";
     int rounds = 200;
     app.add_option("-t,--threads", options.threads, "Ranks of this process")->check(CLI::Range(1, 32));
     app.add_option("--transport", options.transport, "The only one that may be used");
     app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-    app.add_option("-n,--rounds", rounds, "Of the signal that goes there and back")->check(CLI::Range(1, 1'000'000));
+    app.add_option("-n,--rounds", rounds, "Of the signal that goes there and back, and of gets")
+        ->check(CLI::Range(1, 1'000'000));
     CLI11_PARSE(app, argc, argv);
     std::string why;
     if (device == "cuda") options.devices = perf::cuda::devices(why);

@@ -443,29 +443,30 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
 
 /* ----------------------------------------------------------------------------------------- one-sided operations */
 
-/* A rank writes to the memory of another one, which does nothing for it, and tells it by a signal, which that one may
- * wait for. For ranks that are all on CPUs, on any hosts, or all on GPUs that p2p joins: where some of comm's ranks are
- * on a CPU and a GPU, or on GPUs that a network or host memory joins (also because config.transport says so), all of
- * this is refused with tuttiInvalidUsage, and a text that names two such ranks.
+/* A rank writes to the memory of another one, or reads it, which does nothing for it, and tells it by a signal, which
+ * that one may wait for. For ranks that are all on CPUs, on any hosts, or all on GPUs that p2p joins: where some of
+ * comm's ranks are on a CPU and a GPU, or on GPUs that a network or host memory joins (also because config.transport
+ * says so), all of this is refused with tuttiInvalidUsage, and a text that names two such ranks.
  *
  * A window: all ranks of comm call Register in the same order, each with memory of its own (`size` bytes at `buff`, of
- * any length; 0: no part), which others may then put to. If peers are in other processes, that is memory of
- * tuttiMemAlloc, or whole pages of memory which tuttiCommRegister would take; they are registered as by that function,
- * under its contract. One rank's memory that is not gives all ranks tuttiInvalidArgument, which names the rank. Ranks
- * that are threads of one process take any memory. On GPUs it is memory of the rank's GPU, in one allocation, and where
- * ranks are in several processes or on several GPUs one that can be shared: of cudaMalloc or tuttiMemAllocDevice, not
- * of a pool. *win is this rank's handle of the window; in a group it is valid after tuttiGroupEnd, and one thread that
- * drives several ranks calls Register in a group. When Register returns, all ranks may put to all. A rank has at most
- * 512 windows of a communicator. Memory that only ranks on other hosts put to may be any.
+ * any length; 0: no part), which others may then put to and get from. If peers are in other processes, that is memory
+ * of tuttiMemAlloc, or whole pages of memory which tuttiCommRegister would take; they are registered as by that
+ * function, under its contract. One rank's memory that is not gives all ranks tuttiInvalidArgument, which names the
+ * rank. Ranks that are threads of one process take any memory. On GPUs it is memory of the rank's GPU, in one
+ * allocation, and where ranks are in several processes or on several GPUs one that can be shared: of cudaMalloc or
+ * tuttiMemAllocDevice, not of a pool. *win is this rank's handle of the window; in a group it is valid after
+ * tuttiGroupEnd, and one thread that drives several ranks calls Register in a group. When Register returns, all ranks
+ * may reach all. A rank has at most 512 windows of a communicator. Memory that only ranks on other hosts reach may be
+ * any.
  *
- * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be put to is registered for collectives
- * alone, as by tuttiCommRegister, and only tuttiPutSignal into it is refused, with the reason.
+ * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be reached is registered for collectives
+ * alone, as by tuttiCommRegister, and only tuttiPutSignal and tuttiGet are refused for it, with the reason.
  *
  * Deregister is a call of each rank for itself: it waits for what this rank has issued on comm before, and when it
- * returns, nobody writes to this rank's part any more. A put that comes too late fails, and its communicator with it.
- * So it is when comm is destroyed, aborted or suspended (windows and signals do not come back with tuttiCommResume), or
- * has failed; the handle is to be deregistered all the same, before the memory is freed. A graph in which this rank
- * puts to the window must have ended before, and not run afterwards. */
+ * returns, nobody writes to this rank's part any more, nor reads it. A put or a get that comes too late fails, and its
+ * communicator with it. So it is when comm is destroyed, aborted or suspended (windows and signals do not come back
+ * with tuttiCommResume), or has failed; the handle is to be deregistered all the same, before the memory is freed. A
+ * graph in which this rank puts to the window, or gets from it, must have ended before, and not run afterwards. */
 typedef struct tuttiWindow* tuttiWindow_t;
 #define TUTTI_WIN_DEFAULT 0
 #define TUTTI_WIN_BEST_EFFORT 1
@@ -480,13 +481,30 @@ TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_
  * handle. peer may be this rank; localbuff must not overlap what is written. sigIdx: 0 to TUTTI_SIGNALS - 1, each of
  * them a counter of its own for every pair of ranks. ctx, flags: 0.
  *
- * Whoever has waited for a signal sees all that was put to it before by the rank that raised it. Puts and signals to
- * one peer take place in the order of their calls, in a group too, where all else goes on side by side: waits (in the
- * order of their calls), other peers' puts, collectives. */
+ * Whoever has waited for a signal sees all that was put to it before by the rank that raised it. Puts, gets and signals
+ * to one peer take place in the order of their calls, in a group too, where all else goes on side by side: waits (in
+ * the order of their calls), other peers' puts and gets, collectives. */
 #define TUTTI_SIGNALS 8
 TUTTI_API tuttiResult_t tuttiPutSignal(const void* localbuff, size_t count, tuttiDataType_t type, int peer,
                                        tuttiWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                                        unsigned int flags, tuttiComm_t comm, tuttiStream_t stream);
+
+/* Copies `count` elements from peer's part of the window, from byte peerWinOffset of it on, to localbuff, and has ended
+ * when they are there; on the null stream, when it returns. peer does nothing for it, and may compute meanwhile. On
+ * GPUs all of it takes place on the stream, in captured graphs at each launch. peerWin: this rank's handle. peer may be
+ * this rank; localbuff must not overlap what is read. ctx, flags: 0.
+ *
+ * It sees all that this rank has put to peer before, and nothing that it puts there after. So when a get has ended,
+ * whatever part it has read, this rank's earlier puts to peer are there; count 0 waits for that alone. It sees what
+ * peer itself saw in its part when it raised a signal that this rank then waited for, or when it called a collective
+ * that both have ended. Where ranks write at the same time it may see some of their bytes and not others. In a group it
+ * does not wait for the group's waits: to read what a signal tells of, get after that group.
+ *
+ * If peer's part is deregistered before it was read, or peer destroys comm, is killed or, on another host, does not
+ * answer within config.timeoutMs, the get fails, with comm, and localbuff may hold a part of the data. */
+TUTTI_API tuttiResult_t tuttiGet(void* localbuff, size_t count, tuttiDataType_t type, int peer, tuttiWindow_t peerWin,
+                                 size_t peerWinOffset, int ctx, unsigned int flags, tuttiComm_t comm,
+                                 tuttiStream_t stream);
 
 /* Raises peer's signal, and no more. Needs no window. */
 TUTTI_API tuttiResult_t tuttiSignal(int peer, int sigIdx, int ctx, unsigned int flags, tuttiComm_t comm,

@@ -15,7 +15,7 @@ struct OpenWindow {
     tuttiComm_t handle;
     std::weak_ptr<Communicator> comm;  // its life ends with the communicator's, also when that is suspended
     void* registration = nullptr;      // of the memory; nullptr: peers see it as it is
-    std::shared_ptr<const Window> window = nullptr;  // nullptr: puts do not reach it
+    std::shared_ptr<const Window> window = nullptr;  // nullptr: puts and gets do not reach it
     std::string obstacle = {};                       // why not
 };
 using OpenWindowPtr = std::shared_ptr<OpenWindow>;
@@ -88,37 +88,44 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     *to = number;
 }
 
-void check_signal(const char* function, int peer, int number, int ctx, const Communicator& comm) {
+void check_peer(const char* function, int peer, int ctx, const Communicator& comm) {
     if (peer < 0 || peer >= comm.ranks())
         fail(tuttiInvalidArgument, "%s: peer is %d; the communicator has ranks 0 to %d", function, peer,
              comm.ranks() - 1);
-    if (number < 0 || number >= signals_per_peer)
-        fail(tuttiInvalidArgument, "%s: sigIdx is %d; 0 to %d was expected", function, number, signals_per_peer - 1);
     if (ctx != 0) fail(tuttiInvalidArgument, "%s: ctx is %d; 0 was expected", function, ctx);
 }
 
-/// A put into this window, if that is right.
-OneSided checked_put(OneSided put, const Arguments& a, const OpenWindow& window, const CommunicatorPtr& comm) {
+void check_signal(const char* function, int peer, int number, int ctx, const Communicator& comm) {
+    check_peer(function, peer, ctx, comm);
+    if (number < 0 || number >= signals_per_peer)
+        fail(tuttiInvalidArgument, "%s: sigIdx is %d; 0 to %d was expected", function, number, signals_per_peer - 1);
+}
+
+/// A put into this window, or a get from it, if that is right.
+OneSided checked_copy(OneSided copy, const Arguments& a, const OpenWindow& window, const CommunicatorPtr& comm) {
     if (!window.window)
-        fail(tuttiInvalidUsage, "%s: puts do not reach the window: %s", a.function, window.obstacle.c_str());
+        fail(tuttiInvalidUsage, "%s: puts and gets do not reach the window: %s", a.function, window.obstacle.c_str());
     if (window.comm.lock() != comm)
         fail(tuttiInvalidUsage, "%s: the window was registered before the communicator was suspended; register anew",
              a.function);
     const std::size_t size = size_of(check_type(a.function, a.type));
-    const WindowPart& part = window.window->parts[static_cast<std::size_t>(put.peer)];
-    if (put.offset > part.bytes || a.count > (part.bytes - put.offset) / size)
+    const WindowPart& part = window.window->parts[static_cast<std::size_t>(copy.peer)];
+    if (copy.offset > part.bytes || a.count > (part.bytes - copy.offset) / size)
         fail(tuttiInvalidArgument, "%s: %zu elements of %zu bytes from byte %zu on go beyond rank %d's %llu bytes",
-             a.function, a.count, size, put.offset, put.peer, static_cast<unsigned long long>(part.bytes));
-    if (a.count > 0) check_pointer(a, "localbuff", a.input, size);
-    const auto from = reinterpret_cast<std::uintptr_t>(a.input), to = part.where.offset + put.offset;
-    const bool apart = from + a.count * size <= to || to + a.count * size <= from;
-    if (put.peer == comm->rank() && a.count > 0 && !apart)
-        fail(tuttiInvalidArgument, "%s: localbuff %p overlaps what is written, %zu bytes from byte %zu on", a.function,
-             a.input, a.count * size, put.offset);
-    put.from = static_cast<const std::byte*>(a.input);
-    put.bytes = a.count * size;
-    put.window = window.window;
-    return put;
+             a.function, a.count, size, copy.offset, copy.peer, static_cast<unsigned long long>(part.bytes));
+    const bool gets = copy.kind == OneSided::Kind::get;
+    const void* const local = gets ? a.output : a.input;
+    if (a.count > 0) check_pointer(a, "localbuff", local, size);
+    const auto here = reinterpret_cast<std::uintptr_t>(local), there = part.where.offset + copy.offset;
+    const bool apart = here + a.count * size <= there || there + a.count * size <= here;
+    if (copy.peer == comm->rank() && a.count > 0 && !apart)
+        fail(tuttiInvalidArgument, "%s: localbuff %p overlaps what is %s, %zu bytes from byte %zu on", a.function,
+             local, gets ? "read" : "written", a.count * size, copy.offset);
+    copy.from = static_cast<const std::byte*>(a.input);
+    copy.to = static_cast<std::byte*>(a.output);
+    copy.bytes = a.count * size;
+    copy.window = window.window;
+    return copy;
 }
 
 /// make(comm) checks the arguments.
@@ -211,7 +218,20 @@ tuttiResult_t tuttiPutSignal(const void* localbuff, size_t count, tuttiDataType_
         const OpenWindowPtr window = window_of(function, peerWin, comm);
         const OneSided put{.kind = OneSided::Kind::put, .peer = peer, .signal = sigIdx, .offset = peerWinOffset};
         const Arguments a{function, {}, localbuff, nullptr, count, type, tuttiSum, peer};
-        return checked_put(put, a, *window, c);
+        return checked_copy(put, a, *window, c);
+    });
+}
+
+tuttiResult_t tuttiGet(void* localbuff, size_t count, tuttiDataType_t type, int peer, tuttiWindow_t peerWin,
+                       size_t peerWinOffset, int ctx, unsigned int flags, tuttiComm_t comm, tuttiStream_t stream) {
+    const char* function = "tuttiGet";
+    return issue_one_sided(function, comm, stream, [&](const CommunicatorPtr& c) {
+        check_peer(function, peer, ctx, *c);
+        refuse_flags(function, flags);
+        const OpenWindowPtr window = window_of(function, peerWin, comm);
+        const OneSided get{.kind = OneSided::Kind::get, .peer = peer, .offset = peerWinOffset};
+        const Arguments a{function, {}, nullptr, localbuff, count, type, tuttiSum, peer};
+        return checked_copy(get, a, *window, c);
     });
 }
 

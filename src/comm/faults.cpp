@@ -14,7 +14,7 @@ namespace {
 /// How long a peer that is stopped inside a copy is waited for.
 constexpr std::chrono::seconds longest_wait{10};
 
-/// The same of a put, or a wait for signals.
+/// The same of a put, a get, or a wait for signals.
 PeerError one_sided_error(const gpu::Verdict& v, const Connections& connections, std::chrono::milliseconds timeout) {
     if (v.cause == gpu::Verdict::few_signals)
         return {
@@ -25,11 +25,13 @@ PeerError one_sided_error(const gpu::Verdict& v, const Connections& connections,
             v.peer};
     if (v.peer != connections.rank() && connections.session().has_left(v.peer))
         return {tuttiRemoteError,
-                text("rank %d puts to rank %d, which has destroyed its communicator", connections.rank(), v.peer),
+                text("rank %d %s rank %d, which has destroyed its communicator", connections.rank(),
+                     v.source == 1 ? "gets from" : "puts to", v.peer),
                 v.peer};
     return {tuttiInvalidUsage,
-            text("rank %d puts %llu bytes into a window that rank %d has deregistered", connections.rank(),
-                 static_cast<unsigned long long>(v.expected), v.peer),
+            text("rank %d %s %llu bytes %s a window that rank %d has deregistered", connections.rank(),
+                 v.source == 1 ? "gets" : "puts", static_cast<unsigned long long>(v.expected),
+                 v.source == 1 ? "from" : "into", v.peer),
             v.peer};
 }
 

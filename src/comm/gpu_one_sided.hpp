@@ -1,5 +1,5 @@
-// Puts, signals and waits of calls on GPU communicators. No put or signal ever waits for another rank, so in a group
-// they are enqueued before everything else, and the waits after it: that is as good as side by side.
+// Puts, gets, signals and waits of calls on GPU communicators. Only waits wait for other ranks, so in a group all
+// others are enqueued before everything else, and the waits after it: that is as good as side by side.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ class OneSidedCalls {
     /// Throws if an argument is wrong. The caller has the communicator's turn, until all is enqueued.
     void add(const Issued& call);
 
-    /// False: there are none.
+    /// And signals and gets. False: there are none.
     bool enqueue_puts() const;
     /// When there is room for them: they stay until others have done something. group: see gpu::Stay.
     void enqueue_waits(std::uint64_t group) const;

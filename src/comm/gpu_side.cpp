@@ -198,10 +198,12 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
 
 gpu::Put GpuSide::put(const OneSided& o) {
     gpu::Put put = boards_->signal(o.peer, o.signal);
+    put.gets = o.kind == OneSided::Kind::get;
     if (o.bytes == 0) return put;
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
-    put.to = reinterpret_cast<std::byte*>(part.where.offset + o.offset);
-    put.from = buffer(o.from, o.bytes, "localbuff", false).at;
+    auto* const theirs = reinterpret_cast<std::byte*>(part.where.offset + o.offset);
+    put.to = put.gets == 1 ? buffer(o.to, o.bytes, "localbuff", false).at : theirs;
+    put.from = put.gets == 1 ? theirs : buffer(o.from, o.bytes, "localbuff", false).at;
     put.gate = part.gate;
     put.key = part.key;
     gpu::Boards::share(put, o.bytes);

@@ -1,5 +1,5 @@
-// Windows, puts, signals. What a rank raises for another one lies in the other's arena, a counter for each pair and
-// signal, so whoever waits looks at its own memory, and what was raised stays when the raiser is gone.
+// Windows, puts, gets, signals. What a rank raises for another one lies in the other's arena, a counter for each pair
+// and signal, so whoever waits looks at its own memory, and what was raised stays when the raiser is gone.
 #include "comm/windows.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// As much of a put as a peer that gives up, or closes its part, may have to wait for.
+/// As much of a put or a get as a peer that gives up, or closes its part, may have to wait for.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 /// As HostChannel::touch: peers that close their memory look here afterwards, and wait.
@@ -31,6 +31,11 @@ class Touching {
 
 bool is_open(const RankPage& page, const WindowPart& part) {
     return page.gates[part.gate].load(std::memory_order_relaxed) == part.key;
+}
+
+/// For error texts.
+const char* does(const OneSided& o) {
+    return o.kind == OneSided::Kind::get ? "gets from" : "puts to";
 }
 
 bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
@@ -197,23 +202,24 @@ void Windows::close(const Window& window) {
     for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
     if (untouched) return;
     fail(tuttiTimeout,
-         "rank %d: a peer that began to put to the window has not ended that (is it stopped?): its memory must "
-         "not be used for anything else",
+         "rank %d: a peer that began to copy to or from the window has not ended that (is it stopped?): its memory "
+         "must not be used for anything else",
          rank());
 }
 
 void Windows::refuse_closed(const OneSided& o, const RankPage& theirs) const {
     if (theirs.closed.load(std::memory_order_relaxed) != 0)
-        fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has given up", rank(), o.peer);
+        fail_by(o.peer, tuttiRemoteError, "rank %d %s rank %d, which has given up", rank(), does(o), o.peer);
     if (is_open(theirs, o.window->parts[static_cast<std::size_t>(o.peer)])) return;
     if (theirs.leaving.load(std::memory_order_relaxed) != 0)
-        fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(),
+        fail_by(o.peer, tuttiRemoteError, "rank %d %s rank %d, which has destroyed its communicator", rank(), does(o),
                 o.peer);
-    fail_by(o.peer, tuttiInvalidUsage, "rank %d puts %zu bytes into a window that rank %d has deregistered", rank(),
-            o.bytes, o.peer);
+    const bool gets = o.kind == OneSided::Kind::get;
+    fail_by(o.peer, tuttiInvalidUsage, "rank %d %s %zu bytes %s a window that rank %d has deregistered", rank(),
+            gets ? "gets" : "puts", o.bytes, gets ? "from" : "into", o.peer);
 }
 
-/// The next piece of a put.
+/// The next piece of a put or a get.
 void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
     const std::size_t size = std::min(piece_bytes, o.bytes - done);
@@ -222,10 +228,13 @@ void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     RankPage& theirs = self ? connections_.page() : *link->page();
     refuse_closed(o, theirs);
     const Reference there{part.where.region, part.where.offset + o.offset + done};
-    std::byte* const to = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
+    std::byte* const memory = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
     const Touching touching(connections_.page());
     refuse_closed(o, theirs);
-    std::memcpy(to, o.from + done, size);
+    if (o.kind == OneSided::Kind::get)
+        std::memcpy(o.to + done, memory, size);
+    else
+        std::memcpy(memory, o.from + done, size);
     done += size;
 }
 
@@ -245,18 +254,23 @@ bool Windows::reaches_by_network(Rank peer) {
     return *known;
 }
 
+void Windows::refuse_left(const OneSided& o) const {
+    if (connections_.has_left(o.peer))
+        fail_by(o.peer, tuttiRemoteError, "rank %d %s rank %d, which has destroyed its communicator", rank(), does(o),
+                o.peer);
+}
+
 /// Messages for the peer's engine (net/puts.hpp), as many as there is room for. True: that was all of the operation.
 bool Windows::send(const OneSided& o, std::size_t& done) {
     Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
     const std::size_t most = slot_bytes_for(ranks()) - net::put_header_in_slot;
     const bool inlined = sizeof(net::PutHeader) + o.bytes <= inline_bytes;
     while (true) {
-        if (connections_.has_left(o.peer))
-            fail_by(o.peer, tuttiRemoteError, "rank %d puts to rank %d, which has destroyed its communicator", rank(),
-                    o.peer);
+        refuse_left(o);
         if (!sender.ready(!inlined)) return false;
         const std::size_t size = std::min(most, o.bytes - done);
-        net::PutHeader put{.offset = o.offset + done, .gate = 0, .key = 0, .signal = 0, .raises = 0, .zero = {}};
+        net::PutHeader put{
+            .offset = o.offset + done, .gate = 0, .key = 0, .signal = 0, .raises = 0, .asks = 0, .zero = {}};
         if (size > 0) {
             const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
             put.gate = part.gate, put.key = part.key;
@@ -272,6 +286,32 @@ bool Windows::send(const OneSided& o, std::size_t& done) {
         done += size;
         if (put.raises == 1) return true;
     }
+}
+
+/// Asks the peer's engine, whose answers this rank's engine writes to where the get wants them. True: all are here.
+bool Windows::fetch(const OneSided& o, std::size_t& done) {
+    AwaitedMemory& awaited = connections_.arena().awaited();
+    const AwaitedMemory::State state = awaited.state(o.peer);
+    if (!state.asked) {
+        Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
+        refuse_left(o);
+        if (!sender.ready(false)) return false;
+        awaited.expect(o.peer, {o.to, o.bytes});
+        const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
+        const net::PutHeader request{
+            .offset = o.offset, .gate = part.gate, .key = part.key, .signal = 0, .raises = 0, .asks = 1, .zero = {}};
+        const std::uint64_t bytes = o.bytes;
+        std::byte* const message = sender.cell().payload;
+        std::memcpy(message, &request, sizeof request);
+        std::memcpy(message + sizeof request, &bytes, sizeof bytes);
+        sender.commit(Kind::inlined, sizeof request + sizeof bytes, 0);
+        sender.ring();
+        return false;
+    }
+    done = o.bytes - state.missing;
+    if (!state.answered) return false;
+    awaited.forget(o.peer);
+    return true;
 }
 
 std::uint64_t& Windows::taken(Rank peer, int signal) {
@@ -294,17 +334,32 @@ bool Windows::advance(const OneSided& o, std::size_t& done) {
         for (const OneSided::Wanted& wanted : o.wanted) taken(wanted.peer, wanted.signal) += wanted.count;
         return true;
     }
-    if (reaches_by_network(o.peer)) return send(o, done);
+    const bool gets = o.kind == OneSided::Kind::get;
+    if (reaches_by_network(o.peer)) return gets ? fetch(o, done) : send(o, done);
     if (done < o.bytes) copy_piece(o, done);
     if (done < o.bytes) return false;
-    signal(o);
+    if (!gets) signal(o);
     return true;
 }
 
+/// A put that waits for room, or a get for answers.
+void Windows::diagnose_sent(const OneSided& o, std::chrono::nanoseconds waited) {
+    const bool gets = o.kind == OneSided::Kind::get;
+    const auto state = [&] { return connections_.arena().awaited().state(o.peer); };
+    // What the peer has answered comes before it leaves: look once more after having seen that.
+    if (gets && connections_.has_left(o.peer) && !state().answered) refuse_left(o);
+    if (waited < timeout_) return;
+    const double seconds = static_cast<double>(waited.count()) * 1e-9;
+    if (gets)
+        fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for %zu of the %zu bytes that it gets from rank %d%s",
+                rank(), seconds, state().asked ? state().missing : o.bytes, o.bytes, o.peer,
+                connections_.told_by(o.peer).c_str());
+    fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for room to put to rank %d%s", rank(), seconds, o.peer,
+            connections_.told_by(o.peer).c_str());
+}
+
 void Windows::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
-    if (o.kind != OneSided::Kind::wait && waited >= timeout_)
-        fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for room to put to rank %d%s", rank(),
-                static_cast<double>(waited.count()) * 1e-9, o.peer, connections_.told_by(o.peer).c_str());
+    if (o.kind != OneSided::Kind::wait) return diagnose_sent(o, waited);
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
         // A peer's signals come before it leaves: look for them once more after having seen that.

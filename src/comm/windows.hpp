@@ -1,4 +1,4 @@
-// One-sided operations of a communicator: windows, puts, signals and waits for them.
+// One-sided operations of a communicator: windows, puts, gets, signals and waits for them.
 #pragma once
 
 #include <array>
@@ -26,19 +26,19 @@ class Windows {
             std::function<void(const Operation&)> run)
         : connections_(connections), faults_(faults), gpu_(gpu), timeout_(timeout), run_(std::move(run)) {}
 
-    /// Why no rank can write to another one's windows, nor signal, the same on all ranks; empty: it can.
+    /// Why no rank can reach another one's windows, nor signal, the same on all ranks; empty: it can.
     const std::string& obstacle();
 
     /// Called by all ranks, where there is no obstacle. trouble: why this rank can't. Throws on all ranks if one of
     /// them can't open its part: tuttiSystemError if it lacks what the system has to give, else tuttiInvalidArgument.
     std::shared_ptr<const Window> open(void* buffer, std::size_t bytes, std::optional<Error> trouble);
 
-    /// Of this rank alone. Nobody writes to its part any more when it returns. Throws tuttiTimeout if a peer does not
-    /// end what it writes.
+    /// Of this rank alone. Nobody uses its part any more when it returns. Throws tuttiTimeout if a peer does not end
+    /// what it copies.
     void close(const Window& window);
 
-    /// On CPUs: goes on with it, `done` bytes of which have been put; true if it has ended: over a network, once all of
-    /// it is on its way. Throws if the peer has given up, or closed its part.
+    /// On CPUs: goes on with it, `done` bytes of which have been copied; true if it has ended: a put over a network,
+    /// once all of it is on its way. Throws if the peer has given up, or closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
     /// As Faults::diagnose.
     void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);
@@ -55,7 +55,10 @@ class Windows {
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);
+    void refuse_left(const OneSided& operation) const;
     bool send(const OneSided& operation, std::size_t& done);
+    bool fetch(const OneSided& operation, std::size_t& done);
+    void diagnose_sent(const OneSided& operation, std::chrono::nanoseconds waited);
     bool reaches_by_network(Rank peer);
     std::uint64_t& taken(Rank peer, int signal);
     std::uint64_t arrived(const OneSided::Wanted& wanted);

@@ -1,5 +1,6 @@
-// One-sided operations: a rank writes to the memory of another one, which meanwhile does what it likes, and tells it by
-// signals. A window is what all ranks have opened for that together, each a part of its own memory.
+// One-sided operations: a rank writes to the memory of another one, or reads it, and tells it by signals; the other one
+// meanwhile does what it likes. A window is what all ranks have opened for that together, each a part of its own
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +26,15 @@ struct Window {
     std::vector<std::byte*> mapped = {};  // on a GPU: allocations of ranks in other processes
 };
 
-/// A put, a signal, or a wait for signals. Plain data; Operation points to one, and its Batch keeps it.
+/// A put, a get, a signal, or a wait for signals. Plain data; Operation points to one, and its Batch keeps it.
 struct OneSided {
-    enum class Kind { put, signal, wait } kind;
+    enum class Kind { put, get, signal, wait } kind;
 
-    // put (which signals when it is done), signal
+    // put (which signals when it is done), get, signal
     Rank peer = -1;
     int signal = 0;
-    const std::byte* from = nullptr;
+    const std::byte* from = nullptr;  // put
+    std::byte* to = nullptr;          // get
     std::size_t bytes = 0, offset = 0;
     std::shared_ptr<const Window> window = nullptr;
 

@@ -35,7 +35,7 @@ struct Operation {
         return count > 0 || collective == Collective::barrier || rows != nullptr || one_sided != nullptr;
     }
     /// Operations of one queue run one after the other: all collectives (0); the sends to one peer; the receives from
-    /// one peer; the puts and signals to one peer; the waits for signals.
+    /// one peer; the puts, gets and signals to one peer; the waits for signals.
     int queue() const {
         if (one_sided != nullptr) return one_sided->kind == OneSided::Kind::wait ? -1 : -2 - one_sided->peer;
         if (collective == Collective::send) return 1 + 2 * root;

@@ -108,6 +108,7 @@ class Arena {
     Signals& signals(Rank from) const;
     /// Of the owner's process.
     LentMemory& lent() { return lent_; }
+    AwaitedMemory& awaited() { return awaited_; }
     const Fd& fd() const { return fd_; }
 
     /// Registered arenas can be found by other ranks of this process under their key.
@@ -122,6 +123,7 @@ class Arena {
     Mapping mapping_;
     std::uint64_t key_ = 0;
     LentMemory lent_;
+    AwaitedMemory awaited_;
 };
 
 }  // namespace tutti

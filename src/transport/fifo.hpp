@@ -37,9 +37,10 @@ inline constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowle
 inline constexpr int collective_channels = 8;
 inline constexpr int pair_channel =
     collective_channels;  // sends and receives have a channel of their own: see pair_limits()
-inline constexpr int program_channels = pair_channel + 1;   // that programs write and read
-inline constexpr int one_sided_channel = program_channels;  // puts and signals over networks: see net/puts.hpp
-inline constexpr int channels_per_link = one_sided_channel + 1;
+inline constexpr int program_channels = pair_channel + 1;     // that programs write and read
+inline constexpr int one_sided_channel = program_channels;    // puts, signals, gets over networks: see net/puts.hpp
+inline constexpr int answer_channel = one_sided_channel + 1;  // what engines send for gets
+inline constexpr int channels_per_link = answer_channel + 1;
 
 static_assert(slot_depth >= 2,
               "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/result.hpp"
+
 namespace tutti {
 
 void LentMemory::lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) {
@@ -20,14 +22,73 @@ void LentMemory::take_all_back() {
     std::ranges::fill(parts_, Part{});
 }
 
-LentMemory::Written LentMemory::write(std::uint32_t gate, std::uint32_t key, std::uint64_t offset,
-                                      std::span<const std::byte> data) {
-    const std::lock_guard lock(mutex_);
-    if (gate >= parts_.size() || key == 0 || parts_[gate].key != key) return Written::not_lent;
+/// Under the lock.
+LentMemory::Access LentMemory::find(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::uint64_t bytes,
+                                    std::span<std::byte>& found) {
+    if (gate >= parts_.size() || key == 0 || parts_[gate].key != key) return Access::not_lent;
     const std::span<std::byte> memory = parts_[gate].memory;
-    if (offset > memory.size() || data.size() > memory.size() - offset) return Written::out_of_bounds;
-    std::ranges::copy(data, memory.begin() + static_cast<std::ptrdiff_t>(offset));
-    return Written::done;
+    if (offset > memory.size() || bytes > memory.size() - offset) return Access::out_of_bounds;
+    found = memory.subspan(offset, bytes);
+    return Access::done;
+}
+
+LentMemory::Access LentMemory::write(std::uint32_t gate, std::uint32_t key, std::uint64_t offset,
+                                     std::span<const std::byte> data) {
+    const std::lock_guard lock(mutex_);
+    std::span<std::byte> memory;
+    const Access access = find(gate, key, offset, data.size(), memory);
+    std::ranges::copy(data.first(memory.size()), memory.begin());
+    return access;
+}
+
+LentMemory::Access LentMemory::read(std::uint32_t gate, std::uint32_t key, std::uint64_t offset,
+                                    std::span<std::byte> data) {
+    const std::lock_guard lock(mutex_);
+    std::span<std::byte> memory;
+    const Access access = find(gate, key, offset, data.size(), memory);
+    std::ranges::copy(memory, data.begin());
+    return access;
+}
+
+LentMemory::Access LentMemory::look(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    std::span<std::byte> memory;
+    return find(gate, key, offset, bytes, memory);
+}
+
+void AwaitedMemory::expect(Rank peer, std::span<std::byte> memory) {
+    const std::lock_guard lock(mutex_);
+    const bool first = gets_.try_emplace(peer, Get{memory}).second;
+    TUTTI_ASSERT(first);
+}
+
+void AwaitedMemory::forget(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    gets_.erase(peer);
+}
+
+void AwaitedMemory::forget_all() {
+    const std::lock_guard lock(mutex_);
+    gets_.clear();
+}
+
+AwaitedMemory::State AwaitedMemory::state(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    const auto get = gets_.find(peer);
+    if (get == gets_.end()) return {};
+    return {true, get->second.answered, get->second.rest.size()};
+}
+
+bool AwaitedMemory::fill(Rank peer, std::span<const std::byte> data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = gets_.find(peer);
+    if (found == gets_.end() || found->second.answered) return false;
+    Get& get = found->second;
+    if (data.size() > get.rest.size() || (data.empty() && !get.rest.empty())) return false;
+    std::ranges::copy(data, get.rest.begin());
+    get.rest = get.rest.subspan(data.size());
+    get.answered = get.rest.empty();
+    return true;
 }
 
 }  // namespace tutti

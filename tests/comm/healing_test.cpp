@@ -1,4 +1,5 @@
-// Collectives over TCP while connections between the ranks are reset: their results are those of any other day.
+// Collectives and one-sided operations over TCP while connections between the ranks are reset: their results are those
+// of any other day.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -7,25 +8,44 @@
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 #include "harness/catch.hpp"
+#include "harness/collective.hpp"
 #include "harness/harness.hpp"
 #include "harness/resets.hpp"
 
 using namespace tutti;
+
+namespace {
+
+/// Resets connections of this process until it is destroyed.
+class Resets {
+  public:
+    ~Resets() { stop(); }
+    int stop() {
+        over_ = true;
+        if (thread_.joinable()) thread_.join();
+        return count_;
+    }
+
+  private:
+    std::atomic<bool> over_{false};
+    std::atomic<int> count_{0};
+    std::thread thread_{[this] {
+        std::mt19937 random(harness::seed());
+        while (!over_) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            count_ += harness::reset_connections([&] { return random() % 6 == 0; });
+        }
+    }};
+};
+
+}  // namespace
 
 TEST_CASE("collectives over TCP give the right results while connections are reset") {
     constexpr int ranks = 4;
     Options options = Options::from(nullptr);
     options.transport = "tcp";
     auto comms = Communicator::in_process(ranks, options);
-    std::atomic<bool> over{false};
-    std::atomic<int> resets{0};
-    std::thread breaks([&] {
-        std::mt19937 random(harness::seed());
-        while (!over) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            resets += harness::reset_connections([&] { return random() % 6 == 0; });
-        }
-    });
+    Resets resets;
     harness::run(ranks, [&](int rank) {
         Communicator& comm = *comms[static_cast<std::size_t>(rank)];
         for (int round = 0; round < (harness::sanitized ? 20 : 60); ++round) {
@@ -51,8 +71,37 @@ TEST_CASE("collectives over TCP give the right results while connections are res
             }
         }
     });
-    over = true;
-    breaks.join();
-    CAPTURE(resets.load());
-    CHECK(resets > 3);
+    CHECK(resets.stop() > 3);
+}
+
+TEST_CASE("puts and gets over TCP take place once and in order while connections are reset") {
+    constexpr int ranks = 3;
+    constexpr std::size_t count = 400'000;  // of several slots
+    const std::vector<tuttiComm_t> comms = harness::make_comms(ranks, "tcp");
+    Resets resets;
+    harness::run(ranks, [&](int rank) {
+        const auto comm = comms[static_cast<std::size_t>(rank)];
+        const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+        std::vector<std::uint32_t> memory(count), data(count), got(count);
+        tuttiWindow_t window;
+        harness::require_success(tuttiCommWindowRegister(comm, memory.data(), count * 4, &window, 0), "window");
+        const tuttiWaitSignalDesc_t arrived{1, before, 0, 0};
+        for (std::uint32_t round = 0; round < (harness::sanitized ? 20 : 60); ++round) {
+            const std::size_t size = round % 3 == 0 ? 5 : count;
+            for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<std::uint32_t>(i) * 7 + round * 13;
+            harness::require_success(
+                tuttiPutSignal(data.data(), size, tuttiUint32, next, window, 0, 0, 0, 0, comm, nullptr), "put");
+            harness::require_success(tuttiGet(got.data(), size, tuttiUint32, next, window, 0, 0, 0, comm, nullptr),
+                                     "get");
+            harness::check(std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(size), data.begin()),
+                           "another rank's memory holds something else than was put there");
+            harness::require_success(tuttiWaitSignal(1, &arrived, comm, nullptr), "wait");
+            harness::check(std::equal(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(size), data.begin()),
+                           "something else arrived than was put");
+            harness::require_success(tuttiBarrier(comm, nullptr), "barrier");
+        }
+        harness::require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+    });
+    CHECK(resets.stop() > 3);
+    for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
 }

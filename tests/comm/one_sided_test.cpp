@@ -1,4 +1,4 @@
-// Windows, puts and signals: what arrives, in which order, what is refused, and that nobody writes to memory that is
+// Windows, puts, gets and signals: what arrives, in which order, what is refused, and that nobody uses memory that is
 // its owner's again.
 #include <signal.h>
 #include <sys/mman.h>
@@ -42,6 +42,11 @@ tuttiResult_t put(const std::vector<int>& from, int peer, tuttiWindow_t window, 
                   tuttiStream_t stream = nullptr, int signal = 0) {
     return tuttiPutSignal(from.data(), from.size(), tuttiInt32, peer, window, offset * sizeof(int), signal, 0, 0, comm,
                           stream);
+}
+
+tuttiResult_t get(std::vector<int>& to, int peer, tuttiWindow_t window, size_t offset, tuttiComm_t comm,
+                  tuttiStream_t stream = nullptr) {
+    return tuttiGet(to.data(), to.size(), tuttiInt32, peer, window, offset * sizeof(int), 0, 0, comm, stream);
 }
 
 /// Threads that are ranks of one communicator; body(comm, rank).
@@ -95,9 +100,32 @@ void ring_of_puts(tuttiComm_t comm, int rank, int ranks, int* memory, size_t cou
     }
 }
 
+/// Every rank gets from all of them, in a group.
+void gets_from_all(tuttiComm_t comm, int rank, int ranks, int* memory, size_t count, tuttiWindow_t window) {
+    const auto value = [](size_t i, int whose, int round) { return static_cast<int>(i) + 1000 * whose + round; };
+    for (int round = 0; round < 3; ++round) {
+        for (size_t i = 0; i < count + 4; ++i) memory[i] = value(i, rank, round);
+        require_success(tuttiBarrier(comm, nullptr), "barrier");
+        std::vector<std::vector<int>> got(static_cast<size_t>(ranks), std::vector<int>(count + 2, -1));
+        require_success(tuttiGroupStart(), "start");
+        for (int peer = 0; peer < ranks; ++peer)
+            require_success(tuttiGet(got[static_cast<size_t>(peer)].data() + 1, count, tuttiInt32, peer, window, 12, 0,
+                                     0, comm, nullptr),
+                            "get");
+        require_success(tuttiGroupEnd(), "end");
+        for (int peer = 0; peer < ranks; ++peer) {
+            const std::vector<int>& from = got[static_cast<size_t>(peer)];
+            for (size_t i = 0; i < count; ++i)
+                check(from[1 + i] == value(3 + i, peer, round), "a wrong element was got");
+            check(from.front() == -1 && from.back() == -1, "what lies around was written");
+        }
+        require_success(tuttiBarrier(comm, nullptr), "barrier");
+    }
+}
+
 }  // namespace
 
-TEST_CASE("ranks put to each other's windows, and their signals say when it is there") {
+TEST_CASE("ranks put to each other's windows and get from them, and signals say when what was put is there") {
     const char* const transport = GENERATE(as<const char*>(), "local", "shm", "tcp");
     constexpr int ranks = 3;
     on_threads(
@@ -111,6 +139,7 @@ TEST_CASE("ranks put to each other's windows, and their signals say when it is t
                 tuttiWindow_t window;
                 require_success(tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT), "window");
                 ring_of_puts(comm, rank, ranks, memory, count, window);
+                gets_from_all(comm, rank, ranks, memory, count, window);
                 require_success(tuttiCommWindowDeregister(comm, window), "deregister");
                 require_success(tuttiMemFree(memory), "free");
             }
@@ -173,6 +202,66 @@ TEST_CASE("a signal says that all puts before it are there, also by other signal
         }
         require_success(tuttiCommWindowDeregister(comm, window), "deregister");
     });
+}
+
+TEST_CASE("gets, puts and signals to one peer take place in the order of their calls") {
+    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    tuttiComm_t comm = pair.comms[0];
+    const std::vector<int> data[4] = {{1}, {2}, {3}, {9}};
+    std::vector<int> got[3] = {{0}, {0}, {0}};
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(put(data[i], 1, pair.windows[0], 5, comm) == tuttiSuccess);
+        REQUIRE(get(got[i], 1, pair.windows[0], 5, comm) == tuttiSuccess);
+    }
+    REQUIRE(put(data[3], 1, pair.windows[0], 5, comm) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (int i = 0; i < 3; ++i) CHECK(got[i] == data[i]);
+    // When a get has ended, what was put before is there, whatever the get has read.
+    for (int i = 10; i < 200; ++i) {
+        REQUIRE(put({i}, 1, pair.windows[0], 15, comm) == tuttiSuccess);
+        std::vector<int> none;
+        REQUIRE(get(none, 1, pair.windows[0], 16, comm) == tuttiSuccess);
+        REQUIRE(pair.memory[1][15] == i);
+    }
+    CHECK(pair.memory[1][5] == 9);
+    REQUIRE(wait_for(0, 194, pair.comms[1]) == tuttiSuccess);  // of the puts: a get raises nothing
+    tuttiStream_t stream;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(wait_for(0, 1, pair.comms[1], stream) == tuttiSuccess);
+    harness::until_all_sleep();
+    CHECK(tuttiStreamQuery(stream) == tuttiInProgress);
+    REQUIRE(tuttiSignal(1, 0, 0, 0, comm, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiStreamSynchronize(stream) == tuttiSuccess);
+    REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+}
+
+TEST_CASE("who gets after a signal sees what came before it, also of other ranks") {
+    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    constexpr int rounds = 100;
+    on_threads(
+        3,
+        [&](tuttiComm_t comm, int rank) {  // 2 puts to 1, which writes beside it, and tells 0
+            std::vector<int> memory(2), got(2);
+            tuttiWindow_t window;
+            require_success(tuttiCommWindowRegister(comm, memory.data(), 8, &window, 0), "window");
+            for (int round = 1; round <= rounds; ++round) {
+                if (rank == 2) require_success(put({round}, 1, window, 0, comm), "put");
+                if (rank == 1) {
+                    require_success(wait_for(2, 1, comm), "wait");
+                    memory[1] = -round;
+                    require_success(tuttiSignal(0, 0, 0, 0, comm, nullptr), "signal");
+                }
+                if (rank == 0) {
+                    require_success(wait_for(1, 1, comm), "wait");
+                    require_success(get(got, 1, window, 0, comm), "get");
+                    check(got[0] == round && got[1] == -round, "a get came before what it was told of");
+                }
+                require_success(tuttiBarrier(comm, nullptr), "barrier");
+            }
+            require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        },
+        transport);
 }
 
 TEST_CASE("waits take the signals that they have waited for") {
@@ -280,6 +369,23 @@ TEST_CASE("one-sided calls that are wrong are refused before they have any effec
            says({"winFlags are 2"})));
     CHECK(tuttiCommWindowDeregister(comm, other.windows[0]) == tuttiInvalidArgument);
     CHECK(tuttiCommWindowDeregister(comm, nullptr) == tuttiInvalidArgument);
+    std::vector<int> got(17, -1);
+    const auto getting = [&](size_t count, int peer, size_t offset, int ctx = 0, unsigned flags = 0) {
+        return tuttiGet(got.data(), count, tuttiInt32, peer, window, offset, ctx, flags, comm, nullptr);
+    };
+    CHECK((getting(1, 2, 0) == tuttiInvalidArgument && says({"tuttiGet", "peer is 2"})));
+    CHECK((getting(17, 1, 0) == tuttiInvalidArgument && says({"17 elements", "rank 1's 64 bytes"})));
+    CHECK(getting(2, 1, SIZE_MAX - 3) == tuttiInvalidArgument);
+    CHECK(getting(SIZE_MAX / 4 + 2, 1, 0) == tuttiInvalidArgument);
+    CHECK((getting(1, 1, 0, 1) == tuttiInvalidArgument && says({"ctx is 1"})));
+    CHECK((getting(1, 1, 0, 0, 4) == tuttiInvalidArgument && says({"flags are 4"})));
+    CHECK(tuttiGet(&pair.memory[0][4], 4, tuttiInt32, 0, window, 28, 0, 0, comm, nullptr) == tuttiInvalidArgument);
+    CHECK(says({"overlaps what is read"}));
+    CHECK(tuttiGet(nullptr, 1, tuttiInt32, 1, window, 0, 0, 0, comm, nullptr) == tuttiInvalidArgument);
+    CHECK(says({"localbuff is NULL"}));
+    CHECK(tuttiGet(got.data(), 1, tuttiInt32, 1, other.windows[0], 0, 0, 0, comm, nullptr) == tuttiInvalidArgument);
+    CHECK(tuttiGet(got.data(), 1, tuttiInt32, 1, nullptr, 0, 0, 0, comm, nullptr) == tuttiInvalidArgument);
+    CHECK(got == std::vector<int>(17, -1));
     CHECK(pair.memory[1] == std::vector<int>(16));
     // Nothing of it has raised a signal.
     CHECK(putting(16, 1, 0) == tuttiSuccess);
@@ -301,6 +407,20 @@ TEST_CASE("one-sided calls that are wrong are refused before they have any effec
     CHECK(putting(16, 1, 0) == tuttiSuccess);
     REQUIRE(tuttiGroupSimulateEnd(&info) == tuttiSuccess);
     CHECK(info.estimatedTime > time);
+}
+
+TEST_CASE("a get from a window that one rank has deregistered fails, and says so") {
+    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    std::vector<int> got(16, -1);
+    REQUIRE(get(got, 1, pair.windows[0], 0, pair.comms[0]) == tuttiSuccess);
+    CHECK(got == std::vector<int>(16));
+    REQUIRE(tuttiCommWindowDeregister(pair.comms[1], pair.windows[1]) == tuttiSuccess);
+    pair.memory[1].assign(16, 5);
+    CHECK(get(got, 0, pair.windows[1], 0, pair.comms[1]) == tuttiInvalidArgument);
+    CHECK(get(got, 1, pair.windows[0], 0, pair.comms[0]) == tuttiInvalidUsage);
+    CHECK(mentions(pair.comms[0], {"rank 0 gets", "from a window that rank 1 has deregistered"}));
+    CHECK(got == std::vector<int>(16));
+    CHECK(wait_for(0, 1, pair.comms[1]) == tuttiInvalidUsage);  // the other rank hears of it
 }
 
 TEST_CASE("a window that one rank has deregistered takes no puts") {
@@ -336,7 +456,7 @@ TEST_CASE("a put over a network that comes too late is refused, and its communic
     for (size_t r = 0; r < 2; ++r) tuttiCommWindowDeregister(pair.comms[r], others[r]);
 }
 
-TEST_CASE("what is put over a network arrives while the other rank does something else") {
+TEST_CASE("puts and gets over a network need nothing of the other rank, which does something else") {
     constexpr size_t count = 4'000'000;  // of many slots: credits come from the other rank's service thread
     Pair pair("tcp");
     std::vector<int> memory(count), data(count, 3);
@@ -353,6 +473,12 @@ TEST_CASE("what is put over a network arrives while the other rank does somethin
     REQUIRE(wait_for(0, 2, pair.comms[1]) == tuttiSuccess);
     data[0] = 4;
     CHECK(memory == data);
+    std::vector<int> got(count);
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(get(got, 1, windows[0], 0, pair.comms[0]) == tuttiSuccess);
+        CHECK(got == data);
+        std::fill(got.begin(), got.end(), -1);
+    }
     for (size_t r = 0; r < 2; ++r) REQUIRE(tuttiCommWindowDeregister(pair.comms[r], windows[r]) == tuttiSuccess);
 }
 
@@ -425,6 +551,47 @@ TEST_CASE("nobody writes to memory of a window after its owner got it back") {
     tuttiCommAbort(comms[0]);
 }
 
+TEST_CASE("nobody reads memory of a window after its owner got it back") {
+    const int how = GENERATE(0, 1, 2);  // deregistered, aborted, destroyed
+    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    CAPTURE(how, transport);
+    constexpr size_t count = 2'000'000, bytes = count * sizeof(int);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2, transport);
+    std::atomic<int> gets{0}, stopped{0};
+    harness::run(2, [&](int rank) {
+        tuttiComm_t comm = comms[static_cast<size_t>(rank)];
+        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        std::fill_n(static_cast<int*>(memory), count, 9);
+        tuttiWindow_t window;
+        require_success(tuttiCommWindowRegister(comm, rank == 1 ? memory : nullptr, rank == 1 ? bytes : 0, &window, 0),
+                        "window");
+        if (rank == 0) {
+            std::vector<int> got(count);
+            tuttiResult_t result;
+            for (result = tuttiSuccess; result == tuttiSuccess; ++gets) {
+                result = get(got, 1, window, 0, comm);
+                check(result != tuttiSuccess || got == std::vector<int>(count, 9), "a wrong element was got");
+            }
+            stopped = 1;
+            munmap(memory, bytes);
+            check(result == (how == 0 ? tuttiInvalidUsage : tuttiRemoteError), "the get ended with another error");
+            check(mentions(comm, {"rank 1"}), "whose memory it was is not said");
+            return;
+        }
+        while (gets < 3) std::this_thread::yield();
+        if (how == 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how == 1) require_success(tuttiCommAbort(comm), "abort");
+        if (how == 2) require_success(tuttiCommDestroy(comm), "destroy");
+        mprotect(memory, bytes, PROT_NONE);  // who reads it now is killed
+        while (stopped == 0) std::this_thread::yield();
+        mprotect(memory, bytes, PROT_READ | PROT_WRITE);
+        if (how != 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        munmap(memory, bytes);
+    });
+    tuttiCommAbort(comms[0]);
+    if (how == 0) tuttiCommAbort(comms[1]);
+}
+
 TEST_CASE("waits for signals that do not come end, and say for whom") {
     const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
     std::atomic<int> told{0};
@@ -491,7 +658,7 @@ namespace {
 /// Processes that are ranks of one communicator; body(comm, rank) returns 0, or what went wrong. The victim, if there
 /// is one, is to be killed.
 void on_processes(int ranks, const std::function<int(tuttiComm_t, int)>& body, int victim = -1,
-                  const char* transport = nullptr) {
+                  const char* transport = nullptr, int timeout_ms = 60'000) {
     int pipes[2];
     REQUIRE(pipe(pipes) == 0);
     std::vector<pid_t> children;
@@ -504,7 +671,7 @@ void on_processes(int ranks, const std::function<int(tuttiComm_t, int)>& body, i
                              : read(pipes[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id);
         for (int r = 1; r < ranks && rank == 0; ++r) met &= write(pipes[1], &id, sizeof id) == sizeof id;
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        config.timeoutMs = 60'000;
+        config.timeoutMs = timeout_ms;
         config.transport = transport;
         tuttiComm_t comm = nullptr;
         if (!met || tuttiCommInitRankConfig(&comm, ranks, id, rank, &config) != tuttiSuccess) _exit(100);
@@ -524,7 +691,7 @@ void on_processes(int ranks, const std::function<int(tuttiComm_t, int)>& body, i
 
 }  // namespace
 
-TEST_CASE("processes put to memory of MemAlloc, and to pages of their own") {
+TEST_CASE("processes put to memory of MemAlloc and to pages of their own, and get from there") {
     on_processes(3, [](tuttiComm_t comm, int rank) {
         constexpr size_t count = harness::sanitized ? 30'000 : 300'000,
                          bytes = 1'204'224;  // whole pages, and some more than count and what is around
@@ -539,6 +706,7 @@ TEST_CASE("processes put to memory of MemAlloc, and to pages of their own") {
             if (tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT) != tuttiSuccess) return 2;
             try {
                 ring_of_puts(comm, rank, 3, static_cast<int*>(memory), count, window);
+                gets_from_all(comm, rank, 3, static_cast<int*>(memory), count, window);
             } catch (const std::exception&) {
                 return 3;
             }
@@ -574,26 +742,59 @@ TEST_CASE("memory that processes can't map is refused on all ranks, and its owne
     });
 }
 
-TEST_CASE("a killed rank ends waits for its signals, and puts to it") {
+TEST_CASE("a killed rank ends waits for its signals, puts to it and gets from it") {
     const char* const transport = GENERATE(as<const char*>(), "shm", "tcp");
     on_processes(
-        3,
+        4,
         [](tuttiComm_t comm, int rank) {
             void* memory = nullptr;
             tuttiWindow_t window;
             if (tuttiMemAlloc(&memory, 8192) != tuttiSuccess) return 1;
             if (tuttiCommWindowRegister(comm, memory, 8192, &window, TUTTI_WIN_DEFAULT) != tuttiSuccess) return 2;
             if (rank == 1) {  // what it has sent by then is there
-                if (wait_for(0, 1, comm) != tuttiSuccess || wait_for(2, 1, comm) != tuttiSuccess) return 3;
+                for (int other : {0, 2, 3})
+                    if (wait_for(other, 1, comm) != tuttiSuccess) return 3;
                 kill(getpid(), SIGKILL);
             }
             const auto named = [&] { return mentions(comm, {"rank 1"}); };
             if (tuttiSignal(1, 0, 0, 0, comm, nullptr) != tuttiSuccess) return 4;
             if (rank == 0) return wait_for(1, 1, comm) == tuttiRemoteError && named() ? 0 : 5;
             tuttiResult_t result = tuttiSuccess;
-            while (result == tuttiSuccess) result = put({1}, 1, window, 0, comm);
+            std::vector<int> got(1000);
+            while (result == tuttiSuccess)
+                result = rank == 2 ? put({1}, 1, window, 0, comm) : get(got, 1, window, 0, comm);
             return result == tuttiRemoteError && named() ? 0 : 6;
         },
         1, transport);
+}
+
+TEST_CASE("a get from a rank that is stopped ends by the time-out, and names it") {
+    on_processes(
+        2,
+        [](tuttiComm_t comm, int rank) {
+            int memory = 0;
+            tuttiWindow_t window;
+            if (tuttiCommWindowRegister(comm, &memory, sizeof memory, &window, TUTTI_WIN_DEFAULT) != tuttiSuccess)
+                return 1;
+            if (rank == 1) {
+                if (put({getpid()}, 0, window, 0, comm) != tuttiSuccess) return 2;
+                const tuttiResult_t ended = wait_for(0, 1, comm);  // the other rank's error, once this one goes on
+                return ended == tuttiTimeout ? 0 : 3;
+            }
+            if (wait_for(1, 1, comm) != tuttiSuccess) return 4;
+            kill(memory, SIGSTOP);
+            const std::string status = "/proc/" + std::to_string(memory) + "/stat";
+            for (char state = 0; state != 'T';) {
+                FILE* const file = fopen(status.c_str(), "r");
+                if (file == nullptr || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) return 5;
+                fclose(file);
+            }
+            std::vector<int> got(1, -1);
+            const tuttiResult_t result = get(got, 1, window, 0, comm);
+            const bool named = mentions(comm, {"rank 0 waited", "for 4 of the 4 bytes that it gets from rank 1"});
+            kill(memory, SIGCONT);
+            return result == tuttiTimeout && named && got[0] == -1 ? 0 : 6;
+        },
+        -1, "tcp", 2000);
 }
 #endif

@@ -83,7 +83,7 @@ TEST_CASE("no memory as communicators are shrunk, suspended or made in the backg
 }
 
 TEST_CASE("no memory for windows, more ranks, layers and checkpoints", "[.][full]") {
-    walk_through(operations({"a window and a put", "grow", "steps of a layer", "steps of a layer that shards",
+    walk_through(operations({"a window, a put and a get", "grow", "steps of a layer", "steps of a layer that shards",
                              "steps behind a server", "a checkpoint"}),
                  {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }

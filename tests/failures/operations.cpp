@@ -139,7 +139,7 @@ tuttiResult_t registered(Party& p) {
 tuttiResult_t one_sided(Party& p) {
     Calls call(p);
     const int next = (p.rank + 1) % p.ranks, before = (p.rank + p.ranks - 1) % p.ranks;
-    std::int32_t here = -1, own = p.rank;
+    std::int32_t here = -1, theirs = -1, own = p.rank;
     tuttiWindow_t window = nullptr;
     void* memory = nullptr;
     if (!call(tuttiMemAlloc(&memory, 4096))) return call.first();
@@ -147,6 +147,7 @@ tuttiResult_t one_sided(Party& p) {
         const tuttiWaitSignalDesc_t arrived = {1, before, 0, 0};
         call(tuttiPutSignal(&own, 1, tuttiInt32, next, window, 0, 0, 0, 0, p.comm, nullptr));
         if (call.good()) call(tuttiWaitSignal(1, &arrived, p.comm, nullptr));
+        if (call.good()) call(tuttiGet(&theirs, 1, tuttiInt32, next, window, 0, 0, 0, p.comm, nullptr));
         here = *static_cast<std::int32_t*>(memory);
         if (call.good()) call(tuttiBarrier(p.comm, nullptr));
         if (!call.good()) tuttiCommRevoke(p.comm, TUTTI_REVOKE_DEFAULT);
@@ -154,7 +155,7 @@ tuttiResult_t one_sided(Party& p) {
     }
     if (!call.good()) tuttiCommAbort(std::exchange(p.comm, nullptr));
     call(tuttiMemFree(memory));
-    p.right = here == before;
+    p.right = here == before && theirs == p.rank;
     return call.first();
 }
 
@@ -345,7 +346,7 @@ std::vector<Operation> others() {
         {"a sum of scaled numbers", scaled},
         {"a sum in mapped memory", mapped},
         {"a sum in registered memory", registered},
-        {"a window and a put", one_sided},
+        {"a window, a put and a get", one_sided},
         {"split", split},
         {"shrink", shrink},
         {"grow", grow},

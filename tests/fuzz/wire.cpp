@@ -15,6 +15,7 @@ using namespace tutti::net;
 namespace {
 
 constexpr std::size_t own_bytes = 4096, guard = 256;
+constexpr std::uint32_t gate = 1, key = 5;  // of the rank's part of a window
 
 Header header_of(fuzz::Input& in) {
     Header h{};
@@ -29,7 +30,7 @@ Header header_of(fuzz::Input& in) {
     h.in_slot = in.below(4) == 1;
     h.awaited = in.below(4) == 1;
     constexpr std::uint32_t lengths[] = {0,
-                                         8,
+                                         sizeof(Refusal),
                                          inline_bytes,
                                          inline_bytes + 1,
                                          1000,
@@ -104,7 +105,8 @@ class FuzzedNet : public Net {
 class Rank0 {
   public:
     Rank0(fuzz::Input& in, const Session& session, const std::shared_ptr<Arena>& arena, Net* net)
-        : in_(in), ends_(session, arena, 1), sender_(ends_.outlet(0)), receiver_(ends_.inlet(0)) {
+        : in_(in), arena_(*arena), ends_(session, arena, 1), sender_(ends_.outlet(0)), receiver_(ends_.inlet(0)) {
+        arena_.lent().lend(gate, key, std::span(own_).subspan(guard, own_bytes));
         ends_.use(net);
         ends_.set_limit(silence_limit);
         attach(0);
@@ -120,6 +122,11 @@ class Rank0 {
         h.bytes = 0;
         say(h, nullptr, 0);
         move();
+    }
+
+    ~Rank0() {
+        arena_.lent().take_all_back();
+        arena_.awaited().forget_all();
     }
 
     void run() {
@@ -186,11 +193,34 @@ class Rank0 {
         if (body != nullptr) std::memcpy(frame.data() + sizeof h, body, bytes);
         static_cast<void>(::send(peer_.get(), frame.data(), sizeof h + bytes, MSG_NOSIGNAL | MSG_DONTWAIT));
     }
+    /// A put, a request or an answer that is nearly right.
+    void make_one_sided(Header& h, std::span<std::byte> body) {
+        h.channel = static_cast<std::uint8_t>(one_sided_channel + in_.below(2));
+        if (h.channel == answer_channel) {
+            if (in_.flag() && !arena_.awaited().state(1).asked)
+                arena_.awaited().expect(1, std::span(own_).subspan(guard, in_.below(own_bytes + 1)));
+            return;
+        }
+        PutHeader put{in_.below(own_bytes + 64), gate, in_.below(4), static_cast<std::uint8_t>(in_.below(9)), 0, 0, {}};
+        if (put.key != 0) put.key = key;
+        put.raises = static_cast<std::uint8_t>(in_.below(3));
+        put.asks = static_cast<std::uint8_t>(in_.below(3));
+        if (put.asks == 1 && in_.below(8) != 1) put.signal = put.raises = 0;
+        const std::uint64_t wanted = in_.below(8) == 1 ? in_.number<std::uint64_t>() : in_.below(own_bytes);
+        const std::size_t before = h.in_slot == 1 ? put_header_in_slot : sizeof put;
+        std::memcpy(body.data(), &put, sizeof put);
+        std::memcpy(body.data() + before, &wanted, sizeof wanted);
+        if (in_.below(8) != 1) h.bytes = static_cast<std::uint32_t>(before + sizeof wanted);
+    }
     void say_something() {
-        const Header h = header_of(in_);
+        Header h = header_of(in_);
         static std::vector<std::byte> body(slot_bytes);
         const std::size_t bytes = std::min<std::size_t>(h.bytes, in_.below(8) == 1 ? slot_bytes : 2048);
         in_.fill(body.data(), std::min<std::size_t>(bytes, in_.below(4) == 1 ? 64 : 0));
+        if (h.what == What::message && h.channel == one_sided_channel) {
+            make_one_sided(h, body);
+            return say(h, body.data(), std::min<std::size_t>(h.bytes, slot_bytes));
+        }
         say(h, body.data(), in_.below(16) == 1 ? bytes / 2 : bytes);
     }
     void move() {
@@ -213,6 +243,7 @@ class Rank0 {
     }
 
     fuzz::Input& in_;
+    Arena& arena_;
     Ends ends_;
     Fd peer_;
     Sender sender_;

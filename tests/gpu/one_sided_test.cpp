@@ -1,4 +1,4 @@
-// Windows, puts and signals of ranks on GPUs: what arrives, in which order, what is refused, and that nobody writes to
+// Windows, puts, gets and signals of ranks on GPUs: what arrives, in which order, what is refused, and that nobody uses
 // memory that is its owner's again. Between processes: processes_test.cpp.
 #include <atomic>
 #include <cstring>
@@ -48,6 +48,9 @@ class Part {
         return tuttiPutSignal(from, bytes, tuttiUint8, peer, window_, offset, signal, 0, 0, world_.comm(rank_),
                               world_.stream(rank_));
     }
+    tuttiResult_t get(std::byte* to, std::size_t bytes, int peer, std::size_t offset) const {
+        return tuttiGet(to, bytes, tuttiUint8, peer, window_, offset, 0, 0, world_.comm(rank_), world_.stream(rank_));
+    }
     tuttiWindow_t window() const { return window_; }
 
   private:
@@ -73,7 +76,7 @@ struct Pair {
 void ring_of_puts(GpuWorld& world, int rank, int ranks, std::size_t bytes, std::size_t offset, std::size_t shift) {
     const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     Part part(world, rank, offset + bytes + 16);
-    std::byte* const data = world.gpus().allocate(world.device(rank), bytes + shift + 1);
+    std::byte* const data = world.gpus().allocate(world.device(rank), 2 * (bytes + shift + 1));
     const auto value = [](int whose, std::size_t i, int round) {
         return static_cast<std::byte>(i * 31 + i / 251 + static_cast<std::size_t>(whose * 5 + round));
     };
@@ -88,8 +91,17 @@ void ring_of_puts(GpuWorld& world, int rank, int ranks, std::size_t bytes, std::
             check(part.memory()[i] == std::byte{7}, "what lies before was written");
         for (std::size_t i = 0; i < 16; ++i)
             check(part.memory()[offset + bytes + i] == std::byte{7}, "what lies behind was written");
+        std::byte* const got = data + shift + bytes + 1;
+        std::memset(got, 7, bytes + shift + 1);
+        require_success(part.get(got + shift, bytes, next, offset), "get");  // what was put there
+        world.gpus().synchronize_stream(world.stream(rank));
+        for (std::size_t i = 0; i < bytes; ++i) check(got[shift + i] == value(rank, i, round), "a wrong byte was got");
+        for (std::size_t i = 0; i < shift; ++i) check(got[i] == std::byte{7}, "what lies before was written");
+        check(got[shift + bytes] == std::byte{7}, "what lies behind was written");
         require_success(tuttiSignal(before, 5, 0, 0, world.comm(rank), world.stream(rank)), "signal");  // put again
+        require_success(tuttiSignal(next, 6, 0, 0, world.comm(rank), world.stream(rank)), "signal");    // it was read
         require_success(wait_for(world, rank, next, 1, 5), "wait");
+        require_success(wait_for(world, rank, before, 1, 6), "wait");
         world.gpus().synchronize_stream(world.stream(rank));
     }
     world.gpus().free(world.device(rank), data);
@@ -97,7 +109,7 @@ void ring_of_puts(GpuWorld& world, int rank, int ranks, std::size_t bytes, std::
 
 }  // namespace
 
-TEST_CASE("GPUs: ranks put to each other's windows, and their signals say when it is there") {
+TEST_CASE("GPUs: ranks put to each other's windows and get from them, and signals say when what was put is there") {
     const int devices = GENERATE(1, 2);
     constexpr int ranks = 3;
     GpuWorld world(ranks, devices);
@@ -106,6 +118,31 @@ TEST_CASE("GPUs: ranks put to each other's windows, and their signals say when i
                                     harness::sanitized ? std::size_t{70'000} : 3 * gpu::abort_interval + 17})
         for (const auto& at : {std::pair<std::size_t, std::size_t>{16, 0}, {3, 3}, {5, 2}, {4, 8}})
             world.each([&](int rank, void*) { ring_of_puts(world, rank, ranks, bytes, at.first, at.second); });
+}
+
+TEST_CASE("GPUs: gets, puts and signals to one peer take place in the order of their calls") {
+    GpuWorld world(2);
+    Pair pair(world);
+    std::byte* const mine = world.gpus().allocate(0, 8);
+    for (int i = 0; i < 4; ++i) mine[i] = static_cast<std::byte>(i + 1);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int i = 0; i < 4; ++i) {
+        REQUIRE(pair[0].put(mine + i, 1, 1, 5) == tuttiSuccess);
+        REQUIRE(pair[0].get(mine + 4 + i, i < 3 ? 1 : 0, 1, 5) == tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    world.gpus().synchronize_stream(world.stream(0));
+    for (int i = 0; i < 3; ++i) CHECK(mine[4 + i] == mine[i]);
+    CHECK(pair[1].memory()[5] == mine[3]);
+    // The signals are those of the puts: a get raises none. What is copied after the fifth is the fifth put.
+    std::byte* const seen = world.gpus().allocate(1, 1);
+    REQUIRE(wait_for(world, 1, 0, 5) == tuttiSuccess);
+    world.gpus().copy(1, seen, pair[1].memory() + 5, 1, world.stream(1));
+    REQUIRE(pair[0].put(mine, 1, 1, 5) == tuttiSuccess);
+    for (int r : {0, 1}) world.gpus().synchronize_stream(world.stream(r));
+    CHECK(*seen == mine[0]);
+    world.gpus().free(0, mine);
+    world.gpus().free(1, seen);
 }
 
 TEST_CASE("GPUs: a rank alone puts to itself") {
@@ -118,6 +155,11 @@ TEST_CASE("GPUs: a rank alone puts to itself") {
     CHECK(part.memory()[100'000] == std::byte{3});
     CHECK(part.memory()[189'999] == std::byte{3});
     CHECK(part.memory()[190'000] == std::byte{7});
+    REQUIRE(part.get(part.memory(), 90'000, 0, 100'001) == tuttiSuccess);
+    world.gpus().synchronize_stream(world.stream(0));
+    CHECK(part.memory()[89'998] == std::byte{3});
+    CHECK(part.memory()[89'999] == std::byte{7});
+    CHECK(part.get(part.memory(), 90'000, 0, 89'999) == tuttiInvalidArgument);
     CHECK(part.put(part.memory(), 90'000, 0, 89'999) == tuttiInvalidArgument);
     CHECK(says({"overlaps"}));
 }
@@ -260,6 +302,7 @@ TEST_CASE("GPUs: puts, signals and waits in a graph") {
         world.gpus().begin_capture(stream);
         require_success(wait_for(world, rank, 1 - rank, 1, 4), "wait until it may put again");
         require_success(pair[rank].put(pair[rank].memory(), 16, 1 - rank, 100), "put");
+        require_success(pair[rank].get(pair[rank].memory() + 200, 16, 1 - rank, 100), "get");
         require_success(wait_for(world, rank, 1 - rank, 1), "wait");
         graphs[r] = world.gpus().end_capture(stream);
         for (int replay = 0; replay < 3; ++replay) {
@@ -269,6 +312,7 @@ TEST_CASE("GPUs: puts, signals and waits in a graph") {
             world.gpus().synchronize_stream(stream);
             check(pair[rank].memory()[115] == static_cast<std::byte>(20 * replay + 1 - rank), "it was not put again");
             check(pair[rank].memory()[116] == std::byte{7}, "what lies behind was written");
+            check(pair[rank].memory()[215] == static_cast<std::byte>(20 * replay + rank), "it was not got again");
         }
     });
 }
@@ -294,6 +338,9 @@ TEST_CASE("GPUs: wrong arguments of one-sided operations are refused before anyt
     CHECK((put(pair[0].memory(), 16, 1, 0, 0, 1) == tuttiInvalidArgument && says({"ctx is 1"})));
     CHECK((put(pair[0].memory(), 16, 1, 0, 0, 0, 1) == tuttiInvalidArgument && says({"flags are 1"})));
     CHECK((put(pair[0].memory(), 16, 1, 0, 0, 0, 0, 1) == tuttiInvalidArgument && says({"the stream is of GPU 1"})));
+    CHECK((pair[0].get(host, 16, 1, 0) == tuttiInvalidArgument && says({"localbuff", "host memory"})));
+    CHECK((pair[0].get(other, 16, 1, 0) == tuttiInvalidArgument && says({"localbuff", "is on GPU 1"})));
+    CHECK((pair[0].get(pair[0].memory(), 16, 1, 241) == tuttiInvalidArgument && says({"beyond rank 1's 256 bytes"})));
     // A refused call spoils its group, also one that the others of the group would follow.
     REQUIRE(tuttiGroupStart() == tuttiSuccess);
     CHECK(put(pair[0].memory(), 16, 1, 0) == tuttiSuccess);
@@ -332,7 +379,7 @@ TEST_CASE("GPUs: windows of memory that ranks can't reach are refused on all ran
             if (rank == 0)
                 check(tuttiPutSignal(good, 1, tuttiUint8, 1, window, 0, 0, 0, 0, comm, world.stream(0)) ==
                               tuttiInvalidUsage &&
-                          says({"puts do not reach the window", "rank 1: "}),
+                          says({"puts and gets do not reach the window", "rank 1: "}),
                       "a put was not refused");
             require_success(tuttiCommWindowDeregister(comm, window), "deregister");
         });
@@ -355,6 +402,7 @@ TEST_CASE("GPUs: one-sided operations of ranks that p2p does not join are refuse
     CHECK(refused(wait_for(world, 0, 1, 1)));
     REQUIRE(tuttiCommWindowRegister(world.comm(0), memory, 64, &window, TUTTI_WIN_BEST_EFFORT) == tuttiSuccess);
     CHECK(refused(tuttiPutSignal(memory, 1, tuttiInt8, 1, window, 0, 0, 0, 0, world.comm(0), world.stream(0))));
+    CHECK(refused(tuttiGet(memory, 1, tuttiInt8, 1, window, 0, 0, 0, world.comm(0), world.stream(0))));
     REQUIRE(tuttiCommWindowDeregister(world.comm(0), window) == tuttiSuccess);
     world.gpus().free(0, memory);
 }
@@ -371,6 +419,19 @@ TEST_CASE("GPUs: a put to a window that its owner has deregistered fails, and wr
     world.gpus().synchronize_stream(world.stream(0));
     CHECK(pair[1].memory()[0] == std::byte{7});
     CHECK(await_error(world.comm(1)) == tuttiInvalidUsage);  // all ranks hear of it
+}
+
+TEST_CASE("GPUs: a get from a window that its owner has deregistered fails, and reads nothing") {
+    GpuWorld world(2);
+    Pair pair(world);
+    REQUIRE(tuttiCommWindowDeregister(world.comm(1), pair[1].window()) == tuttiSuccess);
+    std::memset(pair[0].memory(), 1, 64);
+    REQUIRE(pair[0].get(pair[0].memory(), 64, 1, 0) == tuttiSuccess);
+    CHECK(await_error(world.comm(0)) == tuttiInvalidUsage);
+    CHECK(mentions(world.comm(0), {"rank 0 gets 64 bytes from a window that rank 1 has deregistered"}));
+    world.gpus().synchronize_stream(world.stream(0));
+    CHECK(pair[0].memory()[63] == std::byte{1});
+    CHECK(await_error(world.comm(1)) == tuttiInvalidUsage);
 }
 
 TEST_CASE("GPUs: a new window takes the place of one that was deregistered, but not its puts") {
@@ -454,7 +515,7 @@ TEST_CASE("GPUs: who deregisters a window waits until peers have ended what they
     std::thread waiting([&] {
         for (int r : {0, 1}) {
             const tuttiResult_t result = tuttiCommWindowDeregister(world.comm(r), pair[r].window());
-            if (result == tuttiTimeout && says({"a peer that began to put", "is it stopped"})) returned += 100;
+            if (result == tuttiTimeout && says({"a peer that began to copy", "is it stopped"})) returned += 100;
             if (result == tuttiSuccess) ++returned;
         }
     });

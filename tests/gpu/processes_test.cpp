@@ -233,8 +233,11 @@ class OwnWindow {
     tuttiResult_t put(std::size_t count, int peer, std::size_t offset) const {
         return tuttiPutSignal(data(), count, tuttiUint8, peer, window_, offset, 0, 0, 0, self_.comm, self_.stream);
     }
-    tuttiResult_t wait(int peer) const {
-        const tuttiWaitSignalDesc_t one{1, peer, 0, 0};
+    tuttiResult_t get(std::byte* to, std::size_t count, int peer, std::size_t offset) const {
+        return tuttiGet(to, count, tuttiUint8, peer, window_, offset, 0, 0, self_.comm, self_.stream);
+    }
+    tuttiResult_t wait(int peer, int signal = 0) const {
+        const tuttiWaitSignalDesc_t one{1, peer, signal, 0};
         return tuttiWaitSignal(1, &one, self_.comm, self_.stream);
     }
 
@@ -261,6 +264,14 @@ void put_around(Self& self) {
                 static_cast<std::byte>(i % 199 + static_cast<std::size_t>(before * 10 + round)))
                 _exit(44);
         if (window.data()[2 * half - 5] != std::byte{0}) _exit(45);
+        std::byte* const got = self.gpus.allocate(self.device, half);
+        harness::require_success(window.get(got, half - 5, next, half), "get");  // what was put there
+        self.gpus.synchronize_stream(self.stream);
+        if (std::memcmp(got, window.data(), half - 5) != 0) _exit(62);
+        harness::require_success(tuttiSignal(next, 6, 0, 0, self.comm, self.stream), "signal");  // that may be closed
+        harness::require_success(window.wait(before, 6), "wait");
+        self.gpus.synchronize_stream(self.stream);
+        self.gpus.free(self.device, got);
     }
     if (self.gpus.allocations() != allocations) _exit(46);  // what others had opened is closed
     std::byte* const memory =

@@ -209,6 +209,12 @@ class Cases:
             for q in self.ranks:
                 self.comm.wait_signal(q)
             same(mine, np.arange(1, n + 1))
+            self.comm.barrier()
+            for q in self.ranks:
+                got = np.zeros(n - 1, "int64")
+                assert window.get(got, q, offset=8) is got
+                same(got, np.arange(2, n + 1))
+            self.comm.barrier()
             self.comm.signal((self.me + 1) % n, signal=3)
             self.comm.wait_signal((self.me - 1) % n, signal=3)
 

@@ -57,6 +57,13 @@ def wrong_arguments_1(comm):
         comm.send(x, -1)
     with raises(ValueError, "its first axis is not the 1 ranks"):
         comm.reduce_scatter(x)
+    with comm.window(np.zeros(2)) as window:
+        with raises(tutti.InvalidArgument, "3 elements of 8 bytes from byte 0 on go beyond rank 0's 16 bytes"):
+            window.get(np.zeros(3), 0)
+        with raises(ValueError, "out: the array is read-only"):
+            window.get(fixed, 0)
+    with raises(tutti.InvalidUsage, "the window was closed"):
+        window.get(np.zeros(1), 0)
     with raises(ValueError, "counts has 2 numbers"):
         comm.all_gatherv(x, [1, 1])
     with raises(ValueError, r"x has 16 elements; expected 3 \(counts"):

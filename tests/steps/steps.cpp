@@ -230,6 +230,13 @@ void Steps::puts() {
     group.end();
     expect(
         shown_ + offset, count, numbers, [&](void* t) { numbers.put(from, 0, count, t); }, "put");
+    if (dice.chance(50)) {  // of a part of what was put there
+        const std::size_t first = dice.below(count + 1), some = dice.below(count - first + 1);
+        void* const got = memory_.take(some, own_);
+        must(tuttiGet(got, some, tuttiUint8, to, window_, offset + first, 0, 0, world_.comm, nullptr), "tuttiGet");
+        expect(
+            got, some, numbers, [&](void* t) { numbers.put(me, first, some, t); }, "get");
+    }
     must(tuttiBarrier(world_.comm, nullptr), "tuttiBarrier");
     if (!dice.chance(30)) return;
     must(tuttiCommWindowDeregister(world_.comm, std::exchange(window_, nullptr)), "tuttiCommWindowDeregister");

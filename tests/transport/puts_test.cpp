@@ -1,5 +1,5 @@
-// What peers on other hosts put into windows: only what was lent is written, only as far as it goes, and no more once
-// it was taken back.
+// What peers on other hosts put into windows and get from them: only what was lent is used, only as far as it goes, and
+// no more once it was taken back. What they answer is written where it was asked for, and no further.
 #include "transport/net/puts.hpp"
 
 #include <algorithm>
@@ -27,16 +27,24 @@ struct Window {
     std::vector<std::byte> memory = std::vector<std::byte>(192);
 
     Window() { mine->lent().lend(gate, key, std::span(memory).subspan(64, 64)); }
+    Wire out() const { return mine->wire(1, answer_channel, nullptr); }
 
     void send(const void* message, std::size_t bytes, bool inlined) {
         REQUIRE(peer.ready(!inlined));
         std::memcpy(inlined ? peer.cell().payload : peer.slot(), message, bytes);
         peer.commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(bytes), 0);
-        puts.take(in);
+        puts.take(in, out());
     }
     void put(PutHeader header, std::size_t bytes, bool inlined) {
         std::vector<std::byte> message((inlined ? sizeof header : put_header_in_slot) + bytes, std::byte{0x5a});
         std::memcpy(message.data(), &header, sizeof header);
+        send(message.data(), message.size(), inlined);
+    }
+    void ask(PutHeader header, std::uint64_t bytes, bool inlined = true) {
+        header.asks = 1;
+        std::vector<std::byte> message((inlined ? sizeof header : put_header_in_slot) + sizeof bytes);
+        std::memcpy(message.data(), &header, sizeof header);
+        std::memcpy(message.data() + message.size() - sizeof bytes, &bytes, sizeof bytes);
         send(message.data(), message.size(), inlined);
     }
     std::uint64_t raised(int signal) const { return mine->signals(1).raised[signal]; }
@@ -49,8 +57,52 @@ struct Window {
 };
 
 PutHeader header(std::uint64_t offset, int signal = 0, bool raises = true) {
-    return {offset, gate, key, static_cast<std::uint8_t>(signal), raises, {}};
+    return {offset, gate, key, static_cast<std::uint8_t>(signal), raises, 0, {}};
 }
+
+/// The peer's end of answer_channel.
+class Answers {
+  public:
+    explicit Answers(const Window& window) : in_(window.out()) {}
+    std::size_t messages() const { return messages_; }
+    /// All that there are.
+    std::vector<std::byte> read() {
+        std::vector<std::byte> all;
+        for (; in_.ready(); in_.release(), ++messages_) {
+            const std::byte* const data = in_.cell().kind == Kind::inlined ? in_.cell().payload : in_.slot();
+            all.insert(all.end(), data, data + in_.cell().bytes);
+        }
+        return all;
+    }
+
+  private:
+    Receiver in_;
+    std::size_t messages_ = 0;
+};
+
+/// This rank has asked for 32 bytes in the middle of `memory`; the peer answers what it likes.
+struct Asker {
+    std::shared_ptr<Arena> mine = Arena::make(2, false), inbox = Arena::make(1, false);
+    Wire in = inbox->wire(0, answer_channel, &mine->page().wake_up);
+    Sender peer{in};
+    Puts puts{*mine, 1};
+    std::vector<std::byte> memory = std::vector<std::byte>(96);
+
+    void expect(std::size_t bytes = 32) { mine->awaited().expect(1, std::span(memory).subspan(32, bytes)); }
+    void answer(std::size_t bytes, bool inlined = true) {
+        REQUIRE(peer.ready(!inlined));
+        std::memset(inlined ? peer.cell().payload : peer.slot(), 0x5a, bytes);
+        peer.commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(bytes), 0);
+        puts.take_answer(in);
+    }
+    /// Nothing else is.
+    bool written(std::size_t bytes) const {
+        for (std::size_t i = 0; i < memory.size(); ++i)
+            if ((memory[i] != std::byte{}) != (i >= 32 && i < 32 + bytes)) return false;
+        return true;
+    }
+    AwaitedMemory::State state() const { return mine->awaited().state(1); }
+};
 
 }  // namespace
 
@@ -62,7 +114,7 @@ TEST_CASE("a put is written where it says, and its last message raises the signa
     window.put(header(40, 2), 24, true);
     CHECK(window.written() == 64);
     CHECK(window.raised(2) == 1);
-    window.put({0, 0, 0, 5, 1, {}}, 0, true);  // a signal alone
+    window.put({0, 0, 0, 5, 1, 0, {}}, 0, true);  // a signal alone
     CHECK(window.raised(5) == 1);
     CHECK(window.is_untouched_around());
     CHECK((!window.puts.broken() && !window.puts.due()));
@@ -80,7 +132,7 @@ TEST_CASE("a put for a window that was taken back is refused, with all that foll
     CHECK((window.puts.tell().gate == gate && !window.puts.due()));
     window.mine->lent().lend(gate, key, window.memory);
     window.put(header(0), 8, true);
-    window.put({0, 0, 0, 0, 1, {}}, 0, true);
+    window.put({0, 0, 0, 0, 1, 0, {}}, 0, true);
     CHECK(window.written() == 0);
     CHECK(window.raised(0) == 0);
 }
@@ -96,8 +148,9 @@ TEST_CASE("a put that can't be right breaks the link, and writes nothing") {
     CHECK(breaks(header(~std::uint64_t{0}), 2, true));
     CHECK(breaks(header(0), 65, false));
     CHECK(breaks(header(0, signals_per_peer), 8, true));
-    CHECK(breaks({0, gate, key, 0, 2, {}}, 8, true));
-    CHECK(breaks({0, gate, 0, 0, 1, {}}, 8, true));  // data for no window
+    CHECK(breaks({0, gate, key, 0, 2, 0, {}}, 8, true));
+    CHECK(breaks({0, gate, key, 0, 1, 2, {}}, 8, true));
+    CHECK(breaks({0, gate, 0, 0, 1, 0, {}}, 8, true));  // data for no window
     Window window;
     window.send("short", 6, true);
     CHECK(window.puts.broken());
@@ -106,20 +159,172 @@ TEST_CASE("a put that can't be right breaks the link, and writes nothing") {
     CHECK(other.puts.broken());
 }
 
-TEST_CASE("whatever a peer puts, nothing around the window is written") {
+TEST_CASE("a get is answered as far as there is room, and what comes behind it waits") {
+    constexpr std::size_t bytes = 6 * slot_bytes + 100;
+    Window window;
+    Answers answers(window);
+    std::vector<std::byte> memory(bytes + 2);
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251 + 1);
+    const std::vector<std::byte> wanted(memory.begin() + 1, memory.end() - 1);
+    window.mine->lent().lend(gate, key, memory);
+    window.ask({1, gate, key, 0, 0, 0, {}}, bytes, GENERATE(false, true));
+    window.put(header(1), 8, true);  // after it
+    CHECK((window.puts.is_answering() && !window.puts.go_on()));
+    std::vector<std::byte> got;
+    for (std::size_t messages = slot_depth; window.puts.is_answering(); messages += slot_depth) {
+        CHECK(window.raised(0) == 0);
+        const std::vector<std::byte> more = answers.read();
+        got.insert(got.end(), more.begin(), more.end());
+        CHECK(answers.messages() == messages);
+        CHECK(window.puts.go_on());
+    }
+    const std::vector<std::byte> rest = answers.read();
+    got.insert(got.end(), rest.begin(), rest.end());
+    CHECK(answers.messages() == 7);
+    CHECK(got == wanted);
+    CHECK(window.raised(0) == 1);
+    CHECK(memory[1] == std::byte{0x5a});
+    window.ask({1, gate, key, 0, 0, 0, {}}, 8);  // after the put
+    CHECK(answers.read() == std::vector<std::byte>(8, std::byte{0x5a}));
+    window.ask({memory.size(), gate, key, 0, 0, 0, {}}, 0);  // of nothing: it only says that the peer has come to it
+    CHECK(answers.read().empty());
+    CHECK(answers.messages() == 9);
+    CHECK((!window.puts.broken() && !window.puts.due()));
+}
+
+TEST_CASE("a get from a window that was taken back is refused, also between its answers") {
+    const bool begun = GENERATE(false, true);
+    Window window;
+    Answers answers(window);
+    std::vector<std::byte> memory(6 * slot_bytes);
+    window.mine->lent().lend(gate, key, memory);
+    if (!begun) window.mine->lent().take_back(gate);
+    window.ask({0, gate, key, 0, 0, 0, {}}, memory.size());
+    CHECK(window.puts.is_answering() == begun);
+    CHECK(answers.read().size() == (begun ? slot_depth * slot_bytes : 0));
+    window.mine->lent().take_back(gate);
+    window.puts.go_on();
+    CHECK((window.puts.due() && !window.puts.is_answering() && !window.puts.broken()));
+    const Refusal refusal = window.puts.tell();
+    CHECK((refusal.gate == gate && refusal.key == key && refusal.asked == 1));
+    window.mine->lent().lend(gate, key, memory);
+    window.ask({0, gate, key, 0, 0, 0, {}}, 8);
+    CHECK(answers.read().empty());
+}
+
+TEST_CASE("a rank that has given up, or leaves, answers no more") {
+    const bool closed = GENERATE(false, true);
+    Window window;
+    Answers answers(window);
+    std::vector<std::byte> memory(6 * slot_bytes);
+    window.mine->lent().lend(gate, key, memory);
+    window.ask({0, gate, key, 0, 0, 0, {}}, memory.size());
+    REQUIRE(window.puts.is_answering());
+    (closed ? window.mine->page().closed : window.mine->page().leaving) = 1;
+    CHECK(answers.read().size() == slot_depth * slot_bytes);
+    window.puts.go_on();
+    window.ask({0, gate, key, 0, 0, 0, {}}, 8);
+    CHECK(answers.read().empty());
+    CHECK((!window.puts.is_answering() && !window.puts.broken() && !window.puts.due()));
+}
+
+TEST_CASE("a get that can't be right breaks the link, and is not answered") {
+    const auto breaks = [](PutHeader request, std::uint64_t bytes) {
+        Window window;
+        Answers answers(window);
+        window.ask(request, bytes);
+        return window.puts.broken() && answers.read().empty() && answers.messages() == 0;
+    };
+    CHECK(breaks({0, gate, key, 0, 0, 0, {}}, 65));
+    CHECK(breaks({41, gate, key, 0, 0, 0, {}}, 24));
+    CHECK(breaks({65, gate, key, 0, 0, 0, {}}, 0));
+    CHECK(breaks({~std::uint64_t{0}, gate, key, 0, 0, 0, {}}, 2));
+    CHECK(breaks({2, gate, key, 0, 0, 0, {}}, ~std::uint64_t{0}));
+    CHECK(breaks({0, gate, key, 1, 0, 0, {}}, 8));  // with a signal
+    CHECK(breaks({0, gate, key, 0, 1, 0, {}}, 8));
+    CHECK(breaks({0, gate, 0, 0, 0, 0, {}}, 8));  // of no window
+    for (const std::size_t bytes : {0, 7, 9}) {   // not as long as a number is
+        Window window;
+        window.put({0, gate, key, 0, 0, 1, {}}, bytes, true);
+        CHECK(window.puts.broken());
+    }
+}
+
+TEST_CASE("answers fill what was asked for, in their order") {
+    Asker asker;
+    asker.expect();
+    asker.answer(20);
+    CHECK((asker.written(20) && asker.state().missing == 12 && !asker.state().answered));
+    asker.answer(12, false);
+    CHECK((asker.written(32) && asker.state().missing == 0 && asker.state().answered));
+    asker.mine->awaited().forget(1);
+    CHECK(!asker.state().asked);
+    asker.expect(0);
+    CHECK(!asker.state().answered);
+    asker.answer(0);
+    CHECK(asker.state().answered);
+    CHECK(!asker.puts.broken());
+}
+
+TEST_CASE("answers that were not asked for break the link, and write nothing") {
+    Asker never, twice, longer, empty, other;
+    never.answer(8);
+    CHECK((never.puts.broken() && never.written(0)));
+    twice.expect();
+    twice.answer(32);
+    CHECK(!twice.puts.broken());
+    twice.answer(0);
+    CHECK((twice.puts.broken() && twice.written(32)));
+    longer.expect();
+    longer.answer(33);
+    CHECK((longer.puts.broken() && longer.written(0)));
+    empty.expect();
+    empty.answer(0);
+    CHECK((empty.puts.broken() && !empty.state().answered));
+    other.mine->awaited().expect(0, other.memory);  // of another rank
+    other.answer(8);
+    CHECK((other.puts.broken() && other.written(0)));
+}
+
+TEST_CASE("once a rank has given up, answers that come late are passed over") {
+    Asker asker;
+    asker.expect();
+    asker.mine->page().closed = 1;
+    asker.mine->awaited().forget_all();
+    asker.answer(32);
+    CHECK((!asker.puts.broken() && asker.written(0)));
+}
+
+TEST_CASE("whatever a peer puts or asks for, nothing around the window is written or told") {
     std::mt19937 random(harness::seed());
     const auto any = [&](unsigned below) { return std::uniform_int_distribution<unsigned>(0, below - 1)(random); };
-    auto window = std::make_unique<Window>();
-    int right = 0;
+    std::unique_ptr<Window> window;
+    std::unique_ptr<Answers> answers;
+    int right = 0, told = 0;
     for (int i = 0; i < 5000; ++i) {
-        PutHeader put = header(any(80), static_cast<int>(any(8)), any(2) == 1);
-        if (any(4) == 0) reinterpret_cast<unsigned char*>(&put)[any(18)] = static_cast<unsigned char>(any(256));
+        if (!window) {
+            window = std::make_unique<Window>();
+            answers = std::make_unique<Answers>(*window);
+            std::ranges::fill(std::span(window->memory).first(64), std::byte{0xee});
+            std::ranges::fill(std::span(window->memory).last(64), std::byte{0xee});
+        }
+        const bool asks = any(3) == 0;
+        PutHeader put = header(any(80), asks ? 0 : static_cast<int>(any(8)), !asks && any(2) == 1);
+        if (any(4) == 0) reinterpret_cast<unsigned char*>(&put)[any(19)] = static_cast<unsigned char>(any(256));
         const bool inlined = any(2) == 1;
-        window->put(put, any(inlined ? 25 : 100), inlined);
-        REQUIRE(window->is_untouched_around());
+        if (asks)
+            window->ask(put, any(8) == 0 ? ~std::uint64_t{any(80)} : any(80), inlined);
+        else
+            window->put(put, any(inlined ? 25 : 100), inlined);
+        const std::vector<std::byte> said = answers->read();
+        told += !said.empty();
+        REQUIRE(std::ranges::count(said, std::byte{0xee}) == 0);
+        for (const auto& around : {std::span(window->memory).first(64), std::span(window->memory).last(64)})
+            REQUIRE(std::ranges::count(around, std::byte{0xee}) == 64);
         const bool went_well = !window->puts.broken() && !window->puts.due();
         right += went_well;
-        if (!went_well) window = std::make_unique<Window>();
+        if (!went_well) window.reset();
     }
     CHECK(right > 500);
+    CHECK(told > 50);
 }

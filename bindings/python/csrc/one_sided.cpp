@@ -1,4 +1,4 @@
-// Memory that ranks of a host share, and what they write to each other's without the other's doing.
+// Memory that ranks of a host share, and what they write to each other's, and read there, without the other's doing.
 #include <nanobind/stl/vector.h>
 
 #include "calls.hpp"
@@ -68,6 +68,18 @@ class Window {
                      });
     }
 
+    nb::object get(nb::object out, int peer, size_t offset, nb::handle stream) {
+        if (window_ == nullptr) raise_result(tuttiInvalidUsage, "the window was closed");
+        const Self self{&comm(), comm_};
+        const How how(comm(), stream, false);
+        Array none, to(out, "out", Array::Use::write, comm().device());
+        const Moved moved(to);
+        return issue(self, how, none, to, std::move(out),
+                     [=, this, into = to.data(), n = to.count() * moved.scale](tuttiComm_t c) {
+                         return tuttiGet(into, n, moved.type, peer, window_, offset, 0, 0, c, how.stream);
+                     });
+    }
+
   private:
     Communicator& comm() { return nb::cast<Communicator&>(comm_); }
 
@@ -100,14 +112,21 @@ void bind_one_sided(nb::module_& module, CommunicatorClass& c) {
 It has the buffer protocol: tutti.zeros() makes an array in it. Freed with the last such array.)")
         .def(nb::init<size_t>(), "nbytes"_a)
         .def("__len__", &Memory::size);
-    nb::class_<Window>(module, "Window", R"(Memory that the other ranks may write to: see Communicator.window().)")
+    nb::class_<Window>(module, "Window",
+                       R"(Memory that the other ranks may write to and read: see Communicator.window().)")
         .def("put", &Window::put, "x"_a, "peer"_a, nb::kw_only(), "offset"_a = 0, "signal"_a = 0,
              "stream"_a.none() = nb::none(),
              R"(Copies x to rank peer's part of the window, from byte `offset` of it on, then raises peer's signal.
 
 The peer does nothing for it. signal: 0 to 7. Ends when both are done.)")
+        .def("get", &Window::get, "out"_a, "peer"_a, nb::kw_only(), "offset"_a = 0, "stream"_a.none() = nb::none(),
+             R"(Fills out with rank peer's part of the window, from byte `offset` of it on. Returns out.
+
+The peer does nothing for it. It sees what this rank has put there before, and what the peer has written there before
+it raised a signal that this rank has waited for. out: a writable array. InvalidArgument: it goes beyond the peer's
+part, which has offset + out.nbytes bytes or more otherwise.)")
         .def("close", &Window::close,
-             "Deregisters this rank's part: when it returns, nobody writes there any more. `with` does the same.")
+             "Deregisters this rank's part: when it returns, nobody uses it any more. `with` does the same.")
         .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
         .def(
             "__exit__", [](Window& self, nb::handle, nb::handle, nb::handle) { self.close(); }, "exception"_a.none(),
@@ -118,10 +137,10 @@ The peer does nothing for it. signal: 0 to 7. Ends when both are done.)")
             return nb::cast(new Window(self, memory, best_effort), nb::rv_policy::take_ownership);
         },
         "memory"_a.none(), nb::kw_only(), "best_effort"_a = false,
-        R"(Makes a window: all ranks call it, each with memory of its own that the others may put to.
+        R"(Makes a window: all ranks call it, each with memory of its own that the others may put to and get from.
 
 memory: a writable array; None: no part. Between processes of one host one of tutti.zeros(), or whole pages.
-best_effort: memory that can't be put to is accepted; puts into it are refused.
+best_effort: memory that can't be reached is accepted; puts and gets are refused.
 All ranks are on CPUs, or all on GPUs that reach each other's memory, else InvalidUsage.)");
     c.def("signal", &signal, "peer"_a, nb::kw_only(), "signal"_a = 0, "stream"_a.none() = nb::none(),
           "Raises rank peer's signal (0 to 7), and no more.");

@@ -1,4 +1,4 @@
-// The kernel of puts, signals, and waits for them.
+// The kernel of puts, gets, signals, and waits for them.
 #include "kernels/cuda/interpret.hpp"
 #include "kernels/cuda/one_sided.hpp"
 

@@ -1,5 +1,5 @@
 // One-sided operations between GPUs. What a rank needs for them lies in its board, on its own GPU, where peers raise
-// its signals and look whether its windows are open:
+// its signals and look whether its windows are open (a get is a put the other way round, that raises nothing):
 //
 //     who puts                                          whose window it is
 //     touching = 1   ------------------------------>
@@ -9,7 +9,7 @@
 //     touching = 0   ------------------------------>
 //
 // All counters stay on the GPUs, so captured graphs go on where the last launch stopped. Nothing but a wait waits for
-// other ranks, so the blocks of a put need not run at the same time.
+// other ranks, so the blocks of a put or a get need not run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@ struct Board {
     static constexpr int seats = 32, signals = 8, gates = 512;
     // Written by peers, each in what is its own:
     std::uint64_t raised[seats][signals];        // for this rank, so far in all
-    std::uint32_t touching[seats * put_blocks];  // 1: that block may be writing to a window of this rank
+    std::uint32_t touching[seats * put_blocks];  // 1: that block may be using a window of this rank
     // Written by this rank's kernels:
-    std::uint32_t gate[gates];            // of its parts of windows: the key while peers may write there
+    std::uint32_t gate[gates];            // of its parts of windows: the key while peers may use them
     std::uint64_t taken[seats][signals];  // what waits have ended with
     std::uint64_t sent[seats][signals];   // what it has raised for peers
-    std::uint32_t ended[seats];           // blocks of the put under way to a peer
+    std::uint32_t ended[seats];           // blocks of the put or get under way to a peer
 };
 
-/// A put, or, with 0 bytes, a signal.
+/// A put, or, with 0 bytes, a signal; or a get.
 struct Put {
     std::byte* to;
     const std::byte* from;
@@ -52,6 +52,7 @@ struct Put {
     std::uint32_t signal;
     std::uint32_t gate, key;  // of the window
     std::uint32_t blocks;
+    std::uint32_t gets;  // 1: `from` is the peer's window, and no signal is raised
 };
 
 /// So many signals of a peer.
@@ -76,7 +77,7 @@ struct SignalWait {
     std::uint32_t count;
     Wanted wanted[max_wanted];
 };
-/// Gates get a key. 0 closes them, and lasts until nobody writes to any window of this rank.
+/// Gates get a key. 0 closes them, and lasts until nobody uses any window of this rank.
 struct GateChange {
     Board* mine;
     std::uint32_t first, count, key;
@@ -101,11 +102,12 @@ static_assert(std::is_trivially_copyable_v<OneSidedTask> && sizeof(OneSidedTask)
 namespace detail {
 
 TUTTI_DEVICE void give_up(Control& control, Verdict::Cause cause, std::int32_t peer, std::uint32_t signal,
-                          std::uint64_t expected, std::uint64_t seen) {
+                          std::uint64_t expected, std::uint64_t seen, std::uint32_t source = 0) {
     Verdict& v = control.verdict;
     if (claim(&v.claimed)) {
         v.cause = cause;
         v.peer = peer;
+        v.source = source;
         v.channel = signal;
         v.expected = expected;
         v.seen = seen;
@@ -149,7 +151,7 @@ TUTTI_DEVICE bool copy_share(const Put& p, std::uint32_t number) {
     const std::size_t end = number + 1 == p.blocks || begin + share > p.bytes ? p.bytes : begin + share;
     bool good = true;
     if (thread() == 0 && load_acquire(&p.theirs->gate[p.gate]) != p.key) {
-        give_up(*p.control, Verdict::closed_window, p.peer, p.signal, p.bytes, 0);
+        give_up(*p.control, Verdict::closed_window, p.peer, p.signal, p.bytes, 0, p.gets);
         good = false;
     }
     for (std::size_t at = begin; !sync_or(!good); at += abort_interval) {
@@ -162,7 +164,7 @@ TUTTI_DEVICE bool copy_share(const Put& p, std::uint32_t number) {
 
 }  // namespace detail
 
-/// By all threads of block `number` of a put.
+/// By all threads of block `number` of a put or a get.
 TUTTI_DEVICE void run_put(const Put& p, std::uint32_t number) {
     std::uint32_t* const touching = &p.theirs->touching[p.seat * put_blocks + number];
     if (p.bytes > 0) {
@@ -178,7 +180,7 @@ TUTTI_DEVICE void run_put(const Put& p, std::uint32_t number) {
     if (thread() != 0) return;
     if (p.blocks == 1 || add(&p.mine->ended[p.peers_seat], 1) == p.blocks - 1) {
         p.mine->ended[p.peers_seat] = 0;
-        store_release(&p.theirs->raised[p.seat][p.signal], ++p.mine->sent[p.peers_seat][p.signal]);
+        if (p.gets == 0) store_release(&p.theirs->raised[p.seat][p.signal], ++p.mine->sent[p.peers_seat][p.signal]);
     }
     if (p.bytes > 0) store_release(touching, 0);
 }

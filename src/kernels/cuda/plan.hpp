@@ -56,7 +56,7 @@ struct Verdict {
         wrong_size,
         wrong_kind,
         few_signals,   // channel: the signal; expected and seen: how many
-        closed_window  // expected: bytes of the put
+        closed_window  // expected: bytes of the put or, if source is 1, of the get
     } cause;
     std::int32_t peer;     // -1: it can't be told
     std::uint32_t source;  // 1: it waited for, or got, a message; 0: it waited for space

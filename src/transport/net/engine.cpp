@@ -133,6 +133,7 @@ bool Engine::rest(bool asleep) {
 
 void Engine::withdraw() {
     links_.arena().lent().take_all_back();
+    links_.arena().awaited().forget_all();
     const auto lock = lock_soon();
     if (lock) links_.withdraw();  // else a network that may hang is not told of its user's memory
 }

@@ -190,12 +190,22 @@ void Ends::send_rare() {
     if (puts_.due() && ready()) send(What::refused, &puts_.tell(), sizeof(Refusal));
 }
 
+bool Ends::send_channel(Channel& channel) {
+    Endpoint* const endpoint = channel.stirs() ? endpoint_of(channel) : nullptr;
+    return endpoint != nullptr && channel.send(*endpoint, endpoint_.get());
+}
+
 bool Ends::send_channels() {
     bool moved = false;
-    for (Channel* const channel : channels_.in_use())
-        if (Endpoint* const endpoint = channel->stirs() ? endpoint_of(*channel) : nullptr)
-            moved |= channel->send(*endpoint, endpoint_.get());
+    for (Channel* const channel : channels_.in_use()) moved |= send_channel(*channel);
     return moved;
+}
+
+/// What the peer has asked for. After receiving: nobody may look again before something arrives.
+bool Ends::answer() {
+    if (!puts_.is_asked()) return false;
+    const bool moved = puts_.go_on();
+    return moved | send_channel(channels_[answer_channel]);
 }
 
 bool Ends::push() {
@@ -209,6 +219,7 @@ bool Ends::glance() {
     if (!endpoint_ || end_.lost) return move();
     bool moved = send_channels();
     moved |= receive_by_endpoint();
+    moved |= answer();
     moved |= endpoint_->send();
     return endpoint_->trouble().empty() ? moved : moved | move();
 }
@@ -221,7 +232,8 @@ bool Ends::move() {
     if (end_.given_up && !end_.in_peace) lose("it has given the connection up", -head_start);  // and knows why
     if (const auto theirs = healing_.take_theirs()) resume(*theirs);
     if (endpoint_) moved |= look_at_endpoint();
-    if (puts_.broken()) lose("it puts what can't be put there: it does not keep to the protocol");
+    moved |= answer();
+    if (puts_.broken()) lose("it puts, gets or answers what can't be right: it does not keep to the protocol");
     if (introduction_.pending() || boards_.due() || puts_.due()) send_rare();
     if (endpoint_) moved |= send_by_endpoint();
     return moved | send_by_sockets();
@@ -341,7 +353,7 @@ bool Ends::pending() const {
     if (failover_.attempt() > 0 && !introduction_.met() && !end_.in_peace) return true;  // on a detour
     if (!healing_.is_whole() && !end_.in_peace) return true;
     if (endpoint_ && introduction_.met() && !endpoint_->is_empty()) return true;
-    return channels_.has_message();
+    return puts_.is_answering() || channels_.has_message();
 }
 
 bool Ends::arriving() {
@@ -398,7 +410,9 @@ void Ends::finish(const Header& h) {
         case What::landed:
             comes_through();
             channels_[h.channel].finish(h);
-            if (h.channel == one_sided_channel) return puts_.take(channels_[one_sided_channel].in);
+            if (h.channel == one_sided_channel)
+                return puts_.take(channels_[one_sided_channel].in, channels_.open(answer_channel).out);
+            if (h.channel == answer_channel) return puts_.take_answer(channels_[answer_channel].in);
             if (h.call.collective != Collective::send) boards_.note(h.call);
             return;
         case What::posted_receive:

@@ -86,8 +86,8 @@ class Ends : public Recipient {
     bool arriving();       // from a peer that has gone: it was connected, and its farewell is not here
     bool owes() const;     // credits are due
     bool is_lost() const { return end_.lost.has_value(); }
-    /// The peer has refused what this rank has put.
-    bool is_refused() const { return puts_.refused(); }
+    /// What the peer has refused of this rank's puts and gets.
+    const std::optional<Refusal>& refused() const { return puts_.refused(); }
     Deadline lost_at() const { return *end_.lost; }
     std::string what_is_lost() const;
     /// ago: as if it had happened then.
@@ -112,7 +112,9 @@ class Ends : public Recipient {
     bool heals_silence() const;
     void broke(const std::string& why, bool heals, Clock::duration silent);
     void comes_through();
+    bool send_channel(Channel& channel);
     bool send_channels();
+    bool answer();
     bool look_at_endpoint();
     bool receive_by_endpoint();
     bool send_by_endpoint();

@@ -177,11 +177,11 @@ bool Links::owes() const {
 void Links::check_lost() const {
     if (trouble_) throw PeerError(trouble_->code(), trouble_->what(), session_->rank());
     for (const Ends* const ends : ends_) {
-        if (ends->is_refused())
-            throw PeerError(
-                tuttiInvalidUsage,
-                text("rank %d puts into a window that rank %d has deregistered", session_->rank(), ends->peer()),
-                ends->peer());
+        if (const auto& refused = ends->refused())
+            throw PeerError(tuttiInvalidUsage,
+                            text("rank %d %s a window that rank %d has deregistered", session_->rank(),
+                                 refused->asked == 1 ? "gets from" : "puts into", ends->peer()),
+                            ends->peer());
         if (!ends->is_lost() || Clock::now() - ends->lost_at() < grace) continue;
         const std::string what = ends->what_is_lost();
         if (!what.empty() && !session_->has_left(ends->peer())) throw PeerError(tuttiRemoteError, what, ends->peer());

@@ -62,7 +62,7 @@ class Links {
     bool by_endpoints() const;
     bool pending() const;
     bool owes() const;
-    /// Throws PeerError for one that is lost, a moment after it was, and for one by which a put was refused.
+    /// Throws PeerError for one that is lost, a moment after it was, and for one by which a put or a get was refused.
     void check_lost() const;
 
   private:

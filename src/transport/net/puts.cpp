@@ -1,38 +1,111 @@
 #include "transport/net/puts.hpp"
 
+#include <algorithm>
 #include <cstring>
-#include <span>
+#include <utility>
 
 #include "transport/numbering.hpp"
 
 namespace tutti::net {
 
-void Puts::take(const Wire& in) {
-    if (!messages_) messages_.emplace(in, first_message);
-    in_on_device_ = in.on_device;
-    broken_ = broken_ || !deal_with(messages_->cell());
-    messages_->release();
+void Puts::take(const Wire& in, const Wire& out) {
+    if (!messages_) {
+        messages_.emplace(in, first_message);
+        back_.emplace(out, first_message);
+    }
+    in_ = in;  // its slots may be on a GPU by now
+    out_ = out;
+    if (!request_) go_on();
+}
+
+bool Puts::go_on() {
+    bool moved = false;
+    while (!broken_) {
+        if (!request_ && !messages_->ready()) return moved;
+        if (!request_ && !deal_with(messages_->cell())) broken_ = true;
+        if (broken_) return true;
+        if (request_) moved |= answer();
+        if (request_) return moved;
+        messages_->release();
+        moved = true;
+    }
+    return moved;
+}
+
+/// The rank uses nothing of its peers any more, and they hear of that.
+bool Puts::is_over() const {
+    return mine_.page().closed.load() != 0 || mine_.page().leaving.load() != 0;
 }
 
 /// False: the message can't be right.
 bool Puts::deal_with(const Cell& cell) {
     const bool inlined = cell.kind == Kind::inlined;
-    const RankPage& page = mine_.page();
-    if (page.closed.load() != 0 || page.leaving.load() != 0) return true;  // of that the peer hears, not of a window
-    if (!inlined && in_on_device_) return false;
+    if (is_over()) return true;
+    if (!inlined && in_.on_device) return false;
     const std::byte* const message = inlined ? cell.payload : messages_->slot();
     const std::size_t before = inlined ? sizeof(PutHeader) : put_header_in_slot;
     if (cell.kind > Kind::slot || cell.bytes < before) return false;
-    PutHeader put;
-    std::memcpy(&put, message, sizeof put);
+    PutHeader header;
+    std::memcpy(&header, message, sizeof header);
     const std::span data(message + before, cell.bytes - before);
-    if (put.signal >= signals_per_peer || put.raises > 1 || (put.key == 0 && !data.empty())) return false;
-    const auto written =
-        put.key == 0 || refusal_ ? LentMemory::Written::done : mine_.lent().write(put.gate, put.key, put.offset, data);
-    if (written == LentMemory::Written::out_of_bounds) return false;
-    if (written == LentMemory::Written::not_lent) refusal_ = {put.gate, put.key};
+    if (header.signal >= signals_per_peer || header.raises > 1 || header.asks > 1) return false;
+    if (header.key == 0 && !data.empty()) return false;
+    return header.asks == 1 ? ask(header, data) : put(header, data);
+}
+
+/// False: it can't be right. What is refused is kept for the peer.
+bool Puts::note(LentMemory::Access access, const PutHeader& what) {
+    if (access == LentMemory::Access::not_lent) refusal_ = {what.gate, what.key, what.asks};
+    return access != LentMemory::Access::out_of_bounds;
+}
+
+bool Puts::put(const PutHeader& put, std::span<const std::byte> data) {
+    if (put.key != 0 && !refusal_ && !note(mine_.lent().write(put.gate, put.key, put.offset, data), put)) return false;
     if (put.raises == 1 && !refusal_) mine_.signals(peer_).raise(put.signal);
     return true;
+}
+
+bool Puts::ask(const PutHeader& request, std::span<const std::byte> data) {
+    std::uint64_t bytes = 0;
+    if (data.size() != sizeof bytes || request.signal != 0 || request.raises != 0 || out_.on_device) return false;
+    std::memcpy(&bytes, data.data(), sizeof bytes);
+    if (refusal_) return true;
+    if (!note(mine_.lent().look(request.gate, request.key, request.offset, bytes), request)) return false;
+    if (!refusal_) request_ = {request, bytes};
+    return true;
+}
+
+/// As much as there is room for. True if that was something.
+bool Puts::answer() {
+    const std::size_t most = out_.stride - (slot_stride - slot_bytes);
+    for (bool moved = false;; moved = true) {
+        auto& [from, rest] = *request_;
+        const std::size_t size = std::min<std::uint64_t>(rest, most);
+        const bool inlined = size <= inline_bytes;
+        if (is_over()) return request_.reset(), true;
+        if (!back_->ready(!inlined)) return moved;
+        const std::span piece(inlined ? back_->cell().payload : back_->slot(), size);
+        if (mine_.lent().read(from.gate, from.key, from.offset, piece) != LentMemory::Access::done) {
+            note(LentMemory::Access::not_lent, from);
+            return request_.reset(), true;
+        }
+        back_->commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(size), 0);
+        from.offset += size;
+        rest -= size;
+        if (rest == 0) return request_.reset(), true;
+    }
+}
+
+void Puts::take_answer(const Wire& in) {
+    if (!answers_) answers_.emplace(in, first_message);
+    const Cell& cell = answers_->cell();
+    const bool inlined = cell.kind == Kind::inlined;
+    if (!is_over()) {
+        const bool readable = inlined || (cell.kind == Kind::slot && !in.on_device);
+        const std::byte* const data = inlined ? cell.payload : answers_->slot();
+        if (!readable || !mine_.awaited().fill(peer_, {data, cell.bytes})) broken_ = true;
+    }
+    answers_->release();
 }
 
 }  // namespace tutti::net
