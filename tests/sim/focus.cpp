@@ -213,7 +213,7 @@ class Focus {
         ranks(2, 5);
         job_.transport = draw(2) == 0 ? "shm" : "tcp";
         job_.rejoins = draw(4) == 0;
-        call(3, {"servers"});
+        call(3, {"servers", "arrivals"});
         if (job_.transport == "tcp" && draw(2) == 0) {
             job_.weather.network = true;
             job_.weather.latency = 20'000 + draw(200'000);

@@ -133,6 +133,31 @@ MUTANTS = {
     "lost commit not repeated": (
         "in shrink nobody tells the outcome to who has lost its coordinator before it could", "bootstrap/agreement.cpp",
         "if (p.held && p.held->number == outcome_.number) {  // the", "if (p.held && ranks_ == 0) {  // the"),
+    "bound too wide": (
+        "a worker may pull one clock too early", "dp/ps/clocks.hpp",
+        "if (bound_ < 0 || clock - least <= bound_)", "if (bound_ < 0 || clock - least <= bound_ + 1)"),
+    "late gradient twice": (
+        "a gradient that others have overtaken is applied twice", "dp/ps/updated_part.cpp",
+        "        task.gradient.reset();\n",
+        "        if (updates_ > worker.seen)\n"
+        "            dp::update({&o, task.rate * c_.key.rate_factor, c_.key.weight_decay, updates_ + 1},\n"
+        "                       {c_.key.number, place.first, place.count, 0}, place.type, values_.base(), place.type,\n"
+        "                       task.gradient->base(), states_);\n"
+        "        task.gradient.reset();\n"),
+    "part of a gradient": (
+        "what a worker has sent of a gradient when it dies is applied", "dp/ps/server.cpp",
+        "        receive(w.link.up, to_worker, task.gradient->base(), bytes);",
+        "        try {\n            receive(w.link.up, to_worker, task.gradient->base(), bytes);\n"
+        "        } catch (...) {\n        }"),
+    "gradient overtaken": (
+        "of two requests for a part that wait the later one is handled first", "dp/ps/server.cpp",
+        "part.mail.push_back(std::move(task));", "part.mail.push_front(std::move(task));"),
+    "dead worker waited for": (
+        "the bound on staleness counts workers that have died", "dp/ps/clocks.hpp",
+        "of(worker).lives = false;", ""),
+    "other server named": (
+        "the error of a server that has died names another one", "dp/ps/client.cpp",
+        "settings_.server_ranks[static_cast<std::size_t>(s.link.server)]", "settings_.server_ranks[0]"),
 }
 
 # Of what includes a header, only these use what the mutants change there.
@@ -214,10 +239,12 @@ def make(build, mutant, folder):
 
 def hunt(program, sound, options):
     """(the first seed that fails with the mutant, and only with it, or None; why)"""
-    first = 1
+    first = options.first
     while first <= options.seeds:
-        done = subprocess.run([program, "--first", str(first), "--seeds", str(options.seeds - first + 1), "--jobs",
-                               str(options.jobs), "--until-failure"], capture_output=True, text=True, check=False)
+        count = (options.seeds - first) // options.step + 1
+        done = subprocess.run([program, "--first", str(first), "--seeds", str(count), "--step", str(options.step),
+                               "--jobs", str(options.jobs), "--until-failure"], capture_output=True, text=True,
+                              check=False)
         found = re.search(r"found by seed (\d+)", done.stdout)
         if found is None:
             break
@@ -225,7 +252,7 @@ def hunt(program, sound, options):
         if subprocess.run([sound, "--seed", str(seed)], capture_output=True, check=False).returncode == 0:
             why = re.search(rf"^seed {seed}: (.*)$", done.stdout, re.MULTILINE)
             return seed, why[1] if why else ""
-        first = seed + 1
+        first = seed + options.step
     return None, ""
 
 
@@ -233,7 +260,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", nargs="+", choices=MUTANTS, metavar="NAME", default=list(MUTANTS))
-    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=10_000, help="the last one")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--step", type=int, default=1, help="16 with --first 9: parameter servers alone")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     build = options.build.resolve()

@@ -7,130 +7,218 @@
 namespace tutti::steps {
 namespace {
 
+constexpr auto told_within_ns = std::int64_t{5'000'000'000};       // of a death, by the communicator
+constexpr auto finished_within_ns = std::int64_t{60'000'000'000};  // by workers that are stopped meanwhile
+
 int digit(int value, int place) {
     return value >> 3 * place & 7;
 }
 
-tuttiPsStatistics_t statistics_of(tuttiPs_t ps) {
-    tuttiPsStatistics_t statistics = TUTTI_PS_STATISTICS_INITIALIZER;
-    must(tuttiPsGetStatistics(ps, &statistics), "tuttiPsGetStatistics");
-    return statistics;
+void rest() {
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
+}
+
+/// A value, or a sum, as its digits; -1: it is none.
+int digits_of(float value, int ranks) {
+    if (!(value >= 0 && value < 1 << 24)) return -1;
+    const int all = static_cast<int>(value);
+    return static_cast<float>(all) == value && (ranks == 8 || all >> 3 * ranks == 0) ? all : -1;
 }
 
 }  // namespace
 
-Servers::Servers(const World& world, Dice all, Dice& own, Memory& memory, std::size_t most_bytes)
+Servers::Servers(const World& world, Dice all, Dice& own, Memory& memory, std::size_t most_bytes, bool sums)
     : world_(world), own_{own.next()}, clocks_(1 + static_cast<int>(all.below(7))) {
     if (world.ranks > 8) throw std::runtime_error("servers among more than 8 ranks");
-    config_.servers = 1 + static_cast<int>(all.below(std::min<std::size_t>(2, static_cast<std::size_t>(world.ranks))));
-    config_.dedicated = config_.servers < world.ranks && all.chance(50) ? 1 : 0;
-    config_.optimizer.kind = all.chance(30) ? tuttiDpNoOptimizer : tuttiDpSgd;
-    config_.optimizer.learningRate = 1;
-    config_.staleness = only_sums() ? TUTTI_PS_UNBOUNDED : static_cast<int>(all.below(4)) - 1;
-    config_.partBytes = all.chance(50) ? most_bytes / 64 : 0;
-    config_.threads = 1 + static_cast<int>(all.below(2));
-    config_.timeoutMs = 60'000;
-    std::vector<tuttiPsKey_t> keys;
+    const auto most_servers = std::min<std::size_t>(2, static_cast<std::size_t>(world.ranks));
+    shape_.way = sums && all.chance(30) ? Way::sum : all.chance(70) ? Way::account : Way::subtract;
+    shape_.servers = 1 + static_cast<int>(all.below(most_servers));
+    shape_.dedicated = shape_.servers < world.ranks && all.chance(50) ? 1 : 0;
+    shape_.staleness = shape_.way == Way::sum ? -1 : static_cast<int>(all.below(4)) - 1;
     keys_.resize(1 + all.below(3));
     for (Key& key : keys_) {
         key.name = "key " + std::to_string(&key - keys_.data());
         key.count = 1 + all.size(most_bytes / 32);
         key.values = static_cast<float*>(memory.take(key.count * sizeof(float), own));
         key.gradient = static_cast<float*>(memory.take(key.count * sizeof(float), own));
-        std::fill_n(key.gradient, key.count, static_cast<float>(1 << 3 * world.rank));
-        keys.push_back({key.name.c_str(), key.count, tuttiFloat32, nullptr});
+        std::fill_n(key.values, key.count, 0.0f);
     }
-    must(tuttiPsCreate(&ps_, keys.data(), keys.size(), &config_, world.comm), "tuttiPsCreate");
 }
 
-Servers::~Servers() {
-    if (ps_ == nullptr) return;
-    tuttiPsAbort(ps_);
-    tuttiPsDestroy(ps_);
+tuttiDpOptimizer_t Servers::optimizer() {
+    const tuttiPsConfig_t defaults = TUTTI_PS_CONFIG_INITIALIZER;
+    tuttiDpOptimizer_t its = defaults.optimizer;
+    its.learningRate = 1;
+    if (shape_.way == Way::subtract) its.kind = tuttiDpSgd;
+    if (shape_.way != Way::account) return its;
+    its.kind = tuttiDpCallback;
+    its.update = &Servers::account;
+    its.user = this;
+    return its;
+}
+
+/// On a server: the k-th gradient of a rank comes when it has had k before.
+tuttiResult_t Servers::account(void* self, const tuttiDpPiece_t* piece) {
+    auto& its = *static_cast<Servers*>(self);
+    for (std::size_t i = 0; i < piece->count; ++i) {
+        const int rank = static_cast<int>(piece->gradients[i]) / 8, number = static_cast<int>(piece->gradients[i]) % 8;
+        const int before = digits_of(-piece->weights[i], its.world_.ranks);
+        if (before < 0 || digit(before, rank) != number) {
+            std::lock_guard lock(its.mutex_);
+            if (its.disorder_.empty())
+                its.disorder_ = "gradient " + std::to_string(number) + " of rank " + std::to_string(rank) +
+                                " is applied to " + its.keys_[piece->parameter].name + " after " +
+                                std::to_string(before < 0 ? -1 : digit(before, rank)) + " of that rank";
+        }
+        piece->weights[i] -= static_cast<float>(1 << 3 * rank);
+    }
+    return tuttiSuccess;
 }
 
 void Servers::run() {
-    if (works(world_.rank)) {
-        for (; clock_ < clocks_; ++clock_) {
-            if (own_.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(3000)));
+    const auto look_for_disorder = [this] {
+        std::lock_guard lock(mutex_);
+        if (!disorder_.empty()) throw Wrong(disorder_);
+    };
+    Counts mine{};
+    try {
+        if (works(world_.rank))
+            work();
+        else
+            serve();
+        mine = counts();
+        leave();
+    } catch (const Failure& failure) {
+        look_for_disorder();
+        judge(failure);
+        throw;
+    }
+    look_for_disorder();
+    if (shape_.staleness >= 0 && mine.staleness > shape_.staleness)
+        throw Wrong("a staleness of " + std::to_string(mine.staleness) + ", more than " +
+                    std::to_string(shape_.staleness));
+    if (doubted_ != 0) await_excuse(doubted_, doubt_);
+    agree(mine);
+}
+
+void Servers::work() {
+    for (; clock_ < clocks_; ++clock_) {
+        if (own_.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(3000)));
+        if (shape_.way == Way::sum) {
             push_and_pull();
-            must(tuttiPsClock(ps_), "tuttiPsClock");
+            look_at_all(clock_ + 1, clock_ + 1);
+        } else {
+            pull();
+            look_at_all(shape_.staleness < 0 ? 0 : std::max(0, clock_ - shape_.staleness), clocks_);
+            push();
         }
-        if (!only_sums()) pull();  // then all that this worker has pushed is applied
+        tick();
     }
-    agree(false);
-    if (works(world_.rank) && !only_sums()) {
-        pull();
-        for (const Key& key : keys_) look_at(key, clocks_, clocks_);
+    if (shape_.way != Way::sum) meet();
+}
+
+/// Until all workers that live have ended their last clock. Then no gradient of theirs may be lacking. With a bound
+/// that is what a pull so many clocks later promises.
+void Servers::meet() {
+    for (int more = 0; more < shape_.staleness; ++more) tick();
+    newest();
+    unsigned missing = look_at_all(clocks_, clocks_);
+    if (shape_.staleness >= 0) return;
+    for (const std::int64_t limit = now_ns() + finished_within_ns; missing != 0 && !is_excused(missing);) {
+        if (now_ns() > limit) throw Wrong(doubt_);
+        rest();
+        doubted_ = 0;
+        newest();
+        missing = look_at_all(clocks_, clocks_);
     }
-    agree(true);
-    if (!works(world_.rank)) must(tuttiPsServe(ps_), "tuttiPsServe");
-    must(tuttiPsDestroy(std::exchange(ps_, nullptr)), "tuttiPsDestroy");
 }
 
-/// A worker's clock.
-void Servers::push_and_pull() {
-    std::vector<tuttiPsRequest_t> requests(keys_.size());
-    if (only_sums()) {
-        for (std::size_t k = 0; k < keys_.size(); ++k)
-            must(tuttiPsPushPull(ps_, k, keys_[k].gradient, keys_[k].values, &requests[k]), "tuttiPsPushPull");
-        wait_for(requests);
-        for (const Key& key : keys_) look_at(key, 1, 1);
-        return;
-    }
-    pull();
-    for (const Key& key : keys_)
-        look_at(key, config_.staleness < 0 ? 0 : std::max(0, clock_ - config_.staleness), clocks_);
-    for (std::size_t k = 0; k < keys_.size(); ++k)
-        must(tuttiPsPush(ps_, k, keys_[k].gradient, &requests[k]), "tuttiPsPush");
-    wait_for(requests);
+float Servers::gradient_now() const {
+    const int place = 1 << 3 * world_.rank;
+    return static_cast<float>(shape_.way == Way::sum        ? (clock_ + 1) * place
+                              : shape_.way == Way::subtract ? place
+                                                            : 8 * world_.rank + clock_);
 }
 
-void Servers::pull() {
-    std::vector<tuttiPsRequest_t> requests(keys_.size());
-    for (std::size_t k = 0; k < keys_.size(); ++k)
-        must(tuttiPsPull(ps_, k, keys_[k].values, &requests[k]), "tuttiPsPull");
-    wait_for(requests);
+unsigned Servers::look_at_all(int least, int most) {
+    unsigned missing = 0;
+    for (const Key& key : keys_) missing |= look_at(key, least, most);
+    return missing;
 }
 
-void Servers::wait_for(const std::vector<tuttiPsRequest_t>& requests) {
-    for (const tuttiPsRequest_t request : requests) must(tuttiPsWait(ps_, request), "tuttiPsWait");
-}
-
-/// How often each worker's gradient is in the values that have been pulled.
-void Servers::look_at(const Key& key, int least, int most) {
+/// How often each worker's gradients are in what has been pulled; where servers only sum, which one of them is. Returns
+/// a bit for each worker of which some are lacking.
+unsigned Servers::look_at(const Key& key, int least, int most) {
+    const bool sums = shape_.way == Way::sum;
+    unsigned missing = 0;
     for (std::size_t i = 0; i < key.count; ++i) {
-        const float value = only_sums() ? key.values[i] : -key.values[i];
         const std::string what = "element " + std::to_string(i) + " of " + key.name + " in clock " +
                                  std::to_string(clock_) + " is " + std::to_string(key.values[i]) + ": ";
-        if (!(value >= 0 && value < 1 << 24)) throw Wrong(what + "no sum of gradients");
-        const int sums = static_cast<int>(value);
-        if (static_cast<float>(sums) != value || sums >> 3 * world_.ranks != 0)
-            throw Wrong(what + "no sum of gradients");
+        const int all = digits_of(sums ? key.values[i] : -key.values[i], world_.ranks);
+        if (all < 0) throw Wrong(what + "no sum of gradients");
+        if (one_part_ && key.values[i] != key.values[0]) throw Wrong(what + "a part of an update");
         for (int rank = 0; rank < world_.ranks; ++rank) {
-            const int times = digit(sums, rank);
+            const int times = digit(all, rank);
             const std::string whose = what + std::to_string(times) + " of rank " + std::to_string(rank) + "'s, ";
             if (times > (works(rank) ? most : 0)) throw Wrong(whose + "more than it has pushed");
             if (!works(rank)) continue;
-            if (rank == world_.rank && times != (only_sums() ? 1 : clock_)) throw Wrong(whose + "which are one's own");
-            if (times < least) doubt(whose + "at least " + std::to_string(least) + " were to be there");
+            if (rank == world_.rank && times != (sums ? clock_ + 1 : clock_))
+                throw Wrong(whose + "which are one's own");
+            if (times >= least) continue;
+            if (sums && times != 0) throw Wrong(whose + "which is of another round");
+            missing |= 1u << rank;
+            if (doubt_.empty()) doubt_ = whose + "at least " + std::to_string(least) + " were to be there";
         }
     }
+    doubted_ |= missing;
+    return missing;
+}
+
+// ---- who has died
+
+/// A bit for each rank of which the communicator says so.
+unsigned Servers::failed() const {
+    int ranks[8], count = 0;
+    must(tuttiCommGetFailedRanks(world_.comm, ranks, 8, &count), "tuttiCommGetFailedRanks");
+    unsigned all = 0;
+    for (int i = 0; i < count; ++i) all |= 1u << ranks[i];
+    return all;
+}
+
+/// Of ranks that have died gradients may be lacking; where a server has died, of those that have given up for that,
+/// too.
+bool Servers::is_excused(unsigned missing) const {
+    const unsigned gone = failed(), servers = (1u << shape_.servers) - 1;
+    return (gone & servers) != 0 || (missing & ~gone) == 0;
+}
+
+void Servers::await_excuse(unsigned missing, const std::string& what) const {
+    for (const std::int64_t limit = now_ns() + told_within_ns; !is_excused(missing); rest())
+        if (now_ns() > limit) throw Wrong(what);
+}
+
+/// A server that fails is named. It has died, or it works as well and has given up because another one had died.
+void Servers::judge(const Failure& failure) const {
+    const std::string said = failure.what(), before = "the server on rank ";
+    const auto at = said.find(before);
+    if (at == std::string::npos) throw Wrong("no server is named: " + said);
+    const int named = std::stoi(said.substr(at + before.size()));
+    const unsigned servers = (1u << shape_.servers) - 1;
+    const unsigned guilty = works(named) ? servers : 1u << named;
+    for (const std::int64_t limit = now_ns() + told_within_ns; (failed() & guilty) == 0; rest())
+        if (now_ns() > limit) throw Wrong("a server is named that lives: " + said);
 }
 
 /// All ranks are here. If that succeeds nobody has died, so nothing may be lacking.
-void Servers::agree(bool ends) {
-    const tuttiPsStatistics_t mine = statistics_of(ps_);
-    const long long here[] = {mine.lost, mine.updates, works(world_.rank) ? mine.pushes : 0};
-    long long all[3];
-    must(tuttiAllReduce(here, all, 3, tuttiInt64, tuttiSum, world_.comm, nullptr), "tuttiAllReduce");
+void Servers::agree(const Counts& mine) {
+    const bool sums = shape_.way == Way::sum;
+    const long long here[] = {mine.lost, mine.updates, works(world_.rank) ? mine.pushes : 0, doubted_ != 0 ? 1 : 0};
+    long long all[4];
+    must(tuttiAllReduce(here, all, 4, tuttiInt64, tuttiSum, world_.comm, nullptr), "tuttiAllReduce");
     if (all[0] > 0) throw Wrong("servers have lost " + std::to_string(all[0]) + " workers, and all ranks are there");
-    if (!doubt_.empty()) throw Wrong(doubt_);
-    if (ends && !only_sums() && all[1] != all[2])
+    if (all[3] > 0) throw Wrong("gradients are lacking, and all ranks are there: " + doubt_);
+    if (!sums && mine.complete && all[1] != all[2])
         throw Wrong(std::to_string(all[1]) + " updates of " + std::to_string(all[2]) + " gradients");
-    if (config_.staleness >= 0)
-        if (const int most = std::max(mine.largestPullStaleness, mine.largestStaleness); most > config_.staleness)
-            throw Wrong("a staleness of " + std::to_string(most) + ", more than " + std::to_string(config_.staleness));
 }
 
 }  // namespace tutti::steps

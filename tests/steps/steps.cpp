@@ -58,6 +58,7 @@ const std::vector<Steps::Kind>& Steps::table() {
                                             {"parts", &Steps::parts, true},
                                             {"dp", &Steps::dp, true},
                                             {"servers", &Steps::servers, false},
+                                            {"arrivals", &Steps::arrivals, false},
                                             {"suspend", &Steps::suspend, false}};
     return kinds;
 }
@@ -326,8 +327,17 @@ void Steps::suspend() {
 void Steps::servers() {
     if (world_.ranks > 8) return dp();
     doing_ += " create";
-    servers_ = std::make_unique<Servers>(world_, all(1), own_, memory_, most_bytes_);
+    servers_ = servers_of_keys(world_, all(1), own_, memory_, most_bytes_);
     doing_ = "servers";
+    servers_->run();
+    servers_.reset();
+}
+
+void Steps::arrivals() {
+    if (world_.ranks > 8) return dp();
+    doing_ += " create";
+    servers_ = servers_on_arrival(world_, all(1), own_, memory_, most_bytes_);
+    doing_ = "arrivals";
     servers_->run();
     servers_.reset();
 }

@@ -60,6 +60,7 @@ class Steps {
     void suspend();
     void dp();
     void servers();
+    void arrivals();
     void train(tuttiDpMode_t mode, std::size_t rounds);
     void backward(const std::vector<std::size_t>& sizes, std::uint64_t salt, bool add, bool gathered);
 
