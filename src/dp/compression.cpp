@@ -134,6 +134,7 @@ class WithMemory : public OfFloats {
         if (here_) backend().copy_now(here, data, bytes);
         std::vector<float>& residual = residuals_[bucket.index];
         residual.resize(bucket.count, 0.0f);
+        if (resources_.may_be_taken_back) before_[bucket.index] = residual;
         for (std::size_t i = 0; i < bucket.count; ++i) residual[i] += here[i];
         send(bucket, residual.data(), here);
         // A NaN or an infinity has been told to all ranks now; kept, it would be so in every step to come.
@@ -142,14 +143,18 @@ class WithMemory : public OfFloats {
         backend().copy(data, here, bytes);
     }
     std::vector<float>* residual(std::size_t bucket) final { return &residuals_[bucket]; }
-    void forget() override { residuals_.clear(); }
+    std::vector<float>* residual_before(std::size_t bucket) final {
+        return resources_.may_be_taken_back ? &before_[bucket] : nullptr;
+    }
+    void take_back() override { residuals_.swap(before_); }
+    void forget() override { residuals_.clear(), before_.clear(); }
 
   protected:
     /// residual: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
     virtual void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) = 0;
 
   private:
-    std::map<std::size_t, std::vector<float>> residuals_;  // by bucket
+    std::map<std::size_t, std::vector<float>> residuals_, before_;  // by bucket; before_: the last reduce()
     std::unique_ptr<Block> here_;
 };
 
@@ -198,6 +203,11 @@ class PowerSgd : public WithMemory {
     void forget() override {
         WithMemory::forget();
         q_.clear();
+        before_.clear();
+    }
+    void take_back() override {
+        WithMemory::take_back();
+        q_.swap(before_);
     }
 
   private:
@@ -206,6 +216,7 @@ class PowerSgd : public WithMemory {
         const std::size_t rows = (bucket.count + columns - 1) / columns, r = std::min({rank_, rows, columns});
         const Matrix m{residual, bucket.count, rows, columns};
         std::vector<float>& q = q_[bucket.index];
+        if (resources_.may_be_taken_back) before_[bucket.index] = q;
         if (q.empty()) fill(q, columns * r);
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
@@ -278,7 +289,7 @@ class PowerSgd : public WithMemory {
     }
 
     std::size_t rank_;
-    std::map<std::size_t, std::vector<float>> q_;  // by bucket
+    std::map<std::size_t, std::vector<float>> q_, before_;  // by bucket; before_: the last send()
 };
 
 }  // namespace

@@ -219,6 +219,7 @@ double Engine::norm() {
     const double unscaled = found * loss_scale_.factor();
     if (loss_scale_.is_on() && !loss_scale_.finite()) {
         const double change = loss_scale_.found(std::isfinite(found));
+        if (!*loss_scale_.finite()) reducer_.take_back_residuals();
         if (change != 1) reducer_.rescale_residuals(change);
     }
     return unscaled;

@@ -36,8 +36,9 @@ void Reducer::make_compression() {
         return sum_in_place(storage_.buckets()[bucket], data, type);
     };
     const std::unique_ptr<Compression> old = std::move(compression_);
-    compression_ = Compression::make(storage_.options(),
-                                     {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most, sum});
+    compression_ =
+        Compression::make(storage_.options(), {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most,
+                                               storage_.options().lossScale > 0, sum});
     for (const Bucket& b : storage_.buckets())
         if (std::vector<float>* const kept = old ? old->residual(b.index) : nullptr)
             *compression_->residual(b.index) = std::move(*kept);
@@ -57,15 +58,17 @@ void Reducer::relayout(std::span<const std::size_t> order) {
     storage_.relayout(order);
     const std::unique_ptr<Compression> old = std::move(compression_);
     make_compression();
-    for (const std::size_t p : order) {
-        const std::vector<float>* const residual = old ? old->residual(before.bucket[p]) : nullptr;
-        if (residual == nullptr || residual->empty()) continue;
-        const Bucket& to = storage_.bucket_of(p);
-        std::vector<float>& moved = *compression_->residual(to.index);
-        moved.resize(to.count, 0.0f);
-        std::copy_n(residual->data() + before.offset[p], storage_.parameters()[p].count,
-                    moved.data() + storage_.layout().offset[p]);
-    }
+    if (!old) return;
+    for (const auto residual : {&Compression::residual, &Compression::residual_before})
+        for (const std::size_t p : order) {
+            const std::vector<float>* const kept = ((*old).*residual)(before.bucket[p]);
+            if (kept == nullptr || kept->empty()) continue;
+            const Bucket& to = storage_.bucket_of(p);
+            std::vector<float>& moved = *((*compression_).*residual)(to.index);
+            moved.resize(to.count, 0.0f);
+            std::copy_n(kept->data() + before.offset[p], storage_.parameters()[p].count,
+                        moved.data() + storage_.layout().offset[p]);
+        }
 }
 
 void Reducer::pack(const Bucket& b, std::byte* gradients) const {

@@ -36,6 +36,10 @@ class Reducer {
     void forget_residuals() const {
         if (compression_) compression_->forget();
     }
+    /// The step is not made: as if its gradients had never been reduced.
+    void take_back_residuals() const {
+        if (compression_) compression_->take_back();
+    }
     /// By bucket: nullptr where nothing is kept.
     std::vector<std::vector<float>*> residuals() const;
     /// Moves what compression has kept of each parameter, too.

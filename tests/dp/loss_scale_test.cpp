@@ -156,6 +156,28 @@ TEST_CASE("what compression keeps for the next time follows the scale") {
     REQUIRE(trained(16).weights == trained(0).weights);
 }
 
+TEST_CASE(
+    "a step that is left out takes nothing of what compression keeps, in any mode, also before buckets are rebuilt") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero3})
+        for (const auto compression : {tuttiDpTopK, tuttiDpPowerSgd})
+            for (const int bad : {0, 2}) {
+                CAPTURE(mode, compression, bad);
+                Setup setup = scaled(mode);
+                const bool rebuilds =
+                    mode == tuttiDpBucketed && compression == tuttiDpTopK;  // PowerSGD would begin anew
+                setup.config.rebuild = rebuilds ? 1 : TUTTI_UNDEF_INT;
+                setup.config.compression = compression;
+                setup.config.topK = 0.1;
+                setup.steps = 5;
+                setup.spoils = [bad](int rank, int step, std::size_t p) { return rank == 1 && step == bad && p == 5; };
+                const Trained spoilt = harness::train(setup);
+                REQUIRE(spoilt.statistics[0].steps == 4);
+                setup.spoils = nullptr;
+                setup.steps = 4;
+                REQUIRE(spoilt.weights == harness::train(setup).weights);
+            }
+}
+
 TEST_CASE("a scale is halved to one and no less, doubled as far as floats go, and stays where its window is 0") {
     dp::LossScale falling(4, 2), still(4, 0);
     for (int i = 0; i < 5; ++i) falling.found(false), still.found(false);
