@@ -11,15 +11,15 @@ void Engine::broadcast(int root) {
     agree([&] {
         if (root < 0 || root >= ranks_.size())
             fail(tuttiInvalidArgument, "tuttiDpBroadcast: root is %d; 0 to %d was expected", root, ranks_.size() - 1);
-        if (options().mode == tuttiDpZero3 && progress_.begun > 0)
-            fail(tuttiInvalidUsage, "tuttiDpBroadcast: in tuttiDpZero3 no rank has all parameters");
         units_.refuse_gathered("tuttiDpBroadcast");
     });
     units_.forget(*worker_);
     wait();
     worker_->or_fail([&] {
         const Block staged(backends_.values, storage_.largest_values());
+        const bool is_apart = options().mode == tuttiDpZero3 && progress_.begun > 0;  // no rank has what is trained
         for (Bucket& b : storage_.buckets()) {
+            if (is_apart) break;
             storage_.collect(b, staged.base());
             must(tuttiBroadcast(staged.base(), staged.base(), b.count, c_type(b.data_type), root, ranks_.comm(),
                                 backends_.values->stream()));

@@ -41,7 +41,7 @@ T* values(tuttiDp_t dp, std::size_t p) {
 
 /// Some steps; the trained values then. numbers: of the trained parameters.
 std::vector<float> train(tuttiDp_t dp, int rank, tuttiDpMode_t mode, const std::vector<std::size_t>& numbers,
-                         int last_unit) {
+                         int last_unit, int steps = 3) {
     const auto units = [&](auto body) {
         for (int unit = 0; unit <= last_unit && mode == tuttiDpZero3; ++unit)
             if (last_unit == 2 && numbers[1] == 1 && unit == 1)
@@ -51,7 +51,7 @@ std::vector<float> train(tuttiDp_t dp, int rank, tuttiDpMode_t mode, const std::
     };
     const auto gather = [&](int unit) { return tuttiDpGather(dp, unit); };
     const auto release = [&](int unit) { return tuttiDpRelease(dp, unit); };
-    for (int step = 0; step < 3; ++step) {
+    for (int step = 0; step < steps; ++step) {
         must_succeed(tuttiDpBegin(dp), "begin");
         units(gather);
         for (std::size_t i = numbers.size(); i-- > 0;) {
@@ -102,6 +102,10 @@ TEST_CASE("frozen parameters and buffers change nothing for the others, and stay
                 check(counter[1] == (std::int64_t{1} << 40) + 10 * (n - 1) + 1, "the last rank's");
                 check(train(dp, rank, mode, {0, 3, 4}, 2) == expected, "as without the others");
                 check(values<std::uint16_t>(dp, 1) == frozen && frozen[6] == 100 * (n - 1) + 6, "it stays");
+                counter[1] += rank;
+                must_succeed(tuttiDpBroadcast(dp, n - 1), "broadcast after steps");
+                check(counter[1] == (std::int64_t{1} << 40) + 11 * (n - 1) + 1, "the last rank's");
+                check(train(dp, rank, mode, {0, 3, 4}, 2, 0) == expected, "what is trained stays");
                 counter[0] += 5 + rank;
                 if (mode != tuttiDpZero3) must_succeed(tuttiDpCheckEqual(dp), "buffers may differ");
                 must_succeed(tuttiDpSave(dp, path.c_str()), "save");
