@@ -63,9 +63,11 @@
  *      dropped, and the others go on; a server that dies is tuttiRemoteError of what needs it, and the text names it.
  *      Dedicated servers make no calls but Create and Destroy, which returns when all workers have left; others cost
  *      them nothing. Values to begin with are those of rank 0; of frozen parameters and buffers, too. Groups keep what
- *      they have in Create. Ranks on CPUs; gradients of the parameters' types.
- * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, Gradient, Data, GetMemory, GetStatistics
- *      and Destroy are there; others are refused.
+ *      they have in Create. With clipNorm or lossScale Synchronize looks at all gradients of this rank, and sends them:
+ *      the norm is that of this rank's, the scale is its own, and gradients that overflow are left out of the values
+ *      while its clock goes on. Ranks on CPUs; gradients of the parameters' types.
+ * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale, Gradient, Data, GetMemory,
+ *      GetStatistics and Destroy are there; others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -297,7 +299,8 @@ typedef struct {
     double lossScale; /* what you multiply the loss by at first, so that gradients in float16 do not vanish: a power of
                          two, 65536 say; tuttiDpGetLossScale has the current one. Step undoes it, in the precision of
                          the update. Where a gradient of any rank is infinite or NaN, no rank makes the step
-                         (Micikevicius et al. 2018). 0 (default): losses are as they are. Synchronous modes */
+                         (Micikevicius et al. 2018). 0 (default): losses are as they are. Synchronous modes, and
+                         onArrival */
     int lossScaleWindow; /* the scale is doubled after so many steps in a row that were made, and halved, to no less
                             than 1, after one that was not. 0: it stays. Default 2000 */
     size_t groupSize;    /* of an element of groups; set by the initializer */
@@ -399,7 +402,8 @@ TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* no
 TUTTI_API tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite);
 
 /* *scale: what to multiply this iteration's loss by; ask after Begin. The same on all ranks; 1 without
- * config.lossScale. *skipped: how many steps this layer has left out. Both may be NULL. */
+ * config.lossScale; with config.onArrival this rank's. *skipped: how many steps this layer has left out. Both may be
+ * NULL. */
 TUTTI_API tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped);
 
 /* Forgets what tuttiDpTopK and tuttiDpPowerSgd have kept for the next time: after a change of the data, or of weights
@@ -442,7 +446,8 @@ TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
 
 /* -------------------------------------------------------------------------------------------------------- on demand */
 
-/* All ranks get the values of rank root. Not in tuttiDpZero3. */
+/* All ranks get the values of rank root; in tuttiDpZero3 after the first Step, when no rank has all values of what
+ * is trained, those of frozen parameters and buffers. */
 TUTTI_API tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root);
 
 /* Compares hashes of all parameters but buffers. tuttiInvalidUsage names the first one that differs, and on which

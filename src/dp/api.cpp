@@ -128,9 +128,11 @@ tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite) {
 
 tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped) {
     return guarded([&] {
-        const LossScale& its = engine(dp, "tuttiDpGetLossScale").loss_scale();
-        if (scale != nullptr) *scale = its.is_on() ? its.state().scale : 1;
-        if (skipped != nullptr) *skipped = its.skipped();
+        on_layer(dp, "tuttiDpGetLossScale", [&](auto& layer) {
+            const LossScale& its = layer.loss_scale();
+            if (scale != nullptr) *scale = its.is_on() ? its.state().scale : 1;
+            if (skipped != nullptr) *skipped = its.skipped();
+        });
     });
 }
 

@@ -1,6 +1,7 @@
 #include "dp/on_arrival.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -56,7 +57,9 @@ ps::Node::Request node_request(const Registration& registration, std::optional<E
 }  // namespace
 
 OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
-    : registration_(std::move(request.registration)), iteration_(registration_.parameters) {
+    : registration_(std::move(request.registration)),
+      iteration_(registration_.parameters),
+      loss_scale_(options().lossScale, options().lossScaleWindow) {
     int ranks = 0;
     must(tuttiCommCount(comm, &ranks));
     node_ = std::make_unique<ps::Node>(node_request(registration_, std::move(request.refusal), ranks), comm);
@@ -138,6 +141,7 @@ void OnArrival::begin() {
         fail(tuttiInvalidUsage, "tuttiDpBegin: the iteration before has not ended with tuttiDpStep");
     statistics_.stale(pull_values("tuttiDpBegin"));
     statistics_.begin();
+    loss_scale_.begin();
     if (options().zeroGrad)
         for (const std::size_t p : trained_) std::memset(gradients_[p], 0, bytes_of(p));
     iteration_.begin();
@@ -155,18 +159,31 @@ void OnArrival::grad_ready(std::size_t p) {
     refuse_still("tuttiDpGradReady", registration_.parameters[p]);
     iteration_.ready(p);
     const auto complete = [&](std::size_t) {
-        send(p);
+        if (const Parameter& its = registration_.parameters[p]; !options().sum && options().microBatches > 1)
+            divide(its.type, gradients_[p], its.count, options().microBatches);
+        if (!needs_all()) send(p, 1);
         return false;
     };
     iteration_.finish(p, complete, [](std::size_t) {});
 }
 
-void OnArrival::send(std::size_t p) {
-    const Parameter& parameter = registration_.parameters[p];
-    if (!options().sum && options().microBatches > 1)
-        divide(parameter.type, gradients_[p], parameter.count, options().microBatches);
+/// What this rank's gradients are to be multiplied by, for they are of a scaled loss, or too long; nothing: one of them
+/// is no number, and none is to be applied.
+std::optional<double> OnArrival::judge_gradients() {
+    double sum = 0;
+    for (const std::size_t p : trained_)
+        if (iteration_.is_ready(p))
+            sum += sum_of_squares(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
+    const double factor = loss_scale_.factor(), norm = std::sqrt(sum) * factor, limit = options().clipNorm;
+    if (loss_scale_.is_on()) loss_scale_.found(std::isfinite(norm));
+    if (limit > 0) statistics_.change([&](auto& all) { all.norm = norm; });
+    if (!loss_scale_.finite().value_or(true)) return std::nullopt;
+    return limit > 0 && norm > limit ? factor * (limit / norm) : factor;
+}
+
+void OnArrival::send(std::size_t p, double unscale) {
     const auto key = static_cast<std::size_t>(std::ranges::lower_bound(trained_, p) - trained_.begin());
-    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, gradients_[p], nullptr);
+    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, gradients_[p], nullptr, unscale);
 }
 
 void OnArrival::wait_for_sends() {
@@ -195,6 +212,10 @@ void OnArrival::synchronize() {
              "every parameter, or set config.findUnusedParameters = 1",
              missing.size(), registration_.parameters.size(), registration_.parameters[missing[0]].name.c_str());
     const Deadline called = Clock::now();
+    if (needs_all())
+        if (const std::optional<double> factor = judge_gradients())
+            for (const std::size_t p : trained_)
+                if (iteration_.is_ready(p)) send(p, *factor);
     wait_for_sends();
     statistics_.synchronized(called);
     iteration_.phase = Phase::synchronized;
@@ -205,7 +226,7 @@ void OnArrival::step() {
     iteration_.expect(Phase::synchronized, "tuttiDpStep", "call tuttiDpSynchronize first, and then Step once");
     client("tuttiDpStep").clock();
     iteration_.phase = Phase::idle;
-    statistics_.change([](auto& all) { ++all.steps; });
+    if (loss_scale_.finite().value_or(true)) statistics_.change([](auto& all) { ++all.steps; });
 }
 
 /// Gradients that were ready have been sent; the others are none.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dp/engine.hpp"
@@ -33,6 +34,7 @@ class OnArrival {
 
     tuttiDpMemory_t memory() const;
     tuttiDpStatistics_t statistics() const;
+    const LossScale& loss_scale() const { return loss_scale_; }
 
   private:
     using Phase = Iteration::Phase;
@@ -40,7 +42,9 @@ class OnArrival {
     ps::Client& client(const char* function) { return node_->client(function); }
     std::size_t bytes_of(std::size_t parameter) const;
     int pull_values(const char* function);
-    void send(std::size_t parameter);
+    bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
+    std::optional<double> judge_gradients();
+    void send(std::size_t parameter, double unscale);
     void wait_for_sends();
 
     Registration registration_;
@@ -49,6 +53,7 @@ class OnArrival {
     std::vector<std::unique_ptr<Block>> memory_;  // the layer's own values and gradients
     std::vector<std::byte*> values_, gradients_;  // by parameter
     std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way
+    LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
     std::unique_ptr<ps::Node> node_;  // the last: its threads end first
 };

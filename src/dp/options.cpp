@@ -62,8 +62,6 @@ void check_arrival(const Options& o, bool serves) {
         bool set;
     } fields[] = {{"exactDelay", o.exactDelay != 0},
                   {"compression or hook", o.compresses()},
-                  {"lossScale", o.lossScale > 0},
-                  {"clipNorm", o.clipNorm > 0},
                   {"offload", o.offload != 0},
                   {"fp32Gradients", o.fp32Gradients != 0},
                   {"nanCheck", o.nanCheck != 0},

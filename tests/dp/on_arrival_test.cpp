@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "dp/numbers.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
@@ -30,6 +31,14 @@ float value(tuttiDp_t dp, std::size_t p, std::size_t i) {
     void* at = nullptr;
     must_succeed(tuttiDpData(dp, p, &at), "data");
     return static_cast<float*>(at)[i];
+}
+
+float value16(tuttiDp_t dp, std::size_t p) {
+    void* at = nullptr;
+    must_succeed(tuttiDpData(dp, p, &at), "data");
+    float first;
+    dp::convert(DataType::float32, &first, DataType::float16, at, 1);
+    return first;
 }
 
 tuttiDpStatistics_t statistics(tuttiDp_t dp) {
@@ -239,6 +248,71 @@ TEST_CASE("On arrival: a rank that leaves, or gives an iteration up, keeps nobod
     SUCCEED();
 }
 
+TEST_CASE(
+    "On arrival: a rank clips its own gradient, undoes its scale in the server's precision, and leaves out what "
+    "overflows") {
+    for (const int dedicated : {0, 1}) {
+        tuttiDpConfig_t config = arrival_config(tuttiDpServer, tuttiDpSgd);
+        config.dedicated = dedicated;
+        config.clipNorm = 5;
+        config.lossScale = 0x1p20;
+        config.lossScaleWindow = 2;
+        std::vector<tuttiDpParameter_t> parameters = three();
+        for (tuttiDpParameter_t& p : parameters) p.type = tuttiFloat16;
+        Rendezvous stepped(dedicated == 1 ? 1 : 2);
+        on_ranks(2, parameters, config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+            if (dedicated == 1 && r == 0) return;
+            double scale = 0, sum = 0;
+            long long skipped = 0;
+            // A gradient whose first element alone is not 0; as the loss is scaled by 2^20, 2^-30 is a float16.
+            const auto iterate = [&](std::uint16_t first) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                must_succeed(tuttiDpGetLossScale(dp, &scale, &skipped), "scale");
+                for (const std::size_t p : {2, 1, 0}) {
+                    if (p == 1) *reinterpret_cast<std::uint16_t*>(gradient(dp, p)) = first;
+                    must_succeed(tuttiDpGradReady(dp, p), "ready");
+                }
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            };
+            iterate(0x7c00);  // infinity
+            check(scale == 0x1p20 && skipped == 0, "at first");
+            check(statistics(dp).steps == 0, "no step");
+            if (r == 1) {
+                must_succeed(tuttiDpWait(dp), "wait");
+                sum = value16(dp, 1);
+                check(sum == 0, "nothing was applied");
+                iterate(0xd800);  // -128, of a loss scaled by 2^19: -2^-12
+                check(scale == 0x1p19 && skipped == 1, "after an overflow");
+                check(statistics(dp).norm == 0x1p-12, "the norm of what is not scaled");
+                must_succeed(tuttiDpWait(dp), "wait");
+                check(value16(dp, 1) == 0x1p-12f, "unscaled, not clipped");
+            }
+            stepped.wait();
+            must_succeed(tuttiDpWait(dp), "wait");
+            check(value16(dp, 1) == 0x1p-12f, "nothing of rank 0's was applied");
+        });
+    }
+    // Clipped: 4 ranks' gradients of norm 10 count as 5.
+    tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, tuttiDpSgd);
+    config.clipNorm = 5;
+    Rendezvous stepped(4);
+    on_ranks(4, three(), config, [&](int, tuttiDp_t dp, tuttiComm_t) {
+        must_succeed(tuttiDpBegin(dp), "begin");
+        gradient(dp, 0)[1] = -6;
+        gradient(dp, 2)[99] = -8;
+        for (const std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
+        must_succeed(tuttiDpSynchronize(dp), "synchronize");
+        check(statistics(dp).norm == 10, "the norm before");
+        must_succeed(tuttiDpStep(dp), "step");
+        must_succeed(tuttiDpWait(dp), "wait");
+        stepped.wait();
+        must_succeed(tuttiDpWait(dp), "wait");
+        check(value(dp, 0, 1) == 12 && value(dp, 2, 99) == 16, "half of each rank's");
+    });
+    SUCCEED();
+}
+
 TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
     struct Wrong {
         const char* says;
@@ -248,8 +322,6 @@ TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
         {"needs a parameter server", [](auto& c, auto&) { c.mode = tuttiDpBucketed; }},
         {"exactDelay", [](auto& c, auto&) { c.exactDelay = 1; }},
         {"compression", [](auto& c, auto&) { c.compression = tuttiDpBf16; }},
-        {"lossScale", [](auto& c, auto&) { c.lossScale = 2; }},
-        {"clipNorm", [](auto& c, auto&) { c.clipNorm = 1; }},
         {"offload", [](auto& c, auto&) { c.offload = 1; }},
         {"nanCheck", [](auto& c, auto&) { c.nanCheck = 1; }},
         {"trace", [](auto& c, auto&) { c.trace = 1; }},

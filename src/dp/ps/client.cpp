@@ -35,7 +35,8 @@ Failure Client::lost(const Server& s, tuttiResult_t code, const char* words) con
 
 // ---------------------------------------------------------------------------------------------------------- requests
 
-tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values) {
+tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values,
+                                 double unscale) {
     std::lock_guard lock(mutex_);
     const Key& its = table_.keys[key];
     if (leaving_) tutti::fail(tuttiInvalidUsage, "%s: this worker has left", function);
@@ -60,6 +61,7 @@ tuttiPsRequest_t Client::request(const char* function, std::size_t key, const vo
         letter.header.part = static_cast<std::uint32_t>(part);
         letter.header.ticket = last_;
         letter.header.rate = rate_;
+        letter.header.unscale = unscale;
         if (pushes) letter.gradient = static_cast<const std::byte*>(gradient) + place.first * size_of(place.type);
         if (pushes) s.sending.emplace(last_, part);
         if (pulls) s.awaited.emplace(last_, part);

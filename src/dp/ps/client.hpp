@@ -25,9 +25,11 @@ class Client {
     ~Client();  // as abort(), unless it has left
     void start();
 
-    /// gradient nullptr: a pull; values nullptr: a push; both: both. Returns the request, for wait(). Throws, and has
+    /// gradient nullptr: a pull; values nullptr: a push; both: both. unscale: what an update is to multiply
+    /// the gradient by first, in its precision. Returns the request, for wait(). Throws, and has
     /// no effect, if a server of the key has failed.
-    tuttiPsRequest_t request(const char* function, std::size_t key, const void* gradient, void* values);
+    tuttiPsRequest_t request(const char* function, std::size_t key, const void* gradient, void* values,
+                             double unscale = 1);
     /// Returns when the request has ended, and its buffers are the caller's again. Throws what befell it.
     void wait(tuttiPsRequest_t request);
     void clock();

@@ -32,6 +32,7 @@ struct Header {
     std::uint64_t ticket = 0;
     long long number = 0;
     double rate = 0;
+    double unscale = 1;  // what the gradient is to be multiplied by
     std::int32_t code = 0;
 };
 

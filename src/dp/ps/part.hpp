@@ -21,7 +21,7 @@ struct Task {
     int worker = -1;
     std::uint64_t ticket = 0;  // of the answer
     long long clock = 0;       // the worker's
-    double rate = 0;
+    double rate = 0, unscale = 1;
     Pool::Loan gradient;  // push, push_pull
 };
 

@@ -141,6 +141,7 @@ bool Server::take(int number, const Header& header) {
               header.ticket,
               0,
               header.rate,
+              header.unscale,
               {}};
     if (!pushes) {
         task.clock = clocks_.ticks(number);
@@ -270,12 +271,12 @@ void Server::post(std::size_t index, Task task) {
 }
 
 void Server::post_again(const std::vector<Pull>& pulls) {
-    for (const Pull& pull : pulls) post(pull.part, {Task::Kind::pull, pull.worker, pull.ticket, pull.clock, 0, {}});
+    for (const Pull& pull : pulls) post(pull.part, {Task::Kind::pull, pull.worker, pull.ticket, pull.clock, 0, 1, {}});
 }
 
 void Server::post_to_all(Task::Kind kind, int number) {
     for (std::size_t p = 0; p < parts_.size(); ++p)
-        if (parts_[p]) post(p, {kind, number, 0, 0, 0, {}});
+        if (parts_[p]) post(p, {kind, number, 0, 0, 0, 1, {}});
 }
 
 /// A thread looks after one part at a time: it handles its mail to the end.
