@@ -102,6 +102,8 @@ void add_own_options(CLI::App& app, Options& o, Texts& t) {
     app.add_flag("--checksum", o.checksum, "print one checksum of all results on random data");
     app.add_flag("--copies", o.copies, "time copies of the largest size inside rank 0's memory, too");
     app.add_option("--transport", o.transport, "the only transport to use (the library's choice)");
+    app.add_option("--threads-per-rank", o.threads_per_rank, "threads that share a rank's large calls (TUTTI_THREADS)")
+        ->check(CLI::Range(1, 8));
     app.add_option("--device", t.device, "cpu, cuda, mixed: rank 0 on the CPU and the others on GPUs (cpu)");
     app.add_option("--memory", t.memory, "private: malloc (default); mapped: tuttiMemAlloc; registered");
     app.add_option("--vs", o.rival, "race another library: nccl, or nccl=/path/libnccl.so.2; both take turns");

@@ -26,6 +26,7 @@ enum class Average { rank0, mean, min, max };
 struct Options {
     int threads = 1;
     int ranks_per_thread = 1;
+    int threads_per_rank = 0;  // that share its large calls; 0: as the library says
     std::size_t min_bytes = 32u << 20;
     std::size_t max_bytes = 32u << 20;
     std::size_t step_bytes = 1u << 20;

@@ -68,8 +68,8 @@ void World::make_communicators() {
         comms_[0] = processes_comm_;
         return;
     }
-    const bool configured =
-        options.reproducible || !options.algorithm.empty() || !options.transport.empty() || options.timeout_seconds > 0;
+    const bool configured = options.reproducible || !options.algorithm.empty() || !options.transport.empty() ||
+                            options.timeout_seconds > 0 || options.threads_per_rank > 0;
     if (processes_ == 1 && !configured && !options.parallel_init) {
         std::vector<int> devices;
         for (int i = 0; i < local_ranks_; ++i) devices.push_back(device_of(i));
@@ -96,6 +96,7 @@ tuttiConfig_t World::config(int rank) const {
     if (!options_.transport.empty() && !(joins_gpus && rank < 0)) configuration.transport = options_.transport.c_str();
     configuration.commName = "perf";
     if (options_.reproducible) configuration.reproducible = 1;
+    if (options_.threads_per_rank > 0) configuration.threads = options_.threads_per_rank;
     if (rank >= 0 && options_.on_gpu(rank)) configuration.device = device_of(rank);
     return configuration;
 }

@@ -147,7 +147,7 @@ class Job {
         if (r != 0 || isatty(0)) dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
         for (int i = 0; i < 2; ++i)
             if (outputs[i] != i + 1) dup2(outputs[i], i + 1);
-        if (options_.bind) tutti::bind_caller_to(cores_[r % cores_.size()]);
+        if (options_.bind) tutti::bind_caller_to(std::span(&cores_[r % cores_.size()], 1));
         set("RANK", std::to_string(r));
         set("LOCAL_RANK", std::to_string(r));
         std::vector<char*> argv;

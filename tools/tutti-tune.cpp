@@ -196,7 +196,8 @@ class Rank {
 /// Ranks are bound to cores in turn, as launchers do, so that no figure depends on where the system has put them.
 void bind_to_core(int rank) {
     const std::vector<int> cores = cores_of_caller();
-    if (!cores.empty()) bind_caller_to(cores[static_cast<std::size_t>(rank) % cores.size()]);  // if it is allowed
+    if (!cores.empty())  // and it is allowed
+        bind_caller_to(std::span(&cores[static_cast<std::size_t>(rank) % cores.size()], 1));
 }
 
 void run_rank(const Options& args, const std::string& transport, int ranks, int rank, Board& board) {

@@ -137,6 +137,13 @@ typedef struct {
 
 #define TUTTI_UNDEF_INT INT_MIN
 
+/* Threads that the caller lends: runs body(argument, i) once for every i from 0 to n - 1, on threads of its own choice,
+ * and returns when all have returned. At once is fast; one after the other is allowed, as OpenMP's `parallel for` does
+ * with one thread. It must not throw, nor call the library, nor wait for another rank's call to end: ranks of one
+ * process need pools of their own. Called by the thread that runs the operation (a stream's worker, too), once for each
+ * call or group that is worth it. */
+typedef void (*tuttiParallel_t)(void* context, int n, void (*body)(void* argument, int index), void* argument);
+
 /* Options of one communicator. Start from TUTTI_CONFIG_INITIALIZER, so that fields that your compiler did not know keep
  * their defaults in a newer library. An option that is set here beats the environment variable of the same purpose. */
 typedef struct {
@@ -166,6 +173,11 @@ typedef struct {
     int blocking;         /* 0: InitRankConfig, InitEnv, Split, Shrink, Grow and Finalize begin their work in the
                              background and return tuttiInProgress; see tuttiCommGetAsyncError. 1 (default): they return
                              when it is done */
+    int threads; /* how many threads of the rank share its large collectives, 1 to 8; default 1. The least of all ranks
+                    counts. On CPUs; sends, receives, puts and small calls stay on the thread that calls */
+    tuttiParallel_t parallel; /* lends these threads; NULL (default): the library starts them, without the one that
+                                 calls, and they sleep between calls */
+    void* parallelContext;    /* handed to parallel */
 } tuttiConfig_t;
 
 #define TUTTI_DEVICE_CPU (-1)
@@ -176,7 +188,7 @@ typedef struct {
     {                                                                                                     \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,  \
             TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, NULL, \
-            TUTTI_UNDEF_INT                                                                               \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL, NULL                                                  \
     }
 
 /* Makes an id. The calling process must live until all ranks have joined: it is where they meet. If a rank of this

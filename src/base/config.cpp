@@ -34,6 +34,8 @@ constexpr Variable table[] = {
      "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
     {"TUTTI_CHANNELS", "0", "On how many channels large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
     {"TUTTI_LANES", "0", "Deprecated: TUTTI_CHANNELS by its old name, until version 0.2."},
+    {"TUTTI_THREADS", "1",
+     "How many threads of a rank on a CPU share its large collectives, 1 to 8; the least of all ranks counts."},
     {"TUTTI_TUNING", "",
      "What `tutti-tune` has measured: a file; none: nothing; unset: the one of the cache directory."},
     {"TUTTI_PROGRAMS", "", "Files with algorithms of your own, separated by ':'; docs/programs.md is their manual."},
@@ -246,6 +248,7 @@ Config read_config() {
     c.gdr_reads = read_int("NCCL_NET_GDR_READ", 0, 1) == 1;
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.channels = read_int(environment("TUTTI_CHANNELS") ? "TUTTI_CHANNELS" : "TUTTI_LANES", 0, 8);
+    c.threads = read_int("TUTTI_THREADS", 1, 8);
     const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);

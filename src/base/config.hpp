@@ -54,6 +54,7 @@ struct Config {
     bool gdr_reads;               // and not only write there
     std::string host_id;          // empty: what the system says
     int channels;                 // 0: chosen by size
+    int threads;                  // of a rank on a CPU, which share its large calls
     int gpu_queues;               // of a process on a GPU
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none

@@ -1,5 +1,6 @@
 #include "base/cores.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 
@@ -22,11 +23,10 @@ std::vector<int> cores_of_caller(int (*ask)(pid_t, std::size_t, cpu_set_t*)) {
     return {};
 }
 
-bool bind_caller_to(int core) {
-    const auto number = static_cast<std::size_t>(core);
-    std::vector<cpu_set_t> set(number / CPU_SETSIZE + 1);
+bool bind_caller_to(std::span<const int> cores) {
+    std::vector<cpu_set_t> set(static_cast<std::size_t>(*std::ranges::max_element(cores)) / CPU_SETSIZE + 1);
     const std::size_t bytes = set.size() * sizeof(cpu_set_t);
-    CPU_SET_S(number, bytes, set.data());
+    for (const int core : cores) CPU_SET_S(static_cast<std::size_t>(core), bytes, set.data());
     return sched_setaffinity(0, bytes, set.data()) == 0;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/call_comparison.hpp"
+#include "comm/crew.hpp"
 #include "comm/ticket_lock.hpp"
 #include "comm/windows.hpp"
 #include "plan/planner.hpp"
@@ -20,6 +21,7 @@ struct Census;
 /// What decides how a rank passes the time until others have done something.
 struct Waiting {
     bool oversubscribed = false;                    // ranks of this host outnumber its cores: waiting must not spin
+    bool crowded = false;                           // their threads do: nor must it where these share a call
     bool all_fence = true;                          // all ranks' processes let others fence their cores
     std::chrono::microseconds trust_in_yields{50};  // see Backoff
 };
@@ -51,6 +53,8 @@ class Communicator {
     CallComparison& comparison() { return comparison_; }
     const Planner& planner() const { return *planner_; }
     Waiting& waiting() { return waiting_; }
+    /// Of a rank with several threads; else nullptr.
+    Crew* crew() { return crew_.get(); }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
     /// Before its first operation: it takes the place of another one, whose ticket lock it is.
@@ -107,6 +111,7 @@ class Communicator {
     Waiting waiting_;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
+    std::unique_ptr<Crew> crew_;
     std::optional<Planner> planner_;          // since the ranks have met
     std::map<int, std::uint64_t> scalars_;    // by queue: the scalar of the operation under way
     std::unique_ptr<HostExecution> on_host_;  // of start_on_host()

@@ -75,6 +75,7 @@ Peer& Connections::linked(Rank rank) {
     if (peer.link) return peer;
     const Transport& transport = transport_to(rank);
     peer.link = make_link(transport, rank);
+    if (options_.threads.number > 1) peer.link->share();
     peer.transport = transport.name();
     peer.by_network = transport.needs_engine();
     peer.senders.resize(channels_per_link);

@@ -1,12 +1,11 @@
 #include "comm/driver.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/caught.hpp"
-#include "base/config.hpp"
+#include "comm/backoff.hpp"
 
 namespace tutti {
 namespace {
@@ -14,105 +13,19 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a yield helps only
-/// where the scheduler then runs another rank, which it does not when every rank has a session of its own (some
-/// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
-/// some 30 us until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for
-/// less than two switches take: to look on then spares the switch to a rank that could not go on either.
-class Backoff {
+/// No helper is at work meanwhile: what a channel waits for is then what it has been looked at for last.
+class Paused {
   public:
-    /// wake-up: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
-    /// wait.
-    Backoff(bool oversubscribed, WakeUp& wake_up, microseconds& trust)
-        : wake_up_(wake_up), trust_(trust), looks_on_(oversubscribed && config().spin_us < 0) {
-        const int chosen = config().spin_us;
-        spin_ = microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : 20);
-        yield_until_ = spin_ + milliseconds(oversubscribed ? 2 : 1);
+    /// crew: may be nullptr.
+    explicit Paused(Crew* crew) : crew_(crew), execution_(crew != nullptr ? crew->close() : nullptr) {}
+    ~Paused() {
+        if (execution_ != nullptr) crew_->open(*execution_);
     }
-    void reset() {
-        if (futile_) trust_ = std::min(trust_ + microseconds(5), longest_trust);  // it was worth it
-        futile_ = started_ = looked_on_ = false;
-        looks_ = yields_ = 0;
-        yielding_ = {};
-        if (adaptive_spin_ != nullptr) adaptive_spin_->won();
-        adaptive_spin_ = nullptr;
-    }
-
-    /// False when it is time to sleep. execution: what waits, if it is one.
-    bool stay_awake(HostExecution* execution) {
-        if (spin_.count() != 0 && yields_ == 0) {
-            if (++looks_ % looks_per_clock != 0) {
-                cpu_relax();
-                return true;
-            }
-            if (since_start() < spin_) return true;
-        }
-        if (looks_on_ && execution != nullptr && look_on(*execution)) {
-            cpu_relax();
-            return true;
-        }
-        looked_on_ = false;
-        if (++yields_ % yields_per_clock != 0) {  // most waits end before, without a look at the clock
-            sched_yield();
-            return true;
-        }
-        const auto before = since_start();
-        sched_yield();
-        const auto waited = since_start();
-        yielding_ += yields_per_clock * (waited - before);  // as if all had been like this one
-        futile_ = yielding_ < yields_ * switch_time;
-        if (futile_ && yielding_ > trust_) {
-            trust_ = std::max(trust_ / 2, shortest_trust);
-            futile_ = false;
-            return false;
-        }
-        return waited < yield_until_;
-    }
-    std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
+    Paused(const Paused&) = delete;
 
   private:
-    /// Since it was asked first.
-    std::chrono::nanoseconds since_start() {
-        const auto now = Clock::now();
-        if (!started_) start_ = now;
-        started_ = true;
-        return now - start_;
-    }
-
-    /// Whether to wait for ranks on other cores a moment longer.
-    bool look_on(HostExecution& execution) {
-        const std::int32_t core = sched_getcpu() + 1;
-        if (wake_up_.core.load(std::memory_order_relaxed) != core) wake_up_.core.store(core, std::memory_order_relaxed);
-        if (!execution.waits_for_other_cores(core)) {
-            adaptive_spin_ = nullptr;
-        } else if (adaptive_spin_ == nullptr) {
-            if (looked_on_ || !execution.adaptive_spin().worth_it()) return false;
-            adaptive_spin_ = &execution.adaptive_spin();
-            looked_on_ = true;
-            looks_ = 0;
-            looking_since_ = Clock::now();
-        } else if (++looks_ % 4 == 0 && Clock::now() - looking_since_ > two_switches) {
-            adaptive_spin_->lost();
-            adaptive_spin_ = nullptr;
-        }
-        return adaptive_spin_ != nullptr;
-    }
-
-    static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
-    static constexpr unsigned yields_per_clock = 4;
-    static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
-    static constexpr std::chrono::nanoseconds two_switches{2000};
-    static constexpr microseconds shortest_trust{2}, longest_trust{50};
-
-    WakeUp& wake_up_;
-    microseconds& trust_;
-    const bool looks_on_;
-    std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
-    unsigned looks_ = 0, yields_ = 0;
-    bool futile_ = false, started_ = false;
-    bool looked_on_ = false;                 // since the last switch
-    AdaptiveSpin* adaptive_spin_ = nullptr;  // looking on
-    Deadline start_{}, looking_since_{};
+    Crew* const crew_;
+    HostExecution* const execution_;
 };
 
 /// The operations of one batch while they run: queues of which the heads are under way.
@@ -125,12 +38,27 @@ class Work {
             else
                 queues_[o.queue()].operations.push_back(o);
     }
-    ~Work() { turn_.end(); }
+    ~Work() {
+        end_sharing();
+        turn_.end();
+    }
     Work(const Work&) = delete;
 
     Communicator& comm() { return comm_; }
+    /// Before its buffers go back to their users.
+    void end_sharing() {
+        if (std::exchange(sharing_, false)) comm_.crew()->close();
+    }
     TicketLock::Turn await_turn() { return turn_.await(); }
     bool finished() const { return queues_.empty() && to_itself_.empty(); }
+    /// Whether several threads of the rank share some of it.
+    bool shares() {
+        if (comm_.crew() == nullptr) return false;
+        return std::ranges::any_of(queues_, [&](const auto& q) {
+            return std::ranges::any_of(q.second.operations,
+                                       [&](const Operation& o) { return comm_.planner().threads_of(o) > 1; });
+        });
+    }
     HostExecution* any() { return queues_.empty() ? nullptr : queues_.begin()->second.running; }
 
     bool progress() {
@@ -149,9 +77,13 @@ class Work {
                 queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
                 const Operation& next = queue.operations.front();
                 queue.running = &comm_.begin(queue.comparing ? comm_.comparison().exchange(next) : next);
+                if (queue.running->threads() > 1) begin_sharing(*queue.running);
             }
+            const bool shared = queue.running->threads() > 1;
             moved |= queue.running->progress();
+            if (shared) moved |= comm_.crew()->news();
             if (queue.running->finished()) {
+                if (shared) end_sharing();
                 queue.running = nullptr;
                 if (queue.comparing) comm_.comparison().check();
                 queue.compared = queue.comparing && !compare_only_ && queue.operations.front().moves();
@@ -165,6 +97,7 @@ class Work {
         return moved;
     }
     void diagnose(std::chrono::nanoseconds waited) {
+        const Paused alone(sharing_ ? comm_.crew() : nullptr);
         for (auto& [number, queue] : queues_)
             if (queue.running != nullptr)
                 comm_.faults().diagnose(*queue.running, waited);
@@ -180,6 +113,10 @@ class Work {
         std::size_t put = 0;                       // bytes of the one-sided operation under way
     };
 
+    void begin_sharing(HostExecution& execution) {
+        sharing_ = true;
+        comm_.crew()->open(execution);
+    }
     bool advance(const OneSided& operation, Queue& queue) {
         const std::size_t before = queue.put;
         if (!comm_.windows().advance(operation, queue.put)) return queue.put != before;
@@ -192,6 +129,7 @@ class Work {
     const bool compare_only_;
     std::map<int, Queue> queues_;
     std::vector<Operation> to_itself_;
+    bool sharing_ = false;  // what runs in queue 0
 };
 
 /// Sleeps until a peer wakes comm, at most for `at_most`. look() is the last look, after which a wake-up can't be
@@ -220,7 +158,10 @@ void look_after(Work& work, Backoff& backoff) {
         sleep_on(
             work.wakes(), work.longest_sleep(), [&] { return news = work.progress(); },
             [&] { return news = work.rest(); });
-        if (news || work.progress_or_diagnose(backoff.waited())) backoff.reset();
+        if (news || work.progress_or_diagnose(backoff.waited())) {
+            backoff.reset();
+            work.rouse();
+        }
     }
 }
 
@@ -238,6 +179,7 @@ class Single {
         if (execution_.finished()) return true;
         return comm_.connections().poll() | moved | comm_.faults().failed();
     }
+    void rouse() const {}
     bool rest() { return comm_.connections().rest(true); }
     bool progress_or_diagnose(std::chrono::nanoseconds waited) {
         if (progress()) return true;
@@ -253,6 +195,35 @@ class Single {
     HostExecution& execution_;
 };
 
+/// One that the rank's threads share. No helper is inside any more when its end has come.
+class Shared : public Single {
+  public:
+    Shared(Communicator& comm, HostExecution& execution) : Single(comm, execution), crew_(*comm.crew()) {
+        crew_.open(execution);
+    }
+    ~Shared() { crew_.close(); }
+    bool progress() { return Single::progress() | crew_.news(); }
+    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
+        if (progress()) return true;
+        const Paused alone(&crew_);
+        return Single::progress_or_diagnose(waited);
+    }
+    void rouse() { crew_.rouse(); }
+
+  private:
+    Crew& crew_;
+};
+
+/// Apart, so that what is not shared stays in one piece.
+[[gnu::noinline]] void run_shared(Communicator& comm, HostExecution& execution) {
+    comm.crew()->run([&] {
+        Backoff backoff(comm.waiting().oversubscribed || comm.waiting().crowded, comm.connections().page().wake_up,
+                        comm.waiting().trust_in_yields);
+        Shared shared(comm, execution);
+        look_after(shared, backoff);
+    });
+}
+
 /// Batches under way, with the first error of those that have ended.
 class SharedThread {
   public:
@@ -263,16 +234,29 @@ class SharedThread {
         await_turns();
         if (work_.empty()) return std::move(first_);
         bool oversubscribed = work_.size() > 1;
-        for (const auto& w : work_) oversubscribed |= w->comm().waiting().oversubscribed;
+        for (const auto& w : work_) {
+            const Waiting& waiting = w->comm().waiting();
+            oversubscribed |= waiting.oversubscribed || (waiting.crowded && w->shares());
+        }
         microseconds trust = wakes().waiting().trust_in_yields;
-        Backoff backoff(oversubscribed, wakes().connections().page().wake_up, trust);
-        look_after(*this, backoff);
+        const auto work_off = [&] {
+            Backoff backoff(oversubscribed, wakes().connections().page().wake_up, trust);
+            look_after(*this, backoff);
+        };
+        if (Crew* const crew = lender())
+            crew->run(work_off);
+        else
+            work_off();
         return std::move(first_);
     }
 
     bool finished() const { return work_.empty(); }
     bool progress() {
         return look([](Work& w) { return w.progress(); }) || finished();
+    }
+    void rouse() {
+        for (auto& w : work_)
+            if (w->comm().crew() != nullptr) w->comm().crew()->rouse();
     }
     bool rest() {
         bool moved = false;
@@ -304,6 +288,7 @@ class SharedThread {
                 comm.faults().check();
                 moved |= act(**w);
             } catch (...) {
+                (*w)->end_sharing();
                 with_caught([&](const Error& error) { comm.faults().fail(error); });
                 if (!first_) first_ = comm.faults().error();
                 w = work_.erase(w);
@@ -327,6 +312,12 @@ class SharedThread {
         }
     }
 
+    /// Threads are lent for one communicator of a group: the first that has a call to share.
+    Crew* lender() {
+        const auto found = std::ranges::find_if(work_, [](const auto& w) { return w->shares(); });
+        return found == work_.end() ? nullptr : (*found)->comm().crew();
+    }
+
     std::vector<std::unique_ptr<Work>> work_;
     std::optional<Error> first_;
 };
@@ -336,10 +327,15 @@ class SharedThread {
 void run_one(Communicator& comm, const Operation& operation) {
     comm.faults().check();
     try {
-        Single single(comm, comm.begin(operation));
-        Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
-                        comm.waiting().trust_in_yields);
-        look_after(single, backoff);
+        HostExecution& execution = comm.begin(operation);
+        if (execution.threads() > 1) [[unlikely]] {
+            run_shared(comm, execution);
+        } else {
+            Single single(comm, execution);
+            Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
+                            comm.waiting().trust_in_yields);
+            look_after(single, backoff);
+        }
         comm.connections().rest(false);
     } catch (const Error& error) {
         comm.faults().fail(error);

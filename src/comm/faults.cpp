@@ -159,7 +159,7 @@ void Faults::fail(const Error& error) {
 std::string Faults::until_untouched() const {
     full_fence();
     const Deadline limit = Clock::now() + std::min<Clock::duration>(timeout_, longest_wait);
-    const auto touching = [](const RankPage& page) { return page.touching.load(std::memory_order_acquire) != 0; };
+    const auto touching = [](const RankPage& page) { return touching_threads(page) != 0; };
     for (Rank peer = 0; peer < connections_.ranks(); ++peer) {
         const RankPage* const page = connections_.page_of(peer);
         if (page == nullptr) continue;

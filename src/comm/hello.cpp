@@ -1,6 +1,7 @@
 #include "comm/hello.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/result.hpp"
@@ -28,6 +29,7 @@ const char* wrong_field(const Hello& h) {
     if (h.fences > 1) return "whether it allows fences";
     if (h.faulty > 1) return "whether its links are faulty";
     if (h.cache_bytes > most_cache || h.core_cache_bytes > most_cache) return "the size of its caches";
+    if (h.threads < 1 || h.threads > collective_channels) return "the number of its threads";
     if (h.place < -1 || h.place > INT32_MAX) return "its place on its host";
     return nullptr;
 }
@@ -85,6 +87,12 @@ Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self) {
     return hello;
 }
 
+int Census::all_memories() const {
+    int all = 0;
+    for (const auto& [host, its] : memories) all += std::max(1, std::popcount(its));
+    return all;
+}
+
 void Census::add(const Hello& h) {
     if (infos.empty()) cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning;
     if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
@@ -94,6 +102,9 @@ void Census::add(const Hello& h) {
     seats.push_back({h.info.host, static_cast<std::int32_t>(h.place)});
     only_core.push_back(h.cores.count() == 1 ? static_cast<int>(h.cores._Find_first()) : -1);
     cores[h.info.host] |= h.cores;
+    memories[h.info.host] |= h.memories;
+    threads_on[h.info.host] += h.threads;
+    threads = infos.size() == 1 ? static_cast<int>(h.threads) : std::min(threads, static_cast<int>(h.threads));
     all_fence = all_fence && h.fences == 1;
     any_faulty = any_faulty || h.faulty != 0;
 }

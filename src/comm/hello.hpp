@@ -27,6 +27,8 @@ struct Hello {
     std::uint64_t programs;          // UserAlgorithms::hash()
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
+    std::uint64_t threads;           // Options::threads
+    std::uint64_t memories;          // that its cores are near to, a bit for each; 0: unknown
 };
 
 /// As it travels, and as every rank keeps those of all: most of a Hello is zeros, of which only the number is told.
@@ -43,10 +45,15 @@ struct Census {
     std::vector<Seat> seats;
     std::vector<int> only_core;                                       // that the rank may run on; -1: there are several
     std::map<std::uint64_t, Cores> cores;                             // by host: of all its ranks
+    std::map<std::uint64_t, std::uint64_t> memories;                  // by host: of all its ranks, as in Hello
+    std::map<std::uint64_t, std::size_t> threads_on;                  // by host: of all its ranks
+    int threads = 0;                                                  // of the rank that has least
     std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0;  // rank 0's
     bool all_fence = true, any_faulty = false;
     Rank other_tuning = -1;  // the first whose tuner knows something else than rank 0's; -1: none
 
+    /// At least one of each host.
+    int all_memories() const;
     /// Of the next rank.
     void add(const Hello& hello);
 };

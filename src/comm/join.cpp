@@ -38,6 +38,17 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
     return here.empty() ? nullptr : open_engine(here);
 }
 
+/// Those that its cores are near to, a bit for each of the first 64.
+std::uint64_t memories_of_caller() {
+    std::uint64_t bits = 0;
+    const std::map<int, std::vector<int>>& memories = memories_here();
+    for (const int core : cores_of_caller())
+        if (const auto its = memories.find(core); its != memories.end())
+            for (const int memory : its->second)
+                if (memory >= 0 && memory < 64) bits |= std::uint64_t{1} << memory;
+    return bits;
+}
+
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
     static_assert(sizeof(Hello) + sizeof(Hello) / 64 + 8 <= bootstrap::endpoint_info_limit);  // packed, at worst
@@ -54,9 +65,11 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.programs = own.hash();
     hello.faulty = !config().fault.empty();
+    hello.threads = gpu != nullptr ? 1 : static_cast<std::uint64_t>(options.threads.number);
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
     for (const int core : cores_of_caller())
         if (static_cast<std::size_t>(core) < hello.cores.size()) hello.cores.set(static_cast<std::size_t>(core));
+    if (hello.threads > 1) hello.memories = memories_of_caller();
     return hello;
 }
 
@@ -204,6 +217,9 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     const auto here = std::ranges::count(told.infos, host, &EndpointInfo::host);
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
+    waiting_.crowded = told.threads_on[host] > told.cores[host].count();
+    if (options_.threads.number > 1 && !gpu_)
+        crew_ = std::make_unique<Crew>(options_.threads, waiting_.crowded, connections_.page().wake_up);
     const std::vector<Rank> order = options_.reproducible ? std::vector<Rank>() : ring_order(told.seats);
     const gpu::Budget budget = connections_.on_gpus() ? meet_gpus() : gpu::Budget{};
     std::function<std::unique_ptr<DeviceSlots>(std::string&)> device_slots;
@@ -266,6 +282,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
     Platform platform = p2p ? gpu_platform(ranks(), budget)
                             : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (!connections_.on_gpus()) platform.share_among(told.threads, told.all_memories());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);
     platform.core_of = cores_of(told, order);

@@ -22,7 +22,8 @@ Options Options::from(const tuttiConfig_t* given) {
                     c.reproducible,
                     c.channels,
                     c.programs,
-                    c.blocking};
+                    c.blocking,
+                    {c.threads}};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -34,6 +35,12 @@ Options Options::from(const tuttiConfig_t* given) {
     };
     if (known.timeoutMs != TUTTI_UNDEF_INT) options.timeout = positive("timeoutMs", known.timeoutMs);
     if (known.initTimeoutMs != TUTTI_UNDEF_INT) options.init_timeout = positive("initTimeoutMs", known.initTimeoutMs);
+    const auto up_to_channels = [](const char* field, int value) {
+        if (value < 1 || value > collective_channels)
+            fail(tuttiInvalidArgument, "config.%s is %d; a number from 1 to %d was expected", field, value,
+                 collective_channels);
+        return value;
+    };
     const auto set_flag = [](bool& to, const char* field, int value) {
         if (value == TUTTI_UNDEF_INT) return;
         if (value != 0 && value != 1) fail(tuttiInvalidArgument, "config.%s is %d; 0 or 1 was expected", field, value);
@@ -45,12 +52,10 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.algorithm != nullptr) options.algorithm = known.algorithm;
     if (known.transport != nullptr) options.transport = known.transport;
     if (known.commName != nullptr) options.name = known.commName;
-    if (known.channels != TUTTI_UNDEF_INT) {
-        if (known.channels < 1 || known.channels > collective_channels)
-            fail(tuttiInvalidArgument, "config.channels is %d; a number from 1 to %d was expected", known.channels,
-                 collective_channels);
-        options.channels = known.channels;
-    }
+    if (known.channels != TUTTI_UNDEF_INT) options.channels = up_to_channels("channels", known.channels);
+    if (known.threads != TUTTI_UNDEF_INT) options.threads.number = up_to_channels("threads", known.threads);
+    options.threads.parallel = known.parallel;
+    options.threads.context = known.parallelContext;
     if (known.programs != nullptr) options.programs = known.programs;
     if (known.device != TUTTI_UNDEF_INT) {
         if (known.device < TUTTI_DEVICE_CURRENT)

@@ -8,6 +8,13 @@
 
 namespace tutti {
 
+/// By which a rank shares its large calls; parallel: what lends the caller's own, see tuttiParallel_t.
+struct Threads {
+    int number = 1;
+    tuttiParallel_t parallel = nullptr;
+    void* context = nullptr;
+};
+
 /// tuttiConfig_t over the environment over the defaults.
 struct Options {
     std::chrono::milliseconds timeout;
@@ -21,6 +28,7 @@ struct Options {
     int channels = 0;      // 0: as the tuner says
     std::string programs;  // files of user algorithms, separated by ':'
     bool blocking = true;  // functions that make or end communicators return when they have done so
+    Threads threads;
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);

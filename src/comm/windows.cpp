@@ -19,10 +19,10 @@ constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 class Touching {
   public:
     explicit Touching(RankPage& page) : page_(page) {
-        page_.touching.store(1, std::memory_order_relaxed);
+        page_.touching[0].store(1, std::memory_order_relaxed);
         full_fence();
     }
-    ~Touching() { page_.touching.store(0, std::memory_order_release); }
+    ~Touching() { page_.touching[0].store(0, std::memory_order_release); }
     Touching(const Touching&) = delete;
 
   private:
@@ -228,9 +228,9 @@ void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     RankPage& theirs = self ? connections_.page() : *link->page();
     refuse_closed(o, theirs);
     const Reference there{part.where.region, part.where.offset + o.offset + done};
-    std::byte* const memory = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
     const Touching touching(connections_.page());
     refuse_closed(o, theirs);
+    std::byte* const memory = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
     if (o.kind == OneSided::Kind::get)
         std::memcpy(o.to + done, memory, size);
     else

@@ -115,6 +115,26 @@ const Plan& Planner::keep(const Question& question, Plan plan) {
     return plans_.add(question, std::move(plan), [this](const Plan& old) { return may_go(old); });
 }
 
+Tiling Planner::tiling_of(const Candidate& chosen, const Question& q, const Operation& o) const {
+    Tiling tiling = chosen.tiling_of(o.count, size_of(o.type));
+    if (!o.rows || q.bytes > 0) return tiling;
+    std::size_t elements = 0;  // that this rank knows of
+    for (const auto& side : {o.rows->input, o.rows->output})
+        for (const Row& row : side) elements += row.count;
+    tiling.threads = std::min(platform().threads_for(elements * size_of(o.type)), tiling.channels);
+    return tiling;
+}
+
+int Planner::threads_of(const Operation& o) const {
+    if (o.is_pair() || o.one_sided != nullptr) return 1;
+    try {
+        const Question q = question_of(o);
+        return tiling_of(tuner_->choose(q), q, o).threads;
+    } catch (const Error&) {  // plan() will say so
+        return 1;
+    }
+}
+
 Plan Planner::make(const Question& q, const Operation& o) {
     const std::size_t element = size_of(o.type);
     Plan plan;
@@ -126,11 +146,13 @@ Plan Planner::make(const Question& q, const Operation& o) {
     } else {
         const Candidate& chosen = tuner_->choose(q);
         if (logs(Level::info) && announced_.insert(&chosen).second)
-            log(Level::info, "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels, %.3g us expected",
+            log(Level::info,
+                "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels by %d threads, %.3g us expected",
                 site_.rank, std::string(name_of(o.collective)).c_str(), q.bytes,
-                std::string(chosen.algorithm->name).c_str(), chosen.tiling.tile, chosen.tiling.channels, chosen.time);
+                std::string(chosen.algorithm->name).c_str(), chosen.tiling.tile, chosen.tiling.channels,
+                chosen.tiling.threads, chosen.time);
         plan.algorithm = chosen.algorithm;
-        plan.tiling = chosen.tiling_of(o.count, element);
+        plan.tiling = tiling_of(chosen, q, o);
         if (plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
             plan.told = &told_of(o.collective, q.bytes);
         // What peers can fetch where it lies need not be written even once.

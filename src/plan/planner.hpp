@@ -56,6 +56,9 @@ class Planner {
     /// A plan that tells now begins.
     void learn_from(const Plan& plan) { lesson_ = &plan; }
 
+    /// How many of the rank's threads would share it.
+    int threads_of(const Operation& operation) const;
+
     /// By the cost model, in microseconds.
     double expected_time(const Operation& operation) const;
 
@@ -72,6 +75,7 @@ class Planner {
     std::size_t bytes_of(const Operation& operation) const;
     Question question_of(const Operation& operation) const;
     const Plan& keep(const Question& question, Plan plan);
+    Tiling tiling_of(const Candidate& chosen, const Question& question, const Operation& operation) const;
     Plan make(const Question& question, const Operation& operation);
     std::shared_ptr<Executable> executable(const Operation& operation, const Algorithm& algorithm, bool to_all);
     Program program_of(const Operation& operation, const Algorithm& algorithm, Rank rank) const;

@@ -14,6 +14,11 @@ constexpr std::size_t network_tile = 64 * 1024;
 constexpr int network_channels = 4;
 static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_channels <= collective_channels);
 
+// To wake threads that sleep, and until they run.
+constexpr double to_share = 10;
+// With the rates of cost.hpp 8 cores move 220 GB/s that no cache has: about what a memory of 8 channels gives.
+constexpr int cores_per_memory = 8;
+
 constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
 
 TileLimits host_limits(int ranks) {
@@ -61,6 +66,22 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     return p;
 }
 
+void Platform::share_among(int threads, int memories) {
+    if (threads < 2) return;
+    rates.threads = threads;
+    rates.sharing = to_share;
+    rates.streams = std::max(ranks, memories * cores_per_memory);
+    const int uneven_channels = std::min(threads, collective_channels);
+    uneven.slots.channels = std::max(uneven.slots.channels, uneven_channels);
+}
+
+int Platform::threads_for(std::size_t bytes) const {
+    const int most = std::min(rates.threads, uneven.slots.channels);
+    const double alone = static_cast<double>(bytes) * (rates.load + rates.store);
+    const bool has_cores = rates.insists || static_cast<long long>(ranks) * most <= rates.cores;
+    return most > 1 && has_cores && alone / most + rates.sharing < alone ? most : 1;
+}
+
 Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
     std::vector<std::uint64_t> known;
     std::vector<int> size;
@@ -86,7 +107,7 @@ Platform gpu_platform(int ranks, const gpu::Budget& budget) {
     Platform p;
     p.ranks = ranks;
     p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
-    p.rates.channels_share_core = false;
+    p.rates.threads = 1 << 20;
     p.rates.references = budget.by_reference || budget.lends;
     p.line = {1.0, 0};
     p.transport = "gpu";

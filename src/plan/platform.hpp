@@ -34,7 +34,14 @@ struct Platform {
 
     friend bool operator==(const Platform&, const Platform&) = default;
     bool oversubscribed() const { return ranks > rates.cores; }
-    void force_channels(int channels) { fewest_channels = limits.slots.channels = uneven.slots.channels = channels; }
+    void force_channels(int channels) {
+        fewest_channels = limits.slots.channels = uneven.slots.channels = channels;
+        rates.insists = true;
+    }
+    /// Of ranks on CPUs, before channels are forced: each has so many threads, all of them together so many memories.
+    void share_among(int threads, int memories);
+    /// How many of a rank's threads share a call of which only this rank knows that it moves so many bytes.
+    int threads_for(std::size_t bytes) const;
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;
         return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)] ? near : line;

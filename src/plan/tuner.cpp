@@ -211,6 +211,7 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
         const double work = messages * (r.step + 2 * (r.message + line.handling_us)) +
                             moved * static_cast<double>(tiling.tile) * per_byte;
         c.price.busiest += work;
+        if (!cached.buffers) c.price.far += 2 * moved * static_cast<double>(tiling.tile) * r.memory * platform_.ranks;
         c.price.chain += work + rounds * line.alpha_us;
     };
     const ClosedForm& f = s.form;
@@ -257,6 +258,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
         c.price = price(s.rehearsal, moved, rates, line, cached);
     }
     c.time = c.price.time;
+    c.tiling.threads = std::min(c.price.threads, c.tiling.channels);
     return c;
 }
 
@@ -332,7 +334,7 @@ std::vector<Candidate> Tuner::judge_all(const Question& q) {
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
     const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, what comes, what goes
     const bool near =
-        platform_.rates.channels_share_core && platform_.host_of.empty() && touched <= platform_.near_bytes;
+        platform_.rates.threads <= collective_channels && platform_.host_of.empty() && touched <= platform_.near_bytes;
     if (sorted.empty() || !(platform_.oversubscribed() || near)) return;
     const double equal = platform_.oversubscribed() ? about_equal : about_equal_near;
     const bool bytes_matter = platform_.oversubscribed() && bytes > smallest_tile;

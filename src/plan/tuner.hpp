@@ -30,7 +30,11 @@ struct Candidate {
     bool closed_form = false;
 
     /// How a call of this candidate runs: tiling, but for the count and element that it has.
-    Tiling tiling_of(std::size_t count, std::size_t element) const { return tile(count, element, shape, limits); }
+    Tiling tiling_of(std::size_t count, std::size_t element) const {
+        Tiling t = tile(count, element, shape, limits);
+        t.threads = std::min(price.threads, t.channels);
+        return t;
+    }
 };
 
 /// What of a call decides how it runs: calls of which this is equal have one plan.

@@ -61,7 +61,9 @@ class Clock {
                     per_byte += line.us_per_byte;
                 }
             }
-            if (!passes) work += per_byte * bytes_;
+            if (passes) continue;
+            work += per_byte * bytes_;
+            price_.far += (part_of[i] == Matching::none ? slice_extra_ : message_extra_) * bytes_;
         }
         price_.waits += ready > before;
         const double end = ready + work;
@@ -126,12 +128,17 @@ int most_peers(std::span<const Program> programs) {
 }
 
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates) {
-    const int cores = std::min(ranks, rates.cores);
-    const double work = price.work / cores;
-    const double of_a_rank = rates.channels_share_core ? price.busiest : price.busiest / channels;
-    const double of_cores = (rates.channels_share_core ? work : work / channels) + price.lost / channels;
-    price.time = std::max(price.chain, work + price.lost) +
-                 (tiles - 1.0) * std::max({of_a_rank, price.chain / channels, of_cores});
+    const auto time = [&](int threads, int cores) {
+        const int ranks_at_work = std::min(ranks, cores);
+        const int at_work = static_cast<int>(std::min<long long>(static_cast<long long>(ranks) * threads, cores));
+        const double first = std::max(price.chain, price.work / ranks_at_work + price.lost);
+        const double of_cores = price.work / at_work + price.lost / channels;
+        const double of_memory = price.far / std::min(at_work, rates.streams);
+        return first + (tiles - 1.0) * std::max({price.busiest / threads, price.chain / channels, of_cores, of_memory});
+    };
+    const int most = std::min(rates.threads, channels), cores = rates.insists ? 1 << 30 : rates.cores;
+    price.threads = most > 1 && time(most, cores) + rates.sharing < time(1, cores) ? most : 1;
+    price.time = time(price.threads, rates.cores) + (price.threads > 1 ? rates.sharing : 0);
 }
 
 Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,

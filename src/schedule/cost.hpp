@@ -28,7 +28,10 @@ struct Rates {
     double switching = 0.9;                    // to let another rank run, where ranks outnumber cores
     double cold = 0.6;                         // more for the first step after that
     int cores = 1 << 30;                       // that the ranks share
-    bool channels_share_core = true;           // else each has one of its own, as on a GPU
+    int threads = 1;                           // that a rank has for its channels; on a GPU one for each
+    double sharing = 0;                        // to have the others join the one that calls
+    bool insists = false;                      // threads share whatever would be worth it if each had a core
+    int streams = 1 << 30;                     // cores that together take all that the memory gives
     bool references = false;                   // peers see each other's buffers, so large messages need no copies
     bool to_all = false;                       // what goes to all others is written once, unless it is such a message
 
@@ -63,7 +66,9 @@ struct Price {
     double chain = 0;     // of one tile from its first step to its last, had each rank a core
     double busiest = 0;   // one tile's work of the rank that has most
     double work = 0;      // one tile's work of all ranks
+    double far = 0;       // of the work: what comes on top for bytes that are not in the caches
     double lost = 0;      // in which a core waits or switches, in one tile, where ranks outnumber cores
+    int threads = 1;      // of each rank, which share the work
     long long waits = 0;  // how often a rank has nothing to do until a message comes, in one tile, of all ranks
 };
 
@@ -71,7 +76,7 @@ struct Price {
 Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
             const std::function<Line(Rank, Rank)>& line, Cached cached = {});
 
-/// How one tile's chain and work make the time of all.
+/// How one tile's chain and work make the time of all, and whether that is less if a rank's threads share the work.
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates);
 
 }  // namespace tutti

@@ -52,6 +52,7 @@ struct Tiling {
     std::size_t block = 0;
     bool by_reference = false;  // tiles are long enough
     bool in_lines = false;      // see TileLimits
+    int threads = 1;            // of a rank, which share the work of its channels
 
     friend bool operator==(const Tiling&, const Tiling&) = default;
 };

@@ -29,6 +29,16 @@ int number_of(const Part& machine, const std::function<bool(const Part&)>& meant
     return number_of(machine, meant, next);
 }
 
+void note_memories(const Part& part, std::vector<int> nearest, std::map<int, std::vector<int>>& out) {
+    std::vector<int> here;
+    for (const Part& child : part.parts)
+        if (child.kind == Part::Kind::numa) here.push_back(child.number);
+    if (!here.empty()) nearest = std::move(here);
+    std::ranges::sort(nearest);
+    if (part.kind == Part::Kind::thread) out[part.number] = nearest;
+    for (const Part& child : part.parts) note_memories(child, nearest, out);
+}
+
 std::string line_of(const std::string& path) {
     std::string text = read_file(path);
     while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -79,6 +89,24 @@ int place_of(const Part& machine, const std::string& gpu_address) {
     return number_of(machine, [&](const Part& part) {
         return part.kind == Part::Kind::pci && part.name.ends_with(" " + gpu_address);
     });
+}
+
+std::map<int, std::vector<int>> memories_of(const Part& machine) {
+    std::map<int, std::vector<int>> memories;
+    note_memories(machine, {}, memories);
+    return memories;
+}
+
+const std::map<int, std::vector<int>>& memories_here() {
+    static const auto& memories = *new const std::map<int, std::vector<int>>([] {
+        std::map<int, std::vector<int>> found;
+        try {
+            if (line_of("/sys/devices/system/node/online") != "0") found = memories_of(discover("", Detail::cores));
+        } catch (const Error&) {  // nobody can say
+        }
+        return found;
+    }());
+    return memories;
 }
 
 std::vector<Rank> ring_order(std::span<const Seat> seats) {

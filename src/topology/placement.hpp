@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,11 @@ bool cores_are_alike(const std::string& system);
 /// number) that is there; the GPU at a PCI address. -1: none is.
 int place_of(const Part& machine, std::span<const int> cores);
 int place_of(const Part& machine, const std::string& gpu_address);
+
+/// Of each core, by number: the memories (NUMA nodes) that are nearest to it, by number, ascending.
+std::map<int, std::vector<int>> memories_of(const Part& machine);
+/// Of this machine; empty where there is one memory, or nobody can say.
+const std::map<int, std::vector<int>>& memories_here();
 
 /// Ranks in an order in which neighbours are near: host after host, as their lowest ranks come, and on a host by place.
 /// What a ring should follow; the same wherever it is computed. Empty if that is the order of their numbers.

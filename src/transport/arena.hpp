@@ -32,7 +32,9 @@ struct alignas(64) Signals {
 /// What a rank tells about itself to everybody who can see its memory.
 struct RankPage {
     WakeUp wake_up;
-    alignas(64) std::atomic<std::uint32_t> touching;  // it is inside a step that reads or writes peers' memory directly
+    /// 1: a thread of it is inside a step that reads or writes peers' memory directly. The first is for all that the
+    /// rank does one after the other, the others are for the channels of a job that several threads share.
+    alignas(64) std::atomic<std::uint32_t> touching[1 + collective_channels];
     alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
     std::atomic<std::uint32_t> leaving;               // it issues nothing any more
     alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
@@ -40,6 +42,11 @@ struct RankPage {
     std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process
     std::atomic<std::uint32_t> gates[most_windows];   // of its parts of windows: a number while peers may write there
 };
+
+/// How many threads of the rank are inside such steps.
+inline long touching_threads(const RankPage& page) {
+    return std::ranges::count_if(page.touching, [](const auto& t) { return t.load(std::memory_order_acquire) != 0; });
+}
 
 inline constexpr std::size_t page_bytes = 4096;
 static_assert(sizeof(RankPage) <= page_bytes);

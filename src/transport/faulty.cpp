@@ -56,6 +56,7 @@ class FaultyLink : public Link {
         return link_->refer(pointer, size, out);
     }
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
+    void share() override { link_->share(); }
     RankPage* page() override { return link_->page(); }
     Signals* signals() override { return link_->signals(); }
     bool pending() override {

@@ -5,7 +5,9 @@
 // Not used: process_vm_readv (CMA). It was measured on the machines at hand at 5 to 18 GB/s with 4 KiB pages, against
 // 25 and more through the slots: the kernel pins every page anew.
 #include <map>
+#include <mutex>
 #include <set>
+#include <vector>
 
 #include "base/log.hpp"
 #include "transport/regions.hpp"
@@ -29,6 +31,7 @@ class ShmLink : public Link {
     }
 
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
+        const auto lock = locked();
         const std::uint64_t freed = freed_regions();
         const auto* at = static_cast<const std::byte*>(pointer);
         if (freed != freed_ || !last_ || at < last_->base() || at + size > last_->base() + last_->size()) {
@@ -42,6 +45,7 @@ class ShmLink : public Link {
     }
 
     std::byte* see(Reference reference, std::size_t size) override {
+        const auto lock = locked();
         auto found = seen_.find(reference.region);
         if (found == seen_.end()) found = seen_.emplace(reference.region, map(reference.region)).first;
         const Mapping& region = found->second;
@@ -51,10 +55,15 @@ class ShmLink : public Link {
         return region.base() + reference.offset;
     }
 
+    void share() override { shared_ = true; }
     RankPage* page() override { return &theirs_->page(); }
     Signals* signals() override { return &theirs_->signals(session_->rank()); }
 
   private:
+    std::unique_lock<std::mutex> locked() {
+        return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+    }
+
     /// The owner's side: what was freed is offered no longer, and the peers learn that something was.
     void forget_freed(std::uint64_t freed) {
         freed_ = freed;
@@ -70,7 +79,11 @@ class ShmLink : public Link {
     /// The peer's side: before something new is mapped, what its owner may have freed is let go.
     Mapping map(std::uint64_t id) {
         const std::uint64_t freed = theirs_->page().freed.load(std::memory_order_acquire);
-        if (freed != peer_freed_) doomed_ = std::exchange(seen_, {});  // a step under way may still use one of them
+        if (freed != peer_freed_) {
+            // Steps under way may still use some of them: this one, and those of other threads.
+            if (touching_threads(mine_->page()) <= 1) doomed_.clear();
+            doomed_.push_back(std::exchange(seen_, {}));
+        }
         peer_freed_ = freed;
         return Mapping::of(session_->fetch(peer_, id, Clock::now() + std::chrono::seconds(10)));
     }
@@ -82,8 +95,10 @@ class ShmLink : public Link {
     std::set<std::uint64_t> offered_;
     std::uint64_t freed_ = freed_regions();
     std::map<std::uint64_t, Mapping> seen_;  // the peer's regions, mapped here
-    std::map<std::uint64_t, Mapping> doomed_;
+    std::vector<std::map<std::uint64_t, Mapping>> doomed_;
     std::uint64_t peer_freed_ = 0;
+    bool shared_ = false;
+    std::mutex mutex_;  // of all that changes, where several threads call
 };
 
 class ShmTransport : public Transport {

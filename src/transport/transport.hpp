@@ -125,6 +125,9 @@ class Link {
     /// step that asks.
     virtual std::byte* see(Reference reference, std::size_t size) = 0;
 
+    /// Before the first use of the link: several threads of this rank may call refer() and see() at once.
+    virtual void share() {}
+
     /// The peer's page, or what it has told of it; nullptr if it can't be seen.
     virtual RankPage* page() = 0;
 

@@ -72,9 +72,9 @@ TEST_CASE("a gate is closed once, and a peer inside it is waited for") {
     CHECK(all.faults[0].close_parts({&page.gates[3], 1}));
     CHECK(page.gates[3] == 0);
     Faults hasty(*all.connections[0], nullptr, std::chrono::milliseconds(1));
-    all.connections[1]->page().touching = 1;  // and stays inside
+    all.connections[1]->page().touching[0] = 1;  // and stays inside
     page.gates[3] = 8;
     CHECK_FALSE(hasty.close_parts({&page.gates[3], 1}));
     CHECK(hasty.close_parts({&page.gates[3], 1}));  // it was closed already: nobody is waited for
-    all.connections[1]->page().touching = 0;
+    all.connections[1]->page().touching[0] = 0;
 }

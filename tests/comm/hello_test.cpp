@@ -20,6 +20,7 @@ Hello some_hello() {
     h.core_cache_bytes = 1 << 20;
     h.tuning = 0x8877665544332211;
     h.place = -1;
+    h.threads = 1;
     return h;
 }
 

@@ -52,7 +52,7 @@ std::vector<std::unique_ptr<Communicator>> linked_pair(int timeout_ms) {
 
 TEST_CASE("a rank that gives up gets its buffers back when its peers have ended what they copy") {
     const auto comms = linked_pair(60'000);
-    page_of(*comms[1]).touching = 1;
+    page_of(*comms[1]).touching[0] = 1;
     std::atomic<bool> ended{false}, waited{false};
     std::thread gives_up([&] {
         comms[0]->faults().fail(Error(tuttiRemoteError, "enough"));
@@ -61,7 +61,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
     while (page_of(*comms[0]).closed == 0) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // so that it is seen if it does not wait so long
     ended = true;
-    page_of(*comms[1]).touching = 0;
+    page_of(*comms[1]).touching[0] = 0;
     gives_up.join();
     CHECK(waited);
     CHECK(comms[0]->faults().fault()->text == "enough");
@@ -69,7 +69,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
 
 TEST_CASE("an error says who may still use the buffers, if that does not end") {
     const auto comms = linked_pair(50);
-    page_of(*comms[1]).touching = 1;
+    page_of(*comms[1]).touching[0] = 1;
     std::string said;
     try {
         all_reduce(*comms[0]);
@@ -80,7 +80,7 @@ TEST_CASE("an error says who may still use the buffers, if that does not end") {
     CHECK(said.find("rank 0 waited") != std::string::npos);
     CHECK(said.find("rank 1") != std::string::npos);
     CHECK(said.find("may be stopped inside a copy from or to buffers of rank 0") != std::string::npos);
-    page_of(*comms[1]).touching = 0;
+    page_of(*comms[1]).touching[0] = 0;
 }
 
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
@@ -99,7 +99,7 @@ TEST_CASE("a process that was killed while it copied is not waited for, one that
                 Communicator::join(Identity::from(id), rank, 2, with_timeout(how == SIGKILL ? 60'000 : 200));
             for (int i = 0; i < 3; ++i) all_reduce(*comm);
             if (rank == 1) {
-                page_of(*comm).touching = 1;
+                page_of(*comm).touching[0] = 1;
                 kill(getpid(), how);
             }
             for (;;) all_reduce(*comm);

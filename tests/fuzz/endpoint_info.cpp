@@ -19,6 +19,7 @@ FUZZ_TARGET(endpoint_info) {
             Hello plain{};
             plain.info.version = TUTTI_VERSION_CODE;
             plain.gpu.device = -1;
+            plain.threads = 1;
             const auto fields = std::as_writable_bytes(std::span(&plain, 1));
             // Some fields, or all; or what no Hello is packed into.
             for (unsigned changes = in.below(8); changes > 0; --changes) {
@@ -51,7 +52,10 @@ FUZZ_TARGET(endpoint_info) {
         const gpu::Budget budget = gpu::budget_of(places);
         if (places.any_on_gpu()) gpu_platform(ranks, budget);
     });
-    const Platform host =
-        host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, {&shm_transport()});
+    Platform host = host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, {&shm_transport()});
+    Census told;
+    for (const Hello& hello : hellos) told.add(hello);
+    host.share_among(told.threads, told.all_memories());
+    TUTTI_ASSERT(host.rates.threads >= 1 && host.rates.streams >= ranks);
     TUTTI_ASSERT(spread(host, hosts, shm_transport().cost()).ranks == ranks);
 }

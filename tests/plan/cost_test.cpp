@@ -87,6 +87,36 @@ TEST_CASE("further tiles follow as fast as the busiest rank, the chain over the 
     CHECK(time(5, 8, 16) == (12 + 16) + 4 * (12 + 2));  // while one channel waits, another one goes on
 }
 
+TEST_CASE("threads of a rank divide the work of its channels, never a message's way, nor what the memory takes") {
+    Rates rates = nothing();
+    rates.threads = 4;
+    const Price tile{.chain = 10, .busiest = 8, .work = 16, .far = 6};
+    const auto priced = [&](std::uint32_t tiles, int channels) {
+        Price p = tile;
+        add_tiles(p, tiles, channels, 2, rates);
+        return p;
+    };
+    CHECK(priced(5, 1).threads == 1);  // there is nothing to share out
+    CHECK(priced(5, 1).time == 10 + 4 * 10);
+    CHECK(priced(5, 2).threads == 2);
+    CHECK(priced(5, 2).time == 10 + 4 * 5);
+    CHECK(priced(5, 8).threads == 4);
+    CHECK(priced(5, 8).time == 10 + 4 * 2);
+    CHECK(priced(1, 8).threads == 1);
+    rates.streams = 2;
+    CHECK(priced(5, 8).time == 10 + 4 * 3);
+    rates.sharing = 7;
+    CHECK(priced(5, 8).time == 7 + 10 + 4 * 3);
+    CHECK(priced(2, 8).threads == 1);  // it would save 5
+    rates.sharing = 3;
+    rates.cores = 2;
+    CHECK(priced(5, 8).threads == 1);  // both are in use
+    CHECK(priced(5, 8).time == 10 + 4 * 8);
+    rates.insists = true;
+    CHECK(priced(5, 8).threads == 4);
+    CHECK(priced(5, 8).time == 3 + 10 + 4 * 8);
+}
+
 TEST_CASE("ranks that share cores lose time by waiting and switching") {
     Rates rates = nothing();
     rates.switching = 1;

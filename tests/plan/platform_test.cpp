@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "algorithms/prove.hpp"
+#include "base/result.hpp"
 #include "gpu/program.hpp"
 #include "harness/catch.hpp"
+#include "harness/skip.hpp"
 #include "plan/tuner.hpp"
+#include "topology/placement.hpp"
 
 using namespace tutti;
 
@@ -131,6 +136,50 @@ TEST_CASE("the tiling that the tuner prices is the one that runs: every algorith
                         }
                     }
             }
+}
+
+TEST_CASE("threads share large calls where cores are many, as the machine's description says") {
+    try {
+        discover("package:1 numa:1 core:1 pu:1", Detail::cores);
+    } catch (const Error&) {
+        return harness::skip("hwloc");
+    }
+    struct Seen {
+        int threads;
+        double time;
+    };
+    // All-reduce of so many bytes among ranks with so many threads, on a machine of that description.
+    const auto all_reduce = [](const char* machine, int ranks, int threads, std::size_t bytes) {
+        const std::map<int, std::vector<int>> memories = memories_of(discover(machine, Detail::cores));
+        std::set<int> distinct;
+        for (const auto& [core, its] : memories) distinct.insert(its.begin(), its.end());
+        Platform p =
+            host_platform(ranks, static_cast<int>(memories.size()), 32 << 20, 1 << 20, {find_transport("shm")});
+        p.share_among(threads, static_cast<int>(distinct.size()));
+        Tuner tuner(p, Allowed(), false, nullptr);
+        const Candidate& c = tuner.choose({Collective::all_reduce, bytes});
+        CHECK(c.tiling.threads == c.price.threads);
+        CHECK(c.tiling.channels >= c.tiling.threads);
+        return Seen{c.tiling.threads, c.time};
+    };
+    const char* const desktop = "package:1 numa:1 core:4 pu:1";
+    const char* const small = "package:1 numa:1 core:2 pu:1";
+    const char* const server = "package:2 numa:1 core:16 pu:1";
+    for (const std::size_t bytes : {8, 1024, 32 * 1024}) CHECK(all_reduce(server, 2, 8, bytes).threads == 1);
+    for (const std::size_t bytes : {4 << 20, 64 << 20}) {
+        CAPTURE(bytes);
+        const double alone = all_reduce(desktop, 2, 1, bytes).time;
+        CHECK(all_reduce(desktop, 2, 2, bytes).threads == 2);
+        CHECK(all_reduce(desktop, 2, 2, bytes).time < alone / 1.6);
+        CHECK(all_reduce(small, 2, 2, bytes).threads == 1);  // each rank has a core, and no more
+        CHECK(all_reduce(small, 2, 2, bytes).time == all_reduce(small, 2, 1, bytes).time);
+        CHECK(all_reduce(server, 4, 8, bytes).threads == 8);
+        CHECK(all_reduce(server, 4, 8, bytes).time < all_reduce(server, 4, 4, bytes).time);
+    }
+    // What no cache holds goes no faster than the memory, and two have twice as much to give.
+    const std::size_t huge = 256 << 20;
+    const double one_memory = all_reduce("package:1 numa:1 core:32 pu:1", 4, 8, huge).time;
+    CHECK(one_memory > 1.3 * all_reduce("package:4 numa:1 core:8 pu:1", 4, 8, huge).time);
 }
 
 TEST_CASE("a call that was decided with others of its size runs within the limits that were priced") {

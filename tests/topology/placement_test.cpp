@@ -89,6 +89,15 @@ TEST_CASE("cores are alike where they have one memory and one last cache") {
     fs::remove_all(root);
 }
 
+TEST_CASE("each core knows the memory that is nearest to it") {
+    const auto memories = memories_of(discover("package:2 numa:2 core:2 pu:2"));
+    REQUIRE(memories.size() == 16);
+    for (const auto& [core, its] : memories) CHECK(its == std::vector<int>{core / 4});
+    const auto one = memories_of(discover("package:1 core:2 pu:1"));
+    REQUIRE(one.size() == 2);
+    CHECK(one.at(0) == one.at(1));
+}
+
 TEST_CASE("the caller's seat is on this host") {
     const Seat seat = seat_of_caller("");
     CHECK(seat.host != 0);

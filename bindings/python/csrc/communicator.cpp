@@ -71,10 +71,12 @@ Config::Config(const nb::kwargs& options) {
             config_.device = nb::cast<int>(value);
         else if (name == "channels")
             config_.channels = nb::cast<int>(value);
+        else if (name == "threads")
+            config_.threads = nb::cast<int>(value);
         else
             refuse(PyExc_TypeError,
                    "unknown option '%s': there are timeout, init_timeout, check, reproducible, algorithm, transport, "
-                   "name, programs, device and channels",
+                   "name, programs, device, channels and threads",
                    name.c_str());
     }
 }

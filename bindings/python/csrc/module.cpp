@@ -171,7 +171,8 @@ NB_MODULE(_tutti, module) {
 tutti-run, torchrun, mpirun and srun set what it reads. Options, all of which have defaults:
 timeout, init_timeout: seconds that an operation waits for its peers, and that all ranks have to arrive.
 device: a CUDA device; -1 (default): the CPU; -2: the current device.
-check, reproducible: bool. algorithm, transport, name, programs: str. channels: int. See include/tutti/tutti.h.)");
+check, reproducible: bool. algorithm, transport, name, programs: str. channels, threads: int. See
+include/tutti/tutti.h.)");
     module.def("init_all", &init_all, "nranks"_a, "devices"_a.none() = nb::none(),
                "The communicators of nranks ranks of this process, one for each thread, or all in groups.");
     module.def("join", &join_grown, "nranks"_a, "id"_a, "rank"_a, "options"_a,

@@ -62,8 +62,7 @@ bool HostChannel::progress() try {
     finished_ = settled();
     return finished_ || cursor_.tile != before.tile;
 } catch (...) {  // the step has ended here
-    if (touching_) page_.touching.store(0, std::memory_order_release);
-    touching_ = false;
+    end_touch();
     throw;
 }
 
@@ -170,13 +169,18 @@ inline void HostChannel::begin_step(const Step& step) {
 void HostChannel::touch(const Connection& connection) {
     RankPage* page = connection.link->page();
     if (!touching_) {
-        page_.touching.store(1, std::memory_order_relaxed);
+        page_.touching[touching_number()].store(1, std::memory_order_relaxed);
         full_fence();
         touching_ = true;
     }
     if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0)
         fail_by(connection.peer, tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank,
                 connection.peer, call_text(job_->call).c_str());
+}
+
+inline void HostChannel::end_touch() {
+    if (touching_) page_.touching[touching_number()].store(0, std::memory_order_release);
+    touching_ = false;
 }
 
 inline void HostChannel::load(std::uint32_t i) {
@@ -333,8 +337,7 @@ inline void HostChannel::release(std::uint32_t i) {
 }
 
 inline void HostChannel::end_step(const Step&) {
-    if (touching_) page_.touching.store(0, std::memory_order_release);
-    touching_ = false;
+    end_touch();
     if (to_wake_.empty()) return;
     for (WakeUp* const wake_up : to_wake_) wake(*wake_up);
     to_wake_.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,13 @@ class HostChannel {
     bool progress();                                 // true if anything moved
     bool finished() const { return finished_; }
     bool mappable() const { return mappable_; }
+
+    /// Where several threads share a job, only the one that has claimed a channel touches it. False: another one has.
+    bool claim() {
+        return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true, std::memory_order_acquire);
+    }
+    void give_back() { claimed_.store(false, std::memory_order_release); }
+
     HostExecution::Blocked blocked_on() const;
     bool waits_for_other_cores(std::int32_t core) const;
 
@@ -88,6 +96,9 @@ class HostChannel {
     const Operand* first_slice_sink(const Step& step) const;
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
+    void end_touch();
+    /// Only jobs that are shared have steps that run at the same time, on each channel one.
+    std::size_t touching_number() const { return job_->threads > 1 ? 1 + static_cast<std::size_t>(number_) : 0; }
     bool settled();
 
     // What is not in cells, nor all of a message in a slot; apart as well.
@@ -146,6 +157,7 @@ class HostChannel {
     std::vector<Outgoing> outgoing_;     // by connection
     std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins; 0 unless packs_
     std::vector<WakeUp*> to_wake_;
+    alignas(64) std::atomic<bool> claimed_{false};
 };
 
 }  // namespace tutti

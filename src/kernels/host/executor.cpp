@@ -86,12 +86,13 @@ void HostExecution::start(const Job& job) {
                                          job.rows->output.size() == static_cast<std::size_t>(program.output_rows)));
     const std::size_t scratch = static_cast<std::size_t>(bound_.program.scratch_chunks) * job.tile * size_of(job.type);
     if (scratch_.size() < scratch * channels_.size()) scratch_.resize(scratch * channels_.size());
-    running_ = 0;
+    int running = 0;
     for (int channel = 0; channel < job.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
         l.start(job_, scratch_.data() + static_cast<std::size_t>(channel) * scratch);
-        if (!l.finished()) ++running_;
+        if (!l.finished()) ++running;
     }
+    running_.store(running, std::memory_order_relaxed);
 }
 
 bool HostExecution::mappable() const {
@@ -102,25 +103,50 @@ bool HostExecution::mappable() const {
 }
 
 bool HostExecution::progress() {
+    if (job_.threads > 1) [[unlikely]]
+        return share(0);
     bool moved = false;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
         if (l.finished()) continue;
         moved |= l.progress();
-        if (l.finished()) --running_;
+        if (l.finished()) running_.store(running_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     }
+    return moved;
+}
+
+bool HostExecution::share(int thread) {
+    const int threads = job_.threads, channels = job_.channels;
+    bool moved = false;
+    for (int channel = thread; channel < channels; channel += threads)
+        moved |= progress_if_free(*channels_[static_cast<std::size_t>(channel)]);
+    // What others are slow to come to. One at a time, so that the thread's own channels never wait for long.
+    for (int next = 1; next < channels && !moved; ++next)
+        moved = progress_if_free(*channels_[static_cast<std::size_t>((thread + next) % channels)]);
+    return moved;
+}
+
+bool HostExecution::progress_if_free(HostChannel& channel) {
+    if (!channel.claim()) return false;
+    const bool moved = !channel.finished() && channel.progress();
+    if (moved && channel.finished()) running_.fetch_sub(1, std::memory_order_release);
+    channel.give_back();
     return moved;
 }
 
 HostExecution::Blocked HostExecution::blocked_on() const {
     for (int channel = 0; channel < job_.channels; ++channel) {
-        const Blocked b = channels_[static_cast<std::size_t>(channel)]->blocked_on();
+        HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
+        if (!l.claim()) continue;  // a thread is at it, so it may well move
+        const Blocked b = l.blocked_on();
+        l.give_back();
         if (b.peer >= 0) return b;
     }
     return {};
 }
 
 bool HostExecution::waits_for_other_cores(std::int32_t core) const {
+    if (job_.threads > 1) return false;  // some of it is for other threads to know
     for (int channel = 0; channel < job_.channels; ++channel)
         if (!channels_[static_cast<std::size_t>(channel)]->waits_for_other_cores(core)) return false;
     return true;

@@ -1,7 +1,8 @@
 // The host executor: runs bound programs on memory and FIFOs. One thread drives any number of channels, programs and
-// ranks: progress() goes as far as it can and returns.
+// ranks: progress() goes as far as it can and returns. Of a large job several threads can share the channels.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -98,7 +99,14 @@ class HostExecution {
 
     /// True if anything moved. Throws Error when a peer calls something else, or has given up.
     bool progress();
-    bool finished() const { return running_ == 0; }
+    bool finished() const { return running_.load(std::memory_order_acquire) == 0; }
+
+    /// How many threads may call share() at once, each with a number of its own; more than 1: progress() is one of
+    /// these calls, that of thread 0.
+    int threads() const { return job_.threads; }
+    /// As progress(), one channel at a time: first of the thread's own, every threads()-th, then any that nobody is at.
+    /// After it has thrown no thread touches that channel any more, and the job never ends.
+    bool share(int thread);
 
     /// Of a finished job after which all ranks' data has come to all ranks: whether Job::mappable was true on all. So
     /// all ranks know the same, at no cost.
@@ -119,6 +127,7 @@ class HostExecution {
 
   private:
     void add_channel();
+    bool progress_if_free(HostChannel& channel);
 
     BoundProgram bound_;
     RankPage& page_;
@@ -127,7 +136,7 @@ class HostExecution {
     Job job_;
     std::vector<std::unique_ptr<HostChannel>> channels_;
     std::vector<std::byte> scratch_;
-    int running_ = 0;  // channels that have not finished
+    std::atomic<int> running_{0};  // channels that have not finished
     AdaptiveSpin adaptive_spin_;
 };
 
