@@ -52,6 +52,9 @@ void start(Settings settings) {
         device->room.assign(static_cast<std::size_t>(settings.multiprocessors), Device::whole);
         device->legacy.device = device.get();
         device->legacy.legacy = true;
+        if (settings.weak != 0)
+            device->weak =
+                std::make_unique<ptx::WeakGpu>(settings.weak + 0x9e3779b97f4a7c15 * static_cast<unsigned>(d));
         device->reach = reach_of(*device);
         made->devices.push_back(std::move(device));
     }
@@ -72,6 +75,7 @@ Machine& machine() {
         settings.mps = from_environment("TUTTI_TEST_GPU_MPS", 0) != 0;
         settings.peer_access = from_environment("TUTTI_TEST_GPU_PEERS", 1) != 0;
         settings.allocations_wait = from_environment("TUTTI_TEST_GPU_WAITS", 0) != 0;
+        settings.weak = static_cast<std::uint64_t>(from_environment("TUTTI_TEST_GPU_WEAK", 0));
         start(settings);
     }
     return *whole().machines.back();
@@ -150,6 +154,7 @@ void restart(const Settings& settings) {
     if (!whole().machines.empty())
         for (const auto& device : machine().devices) wait_for_all(lock, *device, "restart");
     start(settings);
+    forget_mutants();
 }
 
 int contexts_made(int device) {

@@ -20,6 +20,7 @@
 #include "base/os.hpp"
 #include "on_hosts.hpp"
 #include "ptx.hpp"
+#include "ptx_weak.hpp"
 
 namespace tutti::on_hosts {
 
@@ -135,6 +136,7 @@ struct Device {
     std::set<const Function*> loaded;
     std::set<int> peers;
     std::size_t used = 0;  // bytes
+    std::unique_ptr<ptx::WeakGpu> weak;
     std::unique_ptr<ptx::Memory> reach;
     cudaError_t failure = cudaSuccess;
 };
@@ -247,6 +249,11 @@ void forbid_captured(const Stream& stream);
 std::shared_ptr<GraphEvents> events_at_launch(const Graph& graph, Device& device);
 /// Where submit() puts what is captured.
 void capture(Stream& stream, Task task);
+
+// kernels.cpp
+
+/// Those of other settings, and what is to become one: they are read again.
+void forget_mutants();
 
 // memory.cpp
 

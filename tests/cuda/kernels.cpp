@@ -22,7 +22,8 @@ struct Function {
     Binary* binary;
     std::string name;
     std::optional<ptx::Kernel> kernel;
-    unsigned least_blocks = 1;  // on a multiprocessor: what its launch bounds ask for
+    std::unique_ptr<ptx::Module> mutant = {};  // where the kernel is then
+    unsigned least_blocks = 1;                 // on a multiprocessor: what its launch bounds ask for
 };
 
 namespace {
@@ -56,11 +57,21 @@ unsigned least_blocks_of(const std::string& text, const std::string& name) {
     return std::max(1u, static_cast<unsigned>(std::stoul(text.substr(found + directive.size(), 16))));
 }
 
+bool is_mutant(const Function& function) {
+    const auto& mutants = machine().settings.mutants;
+    return mutants.change && function.name.find(mutants.kernels) != std::string::npos;
+}
+
 void decode(Function& function) {
     Binary& binary = *function.binary;
     if (binary.module == nullptr) {
         binary.text = ptx_of(binary.wrapper);
         binary.module = std::make_unique<ptx::Module>(binary.text);
+    }
+    if (const auto& mutants = machine().settings.mutants; is_mutant(function)) {
+        function.mutant = std::make_unique<ptx::Module>(mutants.change(binary.text));
+        function.kernel = function.mutant->kernel(function.name);
+        return;
     }
     function.kernel = binary.module->kernel(function.name);
     function.least_blocks = least_blocks_of(binary.text, function.name);
@@ -133,6 +144,11 @@ struct Configuration {
 thread_local std::vector<Configuration> configurations;  // of <<<>>>
 
 }  // namespace
+
+void forget_mutants() {
+    for (const auto& [stub, function] : registry().functions)
+        if (function->mutant != nullptr || is_mutant(*function)) function->kernel.reset();
+}
 
 std::size_t loaded_kernels(int device) {
     const Lock lock = locked();

@@ -65,6 +65,12 @@ class Reach : public ptx::Memory {
         const auto found = machine().memory.find(const_cast<std::byte*>(range.begin));
         if (found != machine().memory.end()) found->second.traffic += more;
     }
+    ptx::WeakGpu* weak() const override { return device_.weak.get(); }
+    bool is_home(const Range& range) const override {
+        const Lock lock = locked();
+        const Allocation* const a = allocation_at(range.begin);
+        return a != nullptr && a->on_device() && a->kind != Kind::opened && a->device == device_.number;
+    }
 
   private:
     const Device& device_;

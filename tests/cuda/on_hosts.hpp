@@ -8,6 +8,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
 
 #include "ptx.hpp"
 
@@ -23,8 +26,14 @@ struct Settings {
     bool dma_buf = false;                       // as harness/dma_buf.hpp makes them
     bool rdma_writes_ordered = false;           // else they take a flush
     bool allocations_wait = false;              // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
-    int connections = 0;  // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
-    int wait_ms = 0;      // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
+    int connections = 0;     // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
+    int wait_ms = 0;         // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
+    std::uint64_t weak = 0;  // != 0: a seed of weak memory, as ptx::Memory::weak() says; TUTTI_TEST_GPU_WEAK
+    int exit_at_fault = 0;   // != 0: with which code the process ends where a kernel is at fault
+    struct {
+        std::string kernels = {};  // whose names contain this
+        std::function<std::string(std::string)> change = {};
+    } mutants = {};  // run what this makes of their object's PTX instead
 };
 
 /// Begins anew with other devices: what was made before is gone. Kernels stay registered. Nothing may be under way.

@@ -48,6 +48,8 @@ class Module {
     std::unique_ptr<Parts> parts_;
 };
 
+class WeakGpu;
+
 /// What a kernel can use besides its own.
 class Memory {
   public:
@@ -69,6 +71,10 @@ class Memory {
     virtual Range around(const std::byte* at) const = 0;  // from any thread, as what follows
     /// What a block has moved there, at its end.
     virtual void moved(const Range&, const Traffic&) const {}
+    /// Of the GPU that runs the kernel, if its memory is as lazy as it may be (ptx_weak.hpp), its threads take turns
+    /// at random, and races within blocks are faults (ptx_races.hpp); nullptr: none of these.
+    virtual WeakGpu* weak() const { return nullptr; }
+    virtual bool is_home(const Range&) const { return true; }  // on that GPU
 };
 
 /// Runs a block to its end, on the calling thread. Its threads take turns, of some instructions each, so that they may

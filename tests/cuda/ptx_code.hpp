@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "ptx.hpp"
+#include "ptx_races.hpp"
+#include "ptx_weak.hpp"
 
 namespace tutti::ptx {
 
@@ -22,7 +24,12 @@ struct Instruction {
     std::int32_t guard = -1;  // the predicate under which it runs; -1: always
     bool guard_not = false;
     std::int64_t number = 0;  // of an address: what is added; of a jump: where to; else the handler's own
-    std::uint32_t line = 0;   // of the text
+    struct {
+        Scope scope = Scope::sys;
+        bool acquires = false, releases = false;  // of atomics and fences
+        bool constant = false;                    // .nc
+    } memory;
+    std::uint32_t line = 0;  // of the text
 };
 
 /// Which values a call passes: from one place of the caller's parameters to one of the callee's.
@@ -59,6 +66,7 @@ struct Thread {
     std::byte *own = nullptr, *calls = nullptr, *local = nullptr;
     Block* block = nullptr;
     Dim at;
+    std::uint32_t number = 0;
 
     enum class State { running, at_barrier, done } state = State::running;
     unsigned patience = 0;          // looks at flags until others have their turn
@@ -86,12 +94,17 @@ struct Block {
     const Memory* memory = nullptr;
     struct Known {
         Memory::Range range;
+        bool others_see = false;  // not only this block
+        bool home = true;         // on its own GPU
         Memory::Traffic moved = {};
     };
-    std::vector<Known> known;   // that may be used
-    std::size_t last = 0;       // of these
-    Memory::Traffic elsewhere;  // in threads' own memory
+    std::vector<Known> known;        // that may be used
+    std::size_t last = 0;            // of these
+    const Known* touched = nullptr;  // by the access under way; nullptr: a thread's own
+    Memory::Traffic elsewhere;       // in threads' own memory
     bool votes = false, all_vote = true;
+    std::unique_ptr<Multiprocessor> weak;  // where memory is
+    std::unique_ptr<Races> races;
 };
 
 class Fault : public std::runtime_error {
@@ -107,6 +120,7 @@ using Opcode = std::vector<std::string>;
 struct Form {
     Handler run = nullptr;
     std::uint8_t destinations = 1;
+    decltype(Instruction::memory) memory = {};
 };
 /// vector: how many registers stand in braces; run is nullptr for what is unknown.
 Form form_of(const Opcode& opcode, unsigned vector);

@@ -114,11 +114,13 @@ Form form_of(const Opcode& opcode, unsigned vector) {
     const auto among = [&](std::initializer_list<const char*> names) {
         return std::ranges::any_of(names, [&](const char* n) { return name == n; });
     };
+    const bool memory = among({"ld", "st", "atom", "red", "cvta", "fence", "membar"});
     const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap"});
-    form.run = control                                                         ? control_of(opcode)
-               : name == "cvt"                                                 ? conversion_of(opcode)
-               : among({"ld", "st", "atom", "red", "cvta", "fence", "membar"}) ? memory_of(opcode, vector)
-                                                                               : arithmetic_of(opcode);
+    form.run = control         ? control_of(opcode)
+               : name == "cvt" ? conversion_of(opcode)
+               : memory        ? memory_of(opcode, vector)
+                               : arithmetic_of(opcode);
+    if (memory) form.memory = memory_order_of(opcode);
     if (name == "ld") form.destinations = static_cast<std::uint8_t>(vector);
     if (control || among({"st", "red", "fence", "membar"})) form.destinations = control && has(opcode, "red") ? 1 : 0;
     return form;

@@ -9,23 +9,25 @@ enum class Space { generic, shared, local, param };
 /// Where to count what is moved there.
 Memory::Traffic& check_range(Thread& t, const std::byte* at, std::size_t size) {
     Block& b = *t.block;
+    b.touched = nullptr;
     if (b.memory == nullptr) return b.elsewhere;
     const auto inside = [&](const Memory::Range& r) { return at >= r.begin && at + size <= r.end; };
-    if (inside(b.known[b.last].range)) return b.known[b.last].moved;
+    const auto found_in = [&](std::size_t n) -> Memory::Traffic& {
+        b.last = n;
+        b.touched = &b.known[n];
+        return b.known[n].moved;
+    };
+    if (inside(b.known[b.last].range)) return found_in(b.last);
     for (std::size_t n = 0; n < b.known.size(); ++n)
-        if (inside(b.known[n].range)) {
-            b.last = n;
-            return b.known[n].moved;
-        }
+        if (inside(b.known[n].range)) return found_in(n);
     const std::byte* const stack = t.stack.get();
     if (at >= stack && at + size <= stack + t.frames.front().function->stack_bytes + 16) return b.elsewhere;
     const Memory::Range found = b.memory->around(at);
     if (!inside(found))
         fault("%zu bytes at %p are not memory that a kernel of this device can use", size,
               static_cast<const void*>(at));
-    b.known.push_back({found});
-    b.last = b.known.size() - 1;
-    return b.known.back().moved;
+    b.known.push_back({found, true, b.memory->is_home(found)});
+    return found_in(b.known.size() - 1);
 }
 
 /// Where parameters at an offset lie: those of a kernel are all threads' own.
@@ -46,6 +48,18 @@ void count(Memory::Traffic& moved, std::size_t size) {
     if (order != Order::plain) return;
     (access == Access::load ? moved.read : moved.written) += size;
     if (size == 16) (access == Access::load ? moved.packs_read : moved.packs_written) += size;
+}
+
+template <Space space, Access access, Order order>
+void check_race(Thread& t, const std::byte* at, std::size_t size) {
+    Block& b = *t.block;
+    if (b.races == nullptr || (space == Space::generic && b.touched == nullptr)) return;
+    using Kind = Races::Kind;
+    constexpr bool loads = access == Access::load;
+    constexpr Kind kind =
+        order == Order::plain ? (loads ? Kind::load : Kind::store) : (loads ? Kind::strong_load : Kind::strong_store);
+    const bool shared = space == Space::shared || !b.touched->others_see;
+    b.races->use(at, size, t.number, kind, shared ? "shared" : "global");
 }
 
 template <Space space, Access access = Access::load, Order order = Order::acquire>
@@ -70,7 +84,33 @@ std::byte* address(Thread& t, const Instruction& i, int operand, std::size_t siz
     if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
         fault("an address that is not aligned to %zu bytes: %p", alignment, static_cast<void*>(at));
     if constexpr (space == Space::generic) count<access, order>(check_range(t, at, size), size);
+    if constexpr (space == Space::generic || space == Space::shared) check_race<space, access, order>(t, at, size);
     return at;
+}
+
+/// Whether an access, behind address(), goes to memory that is lazy.
+bool is_weak(const Thread& t) {
+    return t.block->weak != nullptr && t.block->touched != nullptr && t.block->touched->others_see;
+}
+Multiprocessor::Access weak_access(const Thread& t, const std::byte* at, std::size_t size) {
+    return {const_cast<std::byte*>(at), size, t.block->touched->home, t.number};
+}
+
+template <Order order>
+void weak_load(const Thread& t, const Instruction& i, const std::byte* from, std::size_t size, void* to) {
+    Multiprocessor& own = *t.block->weak;
+    const Multiprocessor::Access access = weak_access(t, from, size);
+    if (i.memory.constant) return own.load_constant(access, to);
+    if (order == Order::plain) return own.load(access, to);
+    own.load_strong(access, i.memory.scope, to);
+    if (order == Order::acquire) own.acquire(t.number, i.memory.scope);
+}
+
+template <Order order>
+void weak_store(const Thread& t, const Instruction& i, std::byte* to, std::size_t size, const void* from) {
+    Multiprocessor& own = *t.block->weak;
+    if (order == Order::release) own.release(t.number, i.memory.scope);
+    own.store(weak_access(t, to, size), from);
 }
 
 template <class T, Order order>
@@ -91,6 +131,13 @@ struct Load {
     static void run(Thread& t, const Instruction& i) {
         const std::byte* const from = address<space, Access::load, order>(t, i, n, n * sizeof(T), n * sizeof(T));
         if constexpr (order != Order::plain) looked(t);
+        if constexpr (space == Space::generic)
+            if (is_weak(t)) {
+                T values[n];
+                weak_load<order>(t, i, from, sizeof values, values);
+                for (unsigned k = 0; k < n; ++k) set<T>(t, i, static_cast<int>(k), values[k]);
+                return;
+            }
         if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {  // lines: no more than halves at once
             const auto a = load_one<std::uint64_t, order>(from), b = load_one<std::uint64_t, order>(from + 8);
             const T parts[4] = {
@@ -118,6 +165,12 @@ struct Store {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
         std::byte* const to = address<space, Access::store, order>(t, i, 0, n * sizeof(T), n * sizeof(T));
+        if constexpr (space == Space::generic)
+            if (is_weak(t)) {
+                T values[n];
+                for (unsigned k = 0; k < n; ++k) values[k] = get<T>(t, i, static_cast<int>(k + 1));
+                return weak_store<order>(t, i, to, sizeof values, values);
+            }
         if constexpr (order == Order::relaxed && n == 4 && sizeof(T) == 4) {
             const auto word = [&](int k) { return std::uint64_t{get<std::uint32_t>(t, i, k)}; };
             store_one<std::uint64_t, order>(to, word(1) | word(2) << 32);
@@ -129,44 +182,73 @@ struct Store {
     }
 };
 
+/// Around what an atomic does to memory itself.
+class Atomic {
+  public:
+    Atomic(Thread& t, const Instruction& i, int operand, std::size_t size)
+        : thread_(t), its_(i.memory), at_(address<Space::generic, Access::store>(t, i, operand, size, size)) {
+        looked(t);
+        if (!is_weak(t)) return;
+        access_ = weak_access(t, at_, size);
+        if (its_.releases) t.block->weak->release(t.number, its_.scope);
+        t.block->weak->before_atomic(access_);
+    }
+    ~Atomic() {
+        if (access_.at == nullptr) return;
+        thread_.block->weak->after_atomic(access_);
+        if (its_.acquires) thread_.block->weak->acquire(thread_.number, its_.scope);
+    }
+    Atomic(const Atomic&) = delete;
+    template <class T>
+    T* at() const {
+        return reinterpret_cast<T*>(at_);
+    }
+
+  private:
+    Thread& thread_;
+    const decltype(Instruction::memory)& its_;
+    std::byte* const at_;
+    Multiprocessor::Access access_{};
+};
+
 struct CompareAndSwap {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
+        const Atomic atomic(t, i, 1, sizeof(T));
         T expected = get<T>(t, i, 2);
-        __atomic_compare_exchange_n(reinterpret_cast<T*>(at), &expected, get<T>(t, i, 3), false, __ATOMIC_SEQ_CST,
+        __atomic_compare_exchange_n(atomic.at<T>(), &expected, get<T>(t, i, 3), false, __ATOMIC_SEQ_CST,
                                     __ATOMIC_SEQ_CST);
-        looked(t);
         set<T>(t, i, 0, expected);
     }
 };
 struct AtomicAdd {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
-        looked(t);
-        set<T>(t, i, 0, __atomic_fetch_add(reinterpret_cast<T*>(at), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
+        const Atomic atomic(t, i, 1, sizeof(T));
+        set<T>(t, i, 0, __atomic_fetch_add(atomic.at<T>(), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
     }
 };
 /// An addition whose result nobody wants.
 struct Reduce {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        std::byte* const at = address<Space::generic>(t, i, 0, sizeof(T), sizeof(T));
-        __atomic_fetch_add(reinterpret_cast<T*>(at), get<T>(t, i, 1), __ATOMIC_SEQ_CST);
+        const Atomic atomic(t, i, 0, sizeof(T));
+        __atomic_fetch_add(atomic.at<T>(), get<T>(t, i, 1), __ATOMIC_SEQ_CST);
     }
 };
 struct AtomicExchange {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
-        std::byte* const at = address<Space::generic>(t, i, 1, sizeof(T), sizeof(T));
-        looked(t);
-        set<T>(t, i, 0, __atomic_exchange_n(reinterpret_cast<T*>(at), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
+        const Atomic atomic(t, i, 1, sizeof(T));
+        set<T>(t, i, 0, __atomic_exchange_n(atomic.at<T>(), get<T>(t, i, 2), __ATOMIC_SEQ_CST));
     }
 };
 
-void fence(Thread&, const Instruction&) {
+void fence(Thread& t, const Instruction& i) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (t.block->weak == nullptr) return;
+    t.block->weak->release(t.number, i.memory.scope);
+    t.block->weak->acquire(t.number, i.memory.scope);
 }
 
 /// Between a space's own addresses and those of all memory.
@@ -237,6 +319,21 @@ Handler space_change(const Opcode& o) {
 }
 
 }  // namespace
+
+decltype(Instruction::memory) memory_order_of(const Opcode& o) {
+    decltype(Instruction::memory) order;
+    const bool fence = o.front() == "fence" || o.front() == "membar";
+    const bool atomic = o.front() == "atom" || o.front() == "red";
+    order.scope = has(o, "cta")                                    ? Scope::cta
+                  : has(o, "gpu") || has(o, "gl")                  ? Scope::gpu
+                  : has(o, "sys") || has(o, "volatile") || !atomic ? Scope::sys
+                                                                   : Scope::gpu;  // what atomics have without one
+    const bool both = fence || has(o, "acq_rel");
+    order.acquires = both || has(o, "acquire");
+    order.releases = both || has(o, "release");
+    order.constant = has(o, "nc");
+    return order;
+}
 
 Handler memory_of(const Opcode& o, unsigned vector) {
     const std::string &name = o.front(), &type = o.back();

@@ -429,6 +429,7 @@ class Decoder {
         if (form.run == nullptr) refuse(i.line, "the instruction " + std::string(word.text) + " is not known here");
         i.run = form.run;
         i.destinations = form.destinations;
+        i.memory = form.memory;
         for (int d = 0; d < i.destinations; ++d)
             if (i.operand[d] < 0) refuse(i.line, "a destination that is no register");
         f_.code.push_back(i);

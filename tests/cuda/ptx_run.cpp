@@ -1,4 +1,5 @@
 // Blocks: their threads take turns on one thread of the host.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -14,9 +15,9 @@ std::byte* aligned(std::byte* at) {
     return reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(at) + 15) / 16 * 16);
 }
 
-void take_turn(Thread& t) {
+void take_turn(Thread& t, unsigned instructions) {
     t.patience = looks;
-    for (unsigned n = 0; n < turn && t.patience > 0; ++n) {
+    for (unsigned n = 0; n < instructions && t.patience > 0; ++n) {
         const Instruction& i = *t.next++;
         if (i.guard >= 0 && (t.registers[i.guard] != 0) == i.guard_not) continue;
         try {
@@ -43,7 +44,34 @@ void open_barrier(Block& block, std::vector<Thread>& threads) {
         t.vote_result = -1;
         t.state = Thread::State::running;
     }
+    if (block.weak != nullptr) block.weak->barrier();
+    if (block.races != nullptr) block.races->barrier();
 }
+
+/// Whose turn it is, and how long.
+class Turns {
+  public:
+    explicit Turns(std::vector<Thread>& threads) {
+        for (Thread& t : threads) order_.push_back(&t);
+    }
+    const std::vector<Thread*>& next_round(Block& block) {
+        if (block.weak == nullptr) return order_;
+        std::ranges::shuffle(order_, block.weak->random());
+        constexpr unsigned lengths[] = {4, 32, turn};
+        length_ = lengths[block.weak->random()() % std::size(lengths)];
+        return order_;
+    }
+    /// 0: none at all in this round.
+    unsigned length(Block& block) const {
+        if (block.weak == nullptr) return turn;
+        const std::uint64_t drawn = block.weak->random()();
+        return drawn % 4 == 0 ? 0 : 1 + static_cast<unsigned>(drawn >> 8) % length_;
+    }
+
+  private:
+    std::vector<Thread*> order_;
+    unsigned length_ = turn;
+};
 
 }  // namespace
 
@@ -93,8 +121,12 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
     block.parameters = copied.data();
     block.shared = aligned(own.get());
     block.memory = memory;
+    if (memory != nullptr && memory->weak() != nullptr) {
+        block.weak = std::make_unique<Multiprocessor>(*memory->weak(), size.count());
+        block.races = std::make_unique<Races>();
+    }
     block.known.push_back({{block.shared, block.shared + block.shared_bytes}});
-    for (const Memory::Range& global : code.globals) block.known.push_back({global});
+    for (const Memory::Range& global : code.globals) block.known.push_back({global, true});
     block.known.push_back({{block.parameters, block.parameters + code.own_bytes}});
     const std::size_t own_ranges = block.known.size();
     std::memset(block.shared, 0xcd, block.shared_bytes);  // nobody has set it
@@ -104,22 +136,26 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
         Thread& t = threads[n];
         t.at = {n % size.x, n / size.x % size.y, n / size.x / size.y};
         t.block = &block;
+        t.number = n;
         t.stack.reset(new std::byte[code.stack_bytes + 16]);
         std::memset(t.stack.get(), 0xcd, code.stack_bytes + 16);
         t.frames.push_back({&code, nullptr, aligned(t.stack.get()), nullptr});
         t.enter(code, t.frames.back().base);
     }
+    Turns turns(threads);
     for (std::size_t left = threads.size(); left > 0;) {
         std::size_t waiting = 0;
         bool moved = false;
-        for (Thread& t : threads) {
+        for (Thread* const its : turns.next_round(block)) {
+            Thread& t = *its;
             if (t.state == Thread::State::running) {
-                take_turn(t);
+                if (const unsigned length = turns.length(block); length > 0) take_turn(t, length);
                 moved |= t.state != Thread::State::running || t.patience > 0;
                 if (t.state == Thread::State::done) --left;
             }
             if (t.state == Thread::State::at_barrier) ++waiting;
         }
+        if (block.weak != nullptr) block.weak->tick(!moved);
         if (left > 0 && waiting == left)
             open_barrier(block, threads);
         else if (!moved)

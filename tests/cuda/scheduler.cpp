@@ -68,6 +68,7 @@ void finish(const OpRef& op) {
 /// What a kernel or copy throws is the end of the device's context, as a fault is.
 void fault(Device& device, const std::string& what, const char* why) {
     std::fprintf(stderr, "GPUs on hosts: GPU %d: %s: %s\n", device.number, what.c_str(), why);
+    if (const int code = machine().settings.exit_at_fault; code != 0) std::_Exit(code);
     device.failure = cudaErrorLaunchFailure;
 }
 
