@@ -143,7 +143,7 @@ TUTTI_DEVICE void copy(std::byte* to, const std::byte* from, std::size_t bytes) 
     }
 }
 
-/// The block's part of the bytes. False if the window is closed, or this rank was told to give up.
+/// The block's part of the bytes. False if the window is closed, or this rank was told to give up. Ends with a barrier.
 TUTTI_DEVICE bool copy_share(const Put& p, std::uint32_t number) {
     constexpr std::size_t whole = sizeof(Pack);
     const std::size_t share = (p.bytes / p.blocks + whole - 1) / whole * whole;
@@ -173,7 +173,6 @@ TUTTI_DEVICE void run_put(const Put& p, std::uint32_t number) {
             fence_system();
         }
         const bool copied = detail::copy_share(p, number);
-        sync();
         if (thread() == 0 && !copied) store_release(touching, 0);
         if (!copied) return;
     }
