@@ -95,7 +95,7 @@ class Wheel(unittest.TestCase):
 
     def test_programs(self):
         for name, arguments in {"tutti-run": ["--help"], "tutti-plan": ["list"], "tutti-tune": ["--help"],
-                                "all_reduce_perf": ["-b", "8", "-e", "1K", "-n", "3"],
+                                "tutti-topo": ["--help"], "all_reduce_perf": ["-b", "8", "-e", "1K", "-n", "3"],
                                 "alltoallv_perf": ["-b", "8", "-e", "1K", "-n", "3"]}.items():
             with self.subTest(name=name):
                 done = run(PYTHON.parent / name, *arguments)
