@@ -18,7 +18,7 @@ def stubs(path):
             if isinstance(node, ast.ClassDef):
                 found[prefix + node.name] = None
                 read(node.body, f"{prefix}{node.name}.")
-            elif isinstance(node, ast.FunctionDef):
+            elif isinstance(node, ast.FunctionDef) and not re.match("_(?!_)", node.name):
                 isproperty = any(getattr(d, "id", "") == "property" for d in node.decorator_list)
                 found[prefix + node.name] = None if isproperty else parameters(node.args)
     read(ast.parse(path.read_text()).body, "")

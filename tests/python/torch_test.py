@@ -67,7 +67,7 @@ class Backend(unittest.TestCase):
     def test_found_and_compiled_once_without_an_import(self):
         first = run_ranks(2, "-c", TWO)
         self.assertEqual(first.returncode, 0, first.stderr)
-        self.assertEqual(len(re.findall("tutti: compiling the backend", first.stderr)), 1)
+        self.assertEqual(len(re.findall("tutti: compiling its backend", first.stderr)), 1)
         made = list((CACHE / "tutti").glob("torch-*/*"))
         self.assertEqual(sorted(path.name for path in made), ["_C.so", "lock"])
         again = run_ranks(2, "-c", TWO, CXX="/nowhere/c++")

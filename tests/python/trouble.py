@@ -299,4 +299,5 @@ def main():
     print(f"{name}: rank {comm.rank}: {time.monotonic() - began:.1f} s")
 
 
-main()
+if __name__ == "__main__":
+    main()

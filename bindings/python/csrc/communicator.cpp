@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,9 @@
 namespace tutti::python {
 
 namespace {
+
+int64_t last_number = 0;               // under the GIL, as all:
+std::map<int64_t, Communicator*> all;  // by their numbers
 
 int milliseconds(nb::handle value) {
     return static_cast<int>(nb::cast<double>(value) * 1000);
@@ -83,7 +87,8 @@ Config::Config(const nb::kwargs& options) {
 
 // ----------------------------------------------------------------------------------------------- beginning and end
 
-Communicator::Communicator(tuttiComm_t comm) : comm_(comm) {
+Communicator::Communicator(tuttiComm_t comm) : comm_(comm), number_(++last_number) {
+    all[number_] = this;
     expect(tuttiCommCount(comm, &size_), comm);
     expect(tuttiCommUserRank(comm, &rank_), comm);
     expect(tuttiCommDevice(comm, &device_), comm);
@@ -91,6 +96,7 @@ Communicator::Communicator(tuttiComm_t comm) : comm_(comm) {
 }
 
 Communicator::~Communicator() {
+    all.erase(number_);
     if (comm_ == nullptr) return;
     if (forks_ != forks()) {
         new std::shared_ptr<Worker>(std::move(worker_));  // lost on purpose: its thread is not in this process
@@ -99,6 +105,11 @@ Communicator::~Communicator() {
     if (worker_ != nullptr) worker_->end();
     const nb::gil_scoped_release free;
     tuttiCommDestroy(comm_);
+}
+
+Communicator* Communicator::numbered(int64_t number) {
+    const auto found = all.find(number);
+    return found == all.end() ? nullptr : found->second;
 }
 
 tuttiComm_t Communicator::made(const Make& make, tuttiComm_t parent) {

@@ -57,6 +57,10 @@ class Communicator {
     /// the communicator that it comes from, or null.
     static tuttiComm_t made(const Make& make, tuttiComm_t parent);
 
+    /// Counts communicators of this process, from 1.
+    [[nodiscard]] int64_t number() const { return number_; }
+    /// The one with this number. Null if there is none any more.
+    static Communicator* numbered(int64_t number);
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] int device() const { return device_; }
@@ -124,6 +128,7 @@ class Communicator {
     nb::object from_this(const std::function<tuttiResult_t(tuttiComm_t, tuttiComm_t*)>& make);
 
     tuttiComm_t comm_;
+    int64_t number_;
     int rank_ = 0, size_ = 0, device_ = TUTTI_DEVICE_CPU;
     int forks_ = forks();
     bool busy_ = false;     // a thread is in a call
@@ -132,5 +137,6 @@ class Communicator {
 };
 
 void bind_communicator(nb::module_& module);
+void bind_jax(nb::module_& module);
 
 }  // namespace tutti::python

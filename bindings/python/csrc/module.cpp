@@ -119,6 +119,7 @@ tutti.init() is shorter under a launcher. One thread at a time uses it; abort() 
             new (self) Communicator(join(nranks, id, rank, options));
         },
         "nranks"_a, "id"_a, "rank"_a, "options"_a);
+    c.def_prop_ro("_number", &Communicator::number, "For tutti.jax.");
     c.def_prop_ro("rank", &Communicator::rank, "This rank's number, from 0.");
     c.def_prop_ro("size", &Communicator::size, "The number of ranks.");
     c.def_prop_ro("device", &Communicator::device, "This rank's CUDA device; -1: it is on the CPU.");
@@ -184,4 +185,5 @@ include/tutti/tutti.h.)");
     bind_group(module);
     bind_work(module);
     bind_communicator(module);
+    bind_jax(module);
 }
