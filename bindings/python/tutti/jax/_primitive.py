@@ -1,5 +1,5 @@
 """The one primitive, and how it is compiled: a custom call of XLA's FFI (target.cpp) with a token, which JAX threads
-through a program and from one to the next. Ordered effects are not in JAX's public interface."""
+through a program and from one to the next. Ordered effects and their tokens are not in JAX's public interface."""
 from __future__ import annotations
 
 import ctypes
@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 import jax.extend
 import numpy as np
-from jax._src import effects
+from jax._src import core, effects
 from jax.interpreters import batching, mlir
 
 from tutti import _compiled, _tutti
@@ -48,7 +48,7 @@ def abstract(x: Any, *, shape: tuple[int, ...], **_: Any) -> Any:
 
 def lowered(ctx: Any, x: Any, *, shape: tuple[int, ...], **numbers: int) -> Any:
     register()
-    token = jax.core.abstract_token
+    token = core.abstract_token
     rule = jax.ffi.ffi_lowering("tutti_jax_collective", has_side_effect=True)
     out, after = rule(ctx.replace(avals_in=[*ctx.avals_in, token], avals_out=[*ctx.avals_out, token]),
                       x, ctx.tokens_in.get(ORDERED), **{name: np.int64(n) for name, n in numbers.items()})
