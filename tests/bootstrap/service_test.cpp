@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <thread>
 #include <vector>
@@ -124,41 +125,54 @@ TEST_CASE("what a socket does not take at once waits, and all of it arrives in o
     REQUIRE(got == sent);
 }
 
+/// One end of a pipe to be sent; the other one tells whether that is still open anywhere.
+struct Sent {
+    int ends[2];
+    Sent() { REQUIRE(pipe2(ends, O_CLOEXEC) == 0); }
+    ~Sent() { close(ends[0]); }
+    Sent(const Sent&) = delete;
+    std::shared_ptr<Fd> end() const { return std::make_shared<Fd>(ends[1]); }
+    bool is_open() const {
+        pollfd look{ends[0], 0, 0};
+        REQUIRE(poll(&look, 1, 0) >= 0);
+        return (look.revents & POLLHUP) == 0;
+    }
+};
+
 TEST_CASE("descriptors come with the bytes that they were sent with, and only where they are wanted") {
     Sockets sockets;
     Outgoing outgoing;
-    const auto before = harness::open_descriptors();
-    {
-        Incoming incoming;
-        for (int i = 0; i < 2; ++i) {
-            outgoing.add(bytes_of(10, i), std::make_shared<Fd>(open("/dev/null", O_RDONLY | O_CLOEXEC)));
-            outgoing.add(bytes_of(5, i), nullptr);
-            outgoing.write(sockets.here);
-            REQUIRE(outgoing.empty());
-            REQUIRE(incoming.read(sockets.there, i == 0) == 15);
-            REQUIRE(bool(incoming.take_descriptor()) == (i == 0));
-            REQUIRE_FALSE(incoming.take_descriptor());
-        }
-        REQUIRE(incoming.rest().size() == 30);
+    Incoming incoming;
+    for (int i = 0; i < 2; ++i) {
+        const Sent sent;
+        outgoing.add(bytes_of(10, i), sent.end());
+        outgoing.add(bytes_of(5, i), nullptr);
+        outgoing.write(sockets.here);
+        REQUIRE(outgoing.empty());
+        REQUIRE(incoming.read(sockets.there, i == 0) == 15);
+        REQUIRE(sent.is_open() == (i == 0));
+        REQUIRE(bool(incoming.take_descriptor()) == (i == 0));
+        REQUIRE_FALSE(incoming.take_descriptor());
+        REQUIRE_FALSE(sent.is_open());
     }
-    REQUIRE(harness::open_descriptors() == before);
+    REQUIRE(incoming.rest().size() == 30);
 }
 
 TEST_CASE("a descriptor that belongs to no frame is closed") {
     Sockets sockets;
     Outgoing outgoing;
     Incoming incoming;
-    const auto before = harness::open_descriptors();
-    outgoing.add(bytes_of(10, 0), std::make_shared<Fd>(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    const Sent sent;
+    outgoing.add(bytes_of(10, 0), sent.end());
     outgoing.write(sockets.here);
     REQUIRE(incoming.read(sockets.there, true) == 10);
-    REQUIRE(harness::open_descriptors() == before + 1);
+    REQUIRE(sent.is_open());
     incoming.use(4);
     incoming.compact();  // the rest of the frame is still to come
-    REQUIRE(harness::open_descriptors() == before + 1);
+    REQUIRE(sent.is_open());
     incoming.use(6);
     incoming.compact();
-    REQUIRE(harness::open_descriptors() == before);
+    REQUIRE_FALSE(sent.is_open());
 }
 
 }  // namespace tutti::test

@@ -203,8 +203,10 @@ TEST_CASE("channels are dealt to the ports that both ends have, and a farewell i
         std::uint64_t broken;
         int by_first, by_second;
     };
-    for (const Row& row : {Row{&both, &both, 0, 5, 5}, Row{&both, &first, 0, 10, 0}, Row{&first, &both, 0, 10, 0},
-                           Row{&both, &both, 1, 0, 10}, Row{&both, &both, 3, 5, 5}, Row{&both, &first, 1, 0, 10}}) {
+    constexpr int all = channels_per_link, half = all / 2;
+    for (const Row& row :
+         {Row{&both, &both, 0, half, all - half}, Row{&both, &first, 0, all, 0}, Row{&first, &both, 0, all, 0},
+          Row{&both, &both, 1, 0, all}, Row{&both, &both, 3, half, all - half}, Row{&both, &first, 1, 0, all}}) {
         CAPTURE(row.broken, row.by_first);
         Ends ends({row.left, row.right}, true, row.broken);
         const harness::FakeVerbsTally before = harness::fake_verbs_tally();
