@@ -3,7 +3,7 @@
  *
  *     tutti-run -n 4 ./one_sided
  *
- * For ranks of one host; where some are not, tuttiCommWindowRegister says so. */
+ * For ranks that are all on CPUs, on any hosts, or all on GPUs that p2p joins. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tutti/tutti.h>
