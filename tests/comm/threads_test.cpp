@@ -159,11 +159,11 @@ std::vector<float> sums(const tuttiConfig_t& config, int ranks) {
 
 }  // namespace
 
-TEST_CASE("every collective among ranks of several threads, by every way on this host", "[exhaustive]") {
+TEST_CASE("threads: every collective, by every way on this host", "[exhaustive]") {
     const char* const transport = GENERATE("local", "shm", "tcp");
     const int threads = GENERATE(2, 4);
     for (const int ranks : {2, 3, 4}) {
-        if (harness::sanitized && ranks == 4) continue;
+        if (harness::sanitized && ranks != (threads == 2 ? 3 : 2)) continue;
         CAPTURE(transport, threads, ranks);
         tuttiConfig_t config = with_threads(threads);
         config.transport = transport;
@@ -175,7 +175,7 @@ TEST_CASE("every collective among ranks of several threads, by every way on this
     CHECK(threads_named("tutti-crew") == 0);
 }
 
-TEST_CASE("every algorithm among ranks of several threads", "[exhaustive]") {
+TEST_CASE("threads: every algorithm", "[exhaustive]") {
     for (const Algorithm& a : algorithms())
         for (const int threads : {2, 4})
             for (const int ranks : {2, 3, 4}) {
@@ -195,7 +195,7 @@ TEST_CASE("every algorithm among ranks of several threads", "[exhaustive]") {
             }
 }
 
-TEST_CASE("several threads give the same bits as one") {
+TEST_CASE("threads: several give the same bits as one") {
     for (const int ranks : {2, 3, 4}) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.reproducible = 1;
@@ -210,7 +210,7 @@ TEST_CASE("several threads give the same bits as one") {
     }
 }
 
-TEST_CASE("threads are lent for large calls, and may run one after the other, in any order, late, or not at all") {
+TEST_CASE("threads: they are lent for large calls, and run one by one, in any order, late, or not at all") {
     const auto order = GENERATE(Pool::Order::at_once, Pool::Order::forwards, Pool::Order::backwards, Pool::Order::late,
                                 Pool::Order::none);
     for (const int ranks : {2, 3}) {
@@ -233,7 +233,7 @@ TEST_CASE("threads are lent for large calls, and may run one after the other, in
     }
 }
 
-TEST_CASE("the rank with the fewest threads says how many share a call") {
+TEST_CASE("threads: the rank with the fewest says how many share a call") {
     Pool pools[2];
     const auto with = [&](int first, int second) {
         return Ranks(2, [&, first, second](int rank) {
@@ -251,7 +251,7 @@ TEST_CASE("the rank with the fewest threads says how many share a call") {
     CHECK(pools[1].calls > 0);
 }
 
-TEST_CASE("uneven calls are shared by the ranks that have much to move") {
+TEST_CASE("threads: uneven calls are shared by the ranks that have much to move") {
     Pool pools[3];
     const Ranks all(3, [&](int rank) {
         tuttiConfig_t config = with_threads(2);
@@ -285,7 +285,7 @@ TEST_CASE("uneven calls are shared by the ranks that have much to move") {
     CHECK(pools[2].calls == 0);
 }
 
-TEST_CASE("groups and streams of ranks with several threads") {
+TEST_CASE("threads: groups and streams") {
     const bool lent = GENERATE(false, true);
     CAPTURE(lent);
     Pool pools[2], others[2];
@@ -328,7 +328,7 @@ TEST_CASE("groups and streams of ranks with several threads") {
     harness::until_all_sleep();
 }
 
-TEST_CASE("a rank of several threads that fails touches no buffer afterwards, and says what a rank of one says") {
+TEST_CASE("threads: a rank that fails touches no buffer afterwards, and says what a rank of one says") {
     const bool lent = GENERATE(false, true);
     const char* const transport = GENERATE("local", "shm", "tcp");
     enum class Trouble { absent, aborts, other_call };
@@ -370,7 +370,7 @@ TEST_CASE("a rank of several threads that fails touches no buffer afterwards, an
     CHECK(std::ranges::count(out, 7.f) == static_cast<std::ptrdiff_t>(larger));  // nobody has written there since
 }
 
-TEST_CASE("a number of threads that can't be is refused") {
+TEST_CASE("threads: a number that can't be is refused") {
     tuttiUniqueId id;
     require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
     for (const int threads : {0, -1, 9}) {
@@ -383,7 +383,7 @@ TEST_CASE("a number of threads that can't be is refused") {
 }
 
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
-TEST_CASE("a rank that is killed ends the call of one that has several threads") {
+TEST_CASE("threads: a rank that is killed ends the call of one that has several") {
     tuttiUniqueId id;
     require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
     const pid_t child = fork();

@@ -348,23 +348,35 @@ std::size_t count_barriers(const char* kernel) {
 
 }  // namespace
 
-TEST_CASE("kernels that order less are found on weak memory") {
-    struct Mutant {
-        const char *kernel, *from, *to;
-    };
+namespace {
+
+struct Mutant {
+    const char *kernel, *from, *to;
+};
+
+bool is_found(const Mutant& m) {
+    return is_found(
+        m.kernel, [&](std::string text) { return with(std::move(text), m.from, m.to); },
+        m.kernel == puts_kernel ? std::vector<Work>{one_sided, late_puts}
+                                : std::vector<Work>{all_protocols, scaled, given_up});
+}
+
+}  // namespace
+
+TEST_CASE("a kernel that releases nothing is found on weak memory") {
+    CHECK(is_found({interpreter, "st.release.sys", "st.relaxed.sys"}));
+}
+
+TEST_CASE("kernels that order less are found on weak memory", "[.full]") {
     const Mutant mutants[] = {
-        {interpreter, "st.release.sys", "st.relaxed.sys"},     {interpreter, "st.release.sys", "st.release.gpu"},
-        {interpreter, "st.release.sys", "st.release.cta"},     {interpreter, "ld.acquire.sys", "ld.relaxed.sys"},
-        {interpreter, "ld.acquire.sys", "ld.acquire.gpu"},     {interpreter, "ld.acquire.sys", "ld.acquire.cta"},
-        {interpreter, "\nld.v2.u64", "\nld.global.nc.v2.u64"}, {puts_kernel, "st.release.sys", "st.relaxed.sys"},
-        {puts_kernel, "st.release.sys", "st.release.gpu"},
+        {interpreter, "st.release.sys", "st.release.gpu"},     {interpreter, "st.release.sys", "st.release.cta"},
+        {interpreter, "ld.acquire.sys", "ld.relaxed.sys"},     {interpreter, "ld.acquire.sys", "ld.acquire.gpu"},
+        {interpreter, "ld.acquire.sys", "ld.acquire.cta"},     {interpreter, "\nld.v2.u64", "\nld.global.nc.v2.u64"},
+        {puts_kernel, "st.release.sys", "st.relaxed.sys"},     {puts_kernel, "st.release.sys", "st.release.gpu"},
     };
     for (const Mutant& m : mutants) {
         CAPTURE(m.kernel, m.from, m.to);
-        const bool puts = m.kernel == puts_kernel;
-        CHECK(is_found(
-            m.kernel, [&](std::string text) { return with(std::move(text), m.from, m.to); },
-            puts ? std::vector<Work>{one_sided, late_puts} : std::vector<Work>{all_protocols, scaled, given_up}));
+        CHECK(is_found(m));
     }
 }
 

@@ -17,7 +17,6 @@
 namespace tutti::harness {
 namespace {
 
-constexpr unsigned char guard_byte = 0xa5;
 constexpr std::size_t guard = 64;
 
 /// count elements with guards around them; private memory also has a page without access at one end.
@@ -38,7 +37,7 @@ class Buffer {
             require_success(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
             base_ = static_cast<unsigned char*>(p);
         }
-        std::memset(base_, guard_byte, all);
+        std::memset(base_, untouched_byte, all);
         size_ = all;
     }
     Buffer(const Buffer&) = delete;
@@ -51,9 +50,8 @@ class Buffer {
     unsigned char* data() { return base_ + offset_; }
     bool guards_hold() const {
         if (own_) return own_->untouched(offset_, bytes_);
-        for (std::size_t i = 0; i < size_; ++i)
-            if ((i < offset_ || i >= offset_ + bytes_) && base_[i] != guard_byte) return false;
-        return true;
+        const unsigned char* const end = base_ + offset_ + bytes_;
+        return untouched(base_, base_ + offset_) && untouched(end, base_ + size_);
     }
 
   private:
@@ -135,6 +133,16 @@ std::vector<unsigned char> expected(const Case& c, int rank, int ranks, std::siz
     return all;
 }
 
+/// Where what a rank got is not what it must have got.
+std::string first_difference(DataType type, const std::vector<unsigned char>& want, const unsigned char* got) {
+    const std::size_t size = size_of(type);
+    std::size_t i = 0;
+    while (std::memcmp(&want[i * size], got + i * size, size) == 0) ++i;
+    return "element " + std::to_string(i) + " of " + std::to_string(want.size() / size) + ": " +
+           std::to_string(load_as_double(type, got + i * size)) + ", expected " +
+           std::to_string(load_as_double(type, &want[i * size]));
+}
+
 tuttiResult_t call(const Case& c, const void* in, void* out, tuttiComm_t comm, tuttiStream_t stream) {
     switch (c.what) {
         case Case::What::all_reduce:
@@ -197,12 +205,9 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
         require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
     }
     const std::vector<unsigned char> want = s.writes ? expected(c, rank, ranks, s.out) : std::vector<unsigned char>();
-    for (std::size_t i = 0; i < want.size(); i += size)
-        if (std::memcmp(&want[i], out + i, size) != 0)
-            throw std::runtime_error(std::string(name_of(c.what)) + " rank " + std::to_string(rank) + " element " +
-                                     std::to_string(i / size) + " of " + std::to_string(s.out) + ": " +
-                                     std::to_string(load_as_double(type, out + i)) + ", expected " +
-                                     std::to_string(load_as_double(type, &want[i])));
+    if (!want.empty() && std::memcmp(want.data(), out, want.size()) != 0)
+        throw std::runtime_error(std::string(name_of(c.what)) + " rank " + std::to_string(rank) + " " +
+                                 first_difference(type, want, out));
     if (!big.guards_hold() || (second && !second->guards_hold()))
         throw std::runtime_error(std::string(name_of(c.what)) + " wrote outside of its buffer");
 }

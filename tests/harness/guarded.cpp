@@ -10,8 +10,6 @@
 namespace tutti::harness {
 namespace {
 
-constexpr unsigned char pattern = 0xa5;
-
 std::size_t page() {
     static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return size;
@@ -30,7 +28,7 @@ Guarded::Guarded(std::size_t bytes, At at)
         munmap(all, room_size_ + 2 * page());
         throw std::bad_alloc();
     }
-    std::memset(room_, pattern, room_size_);
+    std::memset(room_, untouched_byte, room_size_);
 }
 
 Guarded::~Guarded() {
@@ -38,12 +36,13 @@ Guarded::~Guarded() {
 }
 
 bool Guarded::untouched(std::size_t from, std::size_t used) const {
-    const auto kept = [](const unsigned char* first, const unsigned char* last) {  // each is as the one before it
-        const auto bytes = static_cast<std::size_t>(last - first);
-        return bytes == 0 || (*first == pattern && std::memcmp(first, first + 1, bytes - 1) == 0);
-    };
     const unsigned char* const first = data() + from;
-    return kept(room_, first) && kept(first + used, room_ + room_size_);
+    return harness::untouched(room_, first) && harness::untouched(first + used, room_ + room_size_);
+}
+
+bool untouched(const unsigned char* first, const unsigned char* last) {  // each is as the one before it
+    const auto bytes = static_cast<std::size_t>(last - first);
+    return bytes == 0 || (*first == untouched_byte && std::memcmp(first, first + 1, bytes - 1) == 0);
 }
 
 }  // namespace tutti::harness

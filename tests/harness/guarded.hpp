@@ -5,6 +5,10 @@
 
 namespace tutti::harness {
 
+/// What memory around a buffer is filled with, and whether [first, last) still is.
+constexpr unsigned char untouched_byte = 0xa5;
+bool untouched(const unsigned char* first, const unsigned char* last);
+
 /// Bytes between two pages without access: a read or a write beyond one end ends the program, whatever code does it
 /// and whatever it was compiled with. They lie at the front or at the back of what is between the pages; the rest, less
 /// than a page, has a pattern that must not change.

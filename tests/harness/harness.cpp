@@ -67,8 +67,8 @@ std::ptrdiff_t open_descriptors() {
     return open;
 }
 
-void check(bool holds, const std::string& what) {
-    if (!holds) throw std::runtime_error(what);
+void check(bool holds, std::string_view what) {
+    if (!holds) throw std::runtime_error(std::string(what));
 }
 
 }  // namespace tutti::harness

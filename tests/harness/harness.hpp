@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace tutti::harness {
 
@@ -33,6 +34,6 @@ bool under_valgrind();
 std::ptrdiff_t open_descriptors();
 
 /// Throws std::runtime_error(what) unless holds.
-void check(bool holds, const std::string& what);
+void check(bool holds, std::string_view what);
 
 }  // namespace tutti::harness

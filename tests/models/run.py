@@ -3,8 +3,9 @@
 
 usage: run.py [--full] [-v] [TEST...]
 
-Each model must hold: no assertion fails, nobody waits for ever, and the search was complete. Each broken variant, made
-by a macro, must be refuted. --full: larger sizes, which take minutes. A line for each says how many states there are.
+Each model must hold: no assertion fails, nobody waits for ever, and the search was complete. --full: larger sizes,
+which take minutes; and each broken variant, made by a macro, must be refuted. A line for each says how many states there
+are.
 """
 import os
 import pathlib
@@ -19,7 +20,7 @@ COMPILER = os.environ.get("CC", "cc").split()[-1]  # a cache of objects has no u
 MEMORY = 3000  # MiB
 SLOW_TO_COMPILE = ("join", "shrink")
 
-# model: (what it needs of the verifier, {size: macros} that hold, those of --full, {broken: macros beside it})
+# model: (what it needs of the verifier, {size: macros} that hold; with --full {size: macros}, {broken: macros beside it})
 MODELS = {
     "fifo": ([], {"tso": [], "weak": ["WEAK"]},
              {"two slots": ["WEAK", "SLOTS=2", "TILE=1"]},
@@ -109,7 +110,7 @@ def main(arguments):
         for size, macros in (larger if full else sizes).items():
             name = re.sub(r"\W+", "_", f"test_{model}_holds_{size}")
             setattr(Models, name, holds(model, options, size, macros))
-        for name, macros in ({} if full else broken).items():
+        for name, macros in (broken if full else {}).items():
             setattr(Models, f"test_{model}_refuted_{name}", refuted(model, options, name, macros))
     unittest.main(argv=[sys.argv[0]] + [a for a in arguments if a != "--full"])
 

@@ -11,6 +11,7 @@
 #include "fake_verbs.hpp"
 #include "transport/verbs/net.hpp"
 #endif
+#include "contents.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "links.hpp"
@@ -20,6 +21,7 @@
 #include "transport/regions.hpp"
 
 using namespace tutti;
+using harness::contents;
 using harness::join;
 using harness::LinkedPair;
 
@@ -86,10 +88,6 @@ void wait_until(Ready&& ready) {
     }
 }
 
-std::byte pattern(std::uint32_t message, std::size_t i, int channel) {
-    return static_cast<std::byte>(message * 31 + i * 7 + static_cast<std::size_t>(channel) * 3 + 1);
-}
-
 const std::size_t sizes[] = {0, 1, inline_bytes, inline_bytes + 1, 4096, 100000, slot_bytes};
 
 void write_all(Sender& sender, std::uint32_t messages, int channel) {
@@ -98,7 +96,7 @@ void write_all(Sender& sender, std::uint32_t messages, int channel) {
         const std::size_t bytes = sizes[m % std::size(sizes)];
         const Kind kind = bytes <= inline_bytes ? Kind::inlined : Kind::slot;
         std::byte* to = kind == Kind::inlined ? sender.cell().payload : sender.slot();
-        for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(m, i, channel);
+        std::memcpy(to, contents(m, channel), bytes);
         sender.commit(kind, static_cast<std::uint32_t>(bytes), 1000 + m);
         sender.ring();
     }
@@ -111,9 +109,7 @@ void read_all(Receiver& receiver, std::uint32_t messages, int channel) {
         harness::check(cell.bytes == sizes[m % std::size(sizes)] && cell.signature == 1000 + m,
                        "a message out of order");
         const std::byte* from = cell.kind == Kind::inlined ? cell.payload : receiver.slot();
-        bool right = true;
-        for (std::size_t i = 0; i < cell.bytes; ++i) right &= from[i] == pattern(m, i, channel);
-        harness::check(right, "a message with wrong contents");
+        harness::check(std::memcmp(from, contents(m, channel), cell.bytes) == 0, "a message with wrong contents");
         receiver.release();
     }
 }
@@ -208,15 +204,14 @@ TEST_CASE("bodies go from and to memory that the adapters know, and from slots t
         CAPTURE(m);
         if (posted) r.post(fits ? much : much - 1);
         std::byte* const from = from_memory ? r.memory[0] : r.there.slot();
-        for (std::size_t i = 0; i < much; ++i) from[i] = pattern(m, i, 0);
+        std::memcpy(from, contents(m, 0), much);
         std::memset(r.memory[1], 0, much);
         if (from_memory) r.there.cell().reference = r.refer(0);
         r.there.commit(from_memory ? Kind::reference : Kind::slot, much, m);
         REQUIRE(r.arrived() == (posted && fits ? Kind::landed : Kind::slot));
         const std::byte* const to = posted && fits ? r.memory[1] : r.here.slot();
-        bool right = r.here.cell().bytes == much;
-        for (std::size_t i = 0; i < much; ++i) right &= to[i] == pattern(m, i, 0);
-        REQUIRE(right);
+        REQUIRE(r.here.cell().bytes == much);
+        REQUIRE(std::memcmp(to, contents(m, 0), much) == 0);
         if (from_memory) REQUIRE_FALSE(r.there.settled());
         r.here.release();
         REQUIRE_NOTHROW(wait_until([&] { return r.there.settled(); }));  // at once, although few credits are due
@@ -229,13 +224,12 @@ TEST_CASE("messages from and to registered memory arrive whole although connecti
         CAPTURE(m);
         if (m == 5) harness::fake_verbs().cut_every = 7, harness::fake_verbs().cuts = 5;
         if (m % 3 != 0) r.here.post(0, r.refer(1), much);
-        for (std::size_t i = 0; i < much; ++i) r.memory[0][i] = pattern(m, i, 1);
+        std::memcpy(r.memory[0], contents(m, 1), much);
         r.there.cell().reference = r.refer(0);
         r.there.commit(Kind::reference, much, m);
         const std::byte* const to = r.arrived() == Kind::landed ? r.memory[1] : r.here.slot();
-        bool right = r.here.cell().signature == m;
-        for (std::size_t i = 0; i < much; ++i) right &= to[i] == pattern(m, i, 1);
-        REQUIRE(right);
+        REQUIRE(r.here.cell().signature == m);
+        REQUIRE(std::memcmp(to, contents(m, 1), much) == 0);
         r.here.release();
         REQUIRE_NOTHROW(wait_until([&] { return r.there.settled(); }));
     }
