@@ -4,8 +4,8 @@
 usage: run.py [--full] [-v] [TEST...]
 
 Each model must hold: no assertion fails, nobody waits for ever, and the search was complete. --full: larger sizes,
-which take minutes; and each broken variant, made by a macro, must be refuted. A line for each says how many states there
-are.
+which take minutes; and each broken variant, made by a macro, must be refuted. A line for each says how many states
+there are.
 """
 import os
 import pathlib
@@ -20,7 +20,7 @@ COMPILER = os.environ.get("CC", "cc").split()[-1]  # a cache of objects has no u
 MEMORY = 3000  # MiB
 SLOW_TO_COMPILE = ("join", "shrink")
 
-# model: (what it needs of the verifier, {size: macros} that hold; with --full {size: macros}, {broken: macros beside it})
+# model: (what it needs of the verifier, {size: macros} that hold, --full: {size: macros}, {broken: macros beside it})
 MODELS = {
     "fifo": ([], {"tso": [], "weak": ["WEAK"]},
              {"two slots": ["WEAK", "SLOTS=2", "TILE=1"]},
