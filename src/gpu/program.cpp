@@ -58,7 +58,9 @@ Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_cha
     : pool_(pool), bound_(std::move(bound)), channels_(channels) {
     require_room(bound_);
     std::vector<Postable> postables;
-    for (const BoundProgram::Postable& l : bound_.postables) postables.push_back({l.from, l.ahead, l.slice, l.column});
+    const tutti::Program& p = bound_.program;
+    for (const BoundProgram::Postable& l : bound_.postables)
+        postables.push_back({l.from, l.ahead, p.operands[l.slice], p.steps[l.step].column});
     std::vector<End*> to, from;
     for (int channel = first_channel; channel < first_channel + channels; ++channel) {
         for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, channel));

@@ -6,13 +6,12 @@
 //   begin_tile(t)                 once, before the first step of a tile
 //   skips(step)                   this tile has no such step: an uneven call has no data for it
 //   ready(step, seen)             what the step receives is there, and there is room for what it sends; false: would
-//                                 block. seen: operands that need not be looked at again
+//                                 block. seen: messages that need not be looked at again
 //   begin_step(step)
-//   each(begin, end, f)           f(i) for operands [begin, end): one after the other, or shared among the threads
-//   load(i), store(i)             choose where sources and sinks lie
+//   load(step), store(step)       choose where sources and sinks lie
 //   reduce(step)                  sinks <- op(sources)
-//   commit(i), release(i)         publish a message / give the credit back, where operand i is a peer and not a part
-//                                 of a message that goes on
+//   commit(step), release(step)   publish messages / give credits back, where an operand is a peer and not a part of a
+//                                 message that goes on
 //   end_step(step)                wake whoever waits for what was just published
 #pragma once
 
@@ -42,7 +41,7 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t row_signature(std::uint32_t call, std:
 struct Cursor {
     std::uint32_t tile = 0;
     std::uint32_t step = 0;
-    std::uint32_t operand = 0;  // the first one of the step that was not seen ready yet
+    std::uint32_t message = 0;  // the first one of the step that was not seen ready yet
     bool in_tile = false;
 };
 
@@ -52,17 +51,16 @@ TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
     for (; at.tile < machine.tiles(); ++at.tile) {
         if (!at.in_tile) machine.begin_tile(at.tile);
         at.in_tile = true;
-        for (; at.step < machine.steps(); ++at.step, at.operand = 0) {
+        for (; at.step < machine.steps(); ++at.step, at.message = 0) {
             const Step& step = machine.step(at.step);
             if (machine.skips(step)) continue;
-            if (!machine.ready(step, at.operand)) return false;
-            const std::uint32_t sinks = step.first + step.sources, end = sinks + step.sinks;
+            if (!machine.ready(step, at.message)) return false;
             machine.begin_step(step);
-            machine.each(step.first, sinks, [&](std::uint32_t i) { machine.load(i); });
-            machine.each(sinks, end, [&](std::uint32_t i) { machine.store(i); });
+            machine.load(step);
+            machine.store(step);
             machine.reduce(step);
-            machine.each(sinks, end, [&](std::uint32_t i) { machine.commit(i); });
-            machine.each(step.first, sinks, [&](std::uint32_t i) { machine.release(i); });
+            machine.commit(step);
+            machine.release(step);
             machine.end_step(step);
         }
         at.step = 0;

@@ -1,4 +1,5 @@
 // What is planned before data moves, and what communicators of many ranks cost.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,65 @@ void all_to_all(int ranks, std::size_t count, std::vector<std::size_t>* memory =
         for (const auto& comm : comms) memory->push_back(comm->memory());
 }
 
+/// Rows of counts[i] elements, with a gap before each.
+std::vector<Row> apart(const std::vector<std::size_t>& counts) {
+    std::vector<Row> rows;
+    std::size_t at = 0;
+    for (const std::size_t count : counts) {
+        rows.push_back({at + 3, count});
+        at += count + 3;
+    }
+    return rows;
+}
+
+/// An all-to-all in which rank q has lengths[(q + r) % lengths.size()] elements for rank r; even: by the even call.
+template <class T>
+void exchange(Communicator& comm, DataType type, const std::vector<std::size_t>& lengths, bool even) {
+    const auto rank = static_cast<std::size_t>(comm.rank()), ranks = static_cast<std::size_t>(comm.ranks());
+    std::vector<std::size_t> counts;  // to each rank as many as from it
+    for (std::size_t r = 0; r < ranks; ++r) counts.push_back(lengths[(rank + r) % lengths.size()]);
+    Rows rows;
+    rows.input = rows.output = apart(counts);
+    if (even)
+        for (std::size_t r = 0; r < ranks; ++r) rows.input[r].at = rows.output[r].at = r * counts[r];
+    const std::size_t elements = rows.input.back().at + rows.input.back().count;
+    std::vector<T> in(elements, T(-1)), out(elements, T(-1)), expected(elements, T(-1));
+    for (std::size_t r = 0; r < ranks; ++r)
+        for (std::size_t i = 0; i < counts[r]; ++i) {
+            in[rows.input[r].at + i] = static_cast<T>((rank * ranks + r) * 10 + i);
+            expected[rows.output[r].at + i] = static_cast<T>((r * ranks + rank) * 10 + i);
+        }
+    Operation o;
+    o.collective = Collective::all_to_all;
+    o.type = type;
+    o.count = rows.longest = *std::ranges::max_element(counts);
+    o.input = in.data();
+    o.output = out.data();
+    if (!even) o.rows = &rows;
+    run_one(comm, o);
+    harness::check(out == expected, "the rows of an all-to-all");
+}
+
 }  // namespace
+
+TEST_CASE("a program finds its slices anew when calls of other lengths, types and rows take turns") {
+    for (const int ranks : {2, 3, 5}) {
+        const auto comms = Communicator::in_process(ranks, Options::from(nullptr));
+        harness::run(ranks, [&](int rank) {
+            Communicator& comm = *comms[static_cast<std::size_t>(rank)];
+            for (int round = 0; round < 3; ++round) {
+                exchange<std::int32_t>(comm, DataType::int32, {5}, true);
+                exchange<std::int32_t>(comm, DataType::int32, {5}, true);
+                exchange<std::int64_t>(comm, DataType::int64, {5}, true);
+                exchange<std::int64_t>(comm, DataType::int64, {5}, false);
+                exchange<std::int64_t>(comm, DataType::int64, {5, 0, 2}, false);
+                exchange<std::int64_t>(comm, DataType::int64, {1, 5}, false);
+                exchange<std::int64_t>(comm, DataType::int64, {5}, true);
+                exchange<std::int32_t>(comm, DataType::int32, {7}, true);
+            }
+        });
+    }
+}
 
 TEST_CASE("calls that share a communicator or a stream, directly or through others, are one component") {
     const char things[8] = {};

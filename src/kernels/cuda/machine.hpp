@@ -52,11 +52,6 @@ class Machine {
     TUTTI_DEVICE std::uint32_t steps() const { return plan_.step_count; }
     TUTTI_DEVICE const Step& step(std::uint32_t i) const { return steps_[i]; }
 
-    template <class Each>
-    TUTTI_DEVICE void each(std::uint32_t begin, std::uint32_t end, Each&& f) const {
-        for (std::uint32_t i = begin + thread(); i < end; i += threads()) f(i);
-    }
-
     TUTTI_DEVICE void begin_tile(std::uint32_t tile) {
         tile_ = tile;
         tile_offset_ = (static_cast<std::uint64_t>(tile) * job_.channels + channel_) * job_.tile;
@@ -92,6 +87,48 @@ class Machine {
         bytes_ = elements_ * element;
         if (thread() == 0) s_.scaled = -1;
         if (job_.scaled != 0) sync();
+    }
+
+    TUTTI_DEVICE void load(const Step& step) {
+        each(step.first, step.first + step.sources, [&](std::uint32_t i) { load(i); });
+    }
+    TUTTI_DEVICE void store(const Step& step) {
+        each(step.first + step.sources, step.first + step.sources + step.sinks, [&](std::uint32_t i) { store(i); });
+    }
+
+    TUTTI_DEVICE void reduce(const Step& step) {
+        lost_ = sync_or(lost_);
+        if (lost_) return;
+        Terms t;
+        t.sources = s_.sources;
+        t.sinks = s_.sinks;
+        t.source_count = static_cast<int>(step.sources);
+        t.sink_count = static_cast<int>(step.sinks);
+        t.scaled = s_.scaled;
+        t.divide_by = step.completes ? job_.divide_by : 0;
+        t.scalar = scalar_;
+        t.is_signed = job_.is_signed != 0;
+        const Outcome outcome = gpu::reduce<F>(static_cast<ReduceOp>(job_.op), t, bytes_, limits_);
+        if (outcome == Outcome::timed_out) lose(Verdict::timed_out, silent_peer(step), true, 0, 0);
+        lost_ = sync_or(outcome != Outcome::met);
+    }
+
+    TUTTI_DEVICE void commit(const Step& step) {
+        each(step.first + step.sources, step.first + step.sources + step.sinks, [&](std::uint32_t i) { commit(i); });
+    }
+    TUTTI_DEVICE void release(const Step& step) {
+        each(step.first, step.first + step.sources, [&](std::uint32_t i) { release(i); });
+    }
+
+    TUTTI_DEVICE void end_step(const Step&) { sync(); }
+
+  private:
+    static constexpr std::uint64_t element = F::element;
+
+    /// f(i) for all of [begin, end), shared among the threads.
+    template <class Each>
+    TUTTI_DEVICE void each(std::uint32_t begin, std::uint32_t end, Each&& f) const {
+        for (std::uint32_t i = begin + thread(); i < end; i += threads()) f(i);
     }
 
     TUTTI_DEVICE void load(std::uint32_t i) {
@@ -131,23 +168,6 @@ class Machine {
         s_.kind[n] = choose_kind(end, o.more, term, s_.reference[n]);
     }
 
-    TUTTI_DEVICE void reduce(const Step& step) {
-        lost_ = sync_or(lost_);
-        if (lost_) return;
-        Terms t;
-        t.sources = s_.sources;
-        t.sinks = s_.sinks;
-        t.source_count = static_cast<int>(step.sources);
-        t.sink_count = static_cast<int>(step.sinks);
-        t.scaled = s_.scaled;
-        t.divide_by = step.completes ? job_.divide_by : 0;
-        t.scalar = scalar_;
-        t.is_signed = job_.is_signed != 0;
-        const Outcome outcome = gpu::reduce<F>(static_cast<ReduceOp>(job_.op), t, bytes_, limits_);
-        if (outcome == Outcome::timed_out) lose(Verdict::timed_out, silent_peer(step), true, 0, 0);
-        lost_ = sync_or(outcome != Outcome::met);
-    }
-
     TUTTI_DEVICE void commit(std::uint32_t i) {
         const Operand& o = operands_[i];
         if (o.place != Place::peer || lost_) return;
@@ -179,11 +199,6 @@ class Machine {
             *word(end.fifo->posted_receives[end.next % fifo_depth].turn) = end.next;
         store_release(word(end.fifo->released), ++end.next);
     }
-
-    TUTTI_DEVICE void end_step(const Step&) { sync(); }
-
-  private:
-    static constexpr std::uint64_t element = F::element;
 
     TUTTI_DEVICE static std::uint32_t* word(std::atomic<std::uint32_t>& flag) {
         return reinterpret_cast<std::uint32_t*>(&flag);

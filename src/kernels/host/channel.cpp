@@ -1,15 +1,13 @@
 #include "kernels/host/channel.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/peer_error.hpp"
 #include "schedule/to_all.hpp"
 
 namespace tutti {
 namespace {
-
-/// Buffers from here on are too large to stay in the cache.
-constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 std::size_t longest(const Program& program, std::uint32_t Step::*side) {
     std::uint32_t most = 0;
@@ -28,24 +26,32 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
       from_(std::move(from)),
       step_list_(bound.program.steps.data()),
       operand_list_(bound.program.operands.data()),
+      exchange_list_(bound.exchanges.data()),
+      message_list_(bound.messages.data()),
       steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
-      columns_(static_cast<std::size_t>(bound.program.columns)),
       packs_(bound.program.message_chunks > 1),
-      sources_(longest(bound.program, &Step::sources)),
-      sinks_(longest(bound.program, &Step::sinks)),
+      sources_(new const void*[longest(bound.program, &Step::sources)]),
+      sinks_(new void*[longest(bound.program, &Step::sinks)]),
       outgoing_(to_.size()),
-      incoming_(from_.size()) {}
+      incoming_(from_.size()) {
+    reduction_.sources = sources_.get();
+    reduction_.sinks = sinks_.get();
+}
 
-void HostChannel::start(const Job& job, std::byte* scratch) {
+void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch) {
     job_ = &job;
     rows_ = job.rows;
+    at_ = layout.at.data();
+    lengths_ = layout.lengths.data();
+    tile_in_[static_cast<int>(Place::scratch)] = reinterpret_cast<std::uintptr_t>(scratch);
+    reduction_.type = job.type;
+    reduction_.op = job.op;
+    reduction_.scalar = job.scalar;
     signature_ = job.call.signature;
     mappable_ = job.mappable;
-    element_ = size_of(job.type);
-    streaming_ = job.count * element_ >= streaming_bytes;
-    const auto parts = static_cast<std::size_t>(bound_.program.message_chunks);
-    needs_slots_ = parts * std::min(job.tile, job.block) * element_ > inline_bytes;
-    scratch_ = scratch;
+    element_ = layout.element;
+    streaming_ = layout.streaming;
+    needs_slots_ = layout.needs_slots;
     // Tiles are dealt to the channels in turn, so that all of them work in the same neighbourhood.
     const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
     tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
@@ -79,12 +85,11 @@ HostExecution::Blocked HostChannel::blocked_on() const {
             if (!c.sender->settled()) return {peer_of(c), false, number_, cursor_};
         return {};
     }
-    const Step& step = step_list_[cursor_.step];
-    const Operand& o = operand_list_[step.first + std::min(cursor_.operand, step.sources + step.sinks - 1)];
-    if (o.place != Place::peer) return {};
-    const bool source = cursor_.operand < step.sources;
-    const Connection& c = (source ? from_ : to_)[static_cast<std::size_t>(o.index)];
-    return {peer_of(c), source, number_, cursor_};
+    const BoundProgram::Exchange& e = exchange_list_[cursor_.step];
+    if (cursor_.message == e.received + e.sent) return {};
+    const bool received = cursor_.message < e.received;
+    const Connection& c = (received ? from_ : to_)[number(message_list_[e.first + cursor_.message])];
+    return {peer_of(c), received, number_, cursor_};
 }
 
 /// The peer itself, or of all the one that has fallen behind most.
@@ -107,60 +112,47 @@ bool HostChannel::waits_for_other_cores(std::int32_t core) const {
     if (cursor_.tile == tiles_)
         return std::all_of(to_.begin(), to_.end(),
                            [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
-    const Step& step = step_list_[cursor_.step];
-    for (std::uint32_t i = cursor_.operand; i < step.sources + step.sinks; ++i) {
-        const Operand& o = operand_list_[step.first + i];
-        if (o.place != Place::peer) continue;
-        const bool source = i < step.sources;
-        const Connection& c = (source ? from_ : to_)[static_cast<std::size_t>(o.index)];
-        if (!(source ? c.receiver->ready() : c.sender->ready(needs_slots_)) && !elsewhere(c)) return false;
+    const BoundProgram::Exchange& e = exchange_list_[cursor_.step];
+    for (std::uint32_t i = cursor_.message; i < e.received + e.sent; ++i) {
+        const Operand& message = message_list_[e.first + i];
+        const bool received = i < e.received;
+        if (!can_go(message, received) && !elsewhere((received ? from_ : to_)[number(message)])) return false;
     }
     return true;
-}
-
-std::size_t HostChannel::length(std::uint32_t column) const {
-    const std::size_t begin = column * job_->block + tile_offset_;
-    const std::size_t end =
-        std::min({column * job_->block + tile_offset_ + job_->tile, (column + 1) * job_->block, job_->count});
-    return begin < end ? end - begin : 0;
 }
 
 void HostChannel::begin_tile(std::uint32_t tile) {
     tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->channels) +
                     static_cast<std::size_t>(number_)) *
                    job_->tile;
+    tile_in_[static_cast<int>(Place::input)] = reinterpret_cast<std::uintptr_t>(job_->input) + tile_offset_ * element_;
+    tile_in_[static_cast<int>(Place::output)] =
+        reinterpret_cast<std::uintptr_t>(job_->output) + tile_offset_ * element_;
     // Where steps may be passed over, nobody can tell how many messages are ahead of one.
     if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
     for (const BoundProgram::Postable& l : bound_.postables) {
-        const std::size_t bytes = length(l.column) * element_;
+        const std::size_t bytes = length_in_tile(step_list_[l.step]) * element_;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;
-        if (bytes > inline_bytes && c.link->refer(slice(l.slice), bytes, where))
+        if (bytes > inline_bytes && c.link->refer(slice(operand_list_[l.slice]), bytes, where))
             c.receiver->post(l.ahead, where, bytes);
     }
 }
 
 inline bool HostChannel::ready(const Step& step, std::uint32_t& seen) {
-    const Operand* const operands = operand_list_ + step.first;
-    for (; seen < step.sources; ++seen)
-        if (operands[seen].place == Place::peer && !from_[number(operands[seen])].receiver->ready()) return false;
-    for (; seen < step.sources + step.sinks; ++seen)
-        if (operands[seen].place == Place::peer && !to_[number(operands[seen])].sender->ready(needs_slots_))
-            return false;
+    const BoundProgram::Exchange& e = exchange_of(step);
+    for (const std::uint32_t end = e.received + e.sent; seen < end; ++seen)
+        if (!can_go(message_list_[e.first + seen], seen < e.received)) return false;
     return true;
 }
 
 inline void HostChannel::begin_step(const Step& step) {
     current_ = &step;
-    if (rows_ != nullptr) [[unlikely]]
-        begin_uneven(step);
-    else
-        elements_ = length(step.column);
-    bytes_ = elements_ * element_;
-    sources_.clear();
-    sinks_.clear();
-    scaled_source_ = -1;
-    sinks_are_users_ = true;
+    reduction_.count = length_in_tile(step);
+    reduction_.divide_by = step.completes ? job_->divide_by : 0;
+    bytes_ = reduction_.count * element_;
+    if (rows_ != nullptr && !counts_known_to_all(bound_.program.collective)) [[unlikely]]
+        signature_ = row_signature(job_->call.signature, length_of(step));
 }
 
 /// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
@@ -183,28 +175,31 @@ inline void HostChannel::end_touch() {
     touching_ = false;
 }
 
-inline void HostChannel::load(std::uint32_t i) {
-    const Operand& operand = operand_list_[i];
-    if (operand.place != Place::peer) {
-        if (operand.place == Place::input && job_->scalar != nullptr)
-            scaled_source_ = static_cast<int>(sources_.count());
-        sources_.push(slice(operand));
-        return;
-    }
-    const Connection& c = from_[number(operand)];
+inline void HostChannel::load(const Step& step) {
+    const std::span<const Operand> operands = sources(step);
+    const void** place = sources_.get();
+    for (const Operand& o : operands) *place++ = o.place == Place::peer ? payload(o) : slice(o);
+    reduction_.source_count = static_cast<int>(step.sources);
+    reduction_.scaled_source = -1;
+    if (job_->scalar != nullptr) [[unlikely]]
+        for (std::size_t i = 0; i < operands.size(); ++i)
+            if (operands[i].place == Place::input) reduction_.scaled_source = static_cast<int>(i);
+    copies_ = step.sources == 1 && reduction_.scaled_source < 0 && reduction_.divide_by == 0;
+}
+
+/// Of the message that has come, or of its next part.
+inline const std::byte* HostChannel::payload(const Operand& source) {
+    const Connection& c = from_[number(source)];
     const Cell& cell = c.receiver->cell();
-    const std::size_t at = incoming_[number(operand)], end = at + bytes_;
-    const bool fits = operand.more ? end <= cell.bytes : end == cell.bytes;
+    const std::size_t at = incoming_[number(source)], end = at + bytes_;
+    const bool fits = source.more ? end <= cell.bytes : end == cell.bytes;
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
     // Lengths agree, but the peer may say that a message lies where one of that length has no room.
-    if (cell.kind == Kind::inlined && end <= inline_bytes)
-        sources_.push(cell.payload + at);
-    else if (cell.kind == Kind::slot && end <= c.receiver->slot_room())
-        sources_.push(c.receiver->slot() + at);
-    else
-        sources_.push(source_elsewhere(c, cell));
+    if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + at;
+    if (cell.kind == Kind::slot && end <= c.receiver->slot_room()) return c.receiver->slot() + at;
+    return source_elsewhere(c, cell);
 }
 
 const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& cell) {
@@ -212,43 +207,40 @@ const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& 
         touch(c);
         return c.link->see(cell.reference, bytes_);
     }
-    const Operand* const place = first_slice_sink(*current_);
+    const Operand* const place = first_slice(sinks(*current_));
     if (cell.kind == Kind::landed && place != nullptr)
         return slice(*place);  // what the sender stored there is this step's result already
     fail_by(c.peer, tuttiInternalError, "rank %d: a message of %zu bytes from rank %d can't be of kind %u",
             bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
-const Operand* HostChannel::first_slice_sink(const Step& step) const {
-    for (const Operand& o : bound_.program.sinks(step))
-        if (o.place != Place::peer) return &o;
-    return nullptr;
-}
-
 /// A local slice that holds, after the step, what the step sends.
 const std::byte* HostChannel::shareable_slice(const Step& step) const {
     const Operand& source = operand_list_[step.first];
-    const bool plain_copy = step.sources == 1 && source.place != Place::peer && scaled_source_ < 0;
-    if (plain_copy && (job_->divide_by == 0 || !step.completes)) return slice(source);
-    const Operand* sink = first_slice_sink(step);
+    if (copies_ && source.place != Place::peer) return slice(source);
+    const Operand* const sink = first_slice(sinks(step));
     return sink != nullptr ? slice(*sink) : nullptr;
 }
 
-inline void HostChannel::store(std::uint32_t i) {
-    const Operand& operand = operand_list_[i];
-    if (operand.place != Place::peer) {
-        sinks_.push(slice(operand));
-        return;
+inline void HostChannel::store(const Step& step) {
+    const void* const there_already = copies_ ? sources_[0] : nullptr;  // in place, or landed
+    void** end = sinks_.get();
+    sinks_are_users_ = true;
+    for (const Operand& o : sinks(step)) {
+        std::byte* const place = o.place == Place::peer ? payload_room(o) : slice(o);
+        if (place != nullptr && place != there_already) *end++ = place;
     }
-    Outgoing& out = outgoing_[number(operand)];
-    const bool alone = !operand.more && !out.under_way;
-    if (alone ? bytes_ <= inline_bytes : !needs_slots_) {
-        out.kind = Kind::inlined;
-        sinks_.push(to_[number(operand)].sender->cell().payload + out.at);
-        sinks_are_users_ = false;
-    } else if (std::byte* const place = slot_or_elsewhere(operand, alone)) {
-        sinks_.push(place);
-    }
+    reduction_.sink_count = static_cast<int>(end - sinks_.get());
+}
+
+/// For the message that goes there, or its next part. nullptr: nowhere, since the receiver fetches it.
+inline std::byte* HostChannel::payload_room(const Operand& sink) {
+    Outgoing& out = outgoing_[number(sink)];
+    const bool alone = !sink.more && !out.under_way;
+    if (!(alone ? bytes_ <= inline_bytes : !needs_slots_)) return slot_or_elsewhere(sink, alone);
+    out.kind = Kind::inlined;
+    sinks_are_users_ = false;
+    return to_[number(sink)].sender->cell().payload + out.at;
 }
 
 /// nullptr: nowhere, since the receiver fetches it.
@@ -277,36 +269,27 @@ std::byte* HostChannel::slot_or_elsewhere(const Operand& operand, bool alone) {
     return c.sender->slot() + out.at;
 }
 
-inline void HostChannel::reduce(const Step& step) {
-    const bool scaled = scaled_source_ >= 0, divided = job_->divide_by != 0 && step.completes;
-    if (sources_.count() == 1 && !scaled && !divided) sinks_.remove(sources_.front());  // in place, or landed there
-    if (sinks_.count() == 0 || elements_ == 0) return;
-    Reduction r;
-    r.type = job_->type;
-    r.op = job_->op;
-    r.count = elements_;
-    r.sources = sources_.data();
-    r.source_count = static_cast<int>(sources_.count());
-    r.sinks = sinks_.data();
-    r.sink_count = static_cast<int>(sinks_.count());
-    r.scaled_source = scaled_source_;
-    r.scalar = job_->scalar;
-    r.divide_by = divided ? job_->divide_by : 0;
+inline void HostChannel::reduce(const Step&) {
+    Reduction& r = reduction_;
+    if (r.sink_count == 0 || r.count == 0) return;
     r.streaming = streaming_ && sinks_are_users_;
-    tutti::reduce(r);
+    if (copies_ && r.sink_count == 1 && !r.streaming)
+        std::memcpy(sinks_[0], sources_[0], bytes_);
+    else
+        tutti::reduce(r);
 }
 
-inline void HostChannel::commit(std::uint32_t i) {
-    const Operand& operand = operand_list_[i];
-    if (operand.place != Place::peer) return;
-    std::size_t bytes = bytes_;
-    if (packs_ && goes_on(operand, bytes)) return;
-    const Connection& c = to_[number(operand)];
-    const Outgoing& out = outgoing_[number(operand)];
-    if (out.kind != Kind::inlined) [[unlikely]]
-        describe_elsewhere(c, out.kind, out.reference);
-    c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-    for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.wake_up);
+inline void HostChannel::commit(const Step& step) {
+    for (const Operand& o : sends(step)) {
+        std::size_t bytes = bytes_;
+        if (packs_ && goes_on(o, bytes)) continue;
+        const Connection& c = to_[number(o)];
+        const Outgoing& out = outgoing_[number(o)];
+        if (out.kind != Kind::inlined) [[unlikely]]
+            describe_elsewhere(c, out.kind, out.reference);
+        c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
+        for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.wake_up);
+    }
 }
 
 /// Whether the message under way has more parts; bytes: of all that there are so far.
@@ -320,20 +303,20 @@ bool HostChannel::goes_on(const Operand& operand, std::size_t& bytes) {
 
 void HostChannel::describe_elsewhere(const Connection& c, Kind kind, const Reference& reference) {
     if (kind == Kind::reference) c.sender->cell().reference = reference;
-    if (rows_ != nullptr) c.sender->cell().set_row(row_);
+    if (rows_ != nullptr) c.sender->cell().set_row(length_of(*current_));
 }
 
-inline void HostChannel::release(std::uint32_t i) {
-    const Operand& operand = operand_list_[i];
-    if (operand.place != Place::peer) return;
-    const Connection& c = from_[number(operand)];
-    if (packs_) {
-        std::size_t& at = incoming_[number(operand)];
-        at = operand.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
-        if (operand.more) return;
+inline void HostChannel::release(const Step& step) {
+    for (const Operand& o : receives(step)) {
+        const Connection& c = from_[number(o)];
+        if (packs_) {
+            std::size_t& at = incoming_[number(o)];
+            at = o.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
+            if (o.more) continue;
+        }
+        c.receiver->release();
+        wake_later(c.receiver->wake_up());
     }
-    c.receiver->release();
-    wake_later(c.receiver->wake_up());
 }
 
 inline void HostChannel::end_step(const Step&) {
@@ -341,33 +324,6 @@ inline void HostChannel::end_step(const Step&) {
     if (to_wake_.empty()) return;
     for (WakeUp* const wake_up : to_wake_) wake(*wake_up);
     to_wake_.clear();
-}
-
-const Row& HostChannel::row_at(const Operand& slice) const {
-    return (slice.place == Place::input ? rows_->input : rows_->output)[static_cast<std::size_t>(slice.index)];
-}
-
-/// Every slice of a step says the same, and there is one: see uneven.hpp.
-const Row& HostChannel::row_of(const Step& step) const {
-    const Operand* o = operand_list_ + step.first;
-    while (o->place != Place::input && o->place != Place::output) ++o;
-    return row_at(*o);
-}
-
-std::byte* HostChannel::uneven_slice(const Operand& operand) const {
-    const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
-    if (elements_ == 0) return const_cast<std::byte*>(base);  // an empty row may lie anywhere, and its buffer nowhere
-    return const_cast<std::byte*>(base) + (row_at(operand).at + tile_offset_) * element_;
-}
-
-bool HostChannel::has_no_data(const Step& step) const {
-    return tile_offset_ != 0 && !packs_ && row_of(step).count <= tile_offset_;
-}
-
-void HostChannel::begin_uneven(const Step& step) {
-    row_ = row_of(step).count;
-    elements_ = row_ > tile_offset_ ? std::min(row_ - tile_offset_, job_->tile) : 0;
-    if (!counts_known_to_all(bound_.program.collective)) signature_ = row_signature(job_->call.signature, row_);
 }
 
 void HostChannel::mismatch(const Connection& c) const {
@@ -380,7 +336,7 @@ void HostChannel::mismatch(const Connection& c) const {
             fail_by(c.peer, tuttiInvalidUsage,
                     "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
                     "must give the same count",
-                    bound_.program.rank, row_, c.peer, call_text(job_->call).c_str(), c.peer,
+                    bound_.program.rank, length_of(*current_), c.peer, call_text(job_->call).c_str(), c.peer,
                     static_cast<unsigned long long>(sent));
     }
     if (cell.signature == signature_)

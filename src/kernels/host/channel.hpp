@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/host/executor.hpp"
@@ -11,32 +12,14 @@
 
 namespace tutti {
 
-/// The places that a step's sources or sinks have, gathered operand by operand. There is room for the longest step.
-template <typename Pointer>
-class Gathered {
-  public:
-    explicit Gathered(std::size_t most) : places_(new Pointer[most]) {}
-    void clear() { count_ = 0; }
-    void push(Pointer place) { places_[count_++] = place; }
-    void remove(const void* place) {
-        count_ = std::remove(places_.get(), places_.get() + count_, place) - places_.get();
-    }
-    std::ptrdiff_t count() const { return count_; }
-    const Pointer* data() const { return places_.get(); }
-    Pointer front() const { return places_[0]; }
-
-  private:
-    std::unique_ptr<Pointer[]> places_;
-    std::ptrdiff_t count_ = 0;
-};
-
 class HostChannel {
   public:
     HostChannel(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
                 std::vector<Connection> from);
 
-    void start(const Job& job, std::byte* scratch);  // job lives until it is finished
-    bool progress();                                 // true if anything moved
+    /// Job and layout live until it is finished.
+    void start(const Job& job, const Layout& layout, std::byte* scratch);
+    bool progress();  // true if anything moved
     bool finished() const { return finished_; }
     bool mappable() const { return mappable_; }
 
@@ -57,43 +40,51 @@ class HostChannel {
 
     /// Steps without data are passed over by the ranks at both ends of their messages alike. The first tile has them
     /// all, so that every pair of ranks finds out whether it agrees.
-    bool skips(const Step& step) const { return rows_ != nullptr && has_no_data(step); }
+    bool skips(const Step& step) const {
+        return rows_ != nullptr && tile_offset_ != 0 && !packs_ && length_of(step) <= tile_offset_;
+    }
     bool ready(const Step& step, std::uint32_t& seen);
     void begin_step(const Step& step);
-    template <class F>
-    void each(std::uint32_t begin, std::uint32_t end, F&& f) {
-        for (std::uint32_t i = begin; i < end; ++i) f(i);
-    }
-    void load(std::uint32_t i);
-    void store(std::uint32_t i);
+    void load(const Step& step);
+    void store(const Step& step);
     void reduce(const Step& step);
-    void commit(std::uint32_t i);
-    void release(std::uint32_t i);
+    void commit(const Step& step);
+    void release(const Step& step);
     void end_step(const Step& step);
 
   private:
     static std::size_t number(const Operand& peer) { return static_cast<std::size_t>(peer.index); }
+    /// operand: of the program, as steps are. Inputs are only ever read: they are among the sources, or the same memory
+    /// as an output. A buffer that has no data may lie nowhere.
     std::byte* slice(const Operand& operand) const {
-        const auto chunk = static_cast<std::size_t>(operand.index);
-        if (operand.place == Place::scratch) return scratch_ + chunk * job_->tile * element_;
-        if (rows_ != nullptr) [[unlikely]]
-            return uneven_slice(operand);
-        std::size_t at = chunk * job_->block + tile_offset_;
-        if (chunk >= columns_) at = chunk / columns_ * job_->count + chunk % columns_ * job_->block + tile_offset_;
-        // Inputs are only ever read: they are among the sources, or the same memory as an output.
-        const std::byte* base = operand.place == Place::input ? job_->input : job_->output;
-        return const_cast<std::byte*>(base) + at * element_;
+        return reinterpret_cast<std::byte*>(tile_in_[static_cast<std::size_t>(operand.place)] +
+                                            at_[&operand - operand_list_]);
     }
-    std::size_t length(std::uint32_t column) const;
-
-    // Uneven calls; apart from the rest, which is to stay small.
-    const Row& row_at(const Operand& slice) const;
-    const Row& row_of(const Step& step) const;
-    std::byte* uneven_slice(const Operand& operand) const;
-    bool has_no_data(const Step& step) const;
-    void begin_uneven(const Step& step);
-
-    const Operand* first_slice_sink(const Step& step) const;
+    /// Of all tiles together.
+    std::size_t length_of(const Step& step) const { return lengths_[&step - step_list_]; }
+    std::size_t length_in_tile(const Step& step) const {
+        const std::size_t length = length_of(step);
+        return length > tile_offset_ ? std::min(length - tile_offset_, job_->tile) : 0;
+    }
+    /// In the order of the program.
+    std::span<const Operand> sources(const Step& step) const { return {operand_list_ + step.first, step.sources}; }
+    std::span<const Operand> sinks(const Step& step) const {
+        return {operand_list_ + step.first + step.sources, step.sinks};
+    }
+    const BoundProgram::Exchange& exchange_of(const Step& step) const { return exchange_list_[&step - step_list_]; }
+    std::span<const Operand> receives(const Step& step) const {
+        const BoundProgram::Exchange& e = exchange_of(step);
+        return {message_list_ + e.first, e.received};
+    }
+    std::span<const Operand> sends(const Step& step) const {
+        const BoundProgram::Exchange& e = exchange_of(step);
+        return {message_list_ + e.first + e.received, e.sent};
+    }
+    bool can_go(const Operand& message, bool received) const {
+        return received ? from_[number(message)].receiver->ready() : to_[number(message)].sender->ready(needs_slots_);
+    }
+    const std::byte* payload(const Operand& source);
+    std::byte* payload_room(const Operand& sink);
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
     void end_touch();
@@ -121,15 +112,17 @@ class HostChannel {
     std::vector<Connection> to_, from_;
     const Step* step_list_;
     const Operand* operand_list_;
+    const BoundProgram::Exchange* exchange_list_;
+    const Operand* message_list_;
     std::uint32_t steps_;
-    const std::size_t columns_;
     const bool packs_;  // messages have several parts
     std::uint32_t tiles_ = 0;
 
     const Job* job_ = nullptr;
     const Rows* rows_ = nullptr;
+    const std::size_t* at_ = nullptr;
+    const std::size_t* lengths_ = nullptr;
     std::size_t element_ = 0;
-    std::byte* scratch_ = nullptr;
     Cursor cursor_;
     bool needs_slots_ = false;  // a message may be too long for a cell
     bool streaming_ = false;    // buffers are too large to stay in the cache
@@ -138,16 +131,16 @@ class HostChannel {
 
     // Of the tile and the step under way.
     std::size_t tile_offset_ = 0;  // elements into each block
-    std::size_t elements_ = 0;
+    std::uintptr_t tile_in_[3]{};  // by Place: input, output, scratch
     std::size_t bytes_ = 0;
-    std::size_t row_ = 0;          // uneven: elements of the row that the step is of
     std::uint32_t signature_ = 0;  // of the step's messages
     const Step* current_ = nullptr;
     bool touching_ = false;
-    int scaled_source_ = -1;
+    bool copies_ = false;  // the step has one source, which is not altered
     bool sinks_are_users_ = true;
-    Gathered<const void*> sources_;
-    Gathered<void*> sinks_;
+    Reduction reduction_{};
+    std::unique_ptr<const void*[]> sources_;  // of it; there is room for the longest step
+    std::unique_ptr<void*[]> sinks_;
     struct Outgoing {
         Kind kind;
         Reference reference;

@@ -9,6 +9,9 @@
 namespace tutti {
 namespace {
 
+/// Buffers from here on are too large to stay in the cache.
+constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
+
 int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
     const auto found = std::find(peers.begin(), peers.end(), peer);
     if (found != peers.end()) return static_cast<int>(found - peers.begin());
@@ -26,6 +29,11 @@ void require_distinct(std::span<const Operand> operands) {
 
 }  // namespace
 
+const Operand* first_slice(std::span<const Operand> operands) {
+    const auto found = std::ranges::find_if(operands, [](const Operand& o) { return o.place != Place::peer; });
+    return found == operands.end() ? nullptr : &*found;
+}
+
 BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe) {
     BoundProgram bound;
     bound.pull_safe = pull_safe;
@@ -35,16 +43,21 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
         bool under_way;
     };
     std::vector<Received> received;  // by connection
-    for (const Step& step : program.steps) {
+    for (std::uint32_t s = 0; s < program.steps.size(); ++s) {
+        const Step& step = program.steps[s];
         if (step.sources + step.sinks <= 64) {  // all-pairs steps are right by construction; the check is quadratic
             require_distinct(program.sources(step));
             require_distinct(program.sinks(step));
         }
         Operand* const operands = program.operands.data() + step.first;
+        BoundProgram::Exchange& exchange = bound.exchanges.emplace_back();
+        exchange.first = static_cast<std::uint32_t>(bound.messages.size());
         for (std::uint32_t i = 0; i < step.sources + step.sinks; ++i) {
             if (operands[i].place != Place::peer) continue;
             operands[i].index =
                 number_of(i < step.sources ? bound.from : bound.to, {operands[i].index, operands[i].all});
+            bound.messages.push_back(operands[i]);
+            ++(i < step.sources ? exchange.received : exchange.sent);
             if (i >= step.sources) continue;
             received.resize(bound.from.size());
             Received& r = received[static_cast<std::size_t>(operands[i].index)];
@@ -53,11 +66,9 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
             const std::uint32_t ahead = r.messages;
             if (!r.under_way) ++r.messages;
             if (step.sources != 1 || ahead >= slot_depth || !alone) continue;
-            for (const Operand& sink : program.sinks(step))
-                if (sink.place != Place::peer) {
-                    bound.postables.push_back({operands[i].index, ahead, sink, step.column});
-                    break;
-                }
+            if (const Operand* const slice = first_slice(program.sinks(step)))
+                bound.postables.push_back(
+                    {operands[i].index, ahead, s, static_cast<std::uint32_t>(slice - program.operands.data())});
         }
     }
     bound.program = std::move(program);
@@ -77,19 +88,52 @@ void HostExecution::add_channel() {
     channels_.push_back(std::make_unique<HostChannel>(bound_, page_, channel, std::move(to), std::move(from)));
 }
 
+void HostExecution::lay_out(const Job& job) {
+    const Program& program = bound_.program;
+    const Rows* const rows = job.rows;
+    TUTTI_ASSERT(rows == nullptr || (rows->input.size() == static_cast<std::size_t>(program.input_rows) &&
+                                     rows->output.size() == static_cast<std::size_t>(program.output_rows)));
+    const std::size_t element = size_of(job.type);
+    const auto columns = static_cast<std::size_t>(program.columns);
+    const auto is_row = [](const Operand& o) { return o.place == Place::input || o.place == Place::output; };
+    const auto row_of = [&](const Operand& slice) {
+        return (slice.place == Place::input ? rows->input : rows->output)[static_cast<std::size_t>(slice.index)];
+    };
+    layout_.at.clear();
+    for (const Operand& o : program.operands) {
+        const auto chunk = static_cast<std::size_t>(o.index);
+        std::size_t at = 0;  // elements
+        if (o.place == Place::scratch) at = chunk * job.tile;
+        if (is_row(o)) at = rows != nullptr ? row_of(o).at : chunk / columns * job.count + chunk % columns * job.block;
+        layout_.at.push_back(at * element);
+    }
+    layout_.lengths.clear();
+    for (const Step& step : program.steps) {
+        const std::size_t begin = std::min(step.column * job.block, job.count);
+        std::size_t length = std::min(job.block, job.count - begin);
+        if (rows != nullptr)  // every slice of the step says the same, and there is one: see uneven.hpp
+            length = row_of(*std::find_if(program.operands.begin() + step.first, program.operands.end(), is_row)).count;
+        layout_.lengths.push_back(length);
+    }
+    const std::size_t longest_part = std::min(job.tile, job.block) * element;
+    layout_.element = element;
+    layout_.scratch = static_cast<std::size_t>(program.scratch_chunks) * job.tile * element;
+    layout_.needs_slots = static_cast<std::size_t>(program.message_chunks) * longest_part > inline_bytes;
+    layout_.streaming = job.count * element >= streaming_bytes;
+}
+
 void HostExecution::start(const Job& job) {
     TUTTI_ASSERT(job.channels <= most_channels_);
     while (channels_.size() < static_cast<std::size_t>(job.channels)) add_channel();
+    const bool like_the_last = job.block == job_.block && job.tile == job_.tile && job.count == job_.count &&
+                               job.type == job_.type && job.rows == nullptr && job_.rows == nullptr;
+    if (!like_the_last || layout_.lengths.empty()) lay_out(job);
     job_ = job;
-    const Program& program = bound_.program;
-    TUTTI_ASSERT(job.rows == nullptr || (job.rows->input.size() == static_cast<std::size_t>(program.input_rows) &&
-                                         job.rows->output.size() == static_cast<std::size_t>(program.output_rows)));
-    const std::size_t scratch = static_cast<std::size_t>(bound_.program.scratch_chunks) * job.tile * size_of(job.type);
-    if (scratch_.size() < scratch * channels_.size()) scratch_.resize(scratch * channels_.size());
+    if (scratch_.size() < layout_.scratch * channels_.size()) scratch_.resize(layout_.scratch * channels_.size());
     int running = 0;
     for (int channel = 0; channel < job.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
-        l.start(job_, scratch_.data() + static_cast<std::size_t>(channel) * scratch);
+        l.start(job_, layout_, scratch_.data() + static_cast<std::size_t>(channel) * layout_.scratch);
         if (!l.finished()) ++running;
     }
     running_.store(running, std::memory_order_relaxed);

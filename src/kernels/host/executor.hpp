@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,17 @@ struct BoundProgram {
     struct Postable {
         std::int32_t from;    // connection
         std::uint32_t ahead;  // messages of the tile from there before it
-        Operand slice;
-        std::uint32_t column;
+        std::uint32_t step;
+        std::uint32_t slice;  // operand
     };
     std::vector<Postable> postables;
+
+    /// The messages of a step among `messages`: first those that it receives, then those that it sends.
+    struct Exchange {
+        std::uint32_t first = 0, received = 0, sent = 0;
+    };
+    std::vector<Exchange> exchanges;  // by step
+    std::vector<Operand> messages;    // all operands that are peers
     bool pull_safe = false, push_safe = false;
 
     /// Throws tuttiInternalError if a peer stands twice among a step's sources or sinks.
@@ -65,6 +73,19 @@ struct Job : Tiling {
     int divide_by = 0;             // the result is divided by it; 0: it is not
     bool mappable = false;         // peers can map both buffers
     Call call{};                   // for the signature and for error texts
+};
+
+/// The first of them that is no message; nullptr: all are.
+const Operand* first_slice(std::span<const Operand> operands);
+
+/// Where a job's slices lie and how long its steps are, which depends on counts alone.
+struct Layout {
+    std::vector<std::size_t> at;       // by operand: from where its buffer begins to its first tile, in bytes
+    std::vector<std::size_t> lengths;  // by step: of all tiles together, in elements
+    std::size_t element = 0;           // bytes
+    std::size_t scratch = 0;           // of a channel, in bytes
+    bool needs_slots = false;          // a message may be too long for a cell
+    bool streaming = false;            // buffers are too large to stay in the cache
 };
 
 /// Whether it pays to look on for a moment instead of giving the core away: learned from how it went so far.
@@ -127,6 +148,7 @@ class HostExecution {
 
   private:
     void add_channel();
+    void lay_out(const Job& job);
     bool progress_if_free(HostChannel& channel);
 
     BoundProgram bound_;
@@ -134,6 +156,7 @@ class HostExecution {
     const int most_channels_;
     const Connect connect_;
     Job job_;
+    Layout layout_;
     std::vector<std::unique_ptr<HostChannel>> channels_;
     std::vector<std::byte> scratch_;
     std::atomic<int> running_{0};  // channels that have not finished
