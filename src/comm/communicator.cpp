@@ -12,15 +12,10 @@
 namespace tutti {
 namespace {
 
-Job job_of(const Operation& o, const Tiling& tiling) {
-    Job job{tiling};
+void set_buffers(Job& job, const Operation& o) {
     job.input = static_cast<const std::byte*>(o.input);
     job.output = static_cast<std::byte*>(o.output);
-    job.type = o.type;
-    job.op = o.op;
     job.rows = o.rows;
-    job.count = o.count;
-    return job;
 }
 
 /// Both buffers, by peers.
@@ -66,26 +61,18 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
 }
 
 /// What this rank now calls, for its peers to compare and, should they differ, to name.
-Call Communicator::describe(const Operation& o, const Plan& plan) {
-    Call call;
-    call.collective = o.collective;
-    call.type = o.type;
-    call.op = o.call_op;
-    call.algorithm = plan.number;
-    call.root = o.root;
-    call.count = o.count;
-    if (o.rows) [[unlikely]]
-        call.count = o.rows->digest();
-    std::uint32_t hash = plan.signature;
-    const bool collective = o.queue() == 0;
+Call Communicator::announce(const Operation& o, const Plan& plan) {
+    Call call = plan.job.call;
+    RankPage& page = connections_.page();
+    const bool collective = !o.is_pair();
     if (collective) {
-        call.sequence = static_cast<std::uint32_t>(connections_.page().sequence.load(std::memory_order_relaxed));
-        if (!connections_.on_gpus()) hash += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
+        call.sequence = static_cast<std::uint32_t>(page.sequence.load(std::memory_order_relaxed));
+        if (!connections_.on_gpus()) call.signature += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
     }
-    call.signature = hash == 0 ? 1 : hash;
+    if (call.signature == 0) call.signature = 1;
     if (collective) {
-        connections_.page().board[call.sequence % board_entries].set(call);
-        connections_.page().sequence.store(call.sequence + 1, std::memory_order_release);
+        page.board[call.sequence % board_entries].set(call);
+        page.sequence.store(call.sequence + 1, std::memory_order_release);
     }
     return call;
 }
@@ -93,12 +80,12 @@ Call Communicator::describe(const Operation& o, const Plan& plan) {
 gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
     const Plan& plan = planner_->plan(o);
     gpu::Program& program = *plan.runs->uploaded;
-    const Call call = describe(o, plan);
+    const Call call = announce(o, plan);
     for (const auto [peer, all] : program.bound().to)  // those through host memory can tell what is called
         if (const Peer* const linked = connections_.find(peer))
             for (const auto& sender : linked->senders)
                 if (sender) sender->begin(call);
-    return gpu_->job(o, plan.tiling, call, program, options_.timeout, stream);
+    return gpu_->job(o, plan.job, call, program, options_.timeout, stream);
 }
 
 HostExecution& Communicator::start_on_host(const Operation& o) {
@@ -114,11 +101,12 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
     const Program& program = on_host_->program();
     TileLimits limits;
     limits.slots.message = slot_bytes_for(ranks());
-    Job job = job_of(o, tile(o.count, 1, {program.columns, program.message_chunks}, limits));
-    job.call.signature = 1;
+    Job job{tile(o.count, 1, {program.columns, program.message_chunks}, limits)};
+    job.type = job.call.type = o.type;
+    job.count = job.call.count = o.count;
     job.call.collective = o.collective;
-    job.call.type = o.type;
-    job.call.count = o.count;
+    job.call.signature = 1;
+    set_buffers(job, o);
     on_host_->start(job);
     return *on_host_;
 }
@@ -128,19 +116,19 @@ HostExecution& Communicator::begin(const Operation& o) {
         return start_on_host(o);
     const Plan& plan = planner_->plan(o);
     HostExecution& execution = *plan.runs->execution;
-    Job job = job_of(o, plan.tiling);
+    Job job = plan.job;
+    set_buffers(job, o);
     if (plan.told != nullptr) {
         job.mappable = can_be_mapped(o, execution.program());
         planner_->learn_from(plan);
     }
-    job.divide_by = o.average ? ranks() : 0;
     if (o.premultiply) {
         std::uint64_t& scalar = scalars_[o.queue()];
         scalar = o.immediate;
         if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
         job.scalar = &scalar;
     }
-    job.call = describe(o, plan);
+    job.call = announce(o, plan);
     execution.start(job);
     return execution;
 }

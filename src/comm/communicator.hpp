@@ -100,7 +100,7 @@ class Communicator {
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
-    Call describe(const Operation& operation, const Plan& plan);
+    Call announce(const Operation& operation, const Plan& plan);
 
     Options options_;
     Connections connections_;

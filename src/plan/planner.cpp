@@ -136,12 +136,13 @@ int Planner::threads_of(const Operation& o) const {
 }
 
 Plan Planner::make(const Question& q, const Operation& o) {
-    const std::size_t element = size_of(o.type);
     Plan plan;
+    Tiling& tiling = plan.job;
     if (o.is_pair()) {
         constexpr TileShape one_message{.sends_slices = true};
         plan.algorithm = &pair_algorithm();
-        plan.tiling = tile(o.count, element, one_message, pair_limits(q.bytes, site_.by_network(o.root), platform()));
+        tiling =
+            tile(o.count, size_of(o.type), one_message, pair_limits(q.bytes, site_.by_network(o.root), platform()));
         plan.runs = executable(o, *plan.algorithm, false);
     } else {
         const Candidate& chosen = tuner_->choose(q);
@@ -152,16 +153,26 @@ Plan Planner::make(const Question& q, const Operation& o) {
                 std::string(chosen.algorithm->name).c_str(), chosen.tiling.tile, chosen.tiling.channels,
                 chosen.tiling.threads, chosen.time);
         plan.algorithm = chosen.algorithm;
-        plan.tiling = tiling_of(chosen, q, o);
-        if (plan.tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
+        tiling = tiling_of(chosen, q, o);
+        if (tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
             plan.told = &told_of(o.collective, q.bytes);
         // What peers can fetch where it lies need not be written even once.
         const bool fetched =
-            plan.tiling.by_reference && chosen.algorithm->pull_safe && (platform().rates.references || q.mappable);
+            tiling.by_reference && chosen.algorithm->pull_safe && (platform().rates.references || q.mappable);
         plan.runs = executable(o, *chosen.algorithm, platform().rates.to_all && !fetched);
     }
-    plan.number = static_cast<std::uint8_t>(number_of(*plan.algorithm));
-    plan.signature = signature_of(o, plan.tiling, *plan.algorithm);
+    plan.job.type = o.type;
+    plan.job.op = o.op;
+    plan.job.count = o.count;
+    plan.job.divide_by = o.average ? platform().ranks : 0;
+    Call& call = plan.job.call;
+    call.signature = signature_of(o, tiling, *plan.algorithm);
+    call.collective = o.collective;
+    call.type = o.type;
+    call.op = o.call_op;
+    call.algorithm = static_cast<std::uint8_t>(number_of(*plan.algorithm));
+    call.root = o.root;
+    call.count = o.rows ? o.rows->digest() : o.count;
     return plan;
 }
 

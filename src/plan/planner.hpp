@@ -25,13 +25,13 @@ struct Executable {
     std::unique_ptr<gpu::Program> uploaded;    // on a GPU
 };
 
-/// What will run. With an operation's buffers it is a Job of one of the two.
+/// What will run.
 struct Plan {
     std::shared_ptr<Executable> runs;  // shared by plans that differ in sizes and types alone
-    Tiling tiling;
+    /// All but what each call has of its own: buffers, rows, the scalar, its place among the rank's calls. Its
+    /// signature is equal on all ranks that take part, if they call the same.
+    Job job;
     const Algorithm* algorithm = nullptr;
-    std::uint8_t number = 0;            // the algorithm's, for Call
-    std::uint32_t signature = 0;        // equal on all ranks that take part, if they call the same
     std::atomic<bool>* told = nullptr;  // if when it has run all ranks know whether the buffers of all are mappable
 };
 

@@ -125,13 +125,13 @@ TEST_CASE("equal operations have one plan, whatever their buffers, and others ha
     Operation other = o;
     other.op = ReduceOp::max;
     other.call_op = 2;
-    CHECK(planning->plan(other).signature != plan->signature);
+    CHECK(planning->plan(other).job.call.signature != plan->job.call.signature);
     other = o;
     other.type = DataType::int32;
-    CHECK(planning->plan(other).signature != plan->signature);
+    CHECK(planning->plan(other).job.call.signature != plan->job.call.signature);
     other = o;
     ++other.count;
-    CHECK(planning->plan(other).signature != plan->signature);
+    CHECK(planning->plan(other).job.call.signature != plan->job.call.signature);
     CHECK(planning->plan(other).runs == plan->runs);  // differs in size alone
     CHECK(planning->plans() == 4);
     CHECK(planning->plan(operation(Collective::broadcast, 1000, DataType::float32, 0)).runs !=
@@ -153,8 +153,8 @@ TEST_CASE("all ranks plan alike: algorithm, tiling and signature") {
                     const Plan& plan = other->plan(o);
                     INFO(name_of(collective) << " of " << count << " among " << n << ", rank " << r);
                     CHECK(plan.algorithm == expected.algorithm);
-                    CHECK(plan.tiling == expected.tiling);
-                    CHECK(plan.signature == expected.signature);
+                    CHECK(plan.job == expected.job);
+                    CHECK(plan.job.call.signature == expected.job.call.signature);
                     CHECK((plan.told == nullptr) == (expected.told == nullptr));
                 }
             }
@@ -165,10 +165,14 @@ TEST_CASE("a send and its receive have one signature and one tiling, others have
     for (const std::size_t count : {1, 1000, 3'000'000}) {
         const Plan& send = sender->plan(operation(Collective::send, count, DataType::float32, 2));
         const Plan& receive = receiver->plan(operation(Collective::recv, count, DataType::float32, 0));
-        CHECK(send.signature == receive.signature);
-        CHECK(send.tiling == receive.tiling);
-        CHECK(receiver->plan(operation(Collective::recv, count + 1, DataType::float32, 0)).signature != send.signature);
-        CHECK(receiver->plan(operation(Collective::recv, count, DataType::int32, 0)).signature != send.signature);
+        const std::uint32_t signature = send.job.call.signature;
+        CHECK(receive.job.call.signature == signature);
+        CHECK(send.job == receive.job);
+        const auto other = [&](std::size_t length, DataType type) {
+            return receiver->plan(operation(Collective::recv, length, type, 0)).job.call.signature;
+        };
+        CHECK(other(count + 1, DataType::float32) != signature);
+        CHECK(other(count, DataType::int32) != signature);
     }
 }
 
@@ -237,12 +241,12 @@ TEST_CASE("uneven calls of a kind take one plan, whatever their lengths, and onl
         const Rows theirs{{{0, 1}}, {{0, count}, {count, 1}}, count, count + 1, count};
         Operation o = operation(Collective::all_gather, count);
         o.rows = &rows;
-        const std::uint32_t signature = planning->plan(o).signature;
+        const std::uint32_t signature = planning->plan(o).job.call.signature;
         o.rows = &theirs;
-        REQUIRE(other->plan(o).signature == signature);
+        REQUIRE(other->plan(o).job.call.signature == signature);
         const Rows wrong{{{0, count}}, {{0, count}, {count, 1}}, count, count + 1, count + 1};
         o.rows = &wrong;
-        REQUIRE(planning->plan(o).signature != signature);
+        REQUIRE(planning->plan(o).job.call.signature != signature);
     }
     CHECK(planning->plans() == 2);
 }
