@@ -96,11 +96,11 @@ DataType check_type(const char* function, tuttiDataType_t type) {
     return static_cast<DataType>(type);
 }
 
-void check_pointer(const Arguments& a, const char* name, const void* pointer, std::size_t alignment) {
+void refuse_pointer(const Arguments& a, const char* name, const void* pointer) {
     if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", a.function, name);
-    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-        fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name,
-             pointer, alignment, std::string(name_of(static_cast<DataType>(a.type))).c_str());
+    const auto type = static_cast<DataType>(a.type);
+    fail(tuttiInvalidArgument, "%s: %s is %p, which is not aligned to the %zu bytes of %s", a.function, name, pointer,
+         size_of(type), std::string(name_of(type)).c_str());
 }
 
 Operation check(const Arguments& a, const Communicator& comm, const std::vector<PremultipliedSum>& ops) {
@@ -122,7 +122,8 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
         return o;
     }
     const std::size_t size = size_of(o.type);
-    if (a.count > largest_row(o.type, comm.ranks()))
+    std::size_t all = 0;  // bytes of all ranks' rows: largest_row without a division
+    if (__builtin_mul_overflow(a.count, size * static_cast<std::size_t>(comm.ranks()), &all) || all > SIZE_MAX / 4)
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
     if (a.count == 0) return o;
     const Usage e = usage_of(a, comm.rank(), comm.ranks());

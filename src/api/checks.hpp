@@ -48,7 +48,12 @@ constexpr std::size_t largest_row(DataType type, int ranks) {
 Operation check(const Arguments& arguments, const Communicator& comm, const std::vector<PremultipliedSum>& ops);
 
 DataType check_type(const char* function, tuttiDataType_t type);
-void check_pointer(const Arguments& arguments, const char* name, const void* pointer, std::size_t alignment);
+[[noreturn]] void refuse_pointer(const Arguments& arguments, const char* name, const void* pointer);
+/// alignment: a power of two.
+inline void check_pointer(const Arguments& arguments, const char* name, const void* pointer, std::size_t alignment) {
+    if (pointer == nullptr || (reinterpret_cast<std::uintptr_t>(pointer) & (alignment - 1)) != 0) [[unlikely]]
+        refuse_pointer(arguments, name, pointer);
+}
 
 /// The part of check() that concerns uneven collectives: lengths, displacements, pointers, overlaps.
 std::shared_ptr<const Rows> check_rows(const Arguments& arguments, Rank rank, int ranks);

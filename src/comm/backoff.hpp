@@ -22,9 +22,9 @@ class Backoff {
   public:
     /// wake-up: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
     /// wait.
-    Backoff(bool oversubscribed, WakeUp& wake_up, std::chrono::microseconds& trust)
-        : wake_up_(wake_up), trust_(trust), looks_on_(oversubscribed && config().spin_us < 0) {
+    Backoff(bool oversubscribed, WakeUp& wake_up, std::chrono::microseconds& trust) : wake_up_(wake_up), trust_(trust) {
         const int chosen = config().spin_us;
+        looks_on_ = oversubscribed && chosen < 0;
         spin_ = std::chrono::microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : 20);
         yield_until_ = spin_ + std::chrono::milliseconds(oversubscribed ? 2 : 1);
     }
@@ -105,7 +105,7 @@ class Backoff {
 
     WakeUp& wake_up_;
     std::chrono::microseconds& trust_;
-    const bool looks_on_;
+    bool looks_on_;
     std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
     unsigned looks_ = 0, yields_ = 0;
     bool futile_ = false, started_ = false;

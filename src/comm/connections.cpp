@@ -14,6 +14,8 @@ namespace tutti {
 Connections::Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options)
     : options_(options),
       here_(std::move(here)),
+      rank_(here_.self()),
+      ranks_(here_.session->ranks()),
       places_(here_.infos, std::move(gpus), options.transport),
       pages_(static_cast<std::size_t>(ranks())) {}
 

@@ -36,8 +36,8 @@ class Connections {
     /// Where a peer needs the engine for its link, it starts, and lets those in that may connect; else its port closes.
     void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots, Whereabouts here);
 
-    Rank rank() const { return here_.self(); }
-    int ranks() const { return here_.session->ranks(); }
+    Rank rank() const { return rank_; }
+    int ranks() const { return ranks_; }
     Session& session() const { return *here_.session; }
     const std::shared_ptr<Session>& shared_session() const { return here_.session; }
     Arena& arena() const { return *here_.arena; }
@@ -89,6 +89,8 @@ class Connections {
 
     const Options& options_;
     Neighbourhood here_;
+    const Rank rank_;
+    const int ranks_;
     const gpu::Places places_;
     std::map<Rank, Peer> peers_;
     std::vector<std::unique_ptr<Sender>> for_all_;  // by channel

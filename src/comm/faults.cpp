@@ -72,6 +72,10 @@ void Faults::listen() {
     connections_.session().on_fault([this](const Fault& fault) { hear(fault); });
 }
 
+void Faults::raise() const {
+    throw error();
+}
+
 void Faults::hear(const Fault& fault) {
     {
         std::lock_guard lock(mutex_);

@@ -36,7 +36,8 @@ class Faults {
     Error error() const;
     /// Throws it, if there is one.
     void check() const {
-        if (failed()) throw error();
+        if (failed()) [[unlikely]]
+            raise();
     }
 
     /// The ranks because of which it has failed, as far as this one knows, and never this one: first that with which it
@@ -57,6 +58,7 @@ class Faults {
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
 
   private:
+    [[noreturn]] void raise() const;
     void hear(const Fault& fault);
     Fault cause_of(const Error& error) const;
     void keep(const Error& error);
