@@ -13,19 +13,62 @@ constexpr std::uint32_t most_tiles = 12;  // the first and the last one are not 
 constexpr std::uint32_t few_tiles = 4;    // of many ranks, among whom one tile's chances even out
 constexpr std::size_t many_ranks = 17;
 
+/// What of all steps matters here, in the order in which each rank takes them: played many times.
+struct Score {
+    struct Note {
+        std::uint32_t message, peer;  // from or to that program
+        double alpha;                 // until it arrives
+    };
+    struct Turn {
+        double work;
+        std::uint32_t first, received, sent;  // notes: those that it waits for, and then those that it publishes
+    };
+    std::vector<Note> notes;
+    std::vector<std::vector<Turn>> turns;  // by program
+    std::size_t messages;
+
+    Score(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line)
+        : messages(r.matching.messages.size()) {
+        std::vector<double> alpha;  // by connection
+        for (const PairOfRanks& c : r.matching.connections)
+            alpha.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
+        for (std::uint32_t p = 0; p < r.programs.size(); ++p) {
+            std::vector<Turn>& its = turns.emplace_back();
+            for (const Step& s : r.programs[p].steps) its.push_back(turn(r, rates, alpha, p, s));
+        }
+    }
+
+  private:
+    Turn turn(const Rehearsal& r, const Rates& rates, const std::vector<double>& alpha, std::uint32_t p,
+              const Step& s) {
+        const bool once = rates.to_all && sends_to_all(r.programs[p], s);
+        Turn turn{rates.step, static_cast<std::uint32_t>(notes.size()), 0, 0};
+        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
+            const std::uint32_t part = r.matching.part_of[p][i];
+            if (part == Matching::none) continue;
+            const bool receives = i < s.first + s.sources, last = r.matching.parts[part].last;
+            if (last && (receives || !once)) turn.work += rates.message;
+            if (!receives && !last) continue;
+            const std::uint32_t message = r.matching.parts[part].message, c = r.matching.messages[message].connection;
+            const PairOfRanks& pair = r.matching.connections[c];
+            notes.push_back({message, receives ? pair.from : pair.to, alpha[c]});
+            ++(receives ? turn.received : turn.sent);
+        }
+        if (once) turn.work += rates.message;
+        return turn;
+    }
+};
+
 class Cores {
   public:
-    Cores(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-          std::span<const int> core_of, std::uint32_t tiles, bool looks_on)
-        : r_(r),
+    Cores(const Score& score, const Rates& rates, std::span<const int> core_of, std::uint32_t tiles, bool looks_on)
+        : score_(score),
           rates_(rates),
           tiles_(tiles),
           looks_on_(looks_on),
           switching_(std::max(rates.switching, 0.01)),
-          ranks_(r.programs.size()) {
-        for (const PairOfRanks& c : r.matching.connections)
-            alpha_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
-        arrives_.assign(tiles * r.matching.messages.size(), never);
+          arrives_(tiles * score.messages, never),
+          ranks_(score.turns.size()) {
         for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
             const auto core =
                 core_of.empty() ? p % static_cast<std::uint32_t>(rates.cores) : static_cast<std::uint32_t>(core_of[p]);
@@ -58,18 +101,23 @@ class Cores {
         bool cold = true;  // another rank ran before
     };
 
-    double& arrival(std::uint32_t tile, std::uint32_t message) {
-        return arrives_[tile * r_.matching.messages.size() + message];
+    /// When the message of the player's tile is there.
+    double& arrival(const Player& player, const Score::Note& note) {
+        return arrives_[player.tile * score_.messages + note.message];
     }
-    double arrival(std::uint32_t tile, std::uint32_t message) const {
-        return arrives_[tile * r_.matching.messages.size() + message];
+    const Score::Turn& turn_of(std::uint32_t p) const { return score_.turns[p][ranks_[p].step]; }
+    std::span<const Score::Note> received(const Score::Turn& turn) const {
+        return {score_.notes.data() + turn.first, turn.received};
+    }
+    std::span<const Score::Note> sent(const Score::Turn& turn) const {
+        return {score_.notes.data() + turn.first + turn.received, turn.sent};
     }
 
     /// Passes over what is not there, and looks when player p can go on.
     void settle(std::uint32_t p) {
         Player& player = ranks_[p];
-        const Program& program = r_.programs[p];
-        while (player.tile < tiles_ && player.step == program.steps.size()) {
+        const std::size_t turns = score_.turns[p].size();
+        while (player.tile < tiles_ && player.step == turns) {
             done_[player.tile] = std::max(done_[player.tile], player.free);
             player.step = 0;
             ++player.tile;
@@ -79,10 +127,8 @@ class Cores {
             ++finished_;
             return;
         }
-        const Step& s = program.steps[player.step];
-        for (std::uint32_t i = s.first; i < s.first + s.sources; ++i)
-            if (const std::uint32_t part = r_.matching.part_of[p][i]; part != Matching::none)
-                player.ready = std::max(player.ready, arrival(player.tile, r_.matching.parts[part].message));
+        for (const Score::Note& note : received(turn_of(p)))
+            player.ready = std::max(player.ready, arrival(player, note));
     }
 
     /// The core that is furthest behind goes on: its rank takes a step, looks on for a moment, or makes way for the
@@ -111,52 +157,34 @@ class Cores {
         return 0.5 + static_cast<double>(random_ >> 40) / static_cast<double>(1 << 24);
     }
 
-    bool waits_for_other_cores(std::uint32_t p) const {
+    bool waits_for_other_cores(std::uint32_t p) {
         const Player& player = ranks_[p];
-        if (player.tile == tiles_) return false;
-        const Step& s = r_.programs[p].steps[player.step];
-        for (std::uint32_t i = s.first; i < s.first + s.sources; ++i) {
-            const std::uint32_t part = r_.matching.part_of[p][i];
-            if (part == Matching::none) continue;
-            const std::uint32_t m = r_.matching.parts[part].message;
-            const std::uint32_t from = r_.matching.connections[r_.matching.messages[m].connection].from;
-            if (arrival(player.tile, m) == never && ranks_[from].core == player.core) return false;
-        }
-        return true;
+        return player.tile < tiles_ && std::ranges::none_of(received(turn_of(p)), [&](const Score::Note& note) {
+                   return arrival(player, note) == never && ranks_[note.peer].core == player.core;
+               });
     }
 
     /// Player p's next step; when it ends.
     double play(std::uint32_t p, double start) {
         Player& player = ranks_[p];
-        const Step& s = r_.programs[p].steps[player.step];
-        const std::vector<std::uint32_t>& part_of = r_.matching.part_of[p];
-        double work = rates_.step;
-        const bool once = rates_.to_all && sends_to_all(r_.programs[p], s);
-        const std::uint32_t end = s.first + s.sources + (once ? 0 : s.sinks);
-        for (std::uint32_t i = s.first; i < end; ++i)
-            if (part_of[i] != Matching::none && r_.matching.parts[part_of[i]].last) work += rates_.message;
-        if (once) work += rates_.message;
-        const std::uint32_t tile = player.tile;
-        if (tile > 0 && tile < tiles_ - 1) work_ += work;
-        player.free = start + work;
+        const Score::Turn& turn = turn_of(p);
+        if (player.tile > 0 && player.tile < tiles_ - 1) work_ += turn.work;
+        player.free = start + turn.work;
         ++player.step;
-        for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i) {
-            if (part_of[i] == Matching::none || !r_.matching.parts[part_of[i]].last) continue;
-            const std::uint32_t m = r_.matching.parts[part_of[i]].message;
-            const std::uint32_t c = r_.matching.messages[m].connection, to = r_.matching.connections[c].to;
-            arrival(tile, m) = player.free + alpha_[c];
-            if (to != p && ranks_[to].ready == never && ranks_[to].tile == tile) settle(to);
+        for (const Score::Note& note : sent(turn)) {
+            arrival(player, note) = player.free + note.alpha;
+            const Player& peer = ranks_[note.peer];
+            if (note.peer != p && peer.ready == never && peer.tile == player.tile) settle(note.peer);
         }
         settle(p);
         return player.free;
     }
 
-    const Rehearsal& r_;
+    const Score& score_;
     const Rates& rates_;
     const std::uint32_t tiles_;
     const bool looks_on_;
     const double switching_;
-    std::vector<double> alpha_;    // by connection
     std::vector<double> arrives_;  // by tile and message
     std::vector<Player> ranks_;
     std::vector<Core> cores_;
@@ -172,8 +200,9 @@ class Cores {
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
                        std::span<const int> core_of, std::size_t* played) {
     const bool many = rehearsal.programs.size() >= many_ranks;
+    const Score score(rehearsal, rates, line);
     const auto run = [&](std::span<const int> placed, bool looks_on) {
-        Cores cores(rehearsal, rates, line, placed, many ? few_tiles : most_tiles, looks_on);
+        Cores cores(score, rates, placed, many ? few_tiles : most_tiles, looks_on);
         const double lost = cores.run();
         if (played != nullptr) *played += cores.played();
         return lost;
