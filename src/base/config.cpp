@@ -34,6 +34,8 @@ constexpr Variable table[] = {
      "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
     {"TUTTI_CHANNELS", "0", "On how many channels large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
     {"TUTTI_LANES", "0", "Deprecated: TUTTI_CHANNELS by its old name, until version 0.2."},
+    {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",
+     "1: what the communicators of a process run on a GPU, one rank of each, follows in the order of its launches."},
     {"TUTTI_THREADS", "1",
      "How many threads of a rank on a CPU share its large collectives, 1 to 8; the least of all ranks counts."},
     {"TUTTI_TUNING", "",
@@ -96,6 +98,7 @@ constexpr Variable table[] = {
     {"NCCL_COMM_ID", "", "`host:port`: unique ids lead there, so that every process may make its own."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background where config.blocking does not say."},
     {"NCCL_HOSTID", "", "For want of TUTTI_HOSTID."},
+    {"NCCL_LAUNCH_ORDER_IMPLICIT", "", "For want of TUTTI_LAUNCH_ORDER_IMPLICIT."},
     {"XDG_CACHE_HOME", "",
      "The user's cache directory, where tutti-tune keeps what it has measured, and PyTorch's backend what it has "
      "compiled; unset: $HOME/.cache."},
@@ -252,6 +255,7 @@ Config read_config() {
     const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
+    c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");
     if (c.cache_directory.empty() && environment("HOME")) c.cache_directory = read_text("HOME") + "/.cache";

@@ -56,6 +56,7 @@ struct Config {
     int channels;                 // 0: chosen by size
     int threads;                  // of a rank on a CPU, which share its large calls
     int gpu_queues;               // of a process on a GPU
+    bool launch_order_implicit;   // of all communicators there
     std::string tuning;           // a file's name, or "none"
     std::string cache_directory;  // the user's; empty: there is none
     int spin_us;                  // -1: chosen by whether ranks outnumber cores

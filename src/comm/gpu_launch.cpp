@@ -89,7 +89,10 @@ class Wave {
     void launch() {
         Reservations room;
         ask_for(room);
-        enqueue();
+        Orders orders;
+        for (const auto& [comm, blocks] : blocks_)
+            if (gpu::LaunchOrder* const its = comm->gpu()->order()) orders.try_emplace(comm->gpu()->device(), *its);
+        enqueue(orders);
     }
 
   private:
@@ -121,6 +124,8 @@ class Wave {
             for (auto& [residence, its] : stays) residence->entered(its);
         }
     };
+
+    using Orders = std::map<int, gpu::LaunchOrder::Turn>;  // by device; those that keep one
 
     static bool fits(const std::map<Communicator*, int>& blocks) {
         std::map<gpu::Tenant*, int> of_rank;
@@ -180,7 +185,7 @@ class Wave {
         return kernels;
     }
 
-    void enqueue() {
+    void enqueue(Orders& orders) {
         for (Ready* r : members_)
             if (r->copies) copy(*r);
         const std::vector<Kernel> all = kernels();
@@ -195,7 +200,12 @@ class Wave {
         // The kernels follow what was on all their users' streams before, so not each other, and are followed by those.
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, user, k.stream);
-        for (const Kernel& k : all) start(gpus, k);
+        for (const Kernel& k : all) {
+            if (const auto order = orders.find(k.device()); order != orders.end()) order->second.before(k.stream);
+            start(gpus, k);
+        }
+        for (const Kernel& k : all)
+            if (const auto order = orders.find(k.device()); order != orders.end()) order->second.after(k.stream);
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, k.stream, user);
         for (const auto& [comm, blocks] : blocks_) {

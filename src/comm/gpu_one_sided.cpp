@@ -87,7 +87,10 @@ void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
             t.comm->gpu()->tenant()->captured(blocks_of_wait);
         else
             room.emplace(*t.comm, t.stream, group);
+        std::optional<gpu::LaunchOrder::Turn> turn;
+        if (gpu::LaunchOrder* const order = t.comm->gpu()->order()) turn.emplace(*order).before(t.stream);
         enqueue(t);
+        if (turn) turn->after(t.stream);
     }
 }
 

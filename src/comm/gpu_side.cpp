@@ -95,6 +95,10 @@ void GpuSide::warn_of_turns(const gpu::Places& places, Rank self) const {
         processes.size(), device_);
 }
 
+gpu::LaunchOrder* GpuSide::order() const {
+    return config().launch_order_implicit && mates_.ranks.size() == 1 ? &mates_.tenant->residence().order() : nullptr;
+}
+
 void* GpuSide::spare_stream(std::size_t number) {
     while (spare_streams_.size() <= number) spare_streams_.push_back(gpus_.make_stream(device_));
     return spare_streams_[number];

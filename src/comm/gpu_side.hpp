@@ -71,6 +71,8 @@ class GpuSide {
 
     /// This rank's blocks among all that run on the device.
     gpu::Tenant* tenant() const { return mates_.tenant.get(); }
+    /// Where one is kept. nullptr: else, and where several ranks are there, of which none may follow another.
+    gpu::LaunchOrder* order() const;
     gpu::Stay stay(int blocks, bool collective, void* stream, std::uint64_t group) const {
         return {tenant(), mates_.seat, blocks, collective, stream, group};
     }

@@ -16,6 +16,7 @@
 
 #include "base/os.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/launch_order.hpp"
 
 namespace tutti::gpu {
 
@@ -92,6 +93,7 @@ class Residence {
     static std::shared_ptr<Residence> of(Gpus& gpus, int device);
 
     int blocks() const { return blocks_; }  // that the device runs at the same time
+    LaunchOrder& order() { return order_; }
 
     /// Returns when all of them have room beside whatever others run. stop: gives up by throwing. Whoever has entered
     /// says so when he has launched, or failed to.
@@ -100,13 +102,15 @@ class Residence {
 
   private:
     friend class Tenant;
-    Residence(Gpus& gpus, int device) : gpus_(gpus), device_(device), blocks_(gpus.info(device).blocks) {}
+    Residence(Gpus& gpus, int device)
+        : gpus_(gpus), device_(device), blocks_(gpus.info(device).blocks), order_(gpus, device) {}
     bool makes_room(std::span<const Stay> stays);
     bool runs(Tenant& tenant);
     void recount();
 
     Gpus& gpus_;
     const int device_, blocks_;
+    LaunchOrder order_;
     std::mutex mutex_;
     std::vector<Tenant*> tenants_;
     std::atomic<bool> contended_{false};  // some share the device with themselves, and not all fit at once

@@ -1,10 +1,16 @@
 // Operations of one communicator never overlap, whatever branches, graphs and streams they come from: they use the same
 // connections.
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -93,6 +99,18 @@ class World {
     bool finds_no_room(std::size_t lane) {
         return try_all_reduce(lane) == tuttiTimeout &&
                std::strstr(tuttiGetLastError(nullptr), "found no room for its kernel on GPU 0") != nullptr;
+    }
+
+    /// What comes next on the first rank's stream of the lane comes after *open.
+    void hold(std::size_t lane, std::atomic<bool>* open) {
+        require(cudaSetDevice(on_[0]));
+        require(cudaLaunchHostFunc(
+            stream_[lanes - 1][0],
+            [](void* flag) {
+                while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+            },
+            open));
+        branch(fork_[0], stream_[lanes - 1][0], stream_[lane][0]);
     }
 
     /// The number of a graph for launch(). On one GPU the second rank's streams are branches of the first's capture.
@@ -277,6 +295,42 @@ TEST_CASE("a call waits for room until another communicator's graph that only wa
     waits.check(0, 1);
     calls.all_reduce(0);
     calls.check(0, 2);
+}
+
+TEST_CASE(
+    "kernels that fill two GPUs, of two communicators, whose streams come to them in another order on one of them",
+    "[.other-process]") {
+    World first({0, 1}, 70000, 5000), second({0, 1}, 70000, 5000);
+    first.all_reduce(0);
+    second.all_reduce(0);
+    const bool as_graphs = GENERATE(false, true);
+    const auto go = [&](World& world, std::size_t graph) { as_graphs ? world.launch(graph, 0) : world.all_reduce(0); };
+    const std::size_t one = first.captured(0, [&] { first.all_reduce(0); });
+    const std::size_t other = second.captured(0, [&] { second.all_reduce(0); });
+    first.check(0, 1);
+    second.check(0, 1);
+    std::atomic<bool> open{false};
+    first.hold(0, &open);
+    go(first, one);
+    go(second, other);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its kernel would begin on both GPUs
+    open = true;
+    first.check(0, 2);
+    second.check(0, 2);
+}
+
+TEST_CASE("TUTTI_LAUNCH_ORDER_IMPLICIT: kernels and graphs of several communicators find room") {
+    std::array<char, 4096> self{};
+    REQUIRE(readlink("/proc/self/exe", self.data(), self.size() - 1) > 0);
+    const std::string command =
+        "TUTTI_LAUNCH_ORDER_IMPLICIT=1 '" + std::string(self.data()) + "' 'kernels that fill*' 2>&1";
+    std::FILE* const other = popen(command.c_str(), "r");
+    REQUIRE(other != nullptr);
+    std::string output;
+    for (int c = std::fgetc(other); c != EOF; c = std::fgetc(other)) output += static_cast<char>(c);
+    CAPTURE(output);
+    CHECK(pclose(other) == 0);
+    CHECK(output.find("passed") != std::string::npos);
 }
 
 TEST_CASE("a capture that others begin and end in: its branches go on one after the other") {
