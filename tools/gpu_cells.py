@@ -68,6 +68,8 @@ def correctness(check):
     for n in (2, 4):
         for collective in COLLECTIVES if n == 2 else NOT_ALIKE[:2]:
             check.perf(f"{collective} {n} processes", collective, "processes", n, SIZES, 60)
+    for collective in ("all_reduce", "all_gather"):  # by reference
+        check.perf(f"{collective} 2 processes, registered", collective, "processes", 2, SIZES + ["-R", "1"], 60)
     driven_otherwise(check)
     through_host(check)
     training(check)

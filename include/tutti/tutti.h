@@ -322,7 +322,9 @@ TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
 TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 
 /* The same on a CUDA device, for ranks there; TUTTI_DEVICE_CPU: tuttiMemAlloc; TUTTI_DEVICE_CURRENT: as in
- * tuttiConfig_t. Waits until it is zeroed. tuttiMemFree frees it, and waits for what still runs on the device. */
+ * tuttiConfig_t. Waits until it is zeroed. Ranks of other processes on GPUs that p2p joins read and write it where it
+ * is, in large calls. tuttiMemFree frees it, and waits for what still runs on the device; where other processes have it
+ * open, it goes to the device once they have closed it, which their ranks do without being called. */
 TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device);
 
 /* Makes memory of the caller's own mappable in the same way, from its first whole page to its last: pages that can be
@@ -330,8 +332,17 @@ TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device)
  * the range during the call, and a process forked later shares it. malloc'd buffers, large arrays, private anonymous
  * maps; not stacks, files, shared memory. Deregister, under the same contract, before the memory is freed: private
  * pages return. Registering parts of a registered range again is counted. Worth it for large buffers that are used
- * often. *handle is for tuttiCommDeregister, which leaves all as it was if it returns tuttiSystemError. Communicators
- * on GPUs: without effect. */
+ * often. *handle is for tuttiCommDeregister, which leaves all as it was if it returns tuttiSystemError.
+ *
+ * Communicators on GPUs: memory of cudaMalloc on the rank's own GPU (other memory: without effect), which ranks of
+ * other processes, where p2p joins the GPUs, then read and write where it is, in large calls that are not captured;
+ * those of one process do so with any. It is a call of each rank for itself, and moves nothing. CUDA leaves undefined
+ * what happens when memory is freed that another process has open, so Deregister waits for what this rank has issued on
+ * comm before, then until all others have closed the memory. They do so without being called, but CUDA may have them
+ * wait for their kernels: none of these may wait for what this rank is to call next. So deregister where all ranks have
+ * called the same, a synchronized stream before it. tuttiTimeout: a rank that is named has not closed it; the memory
+ * must not be freed as long as that process lives. When comm is destroyed, aborted or suspended it is deregistered; the
+ * handle is to be given back all the same. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);
 
@@ -477,8 +488,9 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * Deregister is a call of each rank for itself: it waits for what this rank has issued on comm before, and when it
  * returns, nobody writes to this rank's part any more, nor reads it. A put or a get that comes too late fails, and its
  * communicator with it. So it is when comm is destroyed, aborted or suspended (windows and signals do not come back
- * with tuttiCommResume), or has failed; the handle is to be deregistered all the same, before the memory is freed. A
- * graph in which this rank puts to the window, or gets from it, must have ended before, and not run afterwards. */
+ * with tuttiCommResume), or has failed; the handle is to be deregistered all the same, before the memory is freed. On
+ * GPUs it waits until other processes have closed the memory, as tuttiCommDeregister does, and as it says. A graph in
+ * which this rank puts to the window, or gets from it, must have ended before, and not run afterwards. */
 typedef struct tuttiWindow* tuttiWindow_t;
 #define TUTTI_WIN_DEFAULT 0
 #define TUTTI_WIN_BEST_EFFORT 1

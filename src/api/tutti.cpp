@@ -6,6 +6,7 @@
 
 #include "api/checks.hpp"
 #include "api/making.hpp"
+#include "api/numbered.hpp"
 #include "gpu/gpus.hpp"
 #include "gpu/memory.hpp"
 #include "transport/regions.hpp"
@@ -14,6 +15,18 @@ using namespace tutti;
 using Form = tutti::RowArguments::Form;
 
 namespace {
+
+/// Memory that a communicator on a GPU may lend. Of a communicator that is gone, or suspended since, it is lent no
+/// more.
+struct Registration {
+    std::weak_ptr<Communicator> comm;
+    gpu::Pointee memory;  // without a base: none that can be lent
+};
+
+Numbered<void*, std::shared_ptr<Registration>>& registrations() {
+    static auto* const instance = new Numbered<void*, std::shared_ptr<Registration>>;
+    return *instance;
+}
 
 Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
     refuse_closed(arguments.function, h);
@@ -129,15 +142,27 @@ tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void*
         if (buff == nullptr && size > 0) fail(tuttiInvalidArgument, "tuttiCommRegister: buff is NULL");
         if (size > SIZE_MAX - reinterpret_cast<std::uintptr_t>(buff))
             fail(tuttiInvalidArgument, "tuttiCommRegister: %zu bytes at %p go beyond the address space", size, buff);
-        const bool on_gpu = communicator(comm)->gpu() != nullptr;
-        *handle = register_memory(on_gpu ? nullptr : buff, on_gpu ? 0 : size);
+        const CommunicatorPtr c = communicator(comm);
+        if (c->gpu() == nullptr)
+            *handle = register_memory(buff, size);
+        else
+            *handle = registrations().add(
+                std::make_shared<Registration>(Registration{c, c->gpu()->neighbours().permit(buff, size)}));
     });
 }
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle) {
     return guarded([&] {
-        communicator(comm);
-        deregister_memory(handle);
+        if (communicator(comm)->gpu() == nullptr) return deregister_memory(handle);
+        const std::shared_ptr<Registration> its = registrations().find(handle);
+        if (!its || !registrations().remove(handle))
+            fail(tuttiInvalidArgument, "tuttiCommDeregister: %p is no registration, or has ended before", handle);
+        const CommunicatorPtr c = its->comm.lock();
+        if (!c || its->memory.base == nullptr) return;
+        InTurn turn(*c->ticket_lock());
+        c->gpu()->finish();
+        const bool failed = c->faults().failed();
+        c->gpu()->neighbours().forbid(its->memory, failed ? std::chrono::seconds(10) : c->options().timeout);
     });
 }
 

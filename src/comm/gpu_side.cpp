@@ -21,16 +21,18 @@ gpu::Gpus& gpus_or_fail() {
 
 }  // namespace
 
-GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device), lender_(gpus_, device) {
+GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device) {
     if (device < 0 || device >= gpus_.count())
         fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
     arena_ = gpu::Arena::make(gpus_, device, ranks);
+    neighbours_.emplace(gpus_, device, *arena_);
     control_ = new (gpus_.allocate_pinned(sizeof(gpu::Control))) gpu::Control{};
 }
 
 GpuSide::~GpuSide() {
     finish();
     boards_.reset();
+    neighbours_.reset();
     if (mates_.tenant) mates_.tenant->leave(mates_.seat);
     for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
     if (last_launch_.event != nullptr) gpus_.drop(device_, last_launch_.event);
@@ -48,16 +50,10 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Bu
     budget_ = budget;
     move_in(places, self);
     warn_of_turns(places, self);
-    ends_ = std::make_unique<gpu::Ends>(arena_, self, places);
+    ends_ = std::make_unique<gpu::Ends>(arena_, self, places, neighbours_->meet(session, places, deadline));
+    neighbours_->borrow_through(*ends_, places);
     pool_ = std::make_unique<gpu::Pool>(gpus_, device_, pool_bytes);
-    if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_);
-    if (!budget.lends) return;
-    for (Rank peer = 0; peer < places.ranks(); ++peer) {
-        if (peer == self || places.info(peer).process == places.info(self).process) continue;
-        lender_.expect(places.seat(peer));
-        borrowers_.emplace_back(gpus_, device_, session.fetch(peer, places.gpu(peer).arena_key, deadline), peer,
-                                places.seat(self), ends_->table_of(peer));
-    }
+    if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_, neighbours_->lender());
 }
 
 /// Beside the communicator's other ranks that are threads of this process on this device.
@@ -133,7 +129,7 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
         fail(tuttiInvalidArgument, "%s %p needs %zu bytes, its allocation ends after %zu", name, pointer, bytes,
              static_cast<std::size_t>(p.base + p.size - at));
     b.at = const_cast<std::byte*>(at);
-    b.region = lend ? lender_.find(p) : 0;
+    b.region = lend ? neighbours_->lender().find(p) : 0;
     b.base = p.base;
     // In one process an address is one everywhere, but not every GPU may use it.
     b.shareable = p.kind == Memory::device ? p.peers || !budget_.across : budget_.by_reference;
@@ -169,8 +165,7 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
     const std::size_t element = size_of(o.type), row = o.count * element;
     // A graph would name memory by numbers that may have become others' when it is replayed.
     const bool lend = tiling.by_reference && budget_.lends && !gpus_.capturing(stream);
-    if (lend)
-        for (gpu::Borrower& borrower : borrowers_) borrower.look();
+    if (lend) neighbours_->borrowers().look();
     gpu::Job job;
     job.plan = program.plan(tiling.tile * element);
     // What is not used may be anything: users give the root's arguments on all ranks.
@@ -215,9 +210,8 @@ gpu::Put GpuSide::put(const OneSided& o) {
 }
 
 /// Else nothing would be found but that there is nothing, message by message, in peers' memory.
-bool GpuSide::knows_loans(const gpu::Job& job) const {
-    return job.input.region != 0 || job.output.region != 0 ||
-           std::ranges::any_of(borrowers_, [](const gpu::Borrower& b) { return b.has_any(); });
+bool GpuSide::knows_loans(const gpu::Job& job) {
+    return job.input.region != 0 || job.output.region != 0 || neighbours_->borrowers().have_any();
 }
 
 GpuSide::Captured* GpuSide::captured(std::uint64_t capture) {

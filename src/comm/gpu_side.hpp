@@ -10,7 +10,7 @@
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
 #include "gpu/budget.hpp"
-#include "gpu/lending.hpp"
+#include "gpu/neighbours.hpp"
 #include "gpu/program.hpp"
 #include "gpu/residents.hpp"
 #include "plan/one_sided.hpp"
@@ -30,7 +30,7 @@ class GpuSide {
 
     gpu::EndpointInfo info() const { return arena_->info(); }
     /// Before it connects: for ranks of other processes, under the key of the info's arena.
-    void offer(Session& session) const { session.offer(arena_->key(), lender_.fd()); }
+    void offer(Session& session) const { neighbours_->offer(session); }
     void connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline);
 
     gpu::Gpus& gpus() const { return gpus_; }
@@ -52,6 +52,9 @@ class GpuSide {
     void check_stream(void* stream) const;
     /// Throws if another rank's kernel is on that stream, and waits for the one that is about to be put behind it.
     void check_mates(void* stream, std::uint64_t group) const;
+
+    /// What it lends to ranks of other processes, and they to it.
+    gpu::Neighbours& neighbours() { return *neighbours_; }
 
     /// For one-sided operations; only where p2p joins all ranks.
     gpu::Boards& boards() { return *boards_; }
@@ -90,7 +93,7 @@ class GpuSide {
     static constexpr std::uint32_t remembered = 64;
     static constexpr std::size_t pool_bytes = 1 << 20;  // most programs have some kilobytes
     gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
-    bool knows_loans(const gpu::Job& job) const;
+    bool knows_loans(const gpu::Job& job);
     void move_in(const gpu::Places& places, Rank self);
     void warn_of_turns(const gpu::Places& places, Rank self) const;
 
@@ -99,8 +102,7 @@ class GpuSide {
     std::shared_ptr<gpu::Arena> arena_;
     std::unique_ptr<gpu::Ends> ends_;
     std::unique_ptr<gpu::Pool> pool_;  // for programs
-    gpu::Lender lender_;
-    std::vector<gpu::Borrower> borrowers_;
+    std::optional<gpu::Neighbours> neighbours_;
     gpu::Control* control_ = nullptr;
     std::optional<gpu::Boards> boards_;
     gpu::Budget budget_;

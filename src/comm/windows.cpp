@@ -15,6 +15,9 @@ namespace {
 /// As much of a put or a get as a peer that gives up, or closes its part, may have to wait for.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
+/// What peers of a failed communicator are waited for, to let go of memory.
+constexpr std::chrono::seconds brief{10};
+
 /// As HostChannel::touch: peers that close their memory look here afterwards, and wait.
 class Touching {
   public:
@@ -112,12 +115,12 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
 }
 
 /// To each rank. why: this rank has no part.
-std::vector<Windows::Told> Windows::tell_of(const WindowPart& part, void* buffer, std::size_t bytes,
-                                            std::optional<Error> why) {
+std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, std::optional<Error> why) {
+    const WindowPart part = window.parts[static_cast<std::size_t>(rank())];
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
     gpu::Exposed exposed;
     try {
-        if (gpu_ != nullptr && !why) exposed = gpu_->boards().expose(buffer, bytes);
+        if (gpu_ != nullptr && !why) exposed = gpu_->boards().expose(buffer, bytes, &window.lent);
     } catch (...) {
         why = caught();
     }
@@ -149,8 +152,8 @@ void Windows::map_parts(Window& window, const std::vector<Told>& all) {
         if (part.bytes == 0 || is_same_process(connections_.places(), r, rank())) continue;
         const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
         try {
-            window.mapped.push_back(gpu_->boards().map(exposed.handle));
-            part.where.offset = reinterpret_cast<std::uint64_t>(window.mapped.back() + exposed.offset);
+            std::byte* const there = gpu_->neighbours().borrowers().open_now(r, exposed.loan);
+            part.where.offset = reinterpret_cast<std::uint64_t>(there + exposed.offset);
         } catch (...) {
             why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, caught().what());
         }
@@ -175,7 +178,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
         } catch (...) {
             trouble = caught();
         }
-        mine = tell_of(part, buffer, bytes, std::move(trouble));
+        mine = tell_of(*window, buffer, bytes, std::move(trouble));
     } catch (...) {  // the others wait to be told
         with_caught([&](const Error& error) { faults_.fail(error); });
         if (window && !window->parts.empty()) close(*window);
@@ -199,7 +202,8 @@ void Windows::close(const Window& window) {
     const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
                            faults_.close_parts({&connections_.page().gates[part.gate], 1}) ||
                            (gpu_ != nullptr && faults_.failed());
-    for (std::byte* mapped : window.mapped) gpu_->boards().unmap(mapped);
+    if (gpu_ != nullptr && window.lent.base != nullptr)
+        gpu_->neighbours().forbid(window.lent, faults_.failed() ? brief : timeout_);
     if (untouched) return;
     fail(tuttiTimeout,
          "rank %d: a peer that began to copy to or from the window has not ended that (is it stopped?): its memory "

@@ -50,7 +50,7 @@ class Windows {
     std::string find_obstacle() const;
     WindowPart open_part(std::size_t bytes);
     std::vector<Told> exchange(const std::vector<Told>& mine);
-    std::vector<Told> tell_of(const WindowPart& part, void* buffer, std::size_t bytes, std::optional<Error> why);
+    std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, std::optional<Error> why);
     void map_parts(Window& window, const std::vector<Told>& all);
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);

@@ -17,6 +17,7 @@ ByKey<Arena>& arenas() {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(Gpus& gpus, int device, int ranks) {
+    free_what_is_back();
     std::shared_ptr<Arena> arena(new Arena(gpus, device, Places::seats(ranks)));
     arena->memory_ = gpus.allocate(device, arena->bytes());
     random_bytes(&arena->key_, sizeof arena->key_);
@@ -26,7 +27,9 @@ std::shared_ptr<Arena> Arena::make(Gpus& gpus, int device, int ranks) {
 
 Arena::~Arena() {
     arenas().remove(key_);
-    if (memory_ != nullptr) gpus_.free(device_, memory_);
+    ledger_->close();
+    const Claim lease{ledger_};
+    if (memory_ != nullptr) free_when_back(gpus_, device_, memory_, {&lease, 1});
 }
 
 std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
@@ -68,14 +71,26 @@ std::byte* open_arena(Gpus& gpus, int device, Rank self, Rank peer, const Handle
 
 }  // namespace
 
-Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places)
+Ends::Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places, std::vector<Fd> leases)
     : mine_(std::move(mine)),
       theirs_(static_cast<std::size_t>(places.ranks())),
+      leases_(std::move(leases)),
       opened_(static_cast<std::size_t>(places.ranks())) {
     Gpus& gpus = mine_->gpus();
     const int device = mine_->device();
     memory_ = Memory(gpus, device, theirs_.size() * channels_per_peer * 2 * sizeof(End));
     tables_ = Memory(gpus, device, theirs_.size() * max_regions * sizeof(std::byte*));
+    try {
+        open_all(self, places);
+    } catch (...) {
+        close_all();
+        throw;
+    }
+}
+
+void Ends::open_all(Rank self, const Places& places) {
+    Gpus& gpus = mine_->gpus();
+    const int device = mine_->device();
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
         if (peer == self || !places.p2p(self, peer)) continue;
         const auto p = static_cast<std::size_t>(peer);
@@ -148,6 +163,10 @@ End Ends::through_host(Rank peer, const Wire& wire) {
 }
 
 Ends::~Ends() {
+    close_all();
+}
+
+void Ends::close_all() noexcept {
     for (std::byte* memory : opened_)
         if (memory != nullptr) mine_->gpus().close(mine_->device(), memory);
 }

@@ -10,6 +10,7 @@
 
 #include "bootstrap/session.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/ledger.hpp"
 #include "gpu/pinned.hpp"
 #include "gpu/places.hpp"
 #include "gpu/pool.hpp"
@@ -56,6 +57,8 @@ class Arena {
     /// What a rank of `ranks` shows of it. process-wide key first, then a handle for others.
     EndpointInfo info() const;
     std::uint64_t key() const { return key_; }
+    /// Other processes may have it open as long as they have the ledger's lease: it is freed afterwards.
+    const std::shared_ptr<Ledger>& ledger() const { return ledger_; }
     static std::shared_ptr<Arena> find(std::uint64_t key);
 
     Gpus& gpus() const { return gpus_; }
@@ -70,13 +73,14 @@ class Arena {
     const int device_, seats_;
     std::uint64_t key_ = 0;
     std::byte* memory_ = nullptr;
+    const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
 };
 
 /// The ends of a rank's connections, in its device memory.
 class Ends {
   public:
-    /// Those by p2p; the others are to be attached.
-    Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places);
+    /// Those by p2p; the others are to be attached. leases: of the arenas of ranks in other processes, by rank.
+    Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places, std::vector<Fd> leases);
     ~Ends();
     Ends(const Ends&) = delete;
 
@@ -101,11 +105,14 @@ class Ends {
             (static_cast<std::size_t>(peer) * channels_per_peer + static_cast<std::size_t>(channel)) * 2;
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
+    void open_all(Rank self, const Places& places);
+    void close_all() noexcept;
     void join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process);
     End through_host(Rank peer, const Wire& wire);
 
     std::shared_ptr<Arena> mine_;
     std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process
+    std::vector<Fd> leases_;                      // go after what they are for has been closed
     std::vector<std::byte*> opened_;              // of others
     Memory memory_, tables_;
     std::vector<Pinned> pinned_;

@@ -11,8 +11,9 @@ namespace tutti::gpu {
 
 static_assert(Board::seats == most_seats && Board::signals == signals_per_peer && Board::gates == most_windows);
 
-Boards::Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places& places, Control* control)
-    : gpus_(gpus), device_(device), ends_(ends), self_(self), places_(places), control_(control) {
+Boards::Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places& places, Control* control,
+               Lender& lender)
+    : gpus_(gpus), device_(device), ends_(ends), self_(self), places_(places), control_(control), lender_(lender) {
     for (Rank r = 0; r < places.ranks(); ++r) {
         leaves_process_ |= places.info(r).process != places.info(self).process;
         leaves_device_ |= places.gpu(r).uuid != places.gpu(self).uuid;
@@ -20,7 +21,6 @@ Boards::Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places
 }
 
 Boards::~Boards() {
-    for (std::byte* memory : mapped_) gpus_.close(device_, memory);
     if (event_ != nullptr) gpus_.drop(device_, event_);
     if (stream_ != nullptr) gpus_.destroy_stream(stream_);
     if (answer_ != nullptr) gpus_.free_pinned(reinterpret_cast<std::byte*>(answer_));
@@ -61,7 +61,7 @@ Wanted Boards::wanted(Rank peer, int signal, std::uint64_t count) const {
     return {count, peer, static_cast<std::uint16_t>(places_.seat(peer)), static_cast<std::uint16_t>(signal)};
 }
 
-Exposed Boards::expose(const void* memory, std::size_t bytes) const {
+Exposed Boards::expose(const void* memory, std::size_t bytes, Pointee* permitted) const {
     if (bytes == 0) return {};
     const Pointee p = gpus_.pointee(memory);
     const auto* const at = static_cast<const std::byte*>(memory);
@@ -75,24 +75,13 @@ Exposed Boards::expose(const void* memory, std::size_t bytes) const {
     if (!leaves_process_) return {};
     try {
         if (p.base == nullptr) fail(tuttiInvalidArgument, "it is in no allocation");
-        return {gpus_.share(device_, p.base), static_cast<std::uint64_t>(at - p.base)};
+        lender_.permit(p);
+        *permitted = p;
+        return {lender_.lend_now(p), static_cast<std::uint64_t>(at - p.base)};
     } catch (const Error& error) {
         fail(tuttiInvalidArgument, "rank %d: other processes can't reach %p, take memory of cudaMalloc: %s", self_,
              memory, error.what());
     }
-}
-
-std::byte* Boards::map(const Handle& allocation) {
-    std::byte* const mapped = gpus_.open(device_, allocation);
-    mapped_.insert(mapped);
-    return mapped;
-}
-
-void Boards::unmap(std::byte* mapped) {
-    const auto found = mapped_.find(mapped);
-    if (found == mapped_.end()) return;
-    mapped_.erase(found);
-    gpus_.close(device_, mapped);
 }
 
 /// By a kernel, so that what peers' kernels read and write there has one order. True if it ended as it should.

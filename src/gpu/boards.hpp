@@ -4,22 +4,22 @@
 
 #include <chrono>
 #include <mutex>
-#include <set>
 
 #include "gpu/arena.hpp"
+#include "gpu/lending.hpp"
 
 namespace tutti::gpu {
 
 /// Where a rank's part of a window lies, for ranks of other processes.
 struct Exposed {
-    Handle handle{};           // of the allocation
+    Loan loan{};               // of the allocation
     std::uint64_t offset = 0;  // into it
 };
 
 class Boards {
   public:
-    /// All ranks of `places` are joined by p2p. ends and control outlive this.
-    Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places& places, Control* control);
+    /// All ranks of `places` are joined by p2p. ends, control and lender outlive this.
+    Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places& places, Control* control, Lender& lender);
     /// After the kernels of this rank have ended.
     ~Boards();
     Boards(const Boards&) = delete;
@@ -30,12 +30,9 @@ class Boards {
     SignalWait wait(std::chrono::milliseconds timeout) const;
     Wanted wanted(Rank peer, int signal, std::uint64_t count) const;
 
-    /// Memory that peers are to put to. Throws tuttiInvalidArgument if they can't.
-    Exposed expose(const void* memory, std::size_t bytes) const;
-
-    /// That of a peer in another process as this rank's kernels see it, until unmap(), or its end.
-    std::byte* map(const Handle& allocation);
-    void unmap(std::byte* mapped);
+    /// Memory that peers are to put to. Where some are in other processes, *permitted has become lendable, also if this
+    /// throws: tuttiInvalidArgument if they can't.
+    Exposed expose(const void* memory, std::size_t bytes, Pointee* permitted) const;
 
     /// From now on peers that know the key may put to the window with this gate.
     void open(std::uint32_t gate, std::uint32_t key);
@@ -59,12 +56,12 @@ class Boards {
     const Rank self_;
     const Places& places_;
     Control* const control_;
+    Lender& lender_;
     bool leaves_process_ = false, leaves_device_ = false;  // some peer is in another process, on another GPU
 
     std::mutex mutex_;
     void *stream_ = nullptr, *event_ = nullptr;  // of gates; made when the first is opened
     Answer* answer_ = nullptr;
-    std::multiset<std::byte*> mapped_;  // the same allocation is at the same place
 };
 
 }  // namespace tutti::gpu

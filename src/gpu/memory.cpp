@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/ledger.hpp"
 
 namespace tutti::gpu {
 namespace {
@@ -28,6 +29,7 @@ void* allocate_for_user(int device, std::size_t bytes) {
         fail(tuttiInvalidArgument, "there is no memory of device %d: %s", device, why_no_gpus().c_str());
     if (device < 0 || device >= gpus->count())
         fail(tuttiInvalidArgument, "there is no device %d; this machine has %d", device, gpus->count());
+    free_what_is_back();
     std::byte* const memory = gpus->allocate(device, std::max<std::size_t>(bytes, 1));
     const std::lock_guard lock(allocations().mutex);
     allocations().device_of[memory] = device;
@@ -41,8 +43,14 @@ bool free_for_user(void* memory) {
     const int device = found->second;
     allocations().device_of.erase(found);
     lock.unlock();
-    gpus()->free(device, static_cast<std::byte*>(memory));
+    auto* const base = static_cast<std::byte*>(memory);
+    free_when_back(*gpus(), device, base, recall_all(base));
     return true;
+}
+
+bool is_for_user(const void* memory) {
+    const std::lock_guard lock(allocations().mutex);
+    return allocations().device_of.contains(const_cast<void*>(memory));
 }
 
 }  // namespace tutti::gpu

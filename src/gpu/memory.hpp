@@ -9,7 +9,11 @@ namespace tutti::gpu {
 /// has no room.
 void* allocate_for_user(int device, std::size_t bytes);
 
-/// false: it is not the start of such memory, or was freed before.
+/// Takes it back where it is lent (gpu/lending.hpp): it goes once no other process has it open. false: it is not the
+/// start of such memory, or was freed before.
 bool free_for_user(void* memory);
+
+/// Whether memory from there on is such memory.
+bool is_for_user(const void* memory);
 
 }  // namespace tutti::gpu

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "gpu/gpus.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
@@ -22,8 +23,8 @@ struct WindowPart {
 };
 
 struct Window {
-    std::vector<WindowPart> parts;        // by rank
-    std::vector<std::byte*> mapped = {};  // on a GPU: allocations of ranks in other processes
+    std::vector<WindowPart> parts;  // by rank
+    gpu::Pointee lent = {};         // on a GPU: this rank's allocation, where ranks of other processes have it open
 };
 
 /// A put, a get, a signal, or a wait for signals. Plain data; Operation points to one, and its Batch keeps it.

@@ -5,9 +5,12 @@
 
 #include <fcntl.h>
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/result.hpp"
+#include "harness/open_elsewhere.hpp"
 #include "internal.hpp"
 
 namespace tutti::on_hosts {
@@ -190,6 +193,7 @@ std::byte* open_shared(const Shared& file, const std::string& handle) {
     require(file.device == current().number || machine().settings.peer_access, cudaErrorMapBufferObjectFailed);
     Fd fd(::open(text("/proc/%d/fd/%d", file.pid, file.fd).c_str(), O_RDWR | O_CLOEXEC));
     require(static_cast<bool>(fd) && inode_of(fd) == file.inode, cudaErrorMapBufferObjectFailed);
+    harness::note_open(fd.get());
     Mapping mapping = Mapping::of(fd);
     std::byte* const base = mapping.base() + file.offset;
     return keep({.kind = Kind::opened,
@@ -241,7 +245,13 @@ cudaError_t cudaFree(void* memory) {
         if (memory == nullptr) return;
         const int device = exactly(memory, {Kind::device, Kind::pool}, cudaErrorInvalidValue).device;
         wait_for_all(lock, device_numbered(device), "cudaFree");
-        forget(exactly(memory, {Kind::device, Kind::pool}, cudaErrorInvalidValue).base);
+        const Allocation& a = exactly(memory, {Kind::device, Kind::pool}, cudaErrorInvalidValue);
+        if (tutti::harness::is_open_elsewhere(a.fd.get())) {  // CUDA leaves undefined what becomes of that
+            std::fprintf(stderr, "GPUs on hosts: cudaFree of %zu bytes of GPU %d that another process has open\n",
+                         a.bytes, device);
+            std::abort();
+        }
+        forget(a.base);
     });
 }
 

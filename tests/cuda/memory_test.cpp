@@ -1,6 +1,7 @@
 // The runtime on hosts: memory, copies, and memory of other processes.
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -214,6 +215,33 @@ TEST_CASE("opens what another process shares", "[.other-process]") {
     CHECK(cudaIpcGetMemHandle(&handle, first) == cudaErrorInvalidValue);  // it is not this process's to share
     CHECK(cudaIpcCloseMemHandle(first) == cudaSuccess);
     CHECK(cudaIpcCloseMemHandle(first) == cudaErrorInvalidValue);
+}
+
+TEST_CASE("frees what another process has open", "[.other-process]") {
+    restart({});
+    std::byte* const memory = device_memory(4096);
+    cudaIpcMemHandle_t handle;
+    REQUIRE(cudaIpcGetMemHandle(&handle, memory) == cudaSuccess);
+    int opened[2], over[2];
+    REQUIRE((pipe(opened) == 0 && pipe(over) == 0));
+    char byte = 0;
+    if (fork() == 0) {
+        close(over[1]);
+        restart({});  // a process of its own, for the runtime
+        void* theirs = nullptr;
+        if (cudaIpcOpenMemHandle(&theirs, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) _exit(1);
+        if (write(opened[1], &byte, 1) != 1 || read(over[0], &byte, 1) != 0) _exit(2);  // the end of its parent
+        _exit(0);
+    }
+    close(opened[1]);
+    if (read(opened[0], &byte, 1) == 1) cudaFree(memory);
+}
+
+TEST_CASE("memory is not freed while another process has it open", "[memory]") {
+    const Outcome outcome = in_other_process("frees what another process has open", {});
+    CAPTURE(outcome.output);
+    CHECK(WIFSIGNALED(outcome.status));
+    CHECK(outcome.output.find("cudaFree of 4096 bytes of GPU 0 that another process has open") != std::string::npos);
 }
 
 TEST_CASE("memory of other processes", "[memory]") {

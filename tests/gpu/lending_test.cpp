@@ -1,8 +1,12 @@
-// Memory lent between processes: here both ends are in one, with GPUs of their own.
+// Memory lent between processes: here both ends are in one, with GPUs of their own. These end the process if memory is
+// freed that the other ones have open.
+#include <unistd.h>
+
 #include <cstring>
 
 #include "base/result.hpp"
 #include "gpu/lending.hpp"
+#include "gpu/memory.hpp"
 #include "harness/catch.hpp"
 #include "harness/emulated_gpus.hpp"
 
@@ -12,17 +16,40 @@ using harness::EmulatedGpus;
 
 namespace {
 
+constexpr int seat = 3;
+
 struct Pair {
     EmulatedGpus ours, theirs;
-    Lender lender{ours, 0};
+    std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+    Ledger own;  // of the borrower
+    std::shared_ptr<const PageMapping> page = std::make_shared<PageMapping>(ledger->fd());
+    Lender lender{ours, 0, ledger};
     std::vector<std::byte> table{max_regions * sizeof(std::byte*)};
     std::vector<Borrower> borrower;
 
     Pair() {
-        lender.expect(3);
-        borrower.emplace_back(theirs, 0, lender.fd(), 1, 3, table.data());
+        ledger->expect(seat, std::make_shared<PageMapping>(own.fd()));
+        borrower.push_back(another(seat));
+        ledger->open();
+        use_gpus(&ours);  // for memory of the library's
+    }
+    ~Pair() { use_gpus(nullptr); }
+    Pair(const Pair&) = delete;
+    Borrower another(int its_seat) { return {theirs, 0, page, 1, its_seat, table.data()}; }
+
+    /// It stays registered.
+    std::byte* registered_memory(std::size_t bytes = 4096) {
+        std::byte* const memory = ours.allocate(0, bytes);
+        lender.permit(ours.pointee(memory));
+        return memory;
     }
     std::uint32_t find(const std::byte* memory) { return lender.find(ours.pointee(memory)); }
+    /// Its number, when all see it.
+    std::uint32_t lent(const std::byte* memory) {
+        if (const std::uint32_t number = find(memory); number != 0) return number;
+        borrower[0].look();
+        return find(memory);
+    }
     const std::byte* seen(std::uint32_t number) const {
         const std::byte* at;
         std::memcpy(&at, table.data() + number * sizeof at, sizeof at);
@@ -34,7 +61,7 @@ struct Pair {
 
 TEST_CASE("lending: memory has a number once the borrower has opened it") {
     Pair pair;
-    std::byte* const memory = pair.ours.allocate(0, 4096);
+    std::byte* const memory = pair.registered_memory();
     memory[5] = std::byte{17};
     CHECK(pair.find(memory) == 0);
     CHECK(!pair.borrower[0].has_any());
@@ -45,7 +72,7 @@ TEST_CASE("lending: memory has a number once the borrower has opened it") {
     CHECK(pair.seen(number)[5] == std::byte{17});
     CHECK(pair.find(memory) == number);
 
-    std::byte* const other = pair.ours.allocate(0, 4096);
+    std::byte* const other = pair.registered_memory();
     CHECK(pair.find(other) == 0);
     pair.borrower[0].look();
     CHECK(pair.find(other) != number);
@@ -54,74 +81,149 @@ TEST_CASE("lending: memory has a number once the borrower has opened it") {
 
 TEST_CASE("lending: all borrowers must have opened it") {
     Pair pair;
-    pair.lender.expect(4);
-    std::byte* const memory = pair.ours.allocate(0, 4096);
-    CHECK(pair.find(memory) == 0);
-    pair.borrower[0].look();
-    CHECK(pair.find(memory) == 0);
-    pair.borrower.emplace_back(pair.theirs, 0, pair.lender.fd(), 1, 4, pair.table.data());
+    pair.ledger->expect(4, std::make_shared<PageMapping>(pair.own.fd()));
+    std::byte* const memory = pair.registered_memory();
+    CHECK(pair.lent(memory) == 0);
+    pair.borrower.push_back(pair.another(4));
     pair.borrower[1].look();
     CHECK(pair.find(memory) != 0);
 }
 
-TEST_CASE("lending: what was freed is another memory, also at the same address") {
+TEST_CASE("lending: memory whose end nobody tells the library of is not lent") {
     Pair pair;
-    std::byte* const before = pair.ours.allocate(0, 4096);
-    pair.find(before);
-    pair.borrower[0].look();
-    REQUIRE(pair.find(before) != 0);
-    pair.ours.free(0, before);
-    std::byte* const after = pair.ours.allocate(0, 4096);
-    REQUIRE(after == before);  // the kernel gives the last hole again
+    std::byte* const memory = pair.ours.allocate(0, 4096);
+    CHECK(pair.lent(memory) == 0);
+    CHECK(!pair.borrower[0].has_any());
+    pair.ours.free(0, memory);
+}
+
+TEST_CASE("lending: registered memory is back, and may be freed, once the borrower has closed it") {
+    Pair pair;
+    std::byte* const memory = pair.registered_memory();
+    const Pointee its = pair.ours.pointee(memory);
+    pair.lender.permit(its);
+    REQUIRE(pair.lent(memory) != 0);
+    CHECK(pair.lender.forbid(its).number == 0);  // it was registered twice
+    CHECK(pair.lent(memory) != 0);
+    const Loan loan = pair.lender.forbid(its);
+    REQUIRE(loan.number != 0);
+    CHECK(pair.ledger->holder(loan.number, loan.turn) == seat);
+    CHECK(pair.lent(memory) == 0);
+    pair.borrower[0].give_back();
+    CHECK(pair.ledger->holder(loan.number) == -1);
+    CHECK(!pair.borrower[0].has_any());
+    pair.ours.free(0, memory);
+
+    std::byte* const after = pair.registered_memory();
     after[0] = std::byte{99};
     CHECK(pair.find(after) == 0);
-    pair.borrower[0].look();
-    const std::uint32_t number = pair.find(after);
+    const std::uint32_t number = pair.lent(after);
     REQUIRE(number != 0);
     CHECK(pair.seen(number)[0] == std::byte{99});
 }
 
-TEST_CASE("lending: memory that is gone before it is opened, or can't be shared, has no number") {
+TEST_CASE("lending: a borrower's thread closes what is wanted back, while its rank does something else") {
     Pair pair;
-    std::byte* const early = pair.ours.allocate(0, 4096);
+    Borrowers borrowers(pair.own.page());
+    borrowers.add(std::move(pair.borrower[0]));
+    std::byte* const memory = pair.registered_memory();
+    pair.find(memory);
+    borrowers.look();
+    REQUIRE(pair.find(memory) != 0);
+    const Loan loan = pair.lender.forbid(pair.ours.pointee(memory));
+    for (std::uint32_t bell = pair.ledger->page().bell; pair.ledger->holder(loan.number, loan.turn) >= 0;
+         bell = pair.ledger->page().bell)
+        futex_wait(pair.ledger->page().bell, bell, std::chrono::milliseconds(20));
+    CHECK(!borrowers.have_any());
+    pair.ours.free(0, memory);
+}
+
+TEST_CASE("lending: what tuttiMemFree frees goes to the GPU once the borrower has closed it") {
+    Pair pair;
+    void* const memory = allocate_for_user(0, 4096);
+    REQUIRE(pair.lent(static_cast<std::byte*>(memory)) != 0);
+    const std::size_t before = pair.ours.allocations();
+    CHECK(free_for_user(memory));
+    CHECK(!free_for_user(memory));
+    free_what_is_back();
+    CHECK(pair.ours.allocations() == before);
+    pair.borrower[0].give_back();
+    free_what_is_back();
+    CHECK(pair.ours.allocations() == before - 1);
+
+    void* const alone = allocate_for_user(0, 4096);
+    CHECK(free_for_user(alone));
+    CHECK(pair.ours.allocations() == before - 1);
+}
+
+TEST_CASE("lending: memory outlives its communicator's arena, and that its lease, while others have them open") {
+    Pair pair;
+    auto ledger = std::make_shared<Ledger>();
+    ledger->open();
+    std::byte* const arena = pair.ours.allocate(0, 4096);
+    const std::size_t before = pair.ours.allocations();
+    Fd lease(dup(ledger->lease().get()));  // what a borrower fetches
+    std::byte* const opened = pair.theirs.open(0, pair.ours.share(0, arena));
+    ledger->close();
+    const Claim claim{ledger};
+    free_when_back(pair.ours, 0, arena, {&claim, 1});
+    CHECK(pair.ours.allocations() == before);
+    pair.theirs.close(0, opened);
+    lease.reset();
+    free_what_is_back();
+    CHECK(pair.ours.allocations() == before - 1);
+}
+
+TEST_CASE("lending: a borrower that comes too late opens nothing, and one that has died holds nothing") {
+    Pair pair;
+    std::byte* const early = pair.registered_memory();
     pair.find(early);
+    const Loan loan = pair.lender.forbid(pair.ours.pointee(early));
+    CHECK(loan.number != 0);
     pair.ours.free(0, early);
     pair.borrower[0].look();
     CHECK(!pair.borrower[0].has_any());
+    CHECK_THROWS_AS(pair.borrower[0].open_now(loan), Error);
+    CHECK(pair.ledger->holder(loan.number) == -1);
 
+    std::byte* const memory = pair.registered_memory();
+    const std::uint32_t number = pair.lent(memory);
+    REQUIRE(number != 0);
+    CHECK(pair.ledger->holder(number) == seat);
+    pair.ledger->bury(seat);
+    CHECK(pair.ledger->holder(number) == -1);
+}
+
+TEST_CASE("lending: memory that can't be shared has no number") {
+    Pair pair;
     std::byte* const pool = pair.ours.allocate_from_pool(0, 64 * 1024);
-    for (int i = 0; i < 3; ++i) {
-        CHECK(pair.find(pool) == 0);
-        pair.borrower[0].look();
-    }
+    pair.lender.permit(pair.ours.pointee(pool));
+    for (int i = 0; i < 3; ++i) CHECK(pair.lent(pool) == 0);
     CHECK(pair.ours.refused_shares() == 1);  // it is not tried again
+    CHECK(pair.lender.forbid(pair.ours.pointee(pool)).number == 0);
 
     CHECK(pair.find(pair.ours.allocate_pinned(4096)) == 0);
 }
 
-TEST_CASE("lending: of more allocations than there are numbers, those that live keep theirs") {
+TEST_CASE("lending: for windows there are more numbers, which messages do not use") {
     Pair pair;
     std::vector<std::byte*> all;
-    const auto add = [&] {
-        all.push_back(pair.ours.allocate(0, 4096));
-        pair.find(all.back());
-        pair.borrower[0].look();
-        return pair.find(all.back());
-    };
-    for (int i = 1; i < max_regions; ++i) REQUIRE(add() != 0);
-    CHECK(add() == 0);
-    CHECK(add() == 0);
-    CHECK(pair.find(all.front()) != 0);
-    // Memory elsewhere, so that nothing shows that the old one is gone but a look at it.
-    std::byte* const larger = pair.ours.allocate(0, 64 * 1024);
-    pair.ours.free(0, all[7]);
-    pair.ours.free(0, all[8]);
-    CHECK(pair.find(larger) == 0);  // it has just looked whether anything was freed
-    std::uint32_t number = 0;
-    for (int calls = 0; number == 0; ++calls) {  // now and then it does
-        REQUIRE(calls < 2000);
-        number = pair.find(larger);
-        pair.borrower[0].look();
+    for (int i = 1; i < max_regions; ++i) {
+        all.push_back(pair.registered_memory());
+        REQUIRE(pair.lent(all.back()) != 0);
     }
-    CHECK(pair.find(all.front()) != 0);
+    std::byte* const more = pair.registered_memory();
+    CHECK(pair.lent(more) == 0);
+    more[7] = std::byte{5};
+    const Loan loan = pair.lender.lend_now(pair.ours.pointee(more));
+    CHECK(loan.number >= max_regions);
+    CHECK(pair.borrower[0].open_now(loan)[7] == std::byte{5});
+    CHECK(pair.lent(more) == 0);
+
+    const Loan old = pair.lender.forbid(pair.ours.pointee(all[7]));
+    std::byte* const next = pair.registered_memory();
+    CHECK(pair.find(next) == 0);  // it is not back yet
+    pair.borrower[0].give_back();
+    CHECK(pair.lent(next) == old.number);
+    CHECK(pair.lent(all.front()) != 0);
 }

@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -42,6 +45,7 @@ class Processes {
                                                "MASTER_PORT=" + port,
                                                "TASK=" + task,
                                                "WHERE=" + where};
+            if (task == "order") variables.push_back("TUTTI_LAUNCH_ORDER_IMPLICIT=1");
             if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
             if (where == "hosts") {
                 bootstrap::Address here = bootstrap::rendezvous_interface();
@@ -91,13 +95,21 @@ struct Self {
         gpu::use_gpus(&gpus);
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
-        if (task == "lend") config.algorithm = "direct";
+        if (task.starts_with("lend")) config.algorithm = "direct";
         if (task == "contained") gpus.opens = false;
+        if (task == "order") config.timeoutMs = 5000;
         if (task == "explain") config.timeoutMs = 300, config.initTimeoutMs = 10'000;
         if (task == "contained" && !through_shm()) return;
         harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
         tuttiCommUserRank(comm, &rank);
         tuttiCommCount(comm, &ranks);
+    }
+    void await_allocations(std::size_t wanted, int otherwise) const {
+        const Deadline until = Clock::now() + std::chrono::seconds(30);
+        while (gpus.allocations() != wanted) {
+            if (Clock::now() > until) _exit(otherwise);
+            std::this_thread::yield();
+        }
     }
     bool through_shm() const { return std::getenv("TUTTI_TRANSPORT") != nullptr; }
     ~Self() {
@@ -131,17 +143,34 @@ bool got_references(Self& self) {
     return false;
 }
 
-/// All-reduces of buffers that come and go: at the same address as others, from pools, in a graph.
+/// All-reduces of buffers that come and go: at the same address as others, from pools, in a graph. The GPUs end a
+/// process that frees what another one has open.
 void lend(Self& self) {
     constexpr std::size_t count = 40'000, bytes = count * sizeof(float);
     float *in = nullptr, *out = nullptr;
     int calls = 0;
-    const auto renew = [&](bool from_pool) {
-        for (float** buffer : {&in, &out}) {
-            self.gpus.free(self.device, reinterpret_cast<std::byte*>(*buffer));
-            *buffer = reinterpret_cast<float*>(from_pool ? self.gpus.allocate_from_pool(self.device, bytes)
-                                                         : self.gpus.allocate(self.device, bytes));
+    enum class From { user, pool, library };
+    struct Registered {
+        void *memory = nullptr, *handle = nullptr;
+        From from = From::user;
+    } registered[2];
+    const auto renew = [&](From from, bool registers) {
+        for (Registered& r : registered) {
+            if (r.handle != nullptr) harness::require_success(tuttiCommDeregister(self.comm, r.handle), "deregister");
+            if (r.from == From::library)
+                harness::require_success(tuttiMemFree(r.memory), "free");
+            else
+                self.gpus.free(self.device, static_cast<std::byte*>(r.memory));
+            r = {.from = from};
+            if (from == From::library)
+                harness::require_success(tuttiMemAllocDevice(&r.memory, bytes, self.device), "memory");
+            else
+                r.memory = from == From::pool ? self.gpus.allocate_from_pool(self.device, bytes)
+                                              : self.gpus.allocate(self.device, bytes);
+            if (registers)
+                harness::require_success(tuttiCommRegister(self.comm, r.memory, bytes, &r.handle), "register");
         }
+        in = static_cast<float*>(registered[0].memory), out = static_cast<float*>(registered[1].memory);
     };
     const auto enqueue = [&] {
         harness::require_success(tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, self.comm, self.stream),
@@ -160,11 +189,15 @@ void lend(Self& self) {
     const auto call = [&](int times) {
         for (int i = 0; i < times; ++i) fill(), enqueue(), check();
     };
-    renew(true);
+    renew(From::pool, true);
+    call(4);
+    renew(From::user, false);
     call(4);
     if (got_references(self)) _exit(45);
+    if (self.task == "lend library") renew(From::library, false);
     for (int round = 0; round < 3; ++round) {
-        renew(false);
+        if (self.task == "lend") renew(From::user, true);
+        if (self.task == "lend library") renew(From::library, false);
         call(4);
     }
     if (!got_references(self)) _exit(46);
@@ -178,6 +211,56 @@ void lend(Self& self) {
         check();
         fill();
     }
+
+    // What is still registered is deregistered.
+    harness::require_success(tuttiCommDestroy(std::exchange(self.comm, nullptr)), "destroy");
+    for (Registered& r : registered)
+        if (r.from == From::library)
+            harness::require_success(tuttiMemFree(r.memory), "free");
+        else
+            self.gpus.free(self.device, static_cast<std::byte*>(r.memory));
+}
+
+/// Two communicators, each of whose kernels fills a GPU. On rank 0 the first one's stream comes to its kernel late: on
+/// rank 1 that kernel leaves the second one no room, and here the second one's would leave it none.
+void keep_order(Self& self, bool as_graphs) {
+    constexpr std::size_t count = 100'000;
+    tuttiComm_t comms[] = {self.comm, nullptr};
+    void* streams[] = {self.stream, self.gpus.make_stream(self.device)};
+    harness::require_success(tuttiCommSplit(self.comm, 0, self.rank, &comms[1], nullptr), "split");
+    int* data[2];
+    harness::EmulatedGpus::Graph graphs[2];
+    const auto all_reduce = [&](int which) {
+        harness::require_success(
+            tuttiAllReduce(data[which], data[which], count, tuttiInt32, tuttiSum, comms[which], streams[which]),
+            "all-reduce");
+    };
+    for (int which : {0, 1}) {
+        data[which] = reinterpret_cast<int*>(self.gpus.allocate(self.device, count * sizeof(int)));
+        std::fill_n(data[which], count, self.rank + which + 1);
+        if (!as_graphs) continue;
+        self.gpus.begin_capture(streams[which]);
+        all_reduce(which);
+        graphs[which] = self.gpus.end_capture(streams[which]);
+    }
+    std::atomic<bool> other_is_there{false};
+    const auto late = [](void* flag) {
+        while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other one's kernel would begin
+    };
+    const auto there = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); };
+    if (self.rank == 0) self.gpus.call(self.device, late, &other_is_there, streams[0]);
+    for (int which : {0, 1}) {
+        if (which == 1 && self.rank == 0) self.gpus.call(self.device, there, &other_is_there, streams[1]);
+        as_graphs ? self.gpus.replay(graphs[which], streams[which]) : all_reduce(which);
+    }
+    for (int which : {0, 1}) {
+        self.gpus.synchronize_stream(streams[which]);
+        for (std::size_t i = 0; i < count; i += 13)
+            if (data[which][i] != 3 + 2 * which) _exit(63 + which);
+    }
+    harness::require_success(tuttiCommDestroy(comms[1]), "destroy");
+    self.gpus.destroy_stream(streams[1]);
 }
 
 /// All-reduces for ever, until the library says that rank 1 has died, which it does after a while.
@@ -273,7 +356,7 @@ void put_around(Self& self) {
         self.gpus.synchronize_stream(self.stream);
         self.gpus.free(self.device, got);
     }
-    if (self.gpus.allocations() != allocations) _exit(46);  // what others had opened is closed
+    self.await_allocations(allocations, 46);  // what others had opened is closed
     std::byte* const memory =
         self.rank == 1 ? self.gpus.allocate_from_pool(self.device, 64) : self.gpus.allocate(self.device, 64);
     tuttiWindow_t none = nullptr;
@@ -281,7 +364,7 @@ void put_around(Self& self) {
     if (result != tuttiInvalidArgument ||
         !harness::mentions(nullptr, {"rank 1: other ", "can't reach", "take memory of cudaMalloc"}))
         _exit(48);
-    if (self.gpus.allocations() != allocations + 1) _exit(49);
+    self.await_allocations(allocations + 1, 49);
     self.gpus.free(self.device, memory);
 }
 
@@ -378,8 +461,9 @@ TEST_CASE(hidden_name, "[.]") {
     Self self;
     if (self.task == "collectives") run_collectives(self);
     if (self.task == "outlive") outlive_rank_1(self);
+    if (self.task == "order") keep_order(self, false), keep_order(self, true);
     if (self.task == "explain") explain_without_rank_1(self);
-    if (self.task == "lend") lend(self);
+    if (self.task.starts_with("lend")) lend(self);
     if (self.task == "put") put_around(self);
     if (self.task == "contained") be_contained(self);
     if (self.task == "split and grow") split_and_grow(self);
@@ -401,8 +485,16 @@ TEST_CASE(
 }
 
 TEST_CASE("GPUs: ranks of other processes read and write buffers where they are") {
-    Processes ranks(3, "lend");
-    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    for (const char* task : {"lend", "lend library"}) {
+        CAPTURE(task);
+        Processes ranks(3, task);
+        for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    }
+}
+
+TEST_CASE("GPUs: kernels of several communicators, and graphs, find room in the order of their launches") {
+    Processes ranks(2, "order", "joined GPUs");
+    for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs: ranks put to windows of other processes") {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "harness/dma_buf.hpp"
+#include "harness/open_elsewhere.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
 #include "kernels/cuda/one_sided.hpp"
@@ -299,9 +301,16 @@ std::byte* EmulatedGpus::allocate_from_pool(int device, std::size_t bytes) {
     return memory;
 }
 
-void EmulatedGpus::free(int, std::byte* memory) noexcept {
+void EmulatedGpus::free(int device, std::byte* memory) noexcept {
     const std::lock_guard lock(mutex_);
-    allocations_.erase(memory);
+    const auto found = allocations_.find(memory);
+    if (found == allocations_.end()) return;
+    if (is_open_elsewhere(found->second.fd.get())) {  // CUDA leaves undefined what becomes of that
+        std::fprintf(stderr, "emulated GPU %d: %zu bytes are freed that another process has open\n", device,
+                     found->second.mapping.size());
+        std::abort();
+    }
+    allocations_.erase(found);
 }
 
 std::byte* EmulatedGpus::allocate_pinned(std::size_t bytes) {
@@ -371,6 +380,7 @@ std::byte* EmulatedGpus::open(int device, const Handle& handle) {
     Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (fd.get() < 0) fail(tuttiUnhandledCudaError, "%s can't be opened: %s", path.c_str(), std::strerror(errno));
     if (inode_of(fd) != file.inode) fail(tuttiUnhandledCudaError, "the memory was freed");
+    note_open(fd.get());
     Mapping mapping = Mapping::of(fd);
     std::byte* const base = mapping.base();
     const std::lock_guard lock(mutex_);
@@ -378,8 +388,9 @@ std::byte* EmulatedGpus::open(int device, const Handle& handle) {
     return base;
 }
 
-void EmulatedGpus::close(int device, std::byte* opened) noexcept {
-    free(device, opened);
+void EmulatedGpus::close(int, std::byte* opened) noexcept {
+    const std::lock_guard lock(mutex_);
+    allocations_.erase(opened);
 }
 
 /// Memory of pools is its own device's, unless they are told otherwise; nobody does.
