@@ -39,13 +39,29 @@ void Communicator::link_for_texts(const BoundProgram& bound) {
             }
 }
 
+/// Kernels reach the peer from now on.
+void Communicator::attach(Rank peer, bool pair) {
+    gpu_->attach(peer, pair, [this](Rank its, int channel) {
+        const Connection c = connections_.connection(its, channel);
+        return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
+    });
+}
+
+/// Where ranks on GPUs are threads of one process, all pinning and mapping, which may wait for kernels there, is done
+/// before any of them launches one: that might wait for the others in turn.
+void Communicator::settle() {
+    if (!gpu_ || !through_host() || !connections_.places().share_processes()) return;
+    for (Rank peer = 0; peer < ranks(); ++peer)
+        for (const bool pair : {false, true})
+            if (peer != rank()) attach(peer, pair);
+}
+
 Executable Communicator::prepare(BoundProgram bound, bool pair) {
     if (gpu_) try {
             link_for_texts(bound);
-            return {nullptr, gpu_->upload(std::move(bound), pair, [this](Rank peer, int channel) {
-                        const Connection c = connections_.connection(peer, channel);
-                        return GpuSide::Wires{c.link->outlet(channel), c.link->inlet(channel)};
-                    })};
+            for (const auto& peers : {bound.to, bound.from})
+                for (const auto [peer, all] : peers) attach(peer, pair);
+            return {nullptr, gpu_->upload(std::move(bound), pair)};
         } catch (...) {
             if (through_host()) with_caught([&](const Error& error) { faults_.fail(error); });  // others may have begun
             throw;

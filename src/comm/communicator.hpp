@@ -96,6 +96,8 @@ class Communicator {
                  std::unique_ptr<GpuSide> gpu, const std::shared_ptr<const UserAlgorithms>& own, const Options& options,
                  Census told);
     gpu::Budget meet_gpus();
+    void settle();
+    void attach(Rank peer, bool pair);
     Platform platform_of(const Census& told, int cores, std::span<const Rank> order, const gpu::Budget& budget) const;
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);

@@ -100,16 +100,19 @@ void* GpuSide::spare_stream(std::size_t number) {
     return spare_streams_[number];
 }
 
-std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair, const Connect& connect) {
+void GpuSide::attach(Rank peer, bool pair, const Connect& connect) {
     const int first = pair ? gpu::collective_channels : 0;
     const int channels = pair ? budget_.pair_channels : budget_.channels;
-    for (const auto& peers : {bound.to, bound.from})
-        for (const auto [peer, all] : peers)
-            for (int channel = first; channel < first + channels; ++channel) {
-                if (ends_->attached(peer, channel)) continue;
-                const Wires wires = connect(peer, pair ? pair_channel : channel);
-                ends_->attach(peer, channel, wires.out, wires.in);
-            }
+    for (int channel = first; channel < first + channels; ++channel) {
+        if (ends_->attached(peer, channel)) continue;
+        const Wires wires = connect(peer, pair ? pair_channel : channel);
+        ends_->attach(peer, channel, wires.out, wires.in);
+    }
+}
+
+std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair) {
+    const int first = pair ? gpu::collective_channels : 0;
+    const int channels = pair ? budget_.pair_channels : budget_.channels;
     return std::make_unique<gpu::Program>(*pool_, std::move(bound), *ends_, first, channels, control_);
 }
 

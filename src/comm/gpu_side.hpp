@@ -43,7 +43,9 @@ class GpuSide {
         Wire out, in;
     };
     using Connect = std::function<Wires(Rank peer, int channel)>;
-    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair, const Connect& connect);
+    /// The peer's channels for collectives, or for sends and receives, unless that was done.
+    void attach(Rank peer, bool pair, const Connect& connect);
+    std::unique_ptr<gpu::Program> upload(BoundProgram bound, bool pair);  // all peers that it names are attached
 
     /// Throws if a buffer is not of this device.
     gpu::Job job(const Operation& operation, const Tiling& tiling, const Call& call, gpu::Program& program,

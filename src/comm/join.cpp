@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <sstream>
 
@@ -149,6 +150,10 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
     std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
                                                         std::move(gpu), own, options, std::move(told)));
     comm->faults_.listen();
+    comm->settle();
+    if (comm->connections_.places().share_processes())  // none launches kernels before all have
+        comm->session().exchange(comm->next_exchange(), std::array<std::byte, 1>{},
+                                 Clock::now() + options.init_timeout);
     return comm;
 }
 
@@ -201,6 +206,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         comms.back()->connections_.keep(arenas);
         comms.back()->faults_.listen();
     }
+    for (const auto& comm : comms) comm->settle();
     return comms;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/result.hpp"
 
@@ -41,6 +42,13 @@ const char* Places::obstacle(Rank a, Rank b) const {
     if (info(a).process != info(b).process && (gpu(a).shareable == 0 || gpu(b).shareable == 0))
         return "GPU memory can't be shared between the processes";
     return nullptr;
+}
+
+bool Places::share_processes() const {
+    std::set<std::uint64_t> processes;
+    for (Rank r = 0; r < ranks(); ++r)
+        if (on_gpu(r) && !processes.insert(info(r).process).second) return true;
+    return false;
 }
 
 bool Places::find_host_pair() const {

@@ -51,6 +51,9 @@ class Places {
     /// Whether some rank is on a GPU, and not all pairs are joined by p2p.
     bool through_host() const { return through_host_; }
 
+    /// Whether several ranks on GPUs are threads of one process: what waits for all kernels there waits for others'.
+    bool share_processes() const;
+
     /// Its number among the GPU ranks of its host; -1: there are too many.
     int seat(Rank r) const { return seats_[static_cast<std::size_t>(r)]; }
     static int seats(int ranks) { return ranks < most_seats ? ranks : most_seats; }
