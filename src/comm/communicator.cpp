@@ -155,6 +155,7 @@ Communicator::~Communicator() {
         if (gpu_ && connections_.engine() != nullptr) connections_.engine()->on_loss(nullptr);
     });
     if (gpu_) gpu_->finish();  // what its kernels use goes now, in the order of members: programs, ends, links' memory
+    if (gpu_ && connections_.engine() != nullptr) connections_.engine()->ask(nullptr);
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
 }
 

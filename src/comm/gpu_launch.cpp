@@ -215,7 +215,7 @@ class Wave {
                 if (last != nullptr) follow(k, last->stream, k.stream);
                 last = &k;
             }
-            comm->gpu()->after_launch(last->stream);
+            comm->gpu()->after_launch(last->stream, comm->connections().engine());
             if (!gpus.capturing(last->stream)) continue;
             for (void* user : last->other_streams())  // a capture ends on their streams, with all that is in it
                 follow(*last, last->stream, user);

@@ -4,6 +4,7 @@
 #include <new>
 #include <set>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -234,19 +235,31 @@ void GpuSide::before_launch(void* stream, Engine* engine) {
         gpus_.follow_at_launch(device_, last_launch_.event, stream);
     }
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
-    if (engine != nullptr) gpus_.call(device_, begin, engine, stream);
+    if (engine != nullptr && capture != 0) gpus_.call(device_, begin, engine, stream);
 }
 
 void GpuSide::leave_engine(Engine* engine, void* stream) {
     const auto end = [](void* its) { static_cast<Engine*>(its)->serve(false); };
-    if (engine != nullptr) gpus_.call(device_, end, engine, stream);
+    if (engine != nullptr && gpus_.capturing(stream)) gpus_.call(device_, end, engine, stream);
 }
 
-void GpuSide::after_launch(void* stream) {
+bool GpuSide::busy() const noexcept {
+    bool is = false;
+    shielded("asking a GPU whether kernels run", [&] {
+        void* const event = engines_event_.load(std::memory_order_acquire);
+        is = event != nullptr && !gpus_.reached(device_, event);
+    });
+    return is;
+}
+
+void GpuSide::after_launch(void* stream, Engine* engine) {
     if (const std::uint64_t capture = gpus_.capture(stream); capture != 0) return after_capture(capture, stream);
     gpus_.mark(device_, last_launch_.event, stream);
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     last_launch_.stream = stream;
+    if (engine == nullptr) return;
+    engines_event_.store(last_launch_.event, std::memory_order_release);
+    engine->launched();
 }
 
 /// What a launch of the graph is followed by, and within it what comes next. A stream is part of one capture at a time,

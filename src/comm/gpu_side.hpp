@@ -66,10 +66,12 @@ class GpuSide {
     /// Operations of a communicator run in the order of their calls, also on different streams; those of a graph in
     /// the order in which they were captured, whatever its branches, and graphs in the order of their launches, among
     /// themselves and beside calls. engine: of its networks, served while kernels run; nullptr: it has none, or nothing
-    /// to do.
+    /// to do. In a graph the stream tells it, at every launch (leave_engine); else it looks by itself.
     void before_launch(void* stream, Engine* engine = nullptr);
-    void after_launch(void* stream);
+    void after_launch(void* stream, Engine* engine = nullptr);
     void leave_engine(Engine* engine, void* stream);
+    /// Whether some call's kernels have not ended. From any thread; does not wait.
+    bool busy() const noexcept;
 
     /// A stream beside the users': what can't go into one launch, and must run at the same time, needs several.
     void* spare_stream(std::size_t number);
@@ -123,6 +125,7 @@ class GpuSide {
         void* stream = nullptr;
         bool by_graphs = false;  // so it may be on another stream than that
     } last_launch_;
+    std::atomic<void*> engines_event_{nullptr};  // the same, once an engine asks for it
     struct Captured {
         std::uint64_t capture;
         void* event = nullptr;  // in the graph, after the last operation

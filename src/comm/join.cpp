@@ -235,8 +235,10 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         };
     const std::string its_gpu = gpu_ ? "/sys/bus/pci/devices/" + gpu_->gpus().info(gpu_->device()).address : "";
     connections_.start(std::move(engine), std::move(device_slots), {cores_of_caller(), its_gpu});
-    if (gpu_ && connections_.engine() != nullptr)
+    if (gpu_ && connections_.engine() != nullptr) {
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
+        connections_.engine()->ask([this] { return gpu_->busy(); });
+    }
     std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
     for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =

@@ -76,6 +76,10 @@ class Engine {
     /// From any thread, in pairs: kernels use the FIFOs of its links from now on, or do so no longer. They can't ring,
     /// and their rank's thread does not wait here, so while any do the engine looks by itself.
     virtual void serve(bool begins) = 0;
+    /// The same without a word from the stream: kernels were launched, and the engine looks until run() says that none
+    /// of them does any more. run is called on its threads, one at a time, and must not wait; nullptr: never again.
+    virtual void launched() = 0;
+    virtual void ask(std::function<bool()> run) = 0;
     /// listener is called on the service thread, once, with what poll() would throw then; nullptr: no longer.
     virtual void on_loss(std::function<void(const Error&)> listener) = 0;
     /// The rank has given up. After this no peer writes to buffers of its user.

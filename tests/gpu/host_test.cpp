@@ -164,6 +164,8 @@ TEST_CASE("GPUs: a captured graph is replayed, by p2p, through host memory, over
             harness::check(data[3] == 32 && data[count - 1] == 32, "the other elements are wrong");
             gpus.free(rank, reinterpret_cast<std::byte*>(data));
         });
+        // By which captured operations tell the engine that they run: two each. For calls it looks by itself.
+        CHECK(world.gpus().host_functions() == (way.transport != nullptr ? 2 * 2 * 2 : 0));
     }
 }
 

@@ -443,6 +443,7 @@ void EmulatedGpus::copy(int, void* to, const void* from, std::size_t bytes, void
 }
 
 void EmulatedGpus::call(int, void (*work)(void*), void* argument, void* stream) {
+    ++host_functions_;
     enqueue(stream, [=]() -> std::optional<Error> {
         work(argument);
         return std::nullopt;

@@ -2,6 +2,7 @@
 // (see kernels/cuda/simt.hpp). Memory of a device is a memfd, so that processes can share it; streams are workers.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -95,6 +96,7 @@ class EmulatedGpus : public gpu::Gpus {
 
     int launches() const;                                       // so far
     int widest() const;                                         // the most channels of one of them
+    int host_functions() const { return host_functions_; }      // that were enqueued, or captured, so far
     int refused_shares() const;                                 // so far
     int flushes() const;                                        // so far
     const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
@@ -130,6 +132,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
     std::vector<std::shared_ptr<void>> multiprocessors_;  // by device
     int offers_of_pools_ = 0;
+    std::atomic<int> host_functions_{0};
     std::uint64_t last_id_ = 0;
     int launches_ = 0, widest_ = 0, refused_shares_ = 0, flushes_ = 0;
 };

@@ -69,6 +69,25 @@ void Background::serve(bool begins) {
         look_soon();
 }
 
+void Background::launched() {
+    if (!launched_.exchange(true)) look_soon();
+}
+
+void Background::ask(std::function<bool()> run) {
+    const std::lock_guard lock(asking_);
+    run_ = std::move(run);
+}
+
+/// What is launched meanwhile is looked at later.
+bool Background::kernels_run() {
+    if (kernels_.load() > 0) return true;
+    if (!launched_.exchange(false)) return false;
+    const std::lock_guard lock(asking_);
+    if (!run_ || !run_()) return launched_.load();
+    launched_ = true;
+    return true;
+}
+
 void Background::on_loss(std::function<void(const Error&)> listener) {
     tells_of_loss_ = listener != nullptr;
     service_->run([&] { loss_ = std::move(listener); });
@@ -185,7 +204,7 @@ Background::Seen Background::look() {
 /// At endpoints that can't tell when they have something to do, again and again while the rank sleeps; at all links,
 /// while kernels use them.
 void Background::look_now() {
-    const bool kernels = kernels_.load() > 0;
+    const bool kernels = kernels_run();
     Seen seen = look();
     for (int i = 1; kernels && !seen.moved && i < rounds_in_background; ++i) {
         sched_yield();

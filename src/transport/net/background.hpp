@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "bootstrap/service.hpp"
 #include "transport/net/links.hpp"
@@ -31,8 +32,10 @@ class Background {
     void rank_looks() { awake_.store(true, std::memory_order_relaxed); }
     /// It does not any more; asleep: until it is woken.
     void rank_rests(bool asleep, bool pending, bool owes);
-    /// Kernels use the links' FIFOs from now on, or do no more.
+    /// Kernels use the links' FIFOs from now on, or do no more. See tutti::Engine, also for the next two.
     void serve(bool begins);
+    void launched();
+    void ask(std::function<bool()> run);
     /// Called once, on the service thread, with what Links::check_lost() throws.
     void on_loss(std::function<void(const Error&)> listener);
 
@@ -54,6 +57,7 @@ class Background {
         unsigned fruitless;  // looks, up to this one
     };
     void in_background(std::function<void(Background&)> work);
+    bool kernels_run();
     void watch();
     void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)());
     void look_later(std::chrono::microseconds delay);
@@ -73,13 +77,16 @@ class Background {
     RankPage* page_ = nullptr;
     std::chrono::milliseconds silence_limit_{};
 
-    std::atomic<bool> awake_{false};          // the rank's thread looks
-    std::atomic<bool> asleep_{false};         // it sleeps
-    std::atomic<bool> watched_{false};        // the service thread hears of sockets that are ready
-    std::atomic<bool> settling_{false};       // it will have credits told
-    std::atomic<bool> looking_{false};        // it will look at what is blind
-    std::atomic<bool> blind_{false};          // some endpoints can't tell when something arrives
-    std::atomic<int> kernels_{0};             // that use the links' FIFOs
+    std::atomic<bool> awake_{false};     // the rank's thread looks
+    std::atomic<bool> asleep_{false};    // it sleeps
+    std::atomic<bool> watched_{false};   // the service thread hears of sockets that are ready
+    std::atomic<bool> settling_{false};  // it will have credits told
+    std::atomic<bool> looking_{false};   // it will look at what is blind
+    std::atomic<bool> blind_{false};     // some endpoints can't tell when something arrives
+    std::atomic<int> kernels_{0};        // that use the links' FIFOs
+    std::atomic<bool> launched_{false};  // others do, as long as run_() says
+    std::mutex asking_;                  // of run_
+    std::function<bool()> run_;
     std::function<void(const Error&)> loss_;  // the service thread's
     std::atomic<bool> tells_of_loss_{false};
 };

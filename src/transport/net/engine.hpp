@@ -29,6 +29,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool pending() override;
     bool rest(bool asleep) override;
     void serve(bool begins) override { background_.serve(begins); }
+    void launched() override { background_.launched(); }
+    void ask(std::function<bool()> run) override { background_.ask(std::move(run)); }
     void on_loss(std::function<void(const Error&)> listener) override { background_.on_loss(std::move(listener)); }
     void withdraw() override;
 
