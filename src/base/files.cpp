@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <memory>
 
 #include "base/os.hpp"
 #include "base/result.hpp"
@@ -25,10 +26,13 @@ void write_all(const Fd& fd, std::string_view content, const std::string& path) 
     sync_file(fd, path);
 }
 
-/// A name is on the disk when its folder is.
-void sync_folder(const std::string& path) {
+std::string folder_of(const std::string& path) {
     const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// A name is on the disk when its folder is. Needs no memory.
+void sync_folder(const std::string& folder) noexcept {
     const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd) ::fsync(fd.get());
 }
@@ -36,7 +40,7 @@ void sync_folder(const std::string& path) {
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view content) {
-    const std::string beside = path + text(".new%d", getpid());
+    const std::string beside = path + text(".new%d", getpid()), folder = folder_of(path);
     try {
         const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
         if (!fd) fail_errno("'%s' can't be opened for writing", beside.c_str());
@@ -46,7 +50,7 @@ void replace_file(const std::string& path, std::string_view content) {
         ::unlink(beside.c_str());
         throw;
     }
-    sync_folder(path);
+    sync_folder(folder);  // nothing after the rename throws: an error means that the old file is there
 }
 
 void remove_file(const std::string& path) {
@@ -59,7 +63,8 @@ bool file_exists(const std::string& path) {
 }
 
 void make_folder(const std::string& path) {
-    if (::mkdir(path.c_str(), 0777) == 0) return sync_folder(path);
+    const std::string folder = folder_of(path);
+    if (::mkdir(path.c_str(), 0777) == 0) return sync_folder(folder);
     if (errno != EEXIST) fail_errno("the folder '%s' can't be made", path.c_str());
     struct stat info;
     if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
@@ -68,10 +73,9 @@ void make_folder(const std::string& path) {
 
 std::vector<std::string> files_in(const std::string& path) {
     std::vector<std::string> names;
-    DIR* const folder = ::opendir(path.c_str());
-    if (folder == nullptr) return names;
-    while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
-    ::closedir(folder);
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+    if (!folder) return names;
+    while (const dirent* entry = ::readdir(folder.get())) names.emplace_back(entry->d_name);
     return names;
 }
 
