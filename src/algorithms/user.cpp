@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "algorithms/prove.hpp"
+#include "base/json_tree.hpp"
 #include "base/result.hpp"
-#include "schedule/json_tree.hpp"
 
 namespace tutti {
 namespace {

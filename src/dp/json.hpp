@@ -1,34 +1,26 @@
 // JSON of checkpoints' files: strict, with errors that name the file and the field.
 #pragma once
 
+#include <algorithm>
 #include <cinttypes>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <string>
-#include <vector>
 
+#include "base/json_tree.hpp"
 #include "base/result.hpp"
 
 namespace tutti::dp {
 
-using Json = nlohmann::json;
+[[noreturn]] inline void refuse_torn(const std::string& path, const std::string& reason) {
+    fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed, or is no checkpoint: %s", path.c_str(),
+         reason.c_str());
+}
 
-/// A field twice is an error, which parsers of JSON are free to overlook. Throws tuttiInvalidUsage.
+/// Of any number of fields; a field twice is an error. Throws tuttiInvalidUsage.
 inline Json parse_strictly(std::string_view words, const std::string& path) {
-    std::vector<std::set<std::string>> open;
-    const auto watch = [&](int, Json::parse_event_t event, const Json& value) {
-        if (event == Json::parse_event_t::object_start) open.emplace_back();
-        if (event == Json::parse_event_t::object_end) open.pop_back();
-        if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
-            fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed: it has '%s' twice", path.c_str(),
-                 value.get<std::string>().c_str());
-        return true;
-    };
     try {
-        return Json::parse(words, watch);
-    } catch (const nlohmann::json::exception& e) {
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed, or is no checkpoint: %s", path.c_str(),
-             e.what());
+        return parse_json(words, path, {.levels = 8, .fields = SIZE_MAX});
+    } catch (const Error& e) {
+        refuse_torn(path, e.what());
     }
 }
 
@@ -36,43 +28,51 @@ inline Json parse_strictly(std::string_view words, const std::string& path) {
 class Fields {
   public:
     Fields(const Json& object, const std::string& path) : object_(object), path_(path) {
-        if (!object.is_object()) wrong("an object was expected where there is none");
+        if (object.kind != Json::Kind::object) wrong("an object was expected where there is none");
+    }
+    const Json* find(const char* key) const {
+        const auto found = std::ranges::find(object_.keys, key);
+        return found == object_.keys.end() ? nullptr
+                                           : &object_.items[static_cast<std::size_t>(found - object_.keys.begin())];
     }
     const Json& at(const char* key) const {
-        const auto found = object_.find(key);
-        if (found == object_.end()) wrong(text("'%s' is missing", key));
+        const Json* const found = find(key);
+        if (found == nullptr) wrong(text("'%s' is missing", key));
         return *found;
     }
-    bool has(const char* key) const { return object_.contains(key); }
+    bool has(const char* key) const { return find(key) != nullptr; }
     std::uint64_t number(const char* key, std::uint64_t most) const { return number(at(key), key, most); }
     std::uint64_t number(const Json& value, const char* what, std::uint64_t most) const {
-        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
+        if (value.kind != Json::Kind::whole || value.number < 0 || static_cast<std::uint64_t>(value.number) > most)
             wrong(text("'%s' is no number from 0 to %" PRIu64, what, most));
-        return value.get<std::uint64_t>();
+        return static_cast<std::uint64_t>(value.number);
     }
     double real(const Json& value, const char* what) const {
-        if (!value.is_number()) wrong(text("'%s' is no number", what));
-        return value.get<double>();
+        if (value.kind != Json::Kind::whole && value.kind != Json::Kind::fraction)
+            wrong(text("'%s' is no number", what));
+        return value.fraction;
     }
-    std::string words(const Json& value, const char* what) const {
-        if (!value.is_string()) wrong(text("'%s' is no text", what));
-        return value.get<std::string>();
+    const std::string& words(const Json& value, const char* what) const {
+        if (value.kind != Json::Kind::text) wrong(text("'%s' is no text", what));
+        return value.text;
     }
     std::uint64_t hex(const Json& value, const char* what) const {
-        const std::string digits = words(value, what);
+        const std::string& digits = words(value, what);
         if (digits.size() != 16 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
             wrong(text("'%s' is no number of 16 hexadecimal digits", what));
         return std::stoull(digits, nullptr, 16);
     }
     const Json& object(const char* key) const {
         const Json& value = at(key);
-        if (!value.is_object()) wrong(text("'%s' is no object", key));
+        if (value.kind != Json::Kind::object) wrong(text("'%s' is no object", key));
         return value;
     }
-    [[noreturn]] void wrong(const std::string& what) const {
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed, or is no checkpoint: %s", path_.c_str(),
-             what.c_str());
+    const Json& list(const char* key) const {
+        const Json& value = at(key);
+        if (value.kind != Json::Kind::array) wrong(text("'%s' is no list", key));
+        return value;
     }
+    [[noreturn]] void wrong(const std::string& what) const { refuse_torn(path_, what); }
 
   private:
     const Json& object_;
@@ -84,10 +84,10 @@ inline std::string hex_of(std::uint64_t number) {
 }
 
 /// Throws tuttiInvalidArgument.
-inline std::string dumped(const Json& json) {
+inline std::string dumped(const Json& json, bool indented = false) {
     try {
-        return json.dump();
-    } catch (const nlohmann::json::exception& e) {
+        return text_of(json, indented);
+    } catch (const Error& e) {
         fail(tuttiInvalidArgument, "tuttiDpSave: a name or a note is not UTF-8, which checkpoints need: %s", e.what());
     }
 }

@@ -33,9 +33,8 @@ Tensor tensor_from(const std::string& name, const Json& its, std::uint64_t begin
     Tensor t;
     t.name = name;
     t.type = type_named(fields.words(fields.at("dtype"), "dtype"), fields);
-    const Json &shape = fields.at("shape"), &offsets = fields.at("data_offsets");
-    if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2)
-        fields.wrong("'" + name + "' has no shape, or no place");
+    const std::vector<Json>&shape = fields.list("shape").items, &offsets = fields.list("data_offsets").items;
+    if (offsets.size() != 2) fields.wrong("'" + name + "' has no place");
     std::uint64_t count = 1;
     for (const Json& dimension : shape) {
         t.shape.push_back(fields.number(dimension, "shape", SIZE_MAX / 64));
@@ -56,15 +55,22 @@ std::string safetensors_head(std::vector<Tensor>& tensors) {
     std::vector<Tensor*> order;
     for (Tensor& t : tensors) order.push_back(&t);
     std::ranges::stable_sort(order, std::ranges::greater{}, [](const Tensor* t) { return size_of(t->type); });
-    Json header = Json::object();
-    header["__metadata__"] = {{"format", "pt"}};
+    Json header, format;
+    format.add("format", json_text("pt"));
+    header.add("__metadata__", std::move(format));
     std::uint64_t at = 0;
     for (Tensor* t : order) {
         if (t->name == "__metadata__")
             fail(tuttiInvalidArgument, "tuttiDpSave: '__metadata__' is no name for a parameter: the format has it");
-        header[t->name] = {{"dtype", type_names[static_cast<int>(t->type)]},
-                           {"shape", t->shape},
-                           {"data_offsets", {at, at + t->bytes()}}};
+        Json its, shape, offsets;
+        shape.kind = offsets.kind = Json::Kind::array;
+        for (const std::size_t n : t->shape) shape.items.push_back(json_whole(static_cast<std::int64_t>(n)));
+        for (const std::uint64_t place : {at, at + t->bytes()})
+            offsets.items.push_back(json_whole(static_cast<std::int64_t>(place)));
+        its.add("dtype", json_text(type_names[static_cast<int>(t->type)]));
+        its.add("shape", std::move(shape));
+        its.add("data_offsets", std::move(offsets));
+        header.add(t->name, std::move(its));
         t->at = at;
         at += t->bytes();
     }
@@ -80,8 +86,9 @@ std::vector<Tensor> safetensors_from(std::string_view header, std::uint64_t file
     const Fields fields(parsed, path);
     const std::uint64_t begins = 8 + header.size();
     std::vector<Tensor> tensors;
-    for (const auto& [name, its] : parsed.items())
-        if (name != "__metadata__") tensors.push_back(tensor_from(name, its, begins, path));
+    for (std::size_t i = 0; i < parsed.items.size(); ++i)
+        if (parsed.keys[i] != "__metadata__")
+            tensors.push_back(tensor_from(parsed.keys[i], parsed.items[i], begins, path));
     std::ranges::sort(tensors, {}, [](const Tensor& t) { return std::pair(t.at, t.count); });
     std::uint64_t at = begins;
     for (const Tensor& t : tensors) {

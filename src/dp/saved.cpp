@@ -13,38 +13,65 @@ namespace {
 constexpr std::uint64_t format = 2, most_steps = 1ull << 62, most_ranks = 1 << 20;
 constexpr std::string_view ending = ".safetensors";
 
+Json whole(std::uint64_t number) {
+    return json_whole(static_cast<std::int64_t>(number));
+}
+
+Json an_object() {
+    Json all;
+    all.kind = Json::Kind::object;
+    return all;
+}
+
 Json files_of(const std::map<std::string, Manifest::Where>& tensors) {
-    Json all = Json::object();
-    for (const auto& [name, where] : tensors) all[name] = where.file;
+    Json all = an_object();
+    for (const auto& [name, where] : tensors) all.add(name, json_text(where.file));
     return all;
 }
 
 Json sums_of(const std::map<std::string, Manifest::Where>& tensors) {
-    Json all = Json::object();
-    for (const auto& [name, where] : tensors) all[name] = hex_of(where.sum);
+    Json all = an_object();
+    for (const auto& [name, where] : tensors) all.add(name, json_text(hex_of(where.sum)));
     return all;
 }
 
 std::map<std::string, Manifest::Where> tensors_from(const Json& files, const Json& sums, std::uint64_t number,
                                                     const Fields& fields) {
     std::map<std::string, Manifest::Where> all;
-    for (const auto& [name, file] : files.items()) {
-        const auto sum = sums.find(name);
-        if (sum == sums.end()) fields.wrong("'" + name + "' has no sum");
-        Manifest::Where where{fields.words(file, "a file"), fields.hex(*sum, "a sum")};
+    for (std::size_t i = 0; i < files.items.size(); ++i) {
+        const std::string& file = fields.words(files.items[i], "a file");
         std::uint64_t its = 0;
-        if (!is_shard(where.file, &its) || its != number) fields.wrong("'" + where.file + "' is no file of this save");
-        all.emplace(name, std::move(where));
+        if (!is_shard(file, &its) || its != number) fields.wrong("'" + file + "' is no file of this save");
+        all.emplace(files.keys[i], Manifest::Where{file, 0});
     }
-    if (sums.size() != all.size()) fields.wrong("there are sums of tensors that are in no file");
+    for (std::size_t i = 0; i < sums.items.size(); ++i) {
+        const auto found = all.find(sums.keys[i]);
+        if (found == all.end()) fields.wrong("there are sums of tensors that are in no file");
+        found->second.sum = fields.hex(sums.items[i], "a sum");
+    }
+    if (sums.items.size() != all.size()) fields.wrong("there are tensors that have no sum");
     return all;
 }
 
-/// Of everything but itself.
-std::string hash_of(const Json& index) {
-    Json rest = index;
-    rest["metadata"]["tutti"].erase("hash");
-    return hex_of(hash(dumped(rest)));
+/// Takes a field out of an object that has it.
+void take_out(Json& object, const char* key) {
+    const auto found = std::ranges::find(object.keys, key);
+    object.items.erase(object.items.begin() + (found - object.keys.begin()));
+    object.keys.erase(found);
+}
+
+Json& field_of(Json& object, const char* key) {
+    return object.items[static_cast<std::size_t>(std::ranges::find(object.keys, key) - object.keys.begin())];
+}
+
+/// Throws if the hash in an index is not that of everything else in it, and takes it out.
+void check_hash(Json& index, const std::string& path) {
+    Json& ours = field_of(field_of(index, "metadata"), "tutti");
+    const Fields fields(ours, path);
+    const std::string sum = fields.words(fields.at("hash"), "hash");
+    take_out(ours, "hash");
+    if (sum != hex_of(hash(dumped(index))))
+        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", path.c_str());
 }
 
 }  // namespace
@@ -68,27 +95,43 @@ bool is_shard(const std::string& file, std::uint64_t* number) {
 }
 
 std::string text_of(const Manifest& m) {
-    Json ours = {{"format", format},
-                 {"number", hex_of(m.number)},
-                 {"ranks", m.ranks},
-                 {"step", m.step},
-                 {"learning_rate", m.learning_rate},
-                 {"updates", m.updates},
-                 {"notes", m.notes},
-                 {"groups", Json::array()},
-                 {"model_sums", sums_of(m.model)},
-                 {"optimizer_map", files_of(m.optimizer)},
-                 {"optimizer_sums", sums_of(m.optimizer)}};
-    for (const tuttiDpGroup_t& g : m.groups)
-        ours["groups"].push_back({{"learning_rate_factor", g.learningRateFactor}, {"weight_decay", g.weightDecay}});
-    if (m.scale.scale > 0) ours["loss_scale"] = {{"scale", m.scale.scale}, {"good_steps", m.scale.good}};
-    Json index = {{"metadata", {{"total_size", m.bytes}, {"tutti", ours}}}, {"weight_map", files_of(m.model)}};
-    index["metadata"]["tutti"]["hash"] = hash_of(index);
-    return index.dump(1) + "\n";
+    Json updates = an_object(), notes = an_object(), groups, index, metadata, ours;
+    for (const auto& [name, count] : m.updates) updates.add(name, json_whole(count));
+    for (const auto& [key, note] : m.notes) notes.add(key, json_text(note));
+    groups.kind = Json::Kind::array;
+    for (const tuttiDpGroup_t& g : m.groups) {
+        Json& its = groups.items.emplace_back();
+        its.add("learning_rate_factor", json_fraction(g.learningRateFactor));
+        its.add("weight_decay", json_fraction(g.weightDecay));
+    }
+    ours.add("format", whole(format));
+    ours.add("number", json_text(hex_of(m.number)));
+    ours.add("ranks", json_whole(m.ranks));
+    ours.add("step", json_whole(m.step));
+    ours.add("learning_rate", json_fraction(m.learning_rate));
+    ours.add("updates", std::move(updates));
+    ours.add("notes", std::move(notes));
+    ours.add("groups", std::move(groups));
+    ours.add("model_sums", sums_of(m.model));
+    ours.add("optimizer_map", files_of(m.optimizer));
+    ours.add("optimizer_sums", sums_of(m.optimizer));
+    if (m.scale.scale > 0) {
+        Json scale;
+        scale.add("scale", json_fraction(m.scale.scale));
+        scale.add("good_steps", json_whole(m.scale.good));
+        ours.add("loss_scale", std::move(scale));
+    }
+    metadata.add("total_size", whole(m.bytes));
+    metadata.add("tutti", std::move(ours));
+    index.add("metadata", std::move(metadata));
+    index.add("weight_map", files_of(m.model));
+    std::string sum = hex_of(hash(dumped(index)));
+    field_of(field_of(index, "metadata"), "tutti").add("hash", json_text(std::move(sum)));
+    return dumped(index, true) + "\n";
 }
 
 Manifest manifest_from(std::string_view words, const std::string& path, bool hashed) {
-    const Json index = parse_strictly(words, path);
+    Json index = parse_strictly(words, path);
     const Fields all(index, path);
     const Fields metadata(all.object("metadata"), path);
     if (!metadata.has("tutti"))
@@ -100,19 +143,18 @@ Manifest manifest_from(std::string_view words, const std::string& path, bool has
     if (const std::uint64_t its = ours.number("format", UINT64_MAX); its != format)
         fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has the format %" PRIu64 "; this version reads %" PRIu64,
              path.c_str(), its, format);
-    if (hashed && ours.words(ours.at("hash"), "hash") != hash_of(index))
-        fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is torn or was changed", path.c_str());
+    if (hashed) check_hash(index, path);
     Manifest m;
     m.number = ours.hex(ours.at("number"), "number");
     m.ranks = static_cast<int>(ours.number("ranks", most_ranks));
     m.step = static_cast<long long>(ours.number("step", most_steps));
     m.learning_rate = ours.real(ours.at("learning_rate"), "learning_rate");
     m.bytes = metadata.number("total_size", UINT64_MAX);
-    for (const auto& [name, count] : ours.object("updates").items())
-        m.updates[name] = static_cast<long long>(ours.number(count, "updates", most_steps));
-    for (const auto& [key, note] : ours.object("notes").items()) m.notes[key] = ours.words(note, "a note");
-    if (!ours.at("groups").is_array()) ours.wrong("'groups' is no list");
-    for (const Json& group : ours.at("groups")) {
+    const Json &updates = ours.object("updates"), &notes = ours.object("notes");
+    for (std::size_t i = 0; i < updates.items.size(); ++i)
+        m.updates[updates.keys[i]] = static_cast<long long>(ours.number(updates.items[i], "updates", most_steps));
+    for (std::size_t i = 0; i < notes.items.size(); ++i) m.notes[notes.keys[i]] = ours.words(notes.items[i], "a note");
+    for (const Json& group : ours.list("groups").items) {
         const Fields its(group, path);
         m.groups.push_back({its.real(its.at("learning_rate_factor"), "learning_rate_factor"),
                             its.real(its.at("weight_decay"), "weight_decay"), 0, 0});

@@ -13,10 +13,10 @@
 
 #include "base/config.hpp"
 #include "base/files.hpp"
+#include "base/json_tree.hpp"
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
-#include "schedule/json_tree.hpp"
 
 namespace tutti {
 namespace {

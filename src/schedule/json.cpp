@@ -7,8 +7,8 @@
 #include <map>
 #include <tuple>
 
+#include "base/json_tree.hpp"
 #include "base/result.hpp"
-#include "schedule/json_tree.hpp"
 #include "schedule/text.hpp"
 
 namespace tutti {

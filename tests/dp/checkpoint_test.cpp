@@ -406,8 +406,73 @@ TEST_CASE("headers of safetensors files: what is written is read, and nothing el
     CHECK(has(refusal(one("F32", "[-2]", "[0,8]"), 8), "shape"));
     CHECK(has(refusal(one("F32", "[4611686018427387904,4]", "[0,8]"), 8), "shape"));
     CHECK(has(refusal(one("F32", "[65536,65536,65536,65536]", "[0,0]"), 0), "elements"));
-    CHECK(has(refusal(one("F32", "2", "[0,8]"), 8), "no shape"));
+    CHECK(has(refusal(one("F32", "2", "[0,8]"), 8), "'shape' is no list"));
     CHECK(has(refusal(R"({"a":1})", 0), "an object"));
-    CHECK(has(refusal(R"({"a":{},"a":{}})", 0), "twice"));
+    CHECK(has(refusal(R"({"a":{},"a":{}})", 0), "second time"));
     CHECK(has(refusal("[", 0), "f"));
+}
+
+TEST_CASE("the index of a checkpoint has the text and the hash that it always had") {
+    const std::string index = R"({
+ "metadata": {
+  "total_size": 12,
+  "tutti": {
+   "format": 2,
+   "groups": [
+    {
+     "learning_rate_factor": 1.0,
+     "weight_decay": 0.01
+    },
+    {
+     "learning_rate_factor": 0.3333333333333333,
+     "weight_decay": 1e+22
+    }
+   ],
+   "hash": "0a024016b1bcfacf",
+   "learning_rate": 1e-05,
+   "loss_scale": {
+    "good_steps": 12,
+    "scale": 65536.0
+   },
+   "model_sums": {
+    "w": "00000000000000ff"
+   },
+   "notes": {
+    "ep\"och": "3\né/\u0001"
+   },
+   "number": "00000000000000ab",
+   "optimizer_map": {
+    "exp_avg.w": "optimizer-00000000000000ab-00001-of-00001.safetensors"
+   },
+   "optimizer_sums": {
+    "exp_avg.w": "0123456789abcdef"
+   },
+   "ranks": 2,
+   "step": 7,
+   "updates": {
+    "w": 5
+   }
+  }
+ },
+ "weight_map": {
+  "w": "model-00000000000000ab-00001-of-00001.safetensors"
+ }
+})";
+    dp::Manifest m;
+    m.number = 0xab;
+    m.ranks = 2;
+    m.step = 7;
+    m.learning_rate = 1e-5;
+    m.bytes = 12;
+    m.groups = {{1.0, 0.01, 0, 0}, {0.3333333333333333, 1e22, 0, 0}};
+    m.scale = {65536.0, 12};
+    m.updates = {{"w", 5}};
+    m.notes = {{"ep\"och", "3\n\xc3\xa9/\x01"}};
+    m.model["w"] = {dp::shard_name("model", m.number, 0, 1), 0xff};
+    m.optimizer["exp_avg.w"] = {dp::shard_name("optimizer", m.number, 0, 1), 0x0123456789abcdefu};
+    CHECK(dp::text_of(m) == index + "\n");
+    CHECK(dp::text_of(dp::manifest_from(index, "f")) == index + "\n");
+    std::string changed = index;
+    changed[changed.find("1e-05")] = '2';
+    CHECK_THROWS_AS(dp::manifest_from(changed, "f"), Error);
 }

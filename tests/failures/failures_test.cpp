@@ -64,6 +64,10 @@ TEST_CASE("a disk that is full or fails loses no checkpoint and no file of tutti
     walk_through(operations({"a checkpoint", "a tuning file"}), {Way::shm, 2, Kind::files});
 }
 
+TEST_CASE("no memory for a checkpoint is an error that says so, and leaves nothing behind") {
+    walk_through(operations({"a checkpoint"}), {Way::local, 2, Kind::memory, When::new_place, 3});
+}
+
 TEST_CASE("no memory for a tuning file is an error that says so, and leaves nothing behind") {
     walk_through(operations({"a tuning file"}), {Way::local, 2, Kind::memory});
 }

@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "algorithms/prove.hpp"
+#include "base/json_tree.hpp"
 #include "base/result.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
 #include "mutants.hpp"
-#include "schedule/json_tree.hpp"
 #include "schedule/text.hpp"
 
 using namespace tutti;

@@ -1,8 +1,9 @@
-#include "schedule/json_tree.hpp"
+#include "base/json_tree.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/result.hpp"
 
@@ -48,7 +49,8 @@ class Builder {
     using string_t = nlohmann::json::string_t;
     using binary_t = nlohmann::json::binary_t;
 
-    Builder(const std::string& file, const Position& position) : file_(file), position_(position) {}
+    Builder(const std::string& file, const Position& position, JsonLimits limits)
+        : file_(file), position_(position), limits_(limits) {}
     Json take() { return std::move(root_); }
 
     bool null() { return add(Kind::null), true; }
@@ -61,15 +63,15 @@ class Builder {
     bool number_float(number_float_t value, const string_t&) { return add(Kind::fraction).fraction = value, true; }
     bool string(string_t& value) { return add(Kind::text).text = std::move(value), true; }
     bool binary(binary_t&) { return false; }  // text has none
-    bool start_object(std::size_t) { return open(Kind::object); }
-    bool end_object() { return open_.pop_back(), true; }
+    bool start_object(std::size_t) { return names_.emplace_back(), open(Kind::object); }
+    bool end_object() { return names_.pop_back(), open_.pop_back(), true; }
     bool start_array(std::size_t) { return open(Kind::array); }
     bool end_array() { return open_.pop_back(), true; }
 
     bool key(string_t& name) {
         std::vector<std::string>& keys = open_.back()->keys;
-        if (keys.size() == most_fields) fail_at(file_, position_.line, text("more than %zu fields", most_fields));
-        if (std::ranges::find(keys, name) != keys.end())
+        if (keys.size() == limits_.fields) fail_at(file_, position_.line, text("more than %zu fields", limits_.fields));
+        if (!names_.back().insert(name).second)
             fail_at(file_, position_.line, "the field '" + excerpt(name) + "' is here for the second time");
         keys.push_back(std::move(name));
         return true;
@@ -84,11 +86,6 @@ class Builder {
     }
 
   private:
-    /// Programs need half as many: so that nobody has to fear for the stack.
-    static constexpr std::size_t most_levels = 16;
-    /// They need fewer, too; all are compared with each other.
-    static constexpr std::size_t most_fields = 32;
-
     Json& add(Kind kind) {
         Json& value = open_.empty() ? root_ : open_.back()->items.emplace_back();
         value.kind = kind;
@@ -101,26 +98,103 @@ class Builder {
         added.fraction = static_cast<double>(value);
     }
     bool open(Kind kind) {
-        if (open_.size() == most_levels)
-            fail_at(file_, position_.line, text("more than %zu brackets are open", most_levels));
+        if (open_.size() == limits_.levels)
+            fail_at(file_, position_.line, text("more than %zu brackets are open", limits_.levels));
         open_.push_back(&add(kind));  // stays where it is: its parent gets no other item before it is closed
         return true;
     }
 
     const std::string& file_;
     const Position& position_;
+    const JsonLimits limits_;
     Json root_;
     std::vector<Json*> open_;
+    std::vector<std::set<std::string>> names_;  // of the objects that are open: no name comes twice
 };
+
+/// A number or a text. nlohmann's value of one has nothing below it, and is destroyed without allocating.
+std::string leaf_text(const nlohmann::json& leaf) {
+    try {
+        return leaf.dump();
+    } catch (const nlohmann::json::exception& e) {
+        fail(tuttiInvalidArgument, "%s", e.what());
+    }
+}
+
+/// indent: of the line that the value is on; below 0: no lines.
+void append(std::string& to, const Json& json, int indent) {
+    using Kind = Json::Kind;
+    if (json.kind == Kind::null || json.kind == Kind::boolean) {
+        to += json.kind == Kind::null ? "null" : json.flag ? "true" : "false";
+    } else if (json.kind == Kind::whole) {
+        to += std::to_string(json.number);
+    } else if (json.kind == Kind::fraction) {
+        to += leaf_text(json.fraction);
+    } else if (json.kind == Kind::text) {
+        to += leaf_text(json.text);
+    } else {
+        const bool object = json.kind == Kind::object;
+        std::vector<std::size_t> order(json.items.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        if (object) std::ranges::sort(order, {}, [&](std::size_t i) -> const std::string& { return json.keys[i]; });
+        const int below = indent < 0 || order.empty() ? -1 : indent + 1;
+        const auto new_line = [&](int depth) {
+            if (below >= 0) to.append(1, '\n').append(static_cast<std::size_t>(depth), ' ');
+        };
+        to += object ? '{' : '[';
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            if (i > 0) to += ',';
+            new_line(below);
+            if (object) to.append(leaf_text(json.keys[order[i]])).append(below < 0 ? ":" : ": ");
+            append(to, json.items[order[i]], below);
+        }
+        new_line(indent);
+        to += object ? '}' : ']';
+    }
+}
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& file) {
+Json parse_json(std::string_view text, const std::string& file, JsonLimits limits) {
     Position position;
-    Builder builder(file, position);
+    Builder builder(file, position, limits);
     nlohmann::json::sax_parse(Characters(text.data(), &position), Characters(text.data() + text.size(), &position),
                               &builder);
     return builder.take();
+}
+
+void Json::add(std::string name, Json value) {
+    kind = Kind::object;
+    keys.push_back(std::move(name));
+    items.push_back(std::move(value));
+}
+
+Json json_whole(std::int64_t value) {
+    Json json;
+    json.kind = Json::Kind::whole;
+    json.number = value;
+    json.fraction = static_cast<double>(value);
+    return json;
+}
+
+Json json_fraction(double value) {
+    Json json;
+    json.kind = Json::Kind::fraction;
+    json.fraction = value;
+    return json;
+}
+
+Json json_text(std::string value) {
+    Json json;
+    json.kind = Json::Kind::text;
+    json.text = std::move(value);
+    return json;
+}
+
+std::string text_of(const Json& json, bool indented) {
+    std::string words;
+    append(words, json, indented ? 0 : -1);
+    return words;
 }
 
 void fail_at(const std::string& file, int line, const std::string& reason) {
