@@ -79,6 +79,9 @@ typedef struct {
     size_t partBytes; /* keys are cut into parts of at most so many bytes; default 4 MiB */
     int threads;      /* of a server, for updates and sums; default: as many as the cores of its process, at most 8 */
     int timeoutMs;    /* see (6) and (7); default 600000 */
+    int pushesAhead;  /* servers only sum: how many times a worker may push a key beyond the round of the last sum of it
+                         that it has got; servers keep at most so many of its gradients of a key. Default 16 */
+    int reserved;     /* 0 */
 } tuttiPsConfig_t;
 
 #define TUTTI_PS_CONFIG_MAGIC 0x54755053u
@@ -86,7 +89,7 @@ typedef struct {
     {                                                                                                            \
         sizeof(tuttiPsConfig_t), TUTTI_PS_CONFIG_MAGIC, TUTTI_VERSION_CODE, sizeof(tuttiPsKey_t), 0, NULL,       \
             TUTTI_UNDEF_INT, {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, 0, 0, 0                                                                             \
+            TUTTI_UNDEF_INT, 0, 0, 0, 0, 0                                                                       \
     }
 
 /* Collective over comm, which is not used any more when it returns. config may be NULL. If one rank's arguments are
@@ -97,8 +100,9 @@ TUTTI_API tuttiResult_t tuttiPsCreate(tuttiPs_t* ps, const tuttiPsKey_t* keys, s
 
 /* Sends a gradient of all elements of the key, which its servers apply, or add, exactly once. The request ends when
  * `gradient` may be used again. The gradient may still be on its way then: when a later pull of the key by this worker
- * has ended, it has been applied. Where servers only sum, they keep what a worker pushes ahead of the others: pull in
- * every round to bound that. */
+ * has ended, it has been applied. Where servers only sum, they keep what a worker pushes ahead of the others: the
+ * push that would be one more than config.pushesAhead is refused (tuttiInvalidUsage), and nothing is sent. Pull, and
+ * wait for the sum, then push again. */
 TUTTI_API tuttiResult_t tuttiPsPush(tuttiPs_t ps, size_t key, const void* gradient, tuttiPsRequest_t* request);
 
 /* Fetches the values that there are, with all of this worker's pushes. Where servers only sum: the sum of the round

@@ -413,6 +413,45 @@ TEST_CASE("Servers: a worker that dies is left out of sums, and of the mean") {
     REQUIRE(waiting == 3);
 }
 
+TEST_CASE("Servers: a worker that pushes too far ahead of the sums that it has got is refused, and can go on") {
+    tuttiPsConfig_t config = config_of(1, 1, tuttiDpNoOptimizer);
+    config.pushesAhead = 3;
+    config.partBytes = 1000;
+    std::atomic<bool> refused{false};
+    on_servers(3, config, {some_keys[3], some_keys[1]}, [&](int r, tuttiPs_t ps) {
+        std::vector<float> gradient(1000), sum(1000);
+        tuttiPsRequest_t request = 0;
+        const auto push = [&](float value) {
+            std::ranges::fill(gradient, value);
+            return tuttiPsPush(ps, 0, gradient.data(), nullptr);
+        };
+        if (r == 1) {
+            for (int round = 1; round <= 3; ++round) must_succeed(push(static_cast<float>(round)), "push");
+            check(push(77) == tuttiInvalidUsage && says("'other' 3 times") && says("pushesAhead"), "the fourth");
+            check(tuttiPsPushPull(ps, 0, gradient.data(), sum.data(), nullptr) == tuttiInvalidUsage, "both");
+            must_succeed(tuttiPsPush(ps, 1, gradient.data(), nullptr), "another key");
+            must_succeed(tuttiPsPull(ps, 0, sum.data(), &request), "pull");
+            check(push(77) == tuttiInvalidUsage, "the sum is not there yet");
+            refused = true;
+            must_succeed(tuttiPsWait(ps, request), "the sum of round 3");
+            check(sum[0] == 33 && sum[999] == 33, "of 3 and 30");
+            for (int round = 4; round <= 6; ++round) must_succeed(push(static_cast<float>(round)), "push again");
+            must_succeed(tuttiPsPull(ps, 0, sum.data(), nullptr), "the sum of round 6");
+            check(sum[0] == 66, "of 6 and 60: what was refused is in no sum");
+        } else if (r == 2) {
+            for (int ms = 0; ms < 20000 && !refused; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            for (int round = 1; round <= 6; ++round) {
+                std::ranges::fill(gradient, static_cast<float>(10 * round));
+                must_succeed(tuttiPsPushPull(ps, 0, gradient.data(), sum.data(), nullptr), "both");
+                check(sum[500] == static_cast<float>(11 * round), "every sum");
+            }
+            must_succeed(tuttiPsPush(ps, 1, gradient.data(), nullptr), "another key");
+        }
+        must_succeed(tuttiPsDestroy(ps), "destroy");
+    });
+    REQUIRE(refused);
+}
+
 TEST_CASE("Servers: who waits too long is told for whom, and can go on") {
     for (const bool sums : {false, true}) {
         tuttiPsConfig_t config = config_of(1, 1, sums ? tuttiDpNoOptimizer : tuttiDpSgd);
@@ -492,6 +531,7 @@ TEST_CASE("Servers: what is wrong on one rank is told to all, and the communicat
         {"config.staleness is -7", tuttiInvalidArgument, [](int, auto& config, auto&) { config.staleness = -7; }},
         {"servers that only sum", tuttiInvalidArgument,
          [](int, auto& config, auto&) { config.staleness = 2, config.optimizer.kind = tuttiDpNoOptimizer; }},
+        {"config.pushesAhead is -1", tuttiInvalidArgument, [](int, auto& config, auto&) { config.pushesAhead = -1; }},
         {"config.average", tuttiInvalidArgument, [](int, auto& config, auto&) { config.average = 1; }},
         {"update is NULL", tuttiInvalidArgument,
          [](int, auto& config, auto&) { config.optimizer.kind = tuttiDpCallback; }},

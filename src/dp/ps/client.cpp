@@ -6,7 +6,7 @@
 namespace tutti::dp::ps {
 
 Client::Client(const Settings& settings, const Table& table, std::vector<Link> links)
-    : settings_(settings), table_(table), pushed_(table.keys.size(), false), rate_(settings.optimizer.learningRate) {
+    : settings_(settings), table_(table), pushes_(table.keys.size()), rate_(settings.optimizer.learningRate) {
     for (Link& link : links) servers_.push_back(std::make_unique<Server>(std::move(link)));
 }
 
@@ -35,26 +35,38 @@ Failure Client::lost(const Server& s, tuttiResult_t code, const char* words) con
 
 // ---------------------------------------------------------------------------------------------------------- requests
 
-tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values,
-                                 double unscale) {
-    std::lock_guard lock(mutex_);
+/// Throws if there can't be such a request now. Under the mutex.
+void Client::check(const char* function, std::size_t key, bool pushes) const {
     const Key& its = table_.keys[key];
+    const Pushes& p = pushes_[key];
     if (leaving_) tutti::fail(tuttiInvalidUsage, "%s: this worker has left", function);
-    if (settings_.only_sums() && gradient == nullptr && !pushed_[key])
+    if (settings_.only_sums() && !pushes && p.made == 0)
         tutti::fail(tuttiInvalidUsage,
                     "%s: key '%s' has not been pushed by this worker: servers only sum, and a pull is for the sum that "
                     "the last push is in",
                     function, its.name.c_str());
+    if (settings_.only_sums() && pushes && p.made - p.summed >= settings_.pushesAhead)
+        tutti::fail(tuttiInvalidUsage,
+                    "%s: this worker has pushed key '%s' %lld times since the last sum of it that it got; "
+                    "config.pushesAhead is %d: pull the key, and wait for that, before you push it again",
+                    function, its.name.c_str(), p.made - p.summed, settings_.pushesAhead);
     for (const std::size_t part : its.parts)
-        if (const Server& s = server(static_cast<std::size_t>(table_.parts[part].server)); s.failure)
-            throw Error(s.failure->code,
-                        text("%s: key '%s': %s", function, its.name.c_str(), s.failure->words.c_str()));
+        if (const auto& s = servers_[static_cast<std::size_t>(table_.parts[part].server)]; s->failure)
+            throw Error(s->failure->code,
+                        text("%s: key '%s': %s", function, its.name.c_str(), s->failure->words.c_str()));
+}
+
+tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values,
+                                 double unscale) {
+    std::lock_guard lock(mutex_);
+    const bool pushes = gradient != nullptr, pulls = values != nullptr;
+    check(function, key, pushes);
     Request& request = requests_[++last_];
     request.key = key;
     request.values = static_cast<std::byte*>(values);
+    request.round = pushes_[key].made + pushes;
     using Kind = Header::Kind;
-    const bool pushes = gradient != nullptr, pulls = values != nullptr;
-    for (const std::size_t part : its.parts) {
+    for (const std::size_t part : table_.keys[key].parts) {
         const PartPlace& place = table_.parts[part];
         Server& s = server(static_cast<std::size_t>(place.server));
         Letter letter{Header{pushes ? pulls ? Kind::push_pull : Kind::push : Kind::pull}, nullptr};
@@ -69,7 +81,7 @@ tuttiPsRequest_t Client::request(const char* function, std::size_t key, const vo
         s.letters.push_back(letter);
         s.mail.notify_one();
     }
-    if (pushes) pushed_[key] = true;
+    pushes_[key].made += pushes;
     return last_;
 }
 
@@ -120,7 +132,10 @@ void Client::set_learning_rate(double rate) {
 void Client::end(std::uint64_t number, const std::optional<Failure>& error) {
     Request& request = requests_.at(number);
     if (error && !request.error) request.error = error;
-    if (--request.left == 0) ended_.notify_all();
+    if (--request.left > 0) return;
+    Pushes& its = pushes_[request.key];
+    if (request.values != nullptr && !request.error) its.summed = std::max(its.summed, request.round);
+    ended_.notify_all();
 }
 
 void Client::leave() {

@@ -44,12 +44,18 @@ class Client {
     struct Request {
         std::size_t key = 0;
         std::byte* values = nullptr;
+        long long round =
+            0;  // the worker's pushes of the key with this one: where servers only sum, what a pull is for
         std::size_t left = 0;  // sends and answers that have not ended
         std::optional<Failure> error;
     };
     struct Letter {
         Header header;
         const std::byte* gradient = nullptr;  // of the part
+    };
+    /// Of this worker's pushes of a key: how many there were, and up to which it has got the sum.
+    struct Pushes {
+        long long made = 0, summed = 0;
     };
     using Open = std::set<std::pair<std::uint64_t, std::size_t>>;  // requests and parts
     struct Server {
@@ -64,6 +70,7 @@ class Client {
     };
 
     Server& server(std::size_t number) { return *servers_[number]; }
+    void check(const char* function, std::size_t key, bool pushes) const;
     std::string name_of(const Server& s) const;
     void send_letters(Server& s);
     void receive_answers(Server& s);
@@ -82,7 +89,7 @@ class Client {
     std::condition_variable ended_;
     std::map<std::uint64_t, Request> requests_;
     std::uint64_t last_ = 0;
-    std::vector<bool> pushed_;  // by key
+    std::vector<Pushes> pushes_;  // by key
     double rate_;
     bool leaving_ = false;
     tuttiPsStatistics_t statistics_ = TUTTI_PS_STATISTICS_INITIALIZER;

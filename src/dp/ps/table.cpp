@@ -82,10 +82,10 @@ int Settings::worker_of(int rank) const {
 
 std::string Settings::describe() const {
     std::string all = text(
-        "dedicated %d, average %d, staleness %d, parts of %zu bytes, optimizer %d (%g, %g, %g, %g, "
+        "dedicated %d, average %d, staleness %d, %d pushes ahead, parts of %zu bytes, optimizer %d (%g, %g, %g, %g, "
         "%g, %g), servers on ranks",
-        dedicated, average, staleness, partBytes, optimizer.kind, optimizer.learningRate, optimizer.momentum,
-        optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
+        dedicated, average, staleness, pushesAhead, partBytes, optimizer.kind, optimizer.learningRate,
+        optimizer.momentum, optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weightDecay);
     for (const int rank : server_ranks) all += text(" %d", rank);
     return all;
 }
@@ -99,6 +99,7 @@ Settings read_settings(const tuttiPsConfig_t* config, int ranks) {
     if (s.servers == 0) s.servers = TUTTI_UNDEF_INT;
     if (s.threads == 0) s.threads = TUTTI_UNDEF_INT;
     if (s.timeoutMs == 0) s.timeoutMs = TUTTI_UNDEF_INT;
+    if (s.pushesAhead == 0) s.pushesAhead = TUTTI_UNDEF_INT;
     const int cores = std::clamp(static_cast<int>(cores_of_caller().size()), 1, 8);
     fill("servers", s.servers, ranks, 1, ranks);
     fill("dedicated", s.dedicated, 0, 0, 1);
@@ -106,6 +107,7 @@ Settings read_settings(const tuttiPsConfig_t* config, int ranks) {
     fill("staleness", s.staleness, TUTTI_PS_UNBOUNDED, TUTTI_PS_UNBOUNDED, INT_MAX);
     fill("threads", s.threads, cores, 1, 256);
     fill("timeoutMs", s.timeoutMs, 600000, 1, INT_MAX);
+    fill("pushesAhead", s.pushesAhead, 16, 1, INT_MAX);
     if (s.partBytes == 0) s.partBytes = std::size_t{4} << 20;
     check_update(s.optimizer);
     if (s.only_sums() && s.bounded())
