@@ -16,17 +16,17 @@
  *     }
  *
  * Conventions, besides those of tutti.h
- *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, Unscale, Gather, ResetErrorFeedback,
- *      Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the same order. The
- *      others concern one rank alone.
+ *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, ClipValue, Unscale, Gather,
+ *      ResetErrorFeedback, Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the
+ *      same order. The others concern one rank alone.
  *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
  *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
  *      free for other calls meanwhile.
  *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect. If one rank's arguments are
  *      wrong, or its call is in the wrong place, all ranks are told at once, with the same code and a text that names
- *      the rank: in Create, Broadcast, CheckEqual, FindNan, Save, Load, Move, and in modes that shard in Step and
- *      ClipNorm, which wait for all ranks' calls for that. A refused Synchronize, Gather or Release concerns its rank
- *      alone: the others wait for it, until it makes the right call or calls Abandon. One case has an effect: a
+ *      the rank: in Create, Broadcast, CheckEqual, FindNan, Save, Load, Move, and in modes that shard in Step, ClipNorm
+ *      and ClipValue, which wait for all ranks' calls for that. A refused Synchronize, Gather or Release concerns its
+ *      rank alone: the others wait for it, until it makes the right call or calls Abandon. One case has an effect: a
  *      Synchronize that misses gradients, and anything that fails while data moves, ends the layer's communicator, so
  *      that no other rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call
  *      returns the first error, and only Abandon, Move and Destroy are of use. Parameters are whole then, unless an
@@ -65,7 +65,8 @@
  *      them nothing. Values to begin with are those of rank 0; of frozen parameters and buffers, too. Groups keep what
  *      they have in Create. With clipNorm or lossScale Synchronize looks at all gradients of this rank, and sends them:
  *      the norm is that of this rank's, the scale is its own, and gradients that overflow are left out of the values
- *      while its clock goes on. Ranks on CPUs; gradients of the parameters' types.
+ *      while its clock goes on. clipValue clips this rank's gradients where they are. Ranks on CPUs; gradients of the
+ *      parameters' types.
  * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale, Gradient, Data, GetMemory,
  *      GetStatistics and Destroy are there; others are refused.
  */
@@ -329,6 +330,8 @@ typedef struct {
     int overlapParamGather; /* tuttiDpServer to tuttiDpZero2, synchronous. 1: Step returns when this rank's part is
                                updated; the new values of the others come beside your next forward pass, the lowest unit
                                first: call Gather before you read or write those of a unit. Default 0 */
+    double clipValue; /* Step limits each element of the gradients to this magnitude, and then applies clipNorm; 0
+                         (default): not */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -340,7 +343,7 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, tuttiDpNoCompression, 0, 0, NULL,     \
             NULL, TUTTI_UNDEF_INT, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,       \
             sizeof(tuttiDpGroup_t), TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0, TUTTI_UNDEF_INT,            \
-            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT                                                         \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0                                                      \
     }
 
 /* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
@@ -394,6 +397,12 @@ TUTTI_API tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp);
  * and Step, synchronous modes. norm may be NULL. With config.lossScale it is that of the gradients of the loss as it
  * is; if it is not finite, nothing is scaled. */
 TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm);
+
+/* Each element of the gradients that is more than maxValue becomes maxValue, and each that is less than -maxValue
+ * becomes that; a NaN stays one. As torch's clip_grad_value_: of the mean over ranks and micro-batches. Between
+ * Synchronize and Step, synchronous modes. With config.lossScale it limits the gradients of the loss as it is; if one
+ * of them is not finite, nothing is clipped. */
+TUTTI_API tuttiResult_t tuttiDpClipValue(tuttiDp_t dp, double maxValue);
 
 /* config.lossScale, where you update: *finite is 1 if all gradients of all ranks are numbers, and then they have been
  * divided by the scale; 0: leave out this update, on all ranks. Between Synchronize and Step; tuttiDpNaive and

@@ -114,9 +114,13 @@ tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp) {
 
 tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm) {
     return guarded([&] {
-        const double found = engine(dp, "tuttiDpClipNorm").clip(maxNorm);
+        const double found = engine(dp, "tuttiDpClipNorm").clip(maxNorm, false);
         if (norm != nullptr) *norm = found;
     });
+}
+
+tuttiResult_t tuttiDpClipValue(tuttiDp_t dp, double maxValue) {
+    return guarded([&] { engine(dp, "tuttiDpClipValue").clip(maxValue, true); });
 }
 
 tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite) {

@@ -49,6 +49,7 @@ class Backend {
     virtual void add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) = 0;
     virtual void multiply(DataType type, void* values, std::size_t count, double factor) = 0;
     virtual void divide(DataType type, void* values, std::size_t count, int divisor) = 0;
+    virtual void clamp(DataType type, void* values, std::size_t count, double limit) = 0;
     virtual void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                         const void* gradients, const States& states) = 0;
     virtual double sum_of_squares(std::span<const Run> runs) = 0;

@@ -204,7 +204,8 @@ void Engine::step() {
     if (!options().asynchronous()) worker_->or_fail([&] { ranks_.check(); });
     iteration_.phase = Phase::idle;
     if (!options().asynchronous()) {
-        if (options().clipNorm > 0) worker_->or_fail([&] { clip_to(options().clipNorm); });
+        if (options().clipValue > 0) worker_->or_fail([&] { clip_to(options().clipValue, true); });
+        if (options().clipNorm > 0) worker_->or_fail([&] { clip_to(options().clipNorm, false); });
         if (finite()) update_all();
     } else {
         step_later();
@@ -232,7 +233,14 @@ bool Engine::finite() {
     return *loss_scale_.finite();
 }
 
-double Engine::clip_to(double limit) {
+/// Where gradients are of a scaled loss, so is a limit of values; an infinity is an overflow first. Returns the norm
+/// before, if it is the norm's limit.
+double Engine::clip_to(double limit, bool by_value) {
+    if (by_value) {
+        if (loss_scale_.is_on() && !loss_scale_.finite()) norm();
+        if (loss_scale_.finite().value_or(true)) reducer_.clamp(limit / loss_scale_.factor());
+        return 0;
+    }
     const double before = norm();
     statistics_.change([&](auto& all) { all.norm = before; });
     if (before > limit && loss_scale_.finite().value_or(true)) reducer_.multiply(limit / before);
@@ -314,17 +322,22 @@ void Engine::update_all() {
     }
 }
 
-double Engine::clip(double limit) {
-    announce({.call = Announcement::Call::clip, .real = limit});
+/// by_value: tuttiDpClipValue, else tuttiDpClipNorm, which returns the norm.
+double Engine::clip(double limit, bool by_value) {
+    announce({.call = Announcement::Call::clip, .flag = by_value, .real = limit});
+    const char* const function = by_value ? "tuttiDpClipValue" : "tuttiDpClipNorm";
     const auto checks = [&] {
-        if (!(limit > 0)) fail(tuttiInvalidArgument, "tuttiDpClipNorm: maxNorm is %g; more than 0 was expected", limit);
-        expect(Phase::synchronized, "tuttiDpClipNorm", "call it between tuttiDpSynchronize and tuttiDpStep");
+        if (!(limit > 0))
+            fail(tuttiInvalidArgument, "%s: %s is %g; more than 0 was expected", function,
+                 by_value ? "maxValue" : "maxNorm", limit);
+        expect(Phase::synchronized, function, "call it between tuttiDpSynchronize and tuttiDpStep");
         if (options().asynchronous())
-            fail(tuttiInvalidUsage, "tuttiDpClipNorm: asynchronous modes clip in their steps: set config.clipNorm");
+            fail(tuttiInvalidUsage, "%s: asynchronous modes clip in their steps: set config.%s", function,
+                 by_value ? "clipValue" : "clipNorm");
     };
     options().replicated() ? checks() : agree(checks);  // with everything here, nobody waits
     double norm = 0;
-    worker_->or_fail([&] { norm = clip_to(limit); });
+    worker_->or_fail([&] { norm = clip_to(limit, by_value); });
     return norm;
 }
 

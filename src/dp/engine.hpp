@@ -46,7 +46,7 @@ class Engine {
     void no_sync(bool on);
     void grad_ready(std::size_t parameter);
     void synchronize();
-    double clip(double limit);
+    double clip(double limit, bool by_value);
     bool unscale();
     void reset_error_feedback();
     void step();
@@ -112,7 +112,7 @@ class Engine {
     void agree_on_unused();
     void update_all();
     double norm();
-    double clip_to(double limit);
+    double clip_to(double limit, bool by_value);
     bool finite();
     void finish_save();
     void set_steps(long long steps);

@@ -56,7 +56,7 @@ bool Engine::follow() {
             case Call::synchronize:
                 return synchronize();
             case Call::clip:
-                return void(clip(what.real));
+                return void(clip(what.real, what.flag == 1));
             case Call::unscale:
                 return void(unscale());
             case Call::step:

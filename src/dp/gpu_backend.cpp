@@ -106,6 +106,11 @@ class GpuBackend : public Backend {
         task.number = divisor;
         run(task);
     }
+    void clamp(DataType type, void* values, std::size_t count, double limit) override {
+        Flat task = made(FlatOp::clamp, type, values, type, nullptr, count);
+        task.number = limit;
+        run(task);
+    }
 
     void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                 const void* gradients, const States& states) override {

@@ -33,6 +33,9 @@ class HostBackend : public Backend {
     void divide(DataType type, void* values, std::size_t count, int divisor) override {
         dp::divide(type, values, count, divisor);
     }
+    void clamp(DataType type, void* values, std::size_t count, double limit) override {
+        dp::clamp(type, values, count, limit);
+    }
     void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                 const void* gradients, const States& states) override {
         dp::update(how, piece, data_type, weights, grad_type, gradients, states);

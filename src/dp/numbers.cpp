@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/result.hpp"
+#include "dp/optimizer.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -185,6 +186,10 @@ void multiply(DataType type, void* values, std::size_t count, double factor) {
 
 void divide(DataType type, void* values, std::size_t count, int divisor) {
     change(type, values, count, [divisor](auto v) { return v / static_cast<decltype(v)>(divisor); });
+}
+
+void clamp(DataType type, void* values, std::size_t count, double limit) {
+    change(type, values, count, [limit](auto v) { return clamped(v, static_cast<decltype(v)>(limit)); });
 }
 
 double sum_of_squares(DataType type, const void* values, std::size_t count) {

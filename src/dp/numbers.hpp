@@ -18,6 +18,9 @@ void add(DataType into_type, void* into, DataType from_type, const void* from, s
 void multiply(DataType type, void* values, std::size_t count, double factor);
 void divide(DataType type, void* values, std::size_t count, int divisor);
 
+/// No less than -limit, no more than limit, which is rounded to the type; NaNs stay.
+void clamp(DataType type, void* values, std::size_t count, double limit);
+
 /// The sum of squares, in fp64, in an order that depends on count alone.
 double sum_of_squares(DataType type, const void* values, std::size_t count);
 

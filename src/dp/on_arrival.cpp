@@ -161,7 +161,9 @@ void OnArrival::grad_ready(std::size_t p) {
     const auto complete = [&](std::size_t) {
         if (const Parameter& its = registration_.parameters[p]; !options().sum && options().microBatches > 1)
             divide(its.type, gradients_[p], its.count, options().microBatches);
-        if (!needs_all()) send(p, 1);
+        if (needs_all()) return false;
+        clamp(p);
+        send(p, 1);
         return false;
     };
     iteration_.finish(p, complete, [](std::size_t) {});
@@ -170,15 +172,35 @@ void OnArrival::grad_ready(std::size_t p) {
 /// What this rank's gradients are to be multiplied by, for they are of a scaled loss, or too long; nothing: one of them
 /// is no number, and none is to be applied.
 std::optional<double> OnArrival::judge_gradients() {
+    const double factor = loss_scale_.factor(), limit = options().clipNorm;
+    double sum = squares();
+    if (loss_scale_.is_on()) loss_scale_.found(std::isfinite(sum));
+    const bool finite = loss_scale_.finite().value_or(true);
+    if (finite && options().clipValue > 0) {
+        for (const std::size_t p : trained_)
+            if (iteration_.is_ready(p)) clamp(p);
+        sum = squares();
+    }
+    const double norm = std::sqrt(sum) * factor;
+    if (limit > 0) statistics_.change([&](auto& all) { all.norm = norm; });
+    if (!finite) return std::nullopt;
+    return limit > 0 && norm > limit ? factor * (limit / norm) : factor;
+}
+
+/// Of this rank's gradients, added up.
+double OnArrival::squares() const {
     double sum = 0;
     for (const std::size_t p : trained_)
         if (iteration_.is_ready(p))
             sum += sum_of_squares(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
-    const double factor = loss_scale_.factor(), norm = std::sqrt(sum) * factor, limit = options().clipNorm;
-    if (loss_scale_.is_on()) loss_scale_.found(std::isfinite(norm));
-    if (limit > 0) statistics_.change([&](auto& all) { all.norm = norm; });
-    if (!loss_scale_.finite().value_or(true)) return std::nullopt;
-    return limit > 0 && norm > limit ? factor * (limit / norm) : factor;
+    return sum;
+}
+
+/// config.clipValue.
+void OnArrival::clamp(std::size_t p) const {
+    const Parameter& its = registration_.parameters[p];
+    if (options().clipValue > 0)
+        dp::clamp(its.type, gradients_[p], its.count, options().clipValue / loss_scale_.factor());
 }
 
 void OnArrival::send(std::size_t p, double unscale) {

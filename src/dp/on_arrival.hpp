@@ -43,6 +43,8 @@ class OnArrival {
     std::size_t bytes_of(std::size_t parameter) const;
     int pull_values(const char* function);
     bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
+    double squares() const;
+    void clamp(std::size_t parameter) const;
     std::optional<double> judge_gradients();
     void send(std::size_t parameter, double unscale);
     void wait_for_sends();

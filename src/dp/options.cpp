@@ -111,6 +111,7 @@ void check_mode(const Options& o, int ranks) {
              "gradients are looked at",
              create);
     if (!(o.clipNorm >= 0)) fail(tuttiInvalidArgument, "%s: config.clipNorm is %g", create, o.clipNorm);
+    if (!(o.clipValue >= 0)) fail(tuttiInvalidArgument, "%s: config.clipValue is %g", create, o.clipValue);
 }
 
 void read_types(const char* function, const tuttiDpParameter_t& g, const Options& options, Parameter& p) {
@@ -318,11 +319,11 @@ std::string Options::describe(bool rates) const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload %d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, "
-        "whole %d, prefetch %d, overlap %d, ",
+        "whole %d, prefetch %d, overlap %d, clip values %g, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
         offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates, prefetch,
-        overlapParamGather);
+        overlapParamGather, clipValue);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;

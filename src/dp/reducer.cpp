@@ -211,9 +211,19 @@ void Reducer::sum_over_owners(std::span<Norms> norms) const {
 
 void Reducer::multiply(double factor) const {
     for (const Run& run : own_gradients()) jobs().multiply(run.type, run.at, run.count, factor);
-    if (storage_.options().replicated())
-        for (const Bucket& b : storage_.buckets())
-            for (const bool touched : {true, false}) hand_back(b, b.grad, touched);
+    hand_back_all();
+}
+
+void Reducer::clamp(double limit) const {
+    for (const Run& run : own_gradients()) jobs().clamp(run.type, run.at, run.count, limit);
+    hand_back_all();
+}
+
+/// Where every rank has all gradients, the caller sees what they have become.
+void Reducer::hand_back_all() const {
+    if (!storage_.options().replicated()) return;
+    for (const Bucket& b : storage_.buckets())
+        for (const bool touched : {true, false}) hand_back(b, b.grad, touched);
 }
 
 std::vector<std::vector<float>*> Reducer::residuals() const {

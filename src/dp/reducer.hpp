@@ -56,8 +56,9 @@ class Reducer {
     double norm() const;
     /// By parameter: what each rank has of what it owns becomes that of all of it, the same on all ranks.
     void sum_over_owners(std::span<Norms> norms) const;
-    /// All gradients, also those in the caller's memory.
+    // All gradients, also those in the caller's memory.
     void multiply(double factor) const;
+    void clamp(double limit) const;
     /// What compression has kept for the next time is in the unit of gradients, which has changed.
     void rescale_residuals(double factor);
     /// All ranks get all owners' values of a bucket.
@@ -76,6 +77,7 @@ class Reducer {
     bool by_groups() const { return storage_.options().hierarchical && ranks_.copies() != nullptr; }
     void reduce_over_copies(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                             tuttiRedOp_t op) const;
+    void hand_back_all() const;
     Backend& jobs() const { return *storage_.backends().jobs; }
 
     const Ranks& ranks_;

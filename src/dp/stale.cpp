@@ -17,7 +17,8 @@ void Engine::step_later() {
                                        leaving = std::exchange(versions_.leaving, {})] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
         backends_.jobs->follow(taken);
-        if (options().clipNorm > 0) clip_to(options().clipNorm);
+        if (options().clipValue > 0) clip_to(options().clipValue, true);
+        if (options().clipNorm > 0) clip_to(options().clipNorm, false);
         updater_.begin();
         updater_.count();
         Versions::Version version{step, {}};

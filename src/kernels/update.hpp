@@ -70,6 +70,12 @@ TUTTI_EVERYWHERE void adam(const UpdateConstants<T>& c, T& w, T g, T& m, T& v) {
     w = c.shrink * w - c.learning_rate * (m / c.correction1) / (std::sqrt(v / c.correction2) + c.epsilon);
 }
 
+/// From -limit to limit; a NaN stays one.
+template <class T>
+TUTTI_EVERYWHERE T clamped(T value, T limit) {
+    return value > limit ? limit : value < -limit ? -limit : value;
+}
+
 /// What values are multiplied by before they are sent as float8e4m3 and added up by `ranks` ranks, `largest` being the
 /// greatest magnitude of them all: the sum stays below 448. A power of two, so that neither it nor its inverse rounds.
 TUTTI_EVERYWHERE float fp8_scale(float largest, int ranks) {

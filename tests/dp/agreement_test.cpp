@@ -98,6 +98,7 @@ TEST_CASE("a wrong argument of a collective call on one rank is told to all at o
         must_succeed(tuttiDpSynchronize(dp), "synchronize");
         double norm = 0;
         told(tuttiDpClipNorm(dp, wrong ? NAN : 100, &norm), tuttiInvalidArgument, "maxNorm");
+        told(tuttiDpClipValue(dp, wrong ? 0 : 100), tuttiInvalidArgument, "maxValue");
         must_succeed(tuttiDpClipNorm(dp, 100, &norm), "clip");
         must_succeed(tuttiDpStep(dp), "step");
         check(*value(dp, 0) == -1, "one step");

@@ -92,6 +92,7 @@ TEST_CASE("backends: arithmetic on GPUs has the bits of the host's, for all type
                     if (from != to) return;
                     backend.multiply(to, x, count, 1.0 / 3);
                     backend.divide(to, z, 100, 7);
+                    backend.clamp(to, x, count, 0.1);
                     backend.zero(to, z + 5 * size_of(to), 3);
                 });
             }

@@ -253,6 +253,7 @@ Trained train_alone(Setup setup) {
     config.optimizer = setup.config.optimizer;
     config.wholeUpdates = setup.config.wholeUpdates;
     config.clipNorm = setup.config.clipNorm;
+    config.clipValue = setup.config.clipValue;
     config.lossScale = setup.config.lossScale;
     config.lossScaleWindow = setup.config.lossScaleWindow;
     config.fp32Gradients = setup.config.fp32Gradients;

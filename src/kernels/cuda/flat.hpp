@@ -20,6 +20,7 @@ enum class FlatOp : std::uint8_t {
     divide,    // to /= number
     scale,     // to *= fp8_scale(the float at from, number)
     unscale,   // to /= the same
+    clamp,     // to, but no less than -number and no more than number; NaNs stay
     squares,   // result[t] = the sum of squares of tile t of from, in fp64
     bad,       // result[t] = the first NaN or infinity of tile t of from; count if there is none
     largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
@@ -214,6 +215,7 @@ TUTTI_DEVICE void elements(const Flat& f, unsigned block_number, unsigned blocks
             if (f.op == FlatOp::add) to[k] += from[k];
             if (f.op == FlatOp::multiply || f.op == FlatOp::scale) to[k] *= number;
             if (f.op == FlatOp::divide || f.op == FlatOp::unscale) to[k] /= number;
+            if (f.op == FlatOp::clamp) to[k] = clamped(to[k], number);
         }
         store(f.to_type, f.to, i, n, to);
     }
