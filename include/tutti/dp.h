@@ -67,8 +67,15 @@
  *      the norm is that of this rank's, the scale is its own, and gradients that overflow are left out of the values
  *      while its clock goes on. clipValue clips this rank's gradients where they are. Ranks on CPUs; gradients of the
  *      parameters' types.
+ *      Save and Load concern one worker alone, which needs memory for all values and states then; the checkpoint is as
+ *      those of other modes. Save writes what servers have: all of this worker's gradients, and those of others that
+ *      have come; parts of 4 MiB are whole, but some may have a gradient more than others while others push. `steps`
+ *      and notes are this worker's, and so are the learning rate and the scale of losses. Load gives servers the values
+ *      and states; the other workers see them in Begin, but frozen parameters and buffers, notes, the learning rate and
+ *      `steps` are only loaded here. Load on one worker, or on all, before any of them begins an
+ *      iteration.
  * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale, Gradient, Data, GetMemory,
- *      GetStatistics and Destroy are there; others are refused.
+ *      GetStatistics, Save, Load, SetNote, GetNote and Destroy are there; others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_

@@ -27,7 +27,7 @@ Engine& engine(tuttiDp_t dp, const char* function) {
 
 /// body(layer), of whichever class it is.
 template <class Body>
-auto on_layer(tuttiDp_t dp, const char* function, Body body) {
+decltype(auto) on_layer(tuttiDp_t dp, const char* function, Body body) {
     const Layer& layer = held_by(dp, function, "dp");
     return layer.on_arrival ? body(*layer.on_arrival) : body(*layer.engine);
 }
@@ -221,7 +221,12 @@ tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
 }
 
 tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpSave").save(path, false); });
+    return guarded([&] {
+        if (const Layer& layer = held_by(dp, "tuttiDpSave", "dp"); layer.on_arrival)
+            layer.on_arrival->save(path);
+        else
+            layer.engine->save(path, false);
+    });
 }
 
 tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path) {
@@ -234,14 +239,14 @@ tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp) {
 
 tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text) {
     return guarded([&] {
-        Engine& e = engine(dp, "tuttiDpSetNote");
-        e.set_note(&required(key, "tuttiDpSetNote", "key"), text);
+        on_layer(dp, "tuttiDpSetNote",
+                 [&](auto& layer) { layer.set_note(&required(key, "tuttiDpSetNote", "key"), text); });
     });
 }
 
 tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size) {
     return guarded([&] {
-        const Notes& notes = engine(dp, "tuttiDpGetNote").notes();
+        const Notes& notes = on_layer(dp, "tuttiDpGetNote", [](auto& layer) -> const Notes& { return layer.notes(); });
         const auto found = notes.find(&required(key, "tuttiDpGetNote", "key"));
         if (found == notes.end()) fail(tuttiInvalidUsage, "tuttiDpGetNote: there is no note '%s'", key);
         const std::string& note = found->second;
@@ -253,7 +258,7 @@ tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t s
 }
 
 tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpLoad").load(path); });
+    return guarded([&] { on_layer(dp, "tuttiDpLoad", [&](auto& layer) { layer.load(path); }); });
 }
 
 tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {

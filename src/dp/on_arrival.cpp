@@ -267,7 +267,9 @@ void OnArrival::wait() {
 }
 
 void OnArrival::set_learning_rate(double rate) {
-    if (node_->works()) client("tuttiDpSetLearningRate").set_learning_rate(rate);
+    if (!node_->works()) return;
+    client("tuttiDpSetLearningRate").set_learning_rate(rate);
+    registration_.options.optimizer.learningRate = rate;
 }
 
 tuttiDpMemory_t OnArrival::memory() const {

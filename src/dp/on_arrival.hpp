@@ -29,6 +29,11 @@ class OnArrival {
     void wait();
     void abandon();
     void set_learning_rate(double rate);
+    // arrival_checkpoint.cpp; for one rank alone
+    void save(const char* path);
+    void load(const char* path);
+    void set_note(const char* key, const char* text);
+    const Notes& notes() const { return notes_; }
     /// Throws what went wrong on the way out.
     void leave();
 
@@ -42,6 +47,8 @@ class OnArrival {
     ps::Client& client(const char* function) { return node_->client(function); }
     std::size_t bytes_of(std::size_t parameter) const;
     int pull_values(const char* function);
+    class Whole;
+    void check_moment(const char* function, const char* path);
     bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
     double squares() const;
     void clamp(std::size_t parameter) const;
@@ -57,6 +64,7 @@ class OnArrival {
     std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
+    Notes notes_;
     std::unique_ptr<ps::Node> node_;  // the last: its threads end first
 };
 

@@ -102,6 +102,8 @@ TEST_CASE("Servers: an answer that can't be meant ends the link, and names the s
     names(with([](Header& h) { ++h.ticket; }), "nobody waits for");
     names(with([](Header& h) { h.number = -5; }), "below 0");
     names(with([](Header& h) { h.kind = HeaderKind::push; }), "is none");
+    names(with([](Header& h) { h.kind = HeaderKind::snapshot; }), "is none");
+    names(with([](Header& h) { h.kind = HeaderKind::stored; }), "is none");
     names(with([](Header& h) { h.kind = static_cast<HeaderKind>(77); }), "is none");
     names(with([](Header& h) { h.kind = HeaderKind::bye; }), "too early");
 }
@@ -125,6 +127,8 @@ TEST_CASE("Servers: a worker whose requests can't be meant is dropped") {
     const std::vector<std::function<void(tuttiComm_t)>> all = {
         [](tuttiComm_t up) { send(up, to_server, of(HeaderKind::pull, 1)); },
         [](tuttiComm_t up) { send(up, to_server, of(HeaderKind::push, 0xffff'ffff)); },
+        [](tuttiComm_t up) { send(up, to_server, of(HeaderKind::fetch, 1)); },
+        [](tuttiComm_t up) { send(up, to_server, of(HeaderKind::stored)); },
         [](tuttiComm_t up) { send(up, to_server, of(HeaderKind::values)); },
         [](tuttiComm_t up) { send(up, to_server, of(static_cast<HeaderKind>(99))); },
         [](tuttiComm_t up) {  // less than the header says, which the communicator refuses

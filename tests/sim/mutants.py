@@ -146,8 +146,8 @@ MUTANTS = {
         "        task.gradient.reset();\n"),
     "part of a gradient": (
         "what a worker has sent of a gradient when it dies is applied", "dp/ps/server.cpp",
-        "        receive(w.link.up, to_worker, task.gradient->base(), bytes);",
-        "        try {\n            receive(w.link.up, to_worker, task.gradient->base(), bytes);\n"
+        "        receive(w.link.up, to_worker, task.gradient->base(), task.bytes);",
+        "        try {\n            receive(w.link.up, to_worker, task.gradient->base(), task.bytes);\n"
         "        } catch (...) {\n        }"),
     "gradient overtaken": (
         "of two requests for a part that wait the later one is handled first", "dp/ps/server.cpp",

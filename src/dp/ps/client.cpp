@@ -58,26 +58,64 @@ void Client::check(const char* function, std::size_t key, bool pushes) const {
 
 tuttiPsRequest_t Client::request(const char* function, std::size_t key, const void* gradient, void* values,
                                  double unscale) {
+    using Kind = Header::Kind;
+    const Kind kind = gradient == nullptr ? Kind::pull : values == nullptr ? Kind::push : Kind::push_pull;
+    return begin(function, key, kind, static_cast<const std::byte*>(gradient), static_cast<std::byte*>(values),
+                 unscale);
+}
+
+tuttiPsRequest_t Client::fetch(const char* function, std::size_t key, std::byte* snapshots) {
+    return begin(function, key, Header::Kind::fetch, nullptr, snapshots, 1);
+}
+
+tuttiPsRequest_t Client::store(const char* function, std::size_t key, const std::byte* snapshots) {
+    return begin(function, key, Header::Kind::store, snapshots, nullptr, 1);
+}
+
+std::size_t Client::snapshot_bytes(std::size_t key) const {
+    std::size_t bytes = 0;
+    for (const std::size_t part : table_.keys[key].parts) bytes += Snapshot(settings_, table_.parts[part]).bytes;
+    return bytes;
+}
+
+/// Bytes from the start of a key's values, or of its snapshots, to those of a part.
+std::size_t Client::place_of(std::size_t part, bool snapshot) const {
+    const PartPlace& place = table_.parts[part];
+    if (!snapshot) return place.first * size_of(place.type);
+    std::size_t at = 0;
+    for (const std::size_t before : table_.keys[place.key].parts) {
+        if (before == part) break;
+        at += Snapshot(settings_, table_.parts[before]).bytes;
+    }
+    return at;
+}
+
+tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
+                               std::byte* values, double unscale) {
+    using Kind = Header::Kind;
+    const bool pushes = kind == Kind::push || kind == Kind::push_pull, answered = kind != Kind::push;
     std::lock_guard lock(mutex_);
-    const bool pushes = gradient != nullptr, pulls = values != nullptr;
     check(function, key, pushes);
     Request& request = requests_[++last_];
     request.key = key;
-    request.values = static_cast<std::byte*>(values);
+    request.kind = kind;
+    request.values = values;
     request.round = pushes_[key].made + pushes;
-    using Kind = Header::Kind;
     for (const std::size_t part : table_.keys[key].parts) {
         const PartPlace& place = table_.parts[part];
         Server& s = server(static_cast<std::size_t>(place.server));
-        Letter letter{Header{pushes ? pulls ? Kind::push_pull : Kind::push : Kind::pull}, nullptr};
+        Letter letter{Header{kind}};
         letter.header.part = static_cast<std::uint32_t>(part);
         letter.header.ticket = last_;
         letter.header.rate = rate_;
         letter.header.unscale = unscale;
-        if (pushes) letter.gradient = static_cast<const std::byte*>(gradient) + place.first * size_of(place.type);
-        if (pushes) s.sending.emplace(last_, part);
-        if (pulls) s.awaited.emplace(last_, part);
-        request.left += static_cast<std::size_t>(pushes) + static_cast<std::size_t>(pulls);
+        if (data != nullptr) {
+            letter.data = data + place_of(part, kind == Kind::store);
+            letter.bytes = pushes ? place.bytes() : Snapshot(settings_, place).bytes;
+            s.sending.emplace(last_, part);
+        }
+        if (answered) s.awaited.emplace(last_, part);
+        request.left += static_cast<std::size_t>(data != nullptr) + static_cast<std::size_t>(answered);
         s.letters.push_back(letter);
         s.mail.notify_one();
     }
@@ -118,7 +156,7 @@ void Client::clock() {
     if (settings_.only_sums()) return;
     for (const auto& s : servers_) {
         if (s->failure) continue;
-        s->letters.push_back({Header{Header::Kind::clock}, nullptr});
+        s->letters.push_back({Header{Header::Kind::clock}});
         s->mail.notify_one();
     }
 }
@@ -155,7 +193,7 @@ void Client::leave() {
     lock.lock();
     for (const auto& s : servers_) {
         if (s->failure) continue;
-        s->letters.push_back({Header{Header::Kind::leave}, nullptr});
+        s->letters.push_back({Header{Header::Kind::leave}});
         s->mail.notify_one();
     }
     const auto closed = [&] {
@@ -177,7 +215,7 @@ void Client::send_letters(Server& s) {
     for (;;) {
         if (s.failure || s.closed) break;
         if (s.letters.empty() && !s.mail.wait_for(lock, pause, [&] { return !s.letters.empty() || s.failure; }))
-            s.letters.push_back({Header{Header::Kind::beat}, nullptr});
+            s.letters.push_back({Header{Header::Kind::beat}});
         if (s.failure) break;
         const Letter letter = s.letters.front();
         s.letters.pop_front();
@@ -185,16 +223,15 @@ void Client::send_letters(Server& s) {
         bool sent = true;
         try {
             send(s.link.up, to_server, letter.header);
-            if (letter.gradient != nullptr)
-                send(s.link.up, to_server, letter.gradient, table_.parts[letter.header.part].bytes());
+            if (letter.data != nullptr) send(s.link.up, to_server, letter.data, letter.bytes);
         } catch (...) {
             hang_up(s);
             sent = false;
         }
         lock.lock();
         if (!sent || letter.header.kind == Header::Kind::leave) break;
-        if (letter.gradient == nullptr) continue;
-        ++statistics_.pushes;
+        if (letter.data == nullptr) continue;
+        statistics_.pushes += letter.header.kind != Header::Kind::store;
         s.sending.erase({letter.header.ticket, letter.header.part});
         end(letter.header.ticket, std::nullopt);
     }
@@ -240,6 +277,7 @@ bool Client::take(Server& s, const Header& header) {
     if (header.kind == Kind::beat) return true;
     if (header.kind == Kind::failure) throw said_by(s, header).error();
     std::byte* to = nullptr;
+    Kind asked = Kind::pull;
     {
         std::lock_guard lock(mutex_);
         if (header.kind == Kind::bye) {
@@ -248,12 +286,16 @@ bool Client::take(Server& s, const Header& header) {
         }
         if (!s.awaited.contains({header.ticket, header.part})) unexpected("is one that nobody waits for");
         to = requests_.at(header.ticket).values;
+        asked = requests_.at(header.ticket).kind;
     }
     std::optional<Failure> error;
-    if (header.kind == Kind::values) {
+    const Kind answer = asked == Kind::fetch ? Kind::snapshot : asked == Kind::store ? Kind::stored : Kind::values;
+    if (header.kind == answer) {
         if (header.number < 0) unexpected("has a staleness below 0");
         const PartPlace& place = table_.parts[header.part];
-        receive(s.link.down, to_server, to + place.first * size_of(place.type), place.bytes());
+        const bool whole = answer == Kind::snapshot;
+        const std::size_t bytes = whole ? Snapshot(settings_, place).bytes : place.bytes();
+        if (answer != Kind::stored) receive(s.link.down, to_server, to + place_of(header.part, whole), bytes);
     } else if (header.kind == Kind::refusal) {
         const Failure why = said_by(s, header);
         error = Failure{why.code, name_of(s) + ": " + why.words};
@@ -261,7 +303,7 @@ bool Client::take(Server& s, const Header& header) {
         unexpected("is none");
     }
     std::lock_guard lock(mutex_);
-    if (!error) {
+    if (!error && header.kind == Kind::values) {
         ++statistics_.pulls;
         statistics_.largestPullStaleness = std::max(statistics_.largestPullStaleness, static_cast<int>(header.number));
         ++statistics_.pullStaleness[std::min<long long>(header.number, TUTTI_PS_BINS - 1)];

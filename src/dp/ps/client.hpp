@@ -30,6 +30,11 @@ class Client {
     /// no effect, if a server of the key has failed.
     tuttiPsRequest_t request(const char* function, std::size_t key, const void* gradient, void* values,
                              double unscale = 1);
+    // The Snapshots of all parts of a key, in the order of its parts, come or go: snapshot_bytes(key) of them.
+    // Requests, as above, where servers update.
+    tuttiPsRequest_t fetch(const char* function, std::size_t key, std::byte* snapshots);
+    tuttiPsRequest_t store(const char* function, std::size_t key, const std::byte* snapshots);
+    std::size_t snapshot_bytes(std::size_t key) const;
     /// Returns when the request has ended, and its buffers are the caller's again. Throws what befell it.
     void wait(tuttiPsRequest_t request);
     void clock();
@@ -43,7 +48,8 @@ class Client {
   private:
     struct Request {
         std::size_t key = 0;
-        std::byte* values = nullptr;
+        Header::Kind kind = Header::Kind::pull;
+        std::byte* values = nullptr;  // where answers go
         long long round =
             0;  // the worker's pushes of the key with this one: where servers only sum, what a pull is for
         std::size_t left = 0;  // sends and answers that have not ended
@@ -51,7 +57,8 @@ class Client {
     };
     struct Letter {
         Header header;
-        const std::byte* gradient = nullptr;  // of the part
+        const std::byte* data = nullptr;  // that follows, `bytes` of it
+        std::size_t bytes = 0;
     };
     /// Of this worker's pushes of a key: how many there were, and up to which it has got the sum.
     struct Pushes {
@@ -71,6 +78,9 @@ class Client {
 
     Server& server(std::size_t number) { return *servers_[number]; }
     void check(const char* function, std::size_t key, bool pushes) const;
+    tuttiPsRequest_t begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
+                           std::byte* values, double unscale);
+    std::size_t place_of(std::size_t part, bool snapshot) const;
     std::string name_of(const Server& s) const;
     void send_letters(Server& s);
     void receive_answers(Server& s);

@@ -19,10 +19,14 @@ struct Header {
         push,       // the gradient follows
         pull,       //
         push_pull,  // the gradient follows
+        fetch,      // values and states are asked for
+        store,      // values and states follow
         clock,      //
         leave,      // the worker's last message
         beat,       // either way: the sender is alive
         values,     // an answer: values follow; number: the pull's staleness
+        snapshot,   // an answer to fetch: values and states follow
+        stored,     // an answer to store: they are there
         refusal,    // an answer: `code`, a Text follows; only the request has failed
         failure,    // the server has failed: `code`, a Text follows
         bye         // the server's last message to a worker that leaves

@@ -32,6 +32,12 @@ class Node {
     void leave();
     void abort();
     tuttiPsStatistics_t statistics() const;
+    /// body(place, its Snapshot) for each part of a key, in their order.
+    template <class Body>
+    void each_part(std::size_t key, Body body) const {
+        for (const std::size_t part : table_.keys[key].parts)
+            body(table_.parts[part], Snapshot(settings_, table_.parts[part]));
+    }
     bool works() const { return client_ != nullptr; }
     std::size_t state_bytes() const { return server_ ? server_->state_bytes() : 0; }
 

@@ -16,13 +16,14 @@ namespace tutti::dp::ps {
 
 /// What a worker asks of a part, or what the part is to hear of a worker.
 struct Task {
-    enum class Kind { push, pull, push_pull, drop, expire };
+    enum class Kind { push, pull, push_pull, fetch, store, drop, expire };
     Kind kind;
     int worker = -1;
     std::uint64_t ticket = 0;  // of the answer
     long long clock = 0;       // the worker's
     double rate = 0, unscale = 1;
-    Pool::Loan gradient;  // push, push_pull
+    Pool::Loan gradient;    // push, push_pull; store: a Snapshot
+    std::size_t bytes = 0;  // of it
 };
 
 /// Where parts send what they have. Any thread.
@@ -30,6 +31,8 @@ class Answers {
   public:
     virtual ~Answers() = default;
     virtual void values(int worker, std::uint64_t ticket, std::size_t part, Pool::Loan values, long long stale) = 0;
+    /// data nullptr: a Snapshot has been stored.
+    virtual void snapshot(int worker, std::uint64_t ticket, std::size_t part, Pool::Loan data) = 0;
     virtual void refuse(int worker, std::uint64_t ticket, std::size_t part, const Error& why) = 0;
     /// Asks whether a pull may have values now; as Clocks::admit.
     virtual std::optional<long long> admit(std::size_t part, const Task& pull) = 0;

@@ -14,6 +14,24 @@ std::unique_ptr<Text> words_of(const Error& error) {
     return said;
 }
 
+/// Nothing: it is no request for a part.
+std::optional<Task::Kind> task_of(Header::Kind kind) {
+    switch (kind) {
+        case Header::Kind::push:
+            return Task::Kind::push;
+        case Header::Kind::pull:
+            return Task::Kind::pull;
+        case Header::Kind::push_pull:
+            return Task::Kind::push_pull;
+        case Header::Kind::fetch:
+            return Task::Kind::fetch;
+        case Header::Kind::store:
+            return Task::Kind::store;
+        default:
+            return std::nullopt;
+    }
+}
+
 }  // namespace
 
 Server::Server(const Settings& settings, const Table& table, int number, std::vector<Link> links)
@@ -102,7 +120,7 @@ void Server::fail(const Error& error) {
     for (std::size_t w = 0; w < workers_.size(); ++w) {
         Header header{Header::Kind::failure};
         header.code = error.code();
-        answer(static_cast<int>(w), {header, {}, words_of(error)});
+        answer(static_cast<int>(w), {header, {}, 0, words_of(error)});
     }
 }
 
@@ -114,7 +132,7 @@ void Server::receive_from(int number) {
         while (take(number, receive<Header>(w.link.up, to_worker))) {
         }
         drop(number, false);
-        answer(number, {Header{Header::Kind::bye}, {}, {}});
+        answer(number, {Header{Header::Kind::bye}, {}});
     } catch (...) {
         drop(number, true);
     }
@@ -130,32 +148,28 @@ bool Server::take(int number, const Header& header) {
         post_again(clocks_.tick(number));
         return true;
     }
-    const bool pushes = header.kind == Kind::push || header.kind == Kind::push_pull;
-    if ((!pushes && header.kind != Kind::pull) || header.part >= parts_.size() || !parts_[header.part])
+    const std::optional<Task::Kind> kind = task_of(header.kind);
+    const bool whole = header.kind == Kind::fetch || header.kind == Kind::store;
+    if (!kind || header.part >= parts_.size() || !parts_[header.part] || (whole && settings_.only_sums()))
         tutti::fail(tuttiInternalError, "a worker's request %d for part %u", static_cast<int>(header.kind),
                     header.part);
-    Task task{!pushes                     ? Task::Kind::pull
-              : header.kind == Kind::push ? Task::Kind::push
-                                          : Task::Kind::push_pull,
-              number,
-              header.ticket,
-              0,
-              header.rate,
-              header.unscale,
-              {}};
-    if (!pushes) {
-        task.clock = clocks_.ticks(number);
-    } else {
-        const std::size_t bytes = table_.parts[header.part].bytes();
+    Task task{*kind, number, header.ticket, 0, header.rate, header.unscale, {}};
+    const PartPlace& place = table_.parts[header.part];
+    const bool pushes = header.kind == Kind::push || header.kind == Kind::push_pull;
+    if (pushes || header.kind == Kind::store) {
+        task.bytes = pushes ? place.bytes() : Snapshot(settings_, place).bytes;
         {
             std::unique_lock lock(w.mutex);
-            w.changed.wait(lock, [&] { return w.gone || w.unapplied == 0 || w.unapplied + bytes <= most_unapplied; });
+            w.changed.wait(lock,
+                           [&] { return w.gone || w.unapplied == 0 || w.unapplied + task.bytes <= most_unapplied; });
         }
-        task.gradient = pool_.take(bytes);
-        receive(w.link.up, to_worker, task.gradient->base(), bytes);
-        if (!settings_.only_sums()) task.clock = clocks_.push(number);
+        task.gradient = pool_.take(task.bytes);
+        receive(w.link.up, to_worker, task.gradient->base(), task.bytes);
+        if (pushes && !settings_.only_sums()) task.clock = clocks_.push(number);
         std::lock_guard lock(w.mutex);
-        w.unapplied += bytes;
+        w.unapplied += task.bytes;
+    } else {
+        task.clock = clocks_.ticks(number);
     }
     post(header.part, std::move(task));
     return true;
@@ -206,7 +220,7 @@ void Server::send_to(int number) {
             lock.unlock();
             send(w.link.down, to_worker, one.header);
             if (one.words) send(w.link.down, to_worker, *one.words);
-            if (one.values) send(w.link.down, to_worker, one.values->base(), table_.parts[one.header.part].bytes());
+            if (one.values) send(w.link.down, to_worker, one.values->base(), one.bytes);
             if (one.header.kind == Header::Kind::bye) return;
         }
     } catch (...) {
@@ -224,7 +238,14 @@ void Server::values(int number, std::uint64_t ticket, std::size_t part, Pool::Lo
     header.part = static_cast<std::uint32_t>(part);
     header.ticket = ticket;
     header.number = stale;
-    answer(number, {header, std::move(values), {}});
+    answer(number, {header, std::move(values), table_.parts[part].bytes()});
+}
+
+void Server::snapshot(int number, std::uint64_t ticket, std::size_t part, Pool::Loan data) {
+    Header header{data ? Header::Kind::snapshot : Header::Kind::stored};
+    header.part = static_cast<std::uint32_t>(part);
+    header.ticket = ticket;
+    answer(number, {header, std::move(data), Snapshot(settings_, table_.parts[part]).bytes});
 }
 
 void Server::refuse(int number, std::uint64_t ticket, std::size_t part, const Error& why) {
@@ -232,7 +253,7 @@ void Server::refuse(int number, std::uint64_t ticket, std::size_t part, const Er
     header.part = static_cast<std::uint32_t>(part);
     header.ticket = ticket;
     header.code = why.code();
-    answer(number, {header, {}, words_of(why)});
+    answer(number, {header, {}, 0, words_of(why)});
 }
 
 std::optional<long long> Server::admit(std::size_t part, const Task& pull) {
@@ -300,7 +321,7 @@ void Server::look_after_parts() {
             Task task = std::move(part.mail.front());
             part.mail.pop_front();
             lock.unlock();
-            const std::size_t bytes = task.gradient ? table_.parts[index].bytes() : 0;
+            const std::size_t bytes = task.bytes;
             const int from = task.worker;
             try {
                 if (!failed_.load(std::memory_order_acquire)) part.handle(task);

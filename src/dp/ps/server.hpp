@@ -40,7 +40,8 @@ class Server : private Answers {
     struct Answer {
         Header header;
         Pool::Loan values;
-        std::unique_ptr<Text> words;
+        std::size_t bytes = 0;  // of them
+        std::unique_ptr<Text> words = nullptr;
     };
     struct Worker {
         explicit Worker(Link its) : link(std::move(its)) {}
@@ -56,6 +57,7 @@ class Server : private Answers {
 
     // Answers
     void values(int worker, std::uint64_t ticket, std::size_t part, Pool::Loan values, long long stale) override;
+    void snapshot(int worker, std::uint64_t ticket, std::size_t part, Pool::Loan data) override;
     void refuse(int worker, std::uint64_t ticket, std::size_t part, const Error& why) override;
     std::optional<long long> admit(std::size_t part, const Task& pull) override;
     void updated(int worker, long long clock, long long stale, long long missed) override;

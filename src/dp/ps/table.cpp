@@ -8,6 +8,7 @@
 
 #include "base/cores.hpp"
 #include "base/result.hpp"
+#include "dp/optimizer.hpp"
 #include "dp/options.hpp"
 
 namespace tutti::dp::ps {
@@ -148,6 +149,14 @@ std::vector<Key> read_keys(const tuttiPsKey_t* keys, std::size_t count, const Se
             {g.name, g.count, static_cast<DataType>(g.type), g.initial, {}, i, 1.0, settings.optimizer.weightDecay});
     }
     return all;
+}
+
+Snapshot::Snapshot(const Settings& settings, const PartPlace& place) {
+    const tuttiDpOptimizerKind_t kind = settings.optimizer.kind;
+    arrays = static_cast<std::size_t>(states_of(kind) + has_master(kind, place.type));
+    array_bytes = place.count * size_of(state_type(place.type));
+    values_at = states_at + arrays * array_bytes;
+    bytes = values_at + place.bytes();
 }
 
 Table deal(std::vector<Key> keys, std::size_t part_bytes, int servers) {

@@ -48,6 +48,14 @@ struct Table {
     std::vector<PartPlace> parts;
 };
 
+/// All that a server has of a part, side by side: how many updates it has had, 8 bytes; the optimizer's states, an
+/// array each: the master if there is one, and then state 0 and 1; the values.
+struct Snapshot {
+    Snapshot(const Settings& settings, const PartPlace& place);
+    std::size_t states_at = 8, values_at, bytes;  // bytes from the start; all together
+    std::size_t arrays, array_bytes;              // of states, and of one of them
+};
+
 /// What the C API was given. Throw tuttiInvalidArgument that names the field or the key.
 Settings read_settings(const tuttiPsConfig_t* config, int ranks);
 std::vector<Key> read_keys(const tuttiPsKey_t* keys, std::size_t count, const Settings& settings);

@@ -12,21 +12,24 @@ class UpdatedPart : public Part {
   public:
     explicit UpdatedPart(const PartContext& c)
         : c_(c),
+          whole_(c.settings, c.place),
           values_(shared_host(), c.place.bytes()),
-          states_memory_(private_host(), std::max<std::size_t>(1, bytes_of_states(c))),
+          states_memory_(private_host(), std::max<std::size_t>(1, state_bytes())),
           workers_(c.settings.worker_ranks.size()) {
-        const std::size_t each = c.place.count * size_of(state_type(c.place.type));
+        const std::size_t each = whole_.array_bytes;
         std::byte* at = states_memory_.base();
         if (has_master(c.settings.optimizer.kind, c.place.type)) states_.master = std::exchange(at, at + each);
         for (int i = 0; i < states_of(c.settings.optimizer.kind); ++i) states_.state[i] = std::exchange(at, at + each);
     }
 
     std::byte* initial() override { return values_.base(); }
-    std::size_t state_bytes() const override { return bytes_of_states(c_); }
+    std::size_t state_bytes() const override { return whole_.arrays * whole_.array_bytes; }
 
     void handle(Task& task) override {
         if (task.kind == Task::Kind::push || task.kind == Task::Kind::push_pull) update(task);
         if (task.kind == Task::Kind::pull || task.kind == Task::Kind::push_pull) pull(task);
+        if (task.kind == Task::Kind::fetch) fetch(task);
+        if (task.kind == Task::Kind::store) store(task);
     }
 
   private:
@@ -35,12 +38,6 @@ class UpdatedPart : public Part {
         long long seen = 0;   // updates of others that were in its values, and its own
         long long clock = 0;  // the slowest worker's when it got them
     };
-
-    static std::size_t bytes_of_states(const PartContext& c) {
-        const tuttiDpOptimizerKind_t kind = c.settings.optimizer.kind;
-        const auto arrays = static_cast<std::size_t>(states_of(kind) + has_master(kind, c.place.type));
-        return arrays * c.place.count * size_of(state_type(c.place.type));
-    }
 
     void update(Task& task) {
         const PartPlace& place = c_.place;
@@ -71,7 +68,30 @@ class UpdatedPart : public Part {
         c_.answers.values(task.worker, task.ticket, c_.index, std::move(copy), task.clock - *slowest);
     }
 
+    void fetch(const Task& task) {
+        Pool::Loan all = c_.pool.take(whole_.bytes);
+        std::byte* const at = all->base();
+        std::memcpy(at, &updates_, sizeof updates_);
+        std::memcpy(at + whole_.states_at, states_memory_.base(), state_bytes());
+        std::memcpy(at + whole_.values_at, values_.base(), c_.place.bytes());
+        c_.answers.snapshot(task.worker, task.ticket, c_.index, std::move(all));
+    }
+
+    /// What workers know of the updates counts on from here.
+    void store(const Task& task) {
+        const std::byte* const from = task.gradient->base();
+        const long long before = updates_;
+        std::memcpy(&updates_, from, sizeof updates_);
+        std::memcpy(states_memory_.base(), from + whole_.states_at, state_bytes());
+        std::memcpy(values_.base(), from + whole_.values_at, c_.place.bytes());
+        for (Worker& worker : workers_) worker.seen += updates_ - before;
+        copied_ = -1;
+        c_.answers.snapshot(task.worker, task.ticket, c_.index, nullptr);
+    }
+
+    static_assert(sizeof(long long) == 8);
     const PartContext c_;
+    const Snapshot whole_;
     const Block values_;
     const Block states_memory_;
     States states_;

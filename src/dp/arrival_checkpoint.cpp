@@ -1,0 +1,153 @@
+// Checkpoints with config.onArrival. One rank writes what a layer of it alone would have: it fetches the values and
+// states that servers have, key after key. Or it reads a checkpoint, and servers get its parts.
+#include <climits>
+#include <cstring>
+
+#include "dp/checkpoint.hpp"
+#include "dp/on_arrival.hpp"
+
+namespace tutti::dp {
+namespace {
+
+/// The same parameters on one rank that owns all of them, and updates them itself.
+Registration alone(Registration all) {
+    all.options.mode = tuttiDpZero2;  // its gradients have no memory until there are some
+    all.options.onArrival = all.options.dedicated = all.options.servers = 0;
+    all.options.staleness = -1;
+    for (Parameter& p : all.parameters) p.data = p.grad = nullptr;
+    size_buckets(all.options, all.parameters);
+    return all;
+}
+
+struct Communicator {
+    Communicator() {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.device = TUTTI_DEVICE_CPU;
+        tuttiUniqueId id;
+        must(tuttiGetUniqueId(&id));
+        must(tuttiCommInitRankConfig(&comm, 1, id, 0, &config));
+    }
+    ~Communicator() { tuttiCommDestroy(comm); }
+    Communicator(const Communicator&) = delete;
+    tuttiComm_t comm = nullptr;
+};
+
+}  // namespace
+
+/// All values and states of a layer.
+class OnArrival::Whole {
+  public:
+    explicit Whole(const Registration& like) : registration_(alone(like)), storage_(registration_, backends_) {
+        backends_ = Backends::of(TUTTI_DEVICE_CPU, registration_.options);
+        Ranks::Roster roster = Ranks::meet(alone_.comm, shared_host(), false, Verdict{});
+        std::vector<Shards> shards = deal_shards(registration_.options, roster.hosts, true);
+        ranks_.join(alone_.comm, std::move(roster), std::move(shards));
+        storage_.create(ranks_.shards(), backward_order(registration_.parameters));
+        none_.resize(storage_.buckets().size(), nullptr);
+    }
+
+    void save(const std::string& path, Manifest m) {
+        Saving saving(path, ranks_, storage_, none_, std::move(m), false);
+        saving.finish(ranks_);
+    }
+    Manifest load(const std::string& path) { return load_checkpoint(path, ranks_, storage_, none_); }
+
+    std::byte* values(std::size_t still) const { return storage_.values_of(still); }
+
+    /// body(memory, at, bytes) for each array of a part: where it lies here, and in a Snapshot of it.
+    template <class Body>
+    void each_array(std::size_t parameter, const ps::PartPlace& place, const ps::Snapshot& its, Body body) {
+        const Bucket& bucket = storage_.bucket_of(parameter);
+        const auto piece = std::ranges::find(bucket.mine, parameter, &Piece::parameter);
+        TUTTI_ASSERT(piece != bucket.mine.end() && piece->first == 0);
+        std::size_t at = its.states_at;
+        for (std::byte* const states : {bucket.states.master, bucket.states.state[0], bucket.states.state[1]}) {
+            if (states == nullptr) continue;
+            body(states + (piece->at + place.first) * size_of(state_type(place.type)), at, its.array_bytes);
+            at += its.array_bytes;
+        }
+        TUTTI_ASSERT(at == its.values_at);
+        body(storage_.value_of(bucket, *piece) + place.first * size_of(place.type), at, place.bytes());
+    }
+
+  private:
+    const Communicator alone_;
+    const Registration registration_;
+    Backends backends_;
+    Ranks ranks_;
+    Storage storage_;
+    Residuals none_;
+};
+
+void OnArrival::check_moment(const char* function, const char* path) {
+    client(function);  // or it only serves
+    if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
+    iteration_.expect(Phase::idle, function, "call it between tuttiDpStep and tuttiDpBegin");
+}
+
+void OnArrival::set_note(const char* key, const char* text) {
+    text != nullptr ? void(notes_[key] = text) : void(notes_.erase(key));
+}
+
+void OnArrival::save(const char* path) {
+    check_moment("tuttiDpSave", path);
+    Whole whole(registration_);
+    Manifest m;
+    m.step = statistics_.all().steps;
+    m.learning_rate = options().optimizer.learningRate;
+    m.groups = options().own_groups;
+    m.scale = loss_scale_.state();
+    m.notes = notes_;
+    for (std::size_t key = 0; key < trained_.size(); ++key) {
+        const std::size_t p = trained_[key];
+        ps::Client& from = client("tuttiDpSave");
+        std::vector<std::byte> snapshots(from.snapshot_bytes(key));
+        from.wait(from.fetch("tuttiDpSave", key, snapshots.data()));
+        const std::byte* part = snapshots.data();
+        long long updates = LLONG_MAX;  // the least of its parts'
+        node_->each_part(key, [&](const ps::PartPlace& place, const ps::Snapshot& its) {
+            long long had = 0;
+            std::memcpy(&had, part, sizeof had);
+            updates = std::min(updates, had);
+            whole.each_array(p, place, its, [&](std::byte* memory, std::size_t at, std::size_t bytes) {
+                std::memcpy(memory, part + at, bytes);
+            });
+            part += its.bytes;
+        });
+        if (updates != m.step) m.updates[registration_.parameters[p].name] = updates;
+    }
+    for (std::size_t p = 0; p < values_.size(); ++p)
+        if (!registration_.parameters[p].is_trained()) std::memcpy(whole.values(p), values_[p], bytes_of(p));
+    whole.save(path, std::move(m));
+}
+
+void OnArrival::load(const char* path) {
+    check_moment("tuttiDpLoad", path);
+    Whole whole(registration_);
+    const Manifest m = whole.load(path);
+    for (std::size_t key = 0; key < trained_.size(); ++key) {
+        const std::size_t p = trained_[key];
+        ps::Client& to = client("tuttiDpLoad");
+        std::vector<std::byte> snapshots(to.snapshot_bytes(key));
+        std::byte* part = snapshots.data();
+        const auto its_own = m.updates.find(registration_.parameters[p].name);
+        const long long updates = its_own != m.updates.end() ? its_own->second : m.step;
+        node_->each_part(key, [&](const ps::PartPlace& place, const ps::Snapshot& its) {
+            std::memcpy(part, &updates, sizeof updates);
+            whole.each_array(p, place, its, [&](const std::byte* memory, std::size_t at, std::size_t bytes) {
+                std::memcpy(part + at, memory, bytes);
+            });
+            part += its.bytes;
+        });
+        to.wait(to.store("tuttiDpLoad", key, snapshots.data()));
+    }
+    for (std::size_t p = 0; p < values_.size(); ++p)
+        if (!registration_.parameters[p].is_trained()) std::memcpy(values_[p], whole.values(p), bytes_of(p));
+    set_learning_rate(m.learning_rate);
+    if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
+    notes_ = m.notes;
+    statistics_.change([&](auto& all) { all.steps = m.step; });
+    pull_values("tuttiDpLoad");
+}
+
+}  // namespace tutti::dp
