@@ -72,8 +72,7 @@
  *      have come; parts of 4 MiB are whole, but some may have a gradient more than others while others push. `steps`
  *      and notes are this worker's, and so are the learning rate and the scale of losses. Load gives servers the values
  *      and states; the other workers see them in Begin, but frozen parameters and buffers, notes, the learning rate and
- *      `steps` are only loaded here. Load on one worker, or on all, before any of them begins an
- *      iteration.
+ *      `steps` are only loaded here. Load on one worker, or on all, before any of them begins an iteration.
  * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale, Gradient, Data, GetMemory,
  *      GetStatistics, Save, Load, SetNote, GetNote and Destroy are there; others are refused.
  */
@@ -534,8 +533,8 @@ TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
  * The index takes the old one's place when all is on the disk, and then the old files go; so a folder has one
  * checkpoint, and always a whole one. Between Step and Begin. What can't be written (a full disk, a name that is not
  * UTF-8) is refused on all ranks (tuttiInvalidUsage, tuttiInvalidArgument), and the old checkpoint holds. What
- * compression has kept for the next time is "residual.<rank>.<name>" in optimizer-...; not kept are the factors of
- * tuttiDpPowerSgd, which begin anew. */
+ * compression has kept for the next time is "residual.<rank>.<name>" in optimizer-..., and tuttiDpPowerSgd's factors
+ * are "factor.<bucket>.<its elements>": they go on where buckets are the same, else they begin anew. */
 TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
 
 /* The same, but it returns when this rank's part has been copied to memory of the host: as much as it owns, until

@@ -19,19 +19,6 @@ Registration alone(Registration all) {
     return all;
 }
 
-struct Communicator {
-    Communicator() {
-        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        config.device = TUTTI_DEVICE_CPU;
-        tuttiUniqueId id;
-        must(tuttiGetUniqueId(&id));
-        must(tuttiCommInitRankConfig(&comm, 1, id, 0, &config));
-    }
-    ~Communicator() { tuttiCommDestroy(comm); }
-    Communicator(const Communicator&) = delete;
-    tuttiComm_t comm = nullptr;
-};
-
 }  // namespace
 
 /// All values and states of a layer.
@@ -43,7 +30,8 @@ class OnArrival::Whole {
         std::vector<Shards> shards = deal_shards(registration_.options, roster.hosts, true);
         ranks_.join(alone_.comm, std::move(roster), std::move(shards));
         storage_.create(ranks_.shards(), backward_order(registration_.parameters));
-        none_.resize(storage_.buckets().size(), nullptr);
+        none_.residuals.resize(storage_.buckets().size(), nullptr);
+        none_.factors = none_.residuals;
     }
 
     void save(const std::string& path, Manifest m) {
@@ -71,12 +59,25 @@ class OnArrival::Whole {
     }
 
   private:
+    struct Communicator {
+        Communicator() {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.device = TUTTI_DEVICE_CPU;
+            tuttiUniqueId id;
+            must(tuttiGetUniqueId(&id));
+            must(tuttiCommInitRankConfig(&comm, 1, id, 0, &config));
+        }
+        ~Communicator() { tuttiCommDestroy(comm); }
+        Communicator(const Communicator&) = delete;
+        tuttiComm_t comm = nullptr;
+    };
+
     const Communicator alone_;
     const Registration registration_;
     Backends backends_;
     Ranks ranks_;
     Storage storage_;
-    Residuals none_;
+    Kept none_;
 };
 
 void OnArrival::check_moment(const char* function, const char* path) {

@@ -41,6 +41,11 @@ std::string residual_name(int rank, const Parameter& p) {
     return "residual." + std::to_string(rank) + "." + p.name;
 }
 
+/// What was kept of a bucket that is the same on all ranks. Another layout has other names, and begins anew.
+Tensor factor_of(std::size_t bucket, std::size_t elements, std::size_t count) {
+    return {text("factor.%zu.%zu", bucket, elements), DataType::float32, {count}, count, 0};
+}
+
 std::string index_path(const std::string& path) {
     return path + "/" + index_name;
 }
@@ -79,7 +84,8 @@ void compare(const std::string& path, const Manifest& m, const Catalogue& catalo
         const bool model = there == &m.model;
         if (there->size() == (model ? models : catalogue.tensors().size() - models)) continue;
         for (const auto& [name, where] : *there) {
-            if (!model && name.starts_with("residual.")) continue;  // of any use only where there is compression
+            // Of any use only where there is compression.
+            if (!model && (name.starts_with("residual.") || name.starts_with("factor."))) continue;
             const auto known = std::ranges::find(catalogue.tensors(), name, &Tensor::name);
             if (known == catalogue.tensors().end()) refuse(false, model, name);
         }
@@ -88,7 +94,8 @@ void compare(const std::string& path, const Manifest& m, const Catalogue& catalo
 
 /// By bucket: what this rank shall have kept. Empty: nothing.
 std::vector<std::vector<float>> read_residuals(const std::string& path, const Manifest& m, Sources& sources,
-                                               const Ranks& ranks, const Storage& storage, const Residuals& residuals) {
+                                               const Ranks& ranks, const Storage& storage,
+                                               const std::vector<std::vector<float>*>& residuals) {
     std::vector<std::vector<float>> all(residuals.size());
     const bool same = m.ranks == ranks.size();
     for (std::size_t p = 0; p < storage.parameters().size(); ++p) {
@@ -114,21 +121,50 @@ std::vector<std::vector<float>> read_residuals(const std::string& path, const Ma
     return all;
 }
 
+/// By bucket, the same on all ranks. Empty: there was none of this bucket.
+std::vector<std::vector<float>> read_factors(const std::string& path, const Manifest& m, Sources& sources,
+                                             const Storage& storage, const std::vector<std::vector<float>*>& factors) {
+    std::vector<std::vector<float>> all(factors.size());
+    for (std::size_t b = 0; b < factors.size(); ++b) {
+        if (factors[b] == nullptr) continue;
+        const std::string name = factor_of(b, storage.buckets()[b].count, 0).name;
+        const auto found = m.optimizer.find(name);
+        if (found == m.optimizer.end()) continue;
+        const Source& source = source_of(sources, path, found->second);
+        const Tensor& tensor = source.named(name);
+        if (tensor.type != DataType::float32) refuse_changed(path, found->second, name);
+        all[b].resize(tensor.count);
+        std::uint64_t sum = 0;
+        Reading reading;
+        reading.add(source, tensor, 0, reinterpret_cast<std::byte*>(all[b].data()), tensor.bytes(), sum);
+        reading.run();
+        if (sum != found->second.sum) refuse_changed(path, found->second, name);
+    }
+    return all;
+}
+
 }  // namespace
 
-Catalogue::Catalogue(const Storage& storage, const Residuals& residuals, int ranks) : Catalogue(storage) {
-    residuals_ = &residuals;
+Catalogue::Catalogue(const Storage& storage, const Kept& kept, int ranks) : Catalogue(storage) {
+    from_ = &kept;
     host_ = private_host();
     first_kept_ = tensors_.size();
     for (std::size_t p = 0; p < storage.parameters().size(); ++p)
         if (storage.parameters()[p].is_trained())
-            if (const auto* const its = residuals[storage.layout().bucket[p]]; its != nullptr && !its->empty())
+            if (const auto* const its = kept.residuals[storage.layout().bucket[p]]; its != nullptr && !its->empty())
                 kept_.push_back(p);
     for (int r = 0; r < ranks; ++r)
         for (const std::size_t p : kept_) {
             const Parameter& q = storage.parameters()[p];
             tensors_.push_back(tensor_of(residual_name(r, q), DataType::float32, q));
         }
+    first_factor_ = tensors_.size();
+    for (const Bucket& b : storage.buckets()) {
+        const auto* const its = kept.factors[b.index];
+        if (its == nullptr || its->empty()) continue;
+        factors_.push_back(b.index);
+        tensors_.push_back(factor_of(b.index, b.count, its->size()));
+    }
 }
 
 Catalogue::Catalogue(const Storage& storage) : storage_(storage) {
@@ -178,8 +214,13 @@ std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
     }
     std::size_t tensor = first_kept_ + kept_.size() * static_cast<std::size_t>(ranks.rank());
     for (const std::size_t p : kept_) {
-        float* const at = (*residuals_)[storage_.layout().bucket[p]]->data() + storage_.layout().offset[p];
+        float* const at = from_->residuals[storage_.layout().bucket[p]]->data() + storage_.layout().offset[p];
         all.push_back({tensor++, 0, storage_.parameters()[p].count * sizeof(float), reinterpret_cast<std::byte*>(at),
+                       host_.get(), nullptr});
+    }
+    for (std::size_t f = 0; f < factors_.size() && ranks.rank() == 0; ++f) {
+        std::vector<float>& its = *from_->factors[factors_[f]];
+        all.push_back({first_factor_ + f, 0, its.size() * sizeof(float), reinterpret_cast<std::byte*>(its.data()),
                        host_.get(), nullptr});
     }
     return all;
@@ -187,10 +228,10 @@ std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
 
 // -------------------------------------------------------------------------------------------------------------- saving
 
-Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Residuals& residuals,
-               Manifest m, bool beside)
+Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
+               bool beside)
     : path_(path), manifest_(std::move(m)) {
-    const Catalogue catalogue(storage, residuals, ranks.size());
+    const Catalogue catalogue(storage, kept, ranks.size());
     manifest_.ranks = ranks.size();
     random_bytes(&manifest_.number, sizeof manifest_.number);
     ranks.broadcast(std::span(&manifest_.number, 1), 0);
@@ -336,12 +377,12 @@ void Saving::remove_others() const {
 
 // ------------------------------------------------------------------------------------------------------------- loading
 
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Residuals& residuals) {
+Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept) {
     const Catalogue catalogue(storage);
     const std::vector<Range> ranges = catalogue.ranges(ranks, false);
     std::vector<std::uint64_t> sums(catalogue.tensors().size(), 0);
     std::unique_ptr<std::byte[]> staged;
-    std::vector<std::vector<float>> kept;
+    std::vector<std::vector<float>> residuals, factors;
     Manifest m;
     ranks.all_or_none([&] {
         if (!file_exists(index_path(path)))
@@ -363,7 +404,8 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
             at += r.bytes;
         }
         reading.run();
-        kept = read_residuals(path, m, sources, ranks, storage, residuals);
+        residuals = read_residuals(path, m, sources, ranks, storage, kept.residuals);
+        factors = read_factors(path, m, sources, storage, kept.factors);
     });
     const std::vector<std::uint64_t> mine = sums;
     const auto copies = static_cast<std::uint64_t>(ranks.shards().copies);  // each has been read
@@ -376,8 +418,10 @@ Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& s
                 where.sum * (catalogue.is_everybodys(t) ? 1 : copies) != sums[t])
                 refuse_changed(path, where, catalogue.tensors()[t].name);
     });
-    for (std::size_t b = 0; b < residuals.size(); ++b)
-        if (residuals[b] != nullptr) *residuals[b] = std::move(kept[b]);
+    for (std::size_t b = 0; b < residuals.size(); ++b) {
+        if (kept.residuals[b] != nullptr) *kept.residuals[b] = std::move(residuals[b]);
+        if (kept.factors[b] != nullptr) *kept.factors[b] = std::move(factors[b]);
+    }
     const std::byte* at = staged.get();
     const Backends& backends = storage.backends();
     for (const Range& r : ranges) {

@@ -15,7 +15,10 @@
 namespace tutti::dp {
 
 /// By bucket: what compression has kept for the next step; nullptr or empty: nothing.
-using Residuals = std::vector<std::vector<float>*>;
+struct Kept {
+    std::vector<std::vector<float>*> residuals;  // this rank's own
+    std::vector<std::vector<float>*> factors;    // the same on all ranks
+};
 
 /// Part of a tensor that a rank has in its memory.
 struct Range {
@@ -32,8 +35,8 @@ class Catalogue {
   public:
     /// Without what compression has kept; storage outlives this.
     explicit Catalogue(const Storage& storage);
-    /// With it, as each of so many ranks has. residuals outlives this.
-    Catalogue(const Storage& storage, const Residuals& residuals, int ranks);
+    /// With it, as each of so many ranks has. kept outlives this.
+    Catalogue(const Storage& storage, const Kept& kept, int ranks);
     const std::vector<Tensor>& tensors() const { return tensors_; }
     bool is_models(std::size_t tensor) const { return tensor < models_; }
     /// All ranks have all of it, and load it.
@@ -48,9 +51,11 @@ class Catalogue {
     std::vector<Tensor> tensors_;
     std::size_t models_ = 0;
     std::vector<std::size_t> first_state_;  // by parameter: its first tensor that is the optimizer's
-    const Residuals* residuals_ = nullptr;
-    std::vector<std::size_t> kept_;  // parameters of which something was kept
-    std::size_t first_kept_ = 0;     // rank 0's tensors of them; then rank 1's, and so on
+    const Kept* from_ = nullptr;            // nullptr: nothing is saved of what was kept
+    std::vector<std::size_t> kept_;         // parameters of which something was kept
+    std::size_t first_kept_ = 0;            // rank 0's tensors of them; then rank 1's, and so on
+    std::vector<std::size_t> factors_;      // buckets that have one, which rank 0 saves
+    std::size_t first_factor_ = 0;          // their tensors
     BackendPtr host_;
 };
 
@@ -60,7 +65,7 @@ class Saving {
     /// Collective, while no job is under way. m: all but the number, the bytes and the tensors. The old checkpoint
     /// holds until finish(). beside: returns when all has been copied; else when this rank has written its part. If a
     /// file can't be made, all ranks throw tuttiInvalidUsage.
-    Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Residuals& residuals, Manifest m,
+    Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
            bool beside);
     /// Gives up what was not finished.
     ~Saving();
@@ -100,6 +105,6 @@ class Saving {
 /// Collective, while no job is under way. Checks on all ranks what each of them needs; if something is not right, all
 /// ranks throw tuttiInvalidUsage, and nothing has changed. Then sets the values and states that this rank owns, and
 /// what compression keeps: where other ranks have saved, everybody has the mean of what they had kept.
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Residuals& residuals);
+Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept);
 
 }  // namespace tutti::dp

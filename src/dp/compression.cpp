@@ -205,6 +205,7 @@ class PowerSgd : public WithMemory {
         q_.clear();
         before_.clear();
     }
+    std::vector<float>* factor(std::size_t bucket) override { return &q_[bucket]; }
     void take_back() override {
         WithMemory::take_back();
         q_.swap(before_);
@@ -217,7 +218,7 @@ class PowerSgd : public WithMemory {
         const Matrix m{residual, bucket.count, rows, columns};
         std::vector<float>& q = q_[bucket.index];
         if (resources_.may_be_taken_back) before_[bucket.index] = q;
-        if (q.empty()) fill(q, columns * r);
+        if (q.size() != columns * r) fill(q, columns * r);  // none, or from a checkpoint with another powerRank
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
         must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
@@ -263,6 +264,7 @@ class PowerSgd : public WithMemory {
     /// Any numbers will do, if they are the same on all ranks.
     static void fill(std::vector<float>& q, std::size_t count) {
         std::uint32_t state = 1;
+        q.clear();
         for (std::size_t i = 0; i < count; ++i) {
             state = state * 1664525u + 1013904223u;
             q.push_back(static_cast<float>(state >> 8) * 0x1p-24f - 0.5f);

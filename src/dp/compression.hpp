@@ -37,6 +37,8 @@ class Compression {
     virtual std::vector<float>* residual(std::size_t /*bucket*/) { return nullptr; }
     /// That as it was before the last reduce(), for take_back(); nullptr: it is not kept.
     virtual std::vector<float>* residual_before(std::size_t /*bucket*/) { return nullptr; }
+    /// What the next reduce() of a bucket begins with, the same on all ranks; nullptr: nothing. Empty: it begins anew.
+    virtual std::vector<float>* factor(std::size_t /*bucket*/) { return nullptr; }
     /// The step is not made for which buckets have been reduced last: what is kept is what it was before. Needs
     /// Resources::may_be_taken_back.
     virtual void take_back() {}

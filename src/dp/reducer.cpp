@@ -83,6 +83,19 @@ void Reducer::pack(const Bucket& b, std::byte* gradients) const {
     }
 }
 
+/// What compression has kept for elements between parameters, which nobody has.
+void Reducer::forget_gaps(const Bucket& b) const {
+    std::vector<float>* const kept = compression_->residual(b.index);
+    if (kept == nullptr || kept->size() != b.count) return;
+    std::size_t end = 0;  // of the parameter before
+    for (const std::size_t p : b.parameters) {
+        const std::size_t begin = storage_.layout().offset[p];
+        for (std::size_t i = end; i < begin; ++i) (*kept)[i] = 0;
+        end = begin + storage_.parameters()[p].count;
+    }
+    for (std::size_t i = end; i < b.count; ++i) (*kept)[i] = 0;
+}
+
 void Reducer::reduce(Bucket& b, std::byte* gradients) {
     const Options& o = storage_.options();
     const tuttiStream_t stream = storage_.backends().values->stream();
@@ -95,6 +108,7 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     if (compression_ && compression_->reduce({b.index, gradients, b.count, c_type(b.type), divisor_, ranks_.size(),
                                               ranks_.rank(), stream})) {
         divided = true;
+        forget_gaps(b);
         if (own != in_place && b.own_count > 0) jobs().copy(own, in_place, b.own_count * size_of(b.type));
     } else if (!o.replicated()) {
         reduce_to_owners(b, b.type, gradients, own, op);
@@ -229,6 +243,12 @@ void Reducer::hand_back_all() const {
 std::vector<std::vector<float>*> Reducer::residuals() const {
     std::vector<std::vector<float>*> all;
     for (const Bucket& b : storage_.buckets()) all.push_back(compression_ ? compression_->residual(b.index) : nullptr);
+    return all;
+}
+
+std::vector<std::vector<float>*> Reducer::factors() const {
+    std::vector<std::vector<float>*> all;
+    for (const Bucket& b : storage_.buckets()) all.push_back(compression_ ? compression_->factor(b.index) : nullptr);
     return all;
 }
 

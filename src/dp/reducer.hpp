@@ -42,6 +42,8 @@ class Reducer {
     }
     /// By bucket: nullptr where nothing is kept.
     std::vector<std::vector<float>*> residuals() const;
+    /// The same for what compression begins with the next time.
+    std::vector<std::vector<float>*> factors() const;
     /// Moves what compression has kept of each parameter, too.
     void relayout(std::span<const std::size_t> order);
 
@@ -78,6 +80,7 @@ class Reducer {
     void reduce_over_copies(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                             tuttiRedOp_t op) const;
     void hand_back_all() const;
+    void forget_gaps(const Bucket& bucket) const;
     Backend& jobs() const { return *storage_.backends().jobs; }
 
     const Ranks& ranks_;

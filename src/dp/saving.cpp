@@ -35,7 +35,8 @@ void Engine::save(const char* given, bool beside) {
             m.updates[parameters()[p].name] = updater_.counts[p];
     if (!options().asynchronous())
         for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
-    saving_ = std::make_unique<Saving>(path, ranks_, storage_, reducer_.residuals(), std::move(m), beside);
+    const Kept kept{reducer_.residuals(), reducer_.factors()};
+    saving_ = std::make_unique<Saving>(path, ranks_, storage_, kept, std::move(m), beside);
     if (!beside) finish_save();
 }
 
@@ -66,7 +67,7 @@ void Engine::load(const char* given) {
 }
 
 void Engine::load_from(const std::string& path) {
-    const Manifest m = load_checkpoint(path, ranks_, storage_, reducer_.residuals());
+    const Manifest m = load_checkpoint(path, ranks_, storage_, {reducer_.residuals(), reducer_.factors()});
     if (!options().replicated() && options().mode != tuttiDpZero3) {
         const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
         for (const Bucket& b : storage_.buckets()) {

@@ -28,10 +28,14 @@ Source::Source(const std::string& its_path) : path(its_path), fd(open_file(path,
     for (std::size_t t = 0; t < tensors.size(); ++t) places[tensors[t].name] = t;
 }
 
+const Tensor& Source::named(const std::string& name) const {
+    const auto at = places.find(name);
+    if (at == places.end()) fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has no '%s'", path.c_str(), name.c_str());
+    return tensors[at->second];
+}
+
 const Tensor& Source::find(const Tensor& wanted) const {
-    const auto at = places.find(wanted.name);
-    if (at == places.end()) fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' has no '%s'", path.c_str(), wanted.name.c_str());
-    const Tensor& found = tensors[at->second];
+    const Tensor& found = named(wanted.name);
     if (found.type != wanted.type || found.count != wanted.count)
         fail(tuttiInvalidUsage, "tuttiDpLoad: '%s' is %s[%zu] here, in '%s' it is %s[%zu]", wanted.name.c_str(),
              std::string(name_of(wanted.type)).c_str(), wanted.count, path.c_str(),

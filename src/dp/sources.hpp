@@ -19,6 +19,8 @@ struct Source {
     std::unordered_map<std::string, std::size_t> places;  // of tensors, by name
 
     explicit Source(const std::string& path);
+    // Throw tuttiInvalidUsage: there is none.
+    const Tensor& named(const std::string& name) const;
     /// The tensor of that name, which has that type and count.
     const Tensor& find(const Tensor& wanted) const;
 };

@@ -345,6 +345,29 @@ TEST_CASE("what compression has kept goes on; other ranks share it out") {
     REQUIRE(any);
 }
 
+TEST_CASE("factors of PowerSGD go on where buckets are the same, and begin anew with another rank of theirs") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero1}) {
+        CAPTURE(mode);
+        Folder folder;
+        Setup setup = setup_of(mode, 2);
+        setup.config.compression = tuttiDpPowerSgd;
+        setup.config.powerRank = 2;
+        setup.after = [&](int, int step, tuttiDp_t dp) {
+            if (step == 2) harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save");
+        };
+        const Trained through = harness::train(setup);
+        setup.steps = 4;
+        setup.after = [&](int, int step, tuttiDp_t dp) {
+            if (step == 0) harness::must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+        };
+        REQUIRE(harness::train(setup).weights == through.weights);
+        setup.config.powerRank = 1;
+        REQUIRE(harness::difference(harness::train(setup), through) < 0.5);
+        setup.config.compression = tuttiDpNoCompression;
+        REQUIRE(harness::difference(harness::train(setup), through) < 0.5);
+    }
+}
+
 TEST_CASE("names that are not UTF-8 are refused before anything is written") {
     Folder folder;
     Setup setup = setup_of(tuttiDpBucketed, 2);
