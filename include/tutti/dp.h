@@ -65,7 +65,9 @@
  *      them nothing. Values to begin with are those of rank 0; of frozen parameters and buffers, too. Groups keep what
  *      they have in Create. With clipNorm or lossScale Synchronize looks at all gradients of this rank, and sends them:
  *      the norm is that of this rank's, the scale is its own, and gradients that overflow are left out of the values
- *      while its clock goes on. clipValue clips this rank's gradients where they are. Ranks on CPUs; gradients of the
+ *      while its clock goes on. clipValue clips this rank's gradients where they are. With
+ *      compression tuttiDpFp16 or tuttiDpBf16 gradients of float32 are sent in 16 bits (as float16 no more than 65504),
+ *      and values come as they are. Ranks on CPUs; gradients of the
  *      parameters' types.
  *      Save and Load concern one worker alone, which needs memory for all values and states then; the checkpoint is as
  *      those of other modes. Save writes what servers have: all of this worker's gradients, and those of others that
@@ -287,7 +289,7 @@ typedef struct {
                       synchronous */
     int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest: s = 1 is the pipelined
                        "delay-1", the same bits from run to run */
-    tuttiDpCompression_t compression; /* synchronous modes */
+    tuttiDpCompression_t compression; /* synchronous modes; onArrival: tuttiDpFp16 and tuttiDpBf16 */
     double topK;                      /* default 0.01 */
     int powerRank;                    /* default 2 */
     tuttiDpHook_t hook;               /* instead of a built-in compression */

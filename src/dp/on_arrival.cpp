@@ -10,6 +10,10 @@
 namespace tutti::dp {
 namespace {
 
+DataType half_of(const Options& o) {
+    return o.compression == tuttiDpFp16 ? DataType::float16 : DataType::bfloat16;
+}
+
 ps::Node::Request node_request(const Registration& registration, std::optional<Error> refusal, int ranks) {
     ps::Node::Request request;
     request.function = "tuttiDpCreate";
@@ -45,6 +49,7 @@ ps::Node::Request node_request(const Registration& registration, std::optional<E
             key.number = p;
             key.rate_factor = its.learningRateFactor;
             key.weight_decay = its.weightDecay;
+            if (o.sends_halves() && key.type == DataType::float32) key.push_type = half_of(o);
         }
         request.texts.push_back(o.describe());
         for (const Parameter& p : registration.parameters) request.texts.push_back(describe(p));
@@ -76,7 +81,10 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
             return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
         };
         values_.push_back(own(parameters[p].data));
-        gradients_.push_back(node_->works() && parameters[p].is_trained() ? own(parameters[p].grad) : nullptr);
+        const bool sends = node_->works() && parameters[p].is_trained();
+        const bool as_half = sends && options().sends_halves() && parameters[p].type == DataType::float32;
+        gradients_.push_back(sends ? own(parameters[p].grad) : nullptr);
+        halves_.push_back(as_half ? std::make_unique<Block>(shared_host(), bytes_of(p) / 2) : nullptr);
         if (!parameters[p].is_trained())
             must(tuttiBroadcast(values_[p], values_[p], bytes_of(p), tuttiUint8, 0, comm, nullptr));
     }
@@ -205,7 +213,16 @@ void OnArrival::clamp(std::size_t p) const {
 
 void OnArrival::send(std::size_t p, double unscale) {
     const auto key = static_cast<std::size_t>(std::ranges::lower_bound(trained_, p) - trained_.begin());
-    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, gradients_[p], nullptr, unscale);
+    const std::byte* sent = gradients_[p];
+    if (halves_[p]) {
+        constexpr double most = 65504;  // of float16
+        const Parameter& its = registration_.parameters[p];
+        std::byte* const half = halves_[p]->base();
+        convert(half_of(options()), half, its.type, sent, its.count);
+        if (options().compression == tuttiDpFp16) dp::clamp(DataType::float16, half, its.count, most);
+        sent = half;
+    }
+    sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, sent, nullptr, unscale);
 }
 
 void OnArrival::wait_for_sends() {
@@ -277,6 +294,7 @@ tuttiDpMemory_t OnArrival::memory() const {
     for (std::size_t p = 0; p < values_.size(); ++p) {
         m.parameters += bytes_of(p);
         if (gradients_[p] != nullptr) m.gradients += bytes_of(p);
+        if (halves_[p]) m.gradients += halves_[p]->bytes();
     }
     m.parameters += node_->statistics().bytes;
     m.states = node_->state_bytes();

@@ -61,6 +61,7 @@ class OnArrival {
     std::vector<std::size_t> trained_;            // the parameter of each key, ascending
     std::vector<std::unique_ptr<Block>> memory_;  // the layer's own values and gradients
     std::vector<std::byte*> values_, gradients_;  // by parameter
+    std::vector<std::unique_ptr<Block>> halves_;  // by parameter: its gradient as it is sent; nullptr: as it is
     std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;

@@ -61,7 +61,7 @@ void check_arrival(const Options& o, bool serves) {
         const char* name;
         bool set;
     } fields[] = {{"exactDelay", o.exactDelay != 0},
-                  {"compression or hook", o.compresses()},
+                  {"compression or hook", o.compresses() && !o.sends_halves()},
                   {"offload", o.offload != 0},
                   {"fp32Gradients", o.fp32Gradients != 0},
                   {"nanCheck", o.nanCheck != 0},

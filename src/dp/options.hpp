@@ -40,6 +40,8 @@ struct Options : tuttiDpConfig_t {
     bool whole() const { return wholeUpdates == 1 || optimizer.kind == tuttiDpMuon; }
     /// Something else stands in for the sum of a bucket.
     bool compresses() const { return compression != tuttiDpNoCompression || hook != nullptr; }
+    /// Gradients of float32 travel in 16 bits.
+    bool sends_halves() const { return hook == nullptr && (compression == tuttiDpFp16 || compression == tuttiDpBf16); }
     /// A bucket's gradients live only until they are reduced.
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
     /// Values come beside the next forward pass, and not in Step.

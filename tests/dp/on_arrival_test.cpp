@@ -313,6 +313,45 @@ TEST_CASE(
     SUCCEED();
 }
 
+TEST_CASE("On arrival: gradients of float32 are sent in 16 bits, rounded once, and others as they are") {
+    for (const tuttiDpCompression_t compression : {tuttiDpFp16, tuttiDpBf16}) {
+        CAPTURE(compression);
+        tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, tuttiDpSgd);
+        config.compression = compression;
+        constexpr std::size_t count = 1100000;  // two parts
+        std::vector<tuttiDpParameter_t> parameters = three();
+        parameters[0].count = count;
+        parameters[1].type = tuttiFloat64;
+        Rendezvous stepped(2);
+        on_ranks(2, parameters, config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+            must_succeed(tuttiDpBegin(dp), "begin");
+            float* const g = gradient(dp, 0);
+            if (r == 0) {
+                g[0] = 1 + 0x1p-12f;  // no float16, and no bfloat16
+                g[1] = 1e6f;
+                g[2] = compression == tuttiDpFp16 ? -INFINITY : -1;
+                g[count - 1] = -3;
+                *reinterpret_cast<double*>(gradient(dp, 1)) = 1 + 0x1p-40;
+            }
+            for (const std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
+            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            must_succeed(tuttiDpStep(dp), "step");
+            must_succeed(tuttiDpWait(dp), "wait");
+            stepped.wait();
+            must_succeed(tuttiDpWait(dp), "wait");
+            const bool half = compression == tuttiDpFp16;
+            check(value(dp, 0, 0) == -1, "rounded");
+            check(value(dp, 0, 1) == (half ? -65504.0f : -999424.0f), "the largest float16, or a bfloat16");
+            check(value(dp, 0, 2) == (half ? 65504.0f : 1), "an infinity");
+            check(value(dp, 0, count - 1) == 3, "the last of the second part");
+            void* at = nullptr;
+            must_succeed(tuttiDpData(dp, 1, &at), "data");
+            check(*static_cast<double*>(at) == -(1 + 0x1p-40), "float64 as it is");
+        });
+    }
+    SUCCEED();
+}
+
 TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
     struct Wrong {
         const char* says;
@@ -321,7 +360,7 @@ TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
     const std::vector<Wrong> all = {
         {"needs a parameter server", [](auto& c, auto&) { c.mode = tuttiDpBucketed; }},
         {"exactDelay", [](auto& c, auto&) { c.exactDelay = 1; }},
-        {"compression", [](auto& c, auto&) { c.compression = tuttiDpBf16; }},
+        {"compression", [](auto& c, auto&) { c.compression = tuttiDpTopK; }},
         {"offload", [](auto& c, auto&) { c.offload = 1; }},
         {"nanCheck", [](auto& c, auto&) { c.nanCheck = 1; }},
         {"trace", [](auto& c, auto&) { c.trace = 1; }},

@@ -141,7 +141,8 @@ MUTANTS = {
         "        task.gradient.reset();\n",
         "        if (updates_ > worker.seen)\n"
         "            dp::update({&o, task.rate * c_.key.rate_factor, c_.key.weight_decay, updates_ + 1},\n"
-        "                       {c_.key.number, place.first, place.count, 0}, place.type, values_.base(), place.type,\n"
+        "                       {c_.key.number, place.first, place.count, 0}, place.type, values_.base(),\n"
+        "                       place.push_type,\n"
         "                       task.gradient->base(), states_);\n"
         "        task.gradient.reset();\n"),
     "part of a gradient": (

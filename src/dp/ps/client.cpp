@@ -110,8 +110,8 @@ tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Ki
         letter.header.rate = rate_;
         letter.header.unscale = unscale;
         if (data != nullptr) {
-            letter.data = data + place_of(part, kind == Kind::store);
-            letter.bytes = pushes ? place.bytes() : Snapshot(settings_, place).bytes;
+            letter.data = data + (pushes ? place.first * size_of(place.push_type) : place_of(part, true));
+            letter.bytes = pushes ? place.push_bytes() : Snapshot(settings_, place).bytes;
             s.sending.emplace(last_, part);
         }
         if (answered) s.awaited.emplace(last_, part);

@@ -157,7 +157,7 @@ bool Server::take(int number, const Header& header) {
     const PartPlace& place = table_.parts[header.part];
     const bool pushes = header.kind == Kind::push || header.kind == Kind::push_pull;
     if (pushes || header.kind == Kind::store) {
-        task.bytes = pushes ? place.bytes() : Snapshot(settings_, place).bytes;
+        task.bytes = pushes ? place.push_bytes() : Snapshot(settings_, place).bytes;
         {
             std::unique_lock lock(w.mutex);
             w.changed.wait(lock,

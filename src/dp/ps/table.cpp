@@ -169,7 +169,7 @@ Table deal(std::vector<Key> keys, std::size_t part_bytes, int servers) {
         const std::size_t each = ((key.count + pieces - 1) / pieces + step - 1) / step * step;
         for (std::size_t first = 0; first < key.count; first += each) {
             key.parts.push_back(table.parts.size());
-            table.parts.push_back({k, first, std::min(each, key.count - first), key.type, 0});
+            table.parts.push_back({k, first, std::min(each, key.count - first), key.type, key.push_type, 0});
         }
     }
     std::vector<std::size_t> order(table.parts.size()), load(static_cast<std::size_t>(servers), 0);

@@ -32,6 +32,7 @@ struct Key {
     std::size_t number;              // what an update of the caller's knows it by
     double rate_factor;              // of the worker's learning rate
     double weight_decay;
+    DataType push_type = type;  // of gradients as they are pushed
     std::string describe() const;
 };
 
@@ -39,8 +40,10 @@ struct Key {
 struct PartPlace {
     std::size_t key, first, count;
     DataType type;
-    int server;  // its number
-    std::size_t bytes() const { return count * size_of(type); }
+    DataType push_type;
+    int server;                                                            // its number
+    std::size_t bytes() const { return count * size_of(type); }            // of values
+    std::size_t push_bytes() const { return count * size_of(push_type); }  // of a gradient
 };
 
 struct Table {

@@ -44,7 +44,7 @@ class UpdatedPart : public Part {
         const tuttiDpOptimizer_t& o = c_.settings.optimizer;
         Worker& worker = workers_[static_cast<std::size_t>(task.worker)];
         dp::update({&o, task.rate * c_.key.rate_factor, c_.key.weight_decay, updates_ + 1, task.unscale},
-                   {c_.key.number, place.first, place.count, 0}, place.type, values_.base(), place.type,
+                   {c_.key.number, place.first, place.count, 0}, place.type, values_.base(), place.push_type,
                    task.gradient->base(), states_);
         task.gradient.reset();
         const long long missed = updates_ - worker.seen;
