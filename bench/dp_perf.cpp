@@ -4,6 +4,10 @@
 //   overlap    how long Synchronize waits after a backward pass that takes as long as the reductions of naive: naive
 //              and bucketed, in turns. The pass sleeps, as a host does whose GPU computes, or spins (--spin)
 //   staleness  steps per second for several bounds, when every rank is late at random
+//   arrival    (--arrival, and nothing else then) steps per second of all ranks but the last: alone; beside it, when
+//   its
+//              passes take --slow-factor times as long, with gradients that are applied on arrival and no bound; and
+//              the same with tuttiDpBucketed, where all wait for it
 //   checkpoint (--checkpoint FOLDER, and nothing else then) how fast ZeRO-2's parameters and states of Adam are saved
 //              and loaded, beside the same bytes written and read by plain calls, a file for each rank
 //   memory     (--memory, and nothing else then) how much of the host's memory each ZeRO stage takes, as the kernel
@@ -30,7 +34,8 @@ struct Options {
     std::size_t layers = 64, layer_kib = 1024;
     std::vector<std::size_t> bucket_kib = {0, 25 * 1024, 8 * 1024};  // 0: the default
     int iterations = 9, late_ms = 5, steps = 100;
-    bool spin = false, memory = false;
+    bool spin = false, memory = false, arrival = false;
+    double pass_ms = 20, slow_factor = 3;
     std::string trace, checkpoint;
     std::size_t mib = 1024;
 };
@@ -49,8 +54,17 @@ class Layer {
         for (std::size_t p = 0; p < parameters; ++p) names.push_back("p" + std::to_string(p));
         std::vector<tuttiDpParameter_t> all;
         for (const std::string& name : names)
-            all.push_back({name.c_str(), nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0,
-                           units ? static_cast<int>(all.size()) : 0, 0, {}, tuttiDpTrained});
+            all.push_back({name.c_str(),
+                           nullptr,
+                           nullptr,
+                           count,
+                           tuttiFloat32,
+                           tuttiDpSameType,
+                           0,
+                           units ? static_cast<int>(all.size()) : 0,
+                           0,
+                           {},
+                           tuttiDpTrained});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
     ~Layer() { tuttiDpDestroy(dp_); }
@@ -166,6 +180,59 @@ void staleness(tuttiComm_t comm, const Options& o, int rank) {
             std::printf("staleness %d: %7.1f steps/s, %.2f of synchronous; observed at most %d\n", s, rate,
                         rate / synchronous, layer.statistics().largestStaleness);
     }
+}
+
+/// Steps per second of the slowest of `timed`, in steps that each take a pass of so many milliseconds; 0 on a rank that
+/// is not one of them, which makes `steps` steps beside.
+double steps_per_second(tuttiComm_t all, tuttiComm_t timed, const tuttiDpConfig_t& config, double pass_ms, int steps,
+                        tuttiDpStatistics_t* statistics = nullptr) {
+    Layer layer(all, 16, 16 * 1024, config);
+    for (int step = -2; step < 0; ++step) {  // connections are made
+        layer.iterate(0, false);
+        must(tuttiDpStep(layer.dp()));
+    }
+    must(tuttiBarrier(all, nullptr));
+    const Clock::time_point start = Clock::now();
+    for (int step = 0; step < steps; ++step) {
+        layer.iterate(1000 * pass_ms, false);
+        must(tuttiDpStep(layer.dp()));
+    }
+    const double seconds = Us(Clock::now() - start).count() / 1e6;
+    if (statistics != nullptr) *statistics = layer.statistics();
+    return timed != nullptr ? steps / slowest(timed, seconds) : 0;
+}
+
+void arrival(tuttiComm_t comm, const Options& o, int rank, int ranks) {
+    if (ranks < 2) throw std::runtime_error("--arrival needs at least 2 ranks: the last one is slow");
+    const bool slow = rank == ranks - 1;
+    tuttiComm_t fast = nullptr;
+    must(tuttiCommSplit(comm, slow ? TUTTI_SPLIT_NOCOLOR : 0, rank, &fast, nullptr));
+    tuttiDpConfig_t on_arrival = TUTTI_DP_CONFIG_INITIALIZER;
+    on_arrival.mode = tuttiDpShardedServer;
+    on_arrival.servers = ranks - 1;  // the same with and without the slow rank
+    on_arrival.optimizer.kind = tuttiDpSgd;
+    on_arrival.onArrival = 1;
+    tuttiDpConfig_t bucketed = TUTTI_DP_CONFIG_INITIALIZER;
+    bucketed.optimizer.kind = tuttiDpSgd;
+    std::vector<double> alone, beside, together;
+    tuttiDpStatistics_t seen{};
+    for (int round = 0; round < o.iterations; ++round) {
+        if (!slow) alone.push_back(steps_per_second(fast, fast, on_arrival, o.pass_ms, o.steps));
+        must(tuttiBarrier(comm, nullptr));
+        const double pass = slow ? o.slow_factor * o.pass_ms : o.pass_ms;
+        const int steps = slow ? static_cast<int>(o.steps / o.slow_factor) : o.steps;
+        beside.push_back(steps_per_second(comm, fast, on_arrival, pass, steps, &seen));
+        must(tuttiBarrier(comm, nullptr));
+        together.push_back(steps_per_second(comm, fast, bucketed, pass, o.steps / 4));
+    }
+    if (rank == 0) {
+        std::printf("arrival: %d ranks, passes of %.0f ms, on the last one %.1f times as long; steps/s of the others\n",
+                    ranks, o.pass_ms, o.slow_factor);
+        std::printf("  on arrival: alone %.2f, beside it %.2f: %.3f (target: at least 0.95); at most %d steps ahead\n",
+                    median(alone), median(beside), median(beside) / median(alone), seen.largestStaleness);
+        std::printf("  bucketed, beside it: %.2f\n", median(together));
+    }
+    if (fast != nullptr) must(tuttiCommDestroy(fast));
 }
 
 struct File {
@@ -330,9 +397,14 @@ int main(int count, char** words) {
     app.add_option("--bucket-kib", o.bucket_kib, "0: the default size")->capture_default_str();
     app.add_option("--iterations", o.iterations)->check(CLI::Range(1, 1000))->capture_default_str();
     app.add_option("--late-ms", o.late_ms, "staleness: how late")->capture_default_str();
-    app.add_option("--steps", o.steps, "staleness: how many")->capture_default_str();
+    app.add_option("--steps", o.steps, "staleness, arrival: how many")->capture_default_str();
     app.add_option("--trace", o.trace, "write rank 0's time line of the last bucketed run, for ui.perfetto.dev");
     app.add_option("--checkpoint", o.checkpoint, "a folder on the disk whose rate is measured; nothing else is then");
+    app.add_flag("--arrival", o.arrival, "steps per second beside a slow rank; nothing else is then measured");
+    app.add_option("--pass-ms", o.pass_ms, "arrival: how long a pass takes")->capture_default_str();
+    app.add_option("--slow-factor", o.slow_factor, "arrival: by how much the last rank's takes longer")
+        ->check(CLI::Range(1.0, 100.0))
+        ->capture_default_str();
     app.add_flag("--memory", o.memory, "what each ZeRO stage takes; nothing else is then measured");
     app.add_option("--mib", o.mib, "checkpoint, memory: how large")
         ->check(CLI::Range(1, 1 << 20))
@@ -348,6 +420,8 @@ int main(int count, char** words) {
         must(tuttiCommCount(comm, &ranks));
         if (!o.checkpoint.empty()) {
             checkpoint(comm, o, rank, ranks);
+        } else if (o.arrival) {
+            arrival(comm, o, rank, ranks);
         } else if (o.memory) {
             memory(comm, o, rank, ranks);
         } else {
