@@ -130,8 +130,9 @@ int explain(const Options& args) {
     for (std::size_t host = 0; host < args.nodes.size(); ++host)
         hosts.insert(hosts.end(), static_cast<std::size_t>(args.nodes[host]), host);
     Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), {args.transport});
-    Tuner tuner(spread(std::move(platform), hosts, shm_transport().cost()), Allowed::parse(args.algorithm),
-                args.reproducible, tuning);
+    platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (args.transport->needs_engine()) platform.stretch(std::chrono::microseconds(args.round_trip_us));
+    Tuner tuner(std::move(platform), Allowed::parse(args.algorithm), args.reproducible, tuning);
     const std::vector<Candidate> all = tuner.candidates({op, args.bytes});
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 args.bytes, args.ranks, cores, args.transport->name().data(),

@@ -49,7 +49,11 @@ constexpr Variable table[] = {
     {"TUTTI_NET_PLUGIN", "",
      "A network plugin of NCCL's to reach other hosts by: a path, or x for libnccl-net-x.so, or several with commas; "
      "none: none."},
-    {"TUTTI_SOCKETS", "2", "How many TCP connections carry the data between two ranks, 1 to 16."},
+    {"TUTTI_SOCKETS", "0",
+     "How many TCP connections carry the data between two ranks, 1 to 16; 0: two, or four on long paths."},
+    {"TUTTI_ROUND_TRIP_US", "-1",
+     "How long a round trip to other hosts takes, in microseconds; from 2000 on the path is long, and messages between "
+     "hosts are larger. The longest that a rank says counts; -1: each says what it has measured."},
     {"TUTTI_ENCRYPT", "0",
      "1: data that travels over TCP is encrypted. mac: it is in the clear, but bears a MAC, so that nobody changes it "
      "unseen, at a third of the cost. Of two ranks the stricter one decides."},
@@ -228,7 +232,8 @@ Config read_config() {
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
     c.net_plugin = read_text("TUTTI_NET_PLUGIN", "NCCL_NET_PLUGIN");
     c.net_plugin_demanded = environment("TUTTI_NET_PLUGIN").has_value();
-    c.sockets = read_int("TUTTI_SOCKETS", 1, 16);
+    c.sockets = read_int("TUTTI_SOCKETS", 0, 16);
+    c.round_trip_us = read_int("TUTTI_ROUND_TRIP_US", -1, 60'000'000);
     c.protection = read_protection();
     c.ib_hca = read_text("TUTTI_IB_HCA", "NCCL_IB_HCA");
     c.ib_gid_index = read_int("TUTTI_IB_GID_INDEX", -1, 255, "NCCL_IB_GID_INDEX", -1, 255);

@@ -39,7 +39,8 @@ struct Config {
     std::string socket_ifname;
     std::string net_plugin;    // as in NCCL_NET_PLUGIN; empty: none
     bool net_plugin_demanded;  // no communicator without it
-    int sockets;               // between two ranks
+    int sockets;               // between two ranks; 0: chosen by how long the path is
+    int round_trip_us;         // to where ranks meet; -1: measured
     Protection protection;     // of data over TCP
     std::string ib_hca;
     int ib_gid_index;  // -1: chosen

@@ -71,6 +71,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     bool is_open() const { return state_ == State::open; }
     bool is_closed() const { return state_ == State::closed; }
     const Address& address() const { return address_; }
+    /// The shortest one so far of an open connection; 0 of a Unix socket.
+    std::chrono::microseconds round_trip() const { return bootstrap::round_trip(fd_.get()); }
 
     /// Ends the time limit for authentication: its user knows who it is.
     void recognise();

@@ -18,7 +18,7 @@ constexpr std::array<std::size_t, std::variant_size_v<Message>> limits = {
     0,                                                     // Settled
     9,                                                     // Attach
     0,                                                     // Welcome
-    member_size + 4 + endpoint_info_limit + Secret::size,  // Record
+    member_size + 8 + endpoint_info_limit + Secret::size,  // Record
     4,                                                     // Ask
     14 + text_limit,                                       // Failure
     4 * left_limit,                                        // Left
@@ -161,6 +161,7 @@ void fields(Io& io, Record& m) {
     fields(io, m.member);
     io.sized(m.info, endpoint_info_limit);
     if (m.member.rank == 0) io.secret(m.share);
+    io.number(m.round_trip_us);
 }
 template <class Io>
 void fields(Io& io, Ask& m) {

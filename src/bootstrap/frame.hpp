@@ -64,6 +64,7 @@ struct Record {
     Member member;
     Bytes info;
     std::optional<Secret> share = {};
+    std::uint32_t round_trip_us = 0;  // to where the ranks meet; 0: on this host
 };
 // My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.
 struct Ask {

@@ -1,12 +1,14 @@
 // Sessions whose members all live in one process: no sockets, no thread, one shared table.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include "base/config.hpp"
 #include "base/peer_error.hpp"
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/directory.hpp"
@@ -86,6 +88,9 @@ class InProcessSession : public Session {
 
     Rank rank() const override { return rank_; }
     int ranks() const override { return static_cast<int>(job_->seats.size()); }
+    std::chrono::microseconds round_trip() const override {
+        return std::chrono::microseconds(std::max(0, config().round_trip_us));
+    }
     std::span<const std::byte> info(Rank rank) const override { return seat(rank).info; }
 
     bool is_here(Rank) const override { return true; }

@@ -91,6 +91,7 @@ void Membership::opened(Connection& connection) {
             return;  // it has to say who it is
         case Role::directory:
             connection.recognise();
+            roster_.add_round_trip(connection.round_trip());
             connection.send(Register{ranks(), roster_.mine()});
             send_news(connection);
             if (news_.is(State::failed)) shut_soon();  // since it called: see spread()

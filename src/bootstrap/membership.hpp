@@ -65,6 +65,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     int ranks() const { return roster_.ranks(); }
     /// Once joined.
     const JoinTimes& join_times() const { return joining_.times(); }
+    std::chrono::microseconds round_trip() const { return roster_.round_trip(); }
     Service& service() { return *service_; }
     /// Once joined: what all members know, and only they, whatever may be known of the rendezvous's secret. Rank 0's
     /// share has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.

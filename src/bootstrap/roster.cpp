@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/config.hpp"
 #include "base/result.hpp"
 #include "bootstrap/service.hpp"
 
@@ -24,6 +28,18 @@ Roster::Roster(Rank self, int ranks, View info, std::span<const std::uint64_t> p
     auto& line = table_[static_cast<std::size_t>(self)];
     line = Record{mine, Bytes(info.begin(), info.end()), {}};
     if (self == 0) line->share = Secret::random();
+    if (config().round_trip_us >= 0) add_round_trip(std::chrono::microseconds(config().round_trip_us));
+}
+
+void Roster::add_round_trip(std::chrono::microseconds measured) {
+    if (std::exchange(has_round_trip_, true)) return;
+    table_[static_cast<std::size_t>(self_)]->round_trip_us = static_cast<std::uint32_t>(measured.count());
+}
+
+std::chrono::microseconds Roster::round_trip() const {
+    std::uint32_t longest = 0;
+    for (const auto& line : table_) longest = std::max(longest, line->round_trip_us);
+    return std::chrono::microseconds(longest);
 }
 
 bool Roster::add(const Record& record) {

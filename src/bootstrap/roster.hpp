@@ -2,6 +2,7 @@
 // complete; then it never changes, and any thread may read it.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +20,11 @@ class Roster {
     int ranks() const { return ranks_; }  // asked in every call of a collective
     Member& mine() { return table_[static_cast<std::size_t>(self_)]->member; }
     const Member& mine() const { return table_[static_cast<std::size_t>(self_)]->member; }
+
+    /// Of this rank, to where the ranks meet: the first one counts, for others may have been told of it.
+    void add_round_trip(std::chrono::microseconds measured);
+    /// The longest one of all ranks, once complete.
+    std::chrono::microseconds round_trip() const;
 
     /// False if that rank was known.
     bool add(const Record& record);
@@ -41,6 +47,7 @@ class Roster {
     const std::vector<std::uint64_t> processes_;
     std::vector<std::optional<Record>> table_;
     int known_ = 1;
+    bool has_round_trip_ = false;  // this rank's line
 };
 
 }  // namespace tutti::bootstrap

@@ -43,6 +43,7 @@ class SocketSession : public Session {
     Rank rank() const override { return m_->rank(); }
     int ranks() const override { return m_->ranks(); }
     JoinTimes join_times() const override { return m_->join_times(); }
+    std::chrono::microseconds round_trip() const override { return m_->round_trip(); }
 
     std::span<const std::byte> info(Rank rank) const override {
         check_rank(rank);

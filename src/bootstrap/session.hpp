@@ -144,6 +144,8 @@ class Session {
     virtual int ranks() const = 0;
     /// Zeros where there was nobody to meet.
     virtual JoinTimes join_times() const { return {}; }
+    /// The longest round trip between a member and where all have met, the same on all; 0: they are on one host.
+    virtual std::chrono::microseconds round_trip() const { return {}; }
     virtual std::span<const std::byte> info(Rank rank) const = 0;
 
     /// For error texts: "rank 2 (pid 4711 on host x)".

@@ -1,10 +1,13 @@
 #include "bootstrap/socket_io.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 namespace tutti::bootstrap {
@@ -14,7 +17,23 @@ struct ControlRoom {
     alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
 };
 
+/// As linux/tcp.h has it, which can't be included beside netinet/tcp.h.
+struct LongerTcpInfo {
+    tcp_info info;
+    std::uint64_t rates[2], bytes[2];
+    std::uint32_t segments[2], unsent, shortest_round_trip_us;
+};
+static_assert(offsetof(LongerTcpInfo, shortest_round_trip_us) == 148);
+
 }  // namespace
+
+std::chrono::microseconds round_trip(int socket) {
+    LongerTcpInfo told{};
+    socklen_t size = sizeof told;
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &told, &size) != 0) return {};
+    const std::uint32_t shortest = told.shortest_round_trip_us;  // 0 or all ones: not measured
+    return std::chrono::microseconds(shortest == 0 || shortest == ~0u ? told.info.tcpi_rtt : shortest);
+}
 
 void Outgoing::add(View bytes, std::shared_ptr<Fd> descriptor) {
     // A descriptor travels with the first byte of a write, so it begins a new one.

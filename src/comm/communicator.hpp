@@ -98,6 +98,7 @@ class Communicator {
     gpu::Budget meet_gpus();
     void settle();
     void attach(Rank peer, bool pair);
+    std::chrono::microseconds round_trip() const;
     Platform platform_of(const Census& told, int cores, std::span<const Rank> order, const gpu::Budget& budget) const;
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);

@@ -20,7 +20,7 @@ Connections::Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus
       pages_(static_cast<std::size_t>(ranks())) {}
 
 void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots,
-                        Whereabouts here) {
+                        Whereabouts here, int sockets) {
     if (!engine) return;
     bool needed = false;
     std::set<Rank>& callers = here_.callers.emplace();
@@ -33,6 +33,7 @@ void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::
     here_.engine = std::move(engine);
     here_.device_slots = std::move(device_slots);
     here_.here = std::move(here);
+    here_.sockets = sockets;
     here_.engine->start(here_, options_.timeout);
 }
 
@@ -145,7 +146,7 @@ std::size_t Connections::memory() const {
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
     for (const auto& sender : for_all_) wires += sender != nullptr;
-    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride_for(ranks()));
+    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride_of(arena().slot()));
 }
 
 }  // namespace tutti

@@ -34,7 +34,9 @@ class Connections {
     Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options);
 
     /// Where a peer needs the engine for its link, it starts, and lets those in that may connect; else its port closes.
-    void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots, Whereabouts here);
+    /// sockets: between two ranks.
+    void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots, Whereabouts here,
+               int sockets);
 
     Rank rank() const { return rank_; }
     int ranks() const { return ranks_; }

@@ -23,20 +23,35 @@ namespace tutti {
 
 namespace {
 
+// A connection has as much under way as the kernel's buffers allow, some MiB.
+constexpr int near_sockets = 2, far_sockets = 4;
+
 /// The only transport that may be used has one.
 bool demands_engine(const Options& options) {
     const Transport* only = find_transport(options.transport);
     return only != nullptr && only->needs_engine();
 }
 
-/// Where other hosts' ranks can reach this one, if there may be some, or all are to be treated as such.
+/// Ranks may be on other hosts, or all are to be treated as such.
+bool may_be_apart(const Identity& identity, const Options& options) {
+    return demands_engine(options) || (options.transport.empty() && !bootstrap::on_one_host(identity));
+}
+
+/// Where other hosts' ranks can reach this one.
 std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
+    if (!may_be_apart(identity, options)) return nullptr;
     const bool demanded = demands_engine(options);
-    if (!demanded && !(options.transport.empty() && !bootstrap::on_one_host(identity))) return nullptr;
     const std::vector<bootstrap::Address> here = bootstrap::data_interfaces(identity);
     if (here.empty() && demanded)
         fail(tuttiSystemError, "transport %s was asked for, but no network interface is up", options.transport.c_str());
     return here.empty() ? nullptr : open_engine(here);
+}
+
+/// Whether the path is long, the ranks know only when they have met. What is not used takes address space alone.
+std::shared_ptr<Arena> make_arena(int ranks, bool shared, bool apart) {
+    ArenaLayout layout{ranks};
+    if (apart) layout.slot = far_slot_bytes_for(ranks);
+    return Arena::make(layout, shared);
 }
 
 /// Those that its cores are near to, a bit for each of the first 64.
@@ -138,7 +153,7 @@ std::shared_ptr<const Tuning> common_tuning(const Census& told) {
 std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                                  std::span<const std::uint64_t> processes, SessionOrigin origin) {
     std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
-    std::shared_ptr<Arena> arena = Arena::make(ranks, true);
+    std::shared_ptr<Arena> arena = make_arena(ranks, true, may_be_apart(identity, options));
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
     const Hello hello = make_hello(*arena, gpu.get(), *own, engine.get(), options);
@@ -191,7 +206,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         if (devices[r] != TUTTI_DEVICE_CPU) gpus[r] = std::make_unique<GpuSide>(devices[r], ranks);
     std::vector<std::vector<std::byte>> infos;
     for (Rank rank = 0; rank < ranks; ++rank) {
-        arenas.push_back(Arena::make(ranks, false));
+        arenas.push_back(make_arena(ranks, false, demands_engine(options)));
         engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
         const Hello hello =
             make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get(), options);
@@ -234,7 +249,13 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
             return gpu::direct_slots(gpu_->gpus(), gpu_->device(), {config().gdr, config().gdr_reads}, why);
         };
     const std::string its_gpu = gpu_ ? "/sys/bus/pci/devices/" + gpu_->gpus().info(gpu_->device()).address : "";
-    connections_.start(std::move(engine), std::move(device_slots), {cores_of_caller(), its_gpu});
+    const bool far = round_trip() >= long_path;
+    connections_.arena().use_slots_of(far ? far_slot_bytes_for(ranks()) : slot_bytes_for(ranks()));
+    if (far)
+        log(Level::info, "rank %d of %d: the path between hosts is long (%.1f ms there and back): messages of %zu KiB",
+            rank(), ranks(), static_cast<double>(round_trip().count()) / 1000, connections_.arena().slot() / 1024);
+    const int sockets = config().sockets > 0 ? config().sockets : far ? far_sockets : near_sockets;
+    connections_.start(std::move(engine), std::move(device_slots), {cores_of_caller(), its_gpu}, sockets);
     if (gpu_ && connections_.engine() != nullptr) {
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
         connections_.engine()->ask([this] { return gpu_->busy(); });
@@ -256,6 +277,14 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     });
     log(Level::info, "rank %d of %d joined%s%s; %s", rank(), ranks(), options_.name.empty() ? "" : " ",
         options_.name.c_str(), waiting_.oversubscribed ? "ranks outnumber cores: waits yield" : "waits spin first");
+}
+
+/// Between hosts, as all ranks conclude alike; 0: there is one host, or kernels take part, whose tiles are their own.
+std::chrono::microseconds Communicator::round_trip() const {
+    if (connections_.on_gpus()) return {};
+    for (Rank r = 1; r < ranks(); ++r)
+        if (connections_.transport_between(0, r).needs_engine()) return session().round_trip();
+    return {};
 }
 
 /// All conclude alike, also those on CPUs.
@@ -290,6 +319,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
     Platform platform = p2p ? gpu_platform(ranks(), budget)
                             : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
+    platform.stretch(round_trip());
     if (!connections_.on_gpus()) platform.share_among(told.threads, told.all_memories());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);

@@ -267,7 +267,7 @@ void Windows::refuse_left(const OneSided& o) const {
 /// Messages for the peer's engine (net/puts.hpp), as many as there is room for. True: that was all of the operation.
 bool Windows::send(const OneSided& o, std::size_t& done) {
     Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
-    const std::size_t most = slot_bytes_for(ranks()) - net::put_header_in_slot;
+    const std::size_t most = connections_.arena().slot() - net::put_header_in_slot;
     const bool inlined = sizeof(net::PutHeader) + o.bytes <= inline_bytes;
     while (true) {
         refuse_left(o);

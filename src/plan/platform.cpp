@@ -1,6 +1,7 @@
 #include "plan/platform.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "transport/fifo.hpp"
 
@@ -10,7 +11,6 @@ namespace {
 // Over networks a message lies in slots at both ends, and in the kernel in between. Where more than tile times channels
 // is under way, it falls out of the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long.
 // As much in fewer channels took 1.2 times as long: what the kernel does for one goes on while another is reduced.
-constexpr std::size_t network_tile = 64 * 1024;
 constexpr int network_channels = 4;
 static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_channels <= collective_channels);
 
@@ -75,6 +75,18 @@ void Platform::share_among(int threads, int memories) {
     uneven.slots.channels = std::max(uneven.slots.channels, uneven_channels);
 }
 
+/// What was measured on short paths does not hold here. Round trips that differ little are taken for alike, so that the
+/// choice does not change from job to job.
+void Platform::stretch(std::chrono::microseconds round_trip) {
+    if (round_trip < long_path) return;
+    const std::size_t slot = far_slot_bytes_for(ranks);
+    line.alpha_us = static_cast<double>(std::bit_floor(static_cast<std::uint64_t>(round_trip.count()))) / 2;
+    transport += ", far";
+    limits.slots.message = limits.tile = slot;
+    uneven.slots.message = uneven.tile = slot;
+    between_hosts = slot;
+}
+
 int Platform::threads_for(std::size_t bytes) const {
     const int most = std::min(rates.threads, uneven.slots.channels);
     const double alone = static_cast<double>(bytes) * (rates.load + rates.store);
@@ -130,11 +142,11 @@ TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& p) {
     if (l.fixed()) return l;
     // Of a message that fits into the slots of one channel all is under way at once. So more channels never have slots
     // for more than the message that they were taken for.
-    constexpr std::size_t channel_bytes = slot_depth * network_tile;
+    const std::size_t tile = by_network ? p.between_hosts : network_tile, channel_bytes = slot_depth * tile;
     const int spare = program_channels - l.slots.channels;
     const int most = by_network ? std::clamp(spare, 1, network_channels) : 1;
     const std::size_t filled = (bytes + channel_bytes - 1) / channel_bytes;
-    l.tile = network_tile;
+    l.tile = tile;
     l.slots.channels = static_cast<int>(std::clamp<std::size_t>(filled, 1, static_cast<std::size_t>(most)));
     return l;
 }

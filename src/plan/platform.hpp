@@ -1,6 +1,7 @@
 // What the tuner knows of the ranks' machine: pure functions of what all ranks know, so all of them decide alike.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,12 @@
 #include "transport/transport.hpp"
 
 namespace tutti {
+
+/// Bytes, on short paths.
+inline constexpr std::size_t network_tile = 64 * 1024;
+
+/// There and back, from which on messages are larger.
+inline constexpr std::chrono::microseconds long_path{2000};
 
 /// Where a communicator's ranks run, as all of them see it.
 struct Platform {
@@ -31,6 +38,7 @@ struct Platform {
     TileLimits limits;                   // within them, the tuner chooses
     TileLimits uneven;                   // of calls whose rows differ in length
     int fewest_channels = 1;             // large data goes on so many
+    std::size_t between_hosts = network_tile;  // tiles of sends and receives
 
     friend bool operator==(const Platform&, const Platform&) = default;
     bool oversubscribed() const { return ranks > rates.cores; }
@@ -40,6 +48,9 @@ struct Platform {
     }
     /// Of ranks on CPUs, before channels are forced: each has so many threads, all of them together so many memories.
     void share_among(int threads, int memories);
+    /// The path between hosts takes so long, as all ranks know it. Where it is long (long_path), time passes between
+    /// messages rather than in them; so tiles are as long as there is room for.
+    void stretch(std::chrono::microseconds round_trip);
     /// How many of a rank's threads share a call of which only this rank knows that it moves so many bytes.
     int threads_for(std::size_t bytes) const;
     Line line_between(Rank a, Rank b) const {

@@ -31,30 +31,37 @@ void number_from(std::uint32_t message, const Arena& arena, int ranks) {
 
 }  // namespace
 
-std::shared_ptr<Arena> Arena::make(int ranks, bool shared) {
+std::shared_ptr<Arena> Arena::make(const ArenaLayout& layout, bool shared) {
     ByKey<Arena>& all = arenas();  // first: the destructor needs it, and no memory
-    std::shared_ptr<Arena> arena(new Arena);
-    arena->layout_ = {ranks};
+    std::shared_ptr<Arena> arena(new Arena(layout));
     if (shared) {
-        arena->fd_ = make_memfd("tutti-arena", arena->layout_.size());
+        arena->fd_ = make_memfd("tutti-arena", layout.size());
         arena->mapping_ = Mapping::of(arena->fd_);
     } else {
-        arena->mapping_ = Mapping::anonymous(arena->layout_.size());
+        arena->mapping_ = Mapping::anonymous(layout.size());
     }
-    if (first_message != 0) number_from(first_message, *arena, ranks);
+    if (first_message != 0) number_from(first_message, *arena, layout.ranks);
     random_bytes(&arena->key_, sizeof arena->key_);
     all.add(arena->key_, arena);
     return arena;
 }
 
-std::shared_ptr<Arena> Arena::map(int ranks, const Fd& fd) {
-    std::shared_ptr<Arena> arena(new Arena);
-    arena->layout_ = {ranks};
+std::shared_ptr<Arena> Arena::map(const ArenaLayout& layout, const Fd& fd) {
+    std::shared_ptr<Arena> arena(new Arena(layout));
     arena->mapping_ = Mapping::of(fd);
-    if (arena->mapping_.size() != arena->layout_.size())
+    if (arena->mapping_.size() < layout.size())
         fail(tuttiInternalError, "a peer's arena has %zu bytes, %zu were expected: do all ranks use the same version?",
-             arena->mapping_.size(), arena->layout_.size());
+             arena->mapping_.size(), layout.size());
     return arena;
+}
+
+void Arena::use_slots_of(std::size_t bytes) {
+    const ArenaLayout wanted{ranks_, bytes};
+    if (wanted.size() > mapping_.size())
+        fail(tuttiInvalidUsage,
+             "the path between the ranks is long, which this rank did not prepare for: is it told another transport "
+             "(config.transport, TUTTI_TRANSPORT) than others?");
+    slot_.store(bytes, std::memory_order_relaxed);
 }
 
 Arena::~Arena() {
@@ -67,12 +74,13 @@ std::shared_ptr<Arena> Arena::find(std::uint64_t key) {
 
 Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     // The memory is zeroed, which is the initial state of every word of a FIFO.
+    const ArenaLayout its = layout();
     Wire wire;
-    wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + layout_.fifo_offset(reader, channel)));
-    wire.slots = mapping_.base() + layout_.slots_offset(reader, channel);
+    wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + its.fifo_offset(reader, channel)));
+    wire.slots = mapping_.base() + its.slots_offset(reader, channel);
     wire.wake_up = wake_up_at_other_end;
-    wire.stride = slot_stride_for(layout_.ranks);
-    wire.cells = memory().subspan(page_bytes, layout_.slots_begin() - page_bytes);
+    wire.stride = slot_stride_of(its.slot);
+    wire.cells = memory().subspan(page_bytes, its.slots_begin() - page_bytes);
     return wire;
 }
 
@@ -83,7 +91,7 @@ Wire Arena::wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at
 }
 
 Signals& Arena::signals(Rank from) const {
-    return *std::launder(reinterpret_cast<Signals*>(mapping_.base() + layout_.signals_offset(from)));
+    return *std::launder(reinterpret_cast<Signals*>(mapping_.base() + layout().signals_offset(from)));
 }
 
 }  // namespace tutti

@@ -64,20 +64,28 @@ constexpr std::size_t slot_bytes_for(int ranks) {
     return std::clamp(std::bit_ceil(static_cast<std::size_t>(ranks)) * 32, slot_bytes / 4, slot_bytes);
 }
 constexpr std::size_t slot_stride_for(int ranks) {
-    return slot_bytes_for(ranks) + (slot_stride - slot_bytes);
+    return slot_stride_of(slot_bytes_for(ranks));
+}
+
+/// The same where a path is long (plan/platform.hpp), so that more is under way: all peers' slots of a channel and
+/// direction take 64 MiB, up to 64 ranks.
+constexpr std::size_t far_slot_bytes_for(int ranks) {
+    return std::clamp((std::size_t{16} << 20) / std::bit_ceil(static_cast<std::size_t>(ranks)), slot_bytes,
+                      longest_slot_bytes);
 }
 
 /// Every channel has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
 /// pages. They begin at different places of a page, so that channels do not compete for the same cache sets.
 inline constexpr std::size_t slots_stagger = 256, slots_staggers = 16;
-constexpr std::size_t channel_slots_bytes_for(int ranks) {
-    return whole_pages(slot_depth * slot_stride_for(ranks) + slots_stagger * slots_staggers);
+constexpr std::size_t channel_slots_bytes_of(std::size_t slot) {
+    return whole_pages(slot_depth * slot_stride_of(slot) + slots_stagger * slots_staggers);
 }
-inline constexpr std::size_t channel_slots_bytes = channel_slots_bytes_for(1);
+inline constexpr std::size_t channel_slots_bytes = channel_slots_bytes_of(slot_bytes);
 
 /// Where things lie in the arena of one rank of `ranks`.
 struct ArenaLayout {
     int ranks;
+    std::size_t slot = slot_bytes_for(ranks);  // the longest message
     std::size_t fifo_offset(Rank peer, int channel) const {
         return page_bytes +
                (static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel)) * sizeof(Fifo);
@@ -85,14 +93,14 @@ struct ArenaLayout {
     std::size_t slots_offset(Rank peer, int channel) const {
         const std::size_t number =
             static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel);
-        return slots_begin() + number * channel_slots_bytes_for(ranks) + number % slots_staggers * slots_stagger;
+        return slots_begin() + number * channel_slots_bytes_of(slot) + number % slots_staggers * slots_stagger;
     }
     std::size_t signals_offset(Rank peer) const {
         return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
     }
     std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
     std::size_t size() const {
-        return slots_begin() + static_cast<std::size_t>(ranks) * channels_per_link * channel_slots_bytes_for(ranks);
+        return slots_begin() + static_cast<std::size_t>(ranks) * channels_per_link * channel_slots_bytes_of(slot);
     }
 };
 
@@ -100,10 +108,17 @@ struct ArenaLayout {
 class Arena {
   public:
     /// A new one. shared: in a memfd that other processes can map; otherwise private to this process.
-    static std::shared_ptr<Arena> make(int ranks, bool shared);
+    static std::shared_ptr<Arena> make(const ArenaLayout& layout, bool shared);
+    static std::shared_ptr<Arena> make(int ranks, bool shared) { return make(ArenaLayout{ranks}, shared); }
 
     /// A peer's.
-    static std::shared_ptr<Arena> map(int ranks, const Fd& fd);
+    static std::shared_ptr<Arena> map(const ArenaLayout& layout, const Fd& fd);
+
+    /// Before any wire: slots of another length, for which there is room. All ranks conclude the same one when they
+    /// have met, and any of this process may say so.
+    void use_slots_of(std::size_t bytes);
+    ArenaLayout layout() const { return {ranks_, slot_.load(std::memory_order_relaxed)}; }
+    std::size_t slot() const { return layout().slot; }
 
     /// All of it, for adapters that have to know memory before they use it.
     std::span<std::byte> memory() const { return {mapping_.base(), mapping_.size()}; }
@@ -124,8 +139,9 @@ class Arena {
     ~Arena();
 
   private:
-    Arena() = default;
-    ArenaLayout layout_{};
+    explicit Arena(const ArenaLayout& layout) : ranks_(layout.ranks), slot_(layout.slot) {}
+    int ranks_ = 0;
+    std::atomic<std::size_t> slot_{0};
     Fd fd_;
     Mapping mapping_;
     std::uint64_t key_ = 0;

@@ -19,7 +19,8 @@ using std::chrono::milliseconds;
 /// One channel's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the
 /// reader's own, so whatever is written here has room there.
 struct Pipe {
-    explicit Pipe(Wire real) : slots(slot_depth * slot_stride), credits(&real.credits()), out(real, first_message) {}
+    explicit Pipe(Wire real)
+        : slots(slot_depth * real.stride), stride(real.stride), credits(&real.credits()), out(real, first_message) {}
     bool carries() const {
         const std::uint32_t next = passed.load(std::memory_order_acquire);
         return fifo.cells[next % fifo_depth].turn.load(std::memory_order_acquire) == next + 1;
@@ -27,6 +28,7 @@ struct Pipe {
 
     Fifo fifo{};
     std::vector<std::byte> slots;
+    const std::size_t stride;
     std::atomic<std::uint32_t>* credits;               // what the peer has finished with
     std::atomic<std::uint32_t> passed{first_message};  // messages that went on to the peer; pump() counts
     Sender out;                                        // to the peer
@@ -49,6 +51,7 @@ class FaultyLink : public Link {
         Pipe& pipe = *pipes_[static_cast<std::size_t>(channel)];
         Wire wire{&pipe.fifo, pipe.slots.data(), &wake_up_};
         wire.released = pipe.credits;
+        wire.stride = pipe.stride;
         return wire;
     }
     Wire inlet(int channel) override { return link_->inlet(channel); }
@@ -102,7 +105,7 @@ class FaultyLink : public Link {
         const Cell& from = pipe.fifo.cells[message % fifo_depth];
         Cell& to = pipe.out.cell();
         const bool inlined = from.kind == Kind::inlined;
-        const std::byte* source = inlined ? from.payload : pipe.slots.data() + message % slot_depth * slot_stride;
+        const std::byte* source = inlined ? from.payload : pipe.slots.data() + message % slot_depth * pipe.stride;
         std::byte* sink = inlined ? to.payload : pipe.out.slot();
         if (from.kind == Kind::reference) to.reference = from.reference;
         if (!inlined) to.set_row(from.row());

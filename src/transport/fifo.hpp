@@ -31,7 +31,11 @@ inline constexpr std::uint32_t fifo_depth =
     16;  // messages under way; with little data each, so credits are rarely looked at
 inline constexpr std::uint32_t slot_depth = 4;  // those of them that lie in slots
 inline constexpr std::size_t slot_bytes = 256 * 1024;
-inline constexpr std::size_t slot_stride = slot_bytes + 4096 + 64;  // slots do not compete for the same cache sets
+inline constexpr std::size_t longest_slot_bytes = 2 * 1024 * 1024;  // on long paths
+constexpr std::size_t slot_stride_of(std::size_t slot) {
+    return slot + 4096 + 64;  // slots do not compete for the same cache sets
+}
+inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
 inline constexpr std::size_t inline_bytes = 48;
 inline constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowledgement costs more than a copy
 inline constexpr int collective_channels = 8;

@@ -112,7 +112,7 @@ class ShmTransport : public Transport {
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const override {
         const EndpointInfo& info = from.infos[static_cast<std::size_t>(peer)];
         Fd fd = from.session->fetch(peer, info.arena_key, deadline);
-        return std::make_unique<ShmLink>(from, Arena::map(from.session->ranks(), fd), peer);
+        return std::make_unique<ShmLink>(from, Arena::map(from.arena->layout(), fd), peer);
     }
 };
 

@@ -26,7 +26,8 @@ struct SlotTable {
 /// Of an inbox: an arena with one reader.
 inline SlotTable slots_of(const Arena& inbox) {
     static_assert(channels_per_link <= slots_staggers, "channels are equally far from each other");
-    return {inbox.wire(0, 0, nullptr).slots, channel_slots_bytes + slots_stagger, slot_stride};
+    const std::size_t slot = inbox.slot();
+    return {inbox.wire(0, 0, nullptr).slots, channel_slots_bytes_of(slot) + slots_stagger, slot_stride_of(slot)};
 }
 
 /// Memory of a GPU, until its owner goes.

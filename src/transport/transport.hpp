@@ -106,6 +106,7 @@ struct Neighbourhood {
     /// direction, and why, where it can't be had.
     std::function<std::unique_ptr<DeviceSlots>(std::string& why)> device_slots = {};
     Whereabouts here = {};
+    int sockets = 2;  // between two ranks
     Rank self() const { return session->rank(); }
 };
 

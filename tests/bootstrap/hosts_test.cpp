@@ -50,6 +50,32 @@ TEST_CASE("a member of another host that does not come is named when the time is
     CHECK(heard == "error 8 rank 0 waited for rank 2 to agree on who is left, and for no longer");
 }
 
+TEST_CASE("all members know the same round trip: the longest that one was told or has measured") {
+    const std::vector<std::string> hosts{"a", "b", "a", "c", "c"};
+    for (const bool told : {false, true}) {
+        const Identity identity = Identity::create();
+        std::vector<RankProcess> all;
+        for (std::size_t r = 0; r < hosts.size(); ++r) {
+            std::vector<std::string> environment{"TUTTI_HOSTID=" + hosts[r]};
+            if (told && r > 1) environment.push_back("TUTTI_ROUND_TRIP_US=" + std::to_string(70'000'000 / (r + 1)));
+            all.emplace_back(identity, static_cast<Rank>(r), 5, 20s, environment);
+        }
+        for (RankProcess& p : all) REQUIRE(p.hear() == "joined");
+        const std::string first = all.front().ask("round-trip");
+        if (told) CHECK(first == "23333333");  // rank 2's, although it is on the host where all meet
+        CHECK(std::stoll(first) > 0);
+        for (RankProcess& p : all) CHECK(p.ask("round-trip") == first);
+    }
+}
+
+TEST_CASE("members of one host have no round trip") {
+    const Identity identity = Identity::create();
+    std::vector<RankProcess> all;
+    for (Rank r = 0; r < 2; ++r) all.emplace_back(identity, r, 2);
+    for (RankProcess& p : all) REQUIRE(p.hear() == "joined");
+    for (RankProcess& p : all) CHECK(p.ask("round-trip") == "0");
+}
+
 TEST_CASE("descriptors do not travel between hosts, and an error says so") {
     std::vector<RankProcess> all = start_on_hosts(Identity::create(), Hosts{"a", "b"});
     CHECK(all[0].ask("fetch 1 7").find("is on another host: descriptors do not travel") != std::string::npos);

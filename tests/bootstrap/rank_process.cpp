@@ -69,6 +69,7 @@ class Obeyer {
             return text("%s out:", agreed.ok ? "content," : "not content,") + list(agreed.out);
         }
         if (verb == "meet") return meet();
+        if (verb == "round-trip") return text("%lld", static_cast<long long>(session_->round_trip().count()));
         if (verb == "leave") return session_->leave(), "ok";
         if (verb == "fault") return heard_fault(std::chrono::milliseconds(a));
         if (verb == "left")

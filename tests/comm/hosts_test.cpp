@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/config.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 #include "harness/catch.hpp"
@@ -36,9 +37,15 @@ void by_tcp(int ranks, const Body& body) {
     });
 }
 
+/// As TUTTI_ROUND_TRIP_US says.
+bool is_far(const Options& options) {
+    return options.transport == "tcp" && config().round_trip_us >= long_path.count();
+}
+
 /// Sends so many bytes from rank 0 to rank 1, and looks at them; gives the channels that this took of each of both.
 std::array<std::size_t, 2> channels_for(std::size_t bytes, const Options& options) {
-    constexpr std::size_t channel = sizeof(Fifo) + slot_depth * slot_stride;
+    const std::size_t slot = is_far(options) ? far_slot_bytes_for(2) : slot_bytes;
+    const std::size_t channel = sizeof(Fifo) + slot_depth * slot_stride_of(slot);
     const auto comms = Communicator::in_process(2, options);
     std::vector<std::uint8_t> sent(bytes), got(bytes);
     for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::uint8_t>(i * 7 + i / 65'536);
@@ -67,7 +74,7 @@ TEST_CASE("a message between hosts goes by as many channels as it fills") {
         CHECK(of_writer == of_reader);
         return of_writer;
     };
-    constexpr std::size_t full = slot_depth * 65'536;
+    const std::size_t full = slot_depth * (is_far(options) ? far_slot_bytes_for(2) : network_tile);
     CHECK(takes(8) == 1);
     CHECK(takes(full) == 1);
     CHECK(takes(full + 1) == 2);
@@ -212,6 +219,16 @@ TEST_CASE("an abort ends what waits for the network") {
         }
     });
     REQUIRE(ended == 2);
+}
+
+TEST_CASE("on a long path messages are longer, and results, errors and aborts are the same") {
+    const std::string tests =
+        "a message between hosts*,large and small messages*,collectives of all kinds*,streams*,"
+        "ranks that call different things*,what was sent*,an abort*";
+    for (const char* more :
+         {"", " TUTTI_ENCRYPT=1 TUTTI_THREADS=2", " TUTTI_ENCRYPT=mac TUTTI_FAULT=7:delay=20,tear=9"})
+        CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=20000" + std::string(more), tests) == "");
+    CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=1999", tests) == "");
 }
 
 TEST_CASE("hosts whose ranks follow each other are nodes, of whatever sizes; others are far and near only") {

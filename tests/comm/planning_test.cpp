@@ -215,9 +215,28 @@ TEST_CASE("a pair of ranks has less room the more ranks there are, but enough fo
         INFO(ranks);
         CHECK(slot_bytes_for(ranks) / 64 >= static_cast<std::size_t>(ranks) / 2);
         CHECK(slot_bytes_for(ranks) <= slot_bytes);
-        const ArenaLayout layout{ranks};
-        CHECK(layout.slots_offset(ranks - 1, channels_per_link - 1) + slot_depth * slot_stride_for(ranks) <=
-              layout.size());
-        CHECK(layout.slots_offset(0, 1) >= layout.slots_offset(0, 0) + slot_depth * slot_stride_for(ranks));
+        CHECK(far_slot_bytes_for(ranks) >= slot_bytes_for(ranks));
+        for (const ArenaLayout& layout : {ArenaLayout{ranks}, ArenaLayout{ranks, far_slot_bytes_for(ranks)}}) {
+            const std::size_t slots = slot_depth * slot_stride_of(layout.slot);
+            CHECK(layout.slots_offset(ranks - 1, channels_per_link - 1) + slots <= layout.size());
+            CHECK(layout.slots_offset(0, 1) >= layout.slots_offset(0, 0) + slots);
+        }
+        if (ranks <= 64) CHECK(static_cast<std::size_t>(ranks) * slot_depth * far_slot_bytes_for(ranks) <= 64 * mebi);
     }
+    CHECK(far_slot_bytes_for(8) == 2 * mebi);
+}
+
+TEST_CASE("an arena's slots are as long as its owner or a peer of its process says, if there is room") {
+    const std::shared_ptr<Arena> arena = Arena::make({3, far_slot_bytes_for(3)}, true);
+    for (const std::size_t slot : {slot_bytes_for(3), far_slot_bytes_for(3)}) {
+        arena->use_slots_of(slot);
+        const std::shared_ptr<Arena> peers = Arena::map(arena->layout(), arena->fd());
+        const Wire mine = arena->wire(1, 2, nullptr), theirs = peers->wire(1, 2, nullptr);
+        CHECK(mine.stride == slot_stride_of(slot));
+        mine.slots[3 * mine.stride + slot - 1] = std::byte{7};
+        CHECK(theirs.slots[3 * theirs.stride + slot - 1] == std::byte{7});
+    }
+    const std::shared_ptr<Arena> near = Arena::make(3, true);
+    CHECK_THROWS_AS(near->use_slots_of(far_slot_bytes_for(3)), Error);
+    CHECK_THROWS_AS(Arena::map(arena->layout(), near->fd()), Error);
 }

@@ -18,7 +18,8 @@ FUZZ_TARGET(environment) {
     const fuzz::Surroundings surroundings(variables);
     fuzz::accepts([&] {
         const Config c = read_config();
-        TUTTI_ASSERT(c.timeout_ms > 0 && c.sockets >= 1 && c.sockets <= 16 && c.channels >= 0 && c.channels <= 8);
+        TUTTI_ASSERT(c.timeout_ms > 0 && c.sockets >= 0 && c.sockets <= 16 && c.channels >= 0 && c.channels <= 8);
+        TUTTI_ASSERT(c.round_trip_us >= -1 && c.round_trip_us <= 60'000'000);
         TUTTI_ASSERT(c.ib_gid_index >= -1 && c.ib_gid_index <= 255 && c.spin_us >= -1);
         if (!environment("TUTTI_ALGO")) TUTTI_ASSERT(fuzz::accepts([&] { Allowed::parse(c.algorithm); }));
         FaultPlan::parse(c.fault);

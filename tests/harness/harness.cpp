@@ -47,6 +47,13 @@ std::string this_program() {
     return std::filesystem::read_symlink("/proc/self/exe");
 }
 
+std::string run_with(const std::string& settings, const std::string& tests) {
+    FILE* const output = popen((settings + " " + this_program() + " '" + tests + "' 2>&1").c_str(), "r");
+    std::string said;
+    for (char line[256]; fgets(line, sizeof line, output) != nullptr;) said += line;
+    return pclose(output) == 0 ? "" : said;
+}
+
 bool under_valgrind() {
     const char* const loaded = std::getenv("LD_PRELOAD");
     return loaded != nullptr && std::string_view(loaded).find("vgpreload") != std::string_view::npos;

@@ -26,6 +26,9 @@ unsigned seed();
 /// The path of this program, to run it again: under valgrind, /proc/self/exe would run that.
 std::string this_program();
 
+/// Runs tests of this program with other settings ("NAME=value ..."): what it says if they fail, else nothing.
+std::string run_with(const std::string& settings, const std::string& tests);
+
 /// Whether valgrind runs this program: it keeps the descriptors below RLIMIT_NOFILE for itself.
 bool under_valgrind();
 

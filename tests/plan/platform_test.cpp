@@ -34,9 +34,12 @@ std::vector<Machine> machines(int n) {
     const gpu::Budget slots{.share = 8, .channels = 4, .pair_channels = 1, .through_host = true};
     Platform forced = hosts("shm");
     forced.force_channels(3);
+    Platform far = hosts("tcp");
+    far.stretch(std::chrono::milliseconds(50));
     return {{"shm", hosts("shm")},
             {"local", hosts("local")},
             {"tcp", hosts("tcp")},
+            {"far", far},
             {"three channels", forced},
             {"GPUs of processes", gpu_platform(n, lends)},
             {"GPUs of a process", gpu_platform(n, refers)},
@@ -193,6 +196,38 @@ TEST_CASE("a call that was decided with others of its size runs within the limit
             CHECK(runs.tile * 4 <= std::max(c.limits.tile, c.limits.slices));
             CHECK(runs.channels <= c.limits.slots.channels);
         }
+    }
+}
+
+TEST_CASE("a long path has large tiles, also of sends and receives and where rows differ; a short one is as it was") {
+    for (const int ranks : {2, 8, 32, 100}) {
+        CAPTURE(ranks);
+        const Platform near = host_platform(ranks, 8, 32 << 20, 1 << 20, {find_transport("tcp")});
+        Platform far = near, alike = near;
+        far.stretch(long_path - std::chrono::microseconds(1));
+        CHECK(far == near);
+        far.stretch(std::chrono::milliseconds(50));
+        alike.stretch(std::chrono::milliseconds(60));
+        CHECK(far == alike);
+        const std::size_t slot = far_slot_bytes_for(ranks), mebi = 1 << 20;
+        for (const std::size_t bytes : {std::size_t{1}, slot, 4 * slot, 64 * mebi}) {
+            const TileLimits pair = pair_limits(bytes, true, far), was = pair_limits(bytes, true, near);
+            const auto room = [](const TileLimits& l) {
+                return slot_depth * l.tile * static_cast<std::size_t>(l.slots.channels);
+            };
+            CHECK(pair.tile == slot);
+            CHECK((room(pair) >= bytes || room(pair) == 16 * slot));
+            CHECK(room(pair) < std::max(bytes, 4 * slot) + 4 * slot);
+            CHECK(room(was) <= mebi);
+            CHECK(pair_limits(bytes, false, far).tile == network_tile);
+        }
+        Tuner tuner(far, {}, false, nullptr);
+        const Candidate& large = tuner.choose({Collective::all_reduce, 256 * mebi});
+        CHECK(large.tiling.tile * static_cast<std::size_t>(large.tiling.channels) == 4 * slot);
+        CHECK(large.time > 25'000);
+        CHECK(tuner.choose({.collective = Collective::all_to_all, .bytes = mebi, .uneven = true}).tiling.tile == slot);
+        const Tiling small = tuner.choose({Collective::all_reduce, 4 * mebi}).tiling;
+        CHECK(small.tiles <= static_cast<std::uint32_t>(ranks <= 8 ? small.channels : 4 * small.channels));
     }
 }
 

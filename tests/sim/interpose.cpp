@@ -655,6 +655,7 @@ int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noex
     auto* const info = static_cast<tcp_info*>(value);
     const std::uint64_t since = inet.its->asked[inet.end];
     info->tcpi_unacked = since != 0;
+    if (world->weather.network) info->tcpi_rtt = static_cast<std::uint32_t>(2 * world->weather.latency / 1000);
     info->tcpi_last_ack_recv = since == 0 ? 0 : static_cast<std::uint32_t>((world->now - since) / ms);
     return 0;
 }

@@ -116,6 +116,18 @@ class Together(OnHosts):
             self.right(done)
             self.assertRegex(done.both, rf"connection 1 of 2 with rank 1: .*, {expected}")
 
+    def test_long_path(self):
+        """As one rank says; the others of both hosts agree, and ranks that share memory have as large messages."""
+        for secret in "0", "1":
+            done = run("--hosts", "2", "--ranks", "2", TUTTI_DEBUG="INFO", TUTTI_ENCRYPT=secret, command=shell(
+                f"[ $RANK = 2 ] && export TUTTI_ROUND_TRIP_US=20000; {PUT_CHECK} -n 20 && "
+                f"{SENDRECV} -b 8 -e 24M -f 64 -n 2 -w 1 && exec {PERF} -b 8 -e 32M -f 64 -n 2 -w 1"))
+            self.right(done)
+            self.assertIn("4 ranks on cpu: OK", done.stdout)
+            told = set(re.findall(r"rank (\d) of 4: the path between hosts is long \(20\.0 ms", done.both))
+            self.assertEqual(len(told), 4, done.both)
+            self.assertRegex(done.both, "connection 4 of 4 with rank 2")
+
     def test_ipv6(self):
         done = run("--ipv6", TUTTI_DEBUG="INFO", TUTTI_SOCKETS="1")
         self.right(done)

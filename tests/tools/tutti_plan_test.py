@@ -69,6 +69,14 @@ class Files(unittest.TestCase):
         for wrong, word in (["3,5", "--ranks", 7], "--ranks is 7"), (["3,0"], "a node of 0"):
             self.assertIn(word, plan("show", "--op", "all_reduce", "--algo", "ring", "--nodes", *wrong, code=2))
 
+    def test_a_long_path_takes_large_tiles_and_few_rounds(self):
+        for round_trip, tile in ("0", "65536"), ("1999", "65536"), ("50000", "2097152"):
+            explained = plan("explain", "--op", "all_reduce", "--ranks", "2", "--bytes", "64M", "--transport", "tcp",
+                             "--round-trip", round_trip)
+            self.assertRegex(explained, rf"\nring +[\d.e+]+ +{tile} ")
+        self.assertIn("flat is chosen", plan("explain", "--op", "all_reduce", "--nodes", "1,1,1,1", "--bytes", "8",
+                                             "--cores", "2", "--round-trip", "50000"))
+
     def test_the_manuals_example(self):
         example, = re.findall(r"```json\n(.*?)```", MANUAL.read_text(), re.S)
         self.assertIn("star all_reduce, 3 ranks: proven", plan("verify", "--file", self.write(example)))

@@ -118,14 +118,6 @@ std::string error_of(Neighbourhood& rank, milliseconds within) {
     return "";
 }
 
-/// Runs one test of this program with other settings: what it says if it fails, else nothing.
-std::string again(const std::string& settings, const std::string& name) {
-    FILE* const output = popen((settings + " " + harness::this_program() + " '" + name + "'").c_str(), "r");
-    std::string said;
-    for (char line[256]; fgets(line, sizeof line, output) != nullptr;) said += line;
-    return pclose(output) == 0 ? "" : said;
-}
-
 }  // namespace
 
 TEST_CASE("connections that are reset at any byte are made again, and all messages come once and in order") {
@@ -158,12 +150,12 @@ TEST_CASE("connections that are reset at any byte of their first handshake are m
 
 TEST_CASE("resets: encrypted connections, and several of a link, are made again as well") {
     const std::string name = "connections that are reset at any byte*";
-    CHECK(again("TUTTI_ENCRYPT=1 TUTTI_SOCKETS=4", name) == "");
-    CHECK(again("TUTTI_ENCRYPT=mac TUTTI_SOCKETS=1", name) == "");
+    CHECK(harness::run_with("TUTTI_ENCRYPT=1 TUTTI_SOCKETS=4", name) == "");
+    CHECK(harness::run_with("TUTTI_ENCRYPT=mac TUTTI_SOCKETS=1", name) == "");
     if (harness::sanitized) return;  // one takes half a minute there
-    CHECK(again("TUTTI_ENCRYPT=1", name) == "");
-    CHECK(again("TUTTI_SOCKETS=4", name) == "");
-    CHECK(again("TUTTI_SOCKETS=1", name) == "");
+    CHECK(harness::run_with("TUTTI_ENCRYPT=1", name) == "");
+    CHECK(harness::run_with("TUTTI_SOCKETS=4", name) == "");
+    CHECK(harness::run_with("TUTTI_SOCKETS=1", name) == "");
 }
 
 TEST_CASE("a rank that sleeps is served when its connections are made again") {

@@ -67,8 +67,8 @@ bool can(Cipher::Kind kind) {
 
 TEST_CASE("only headers that some rank could have sent fit") {
     REQUIRE(message(0, 1).fits());
-    REQUIRE(message(slot_bytes, 1).fits());
-    REQUIRE_FALSE(message(slot_bytes + 1, 1).fits());
+    REQUIRE(message(longest_slot_bytes, 1).fits());
+    REQUIRE_FALSE(message(longest_slot_bytes + 1, 1).fits());
     Header h = message(inline_bytes + 1, 1);
     h.in_slot = 0;
     REQUIRE_FALSE(h.fits());
@@ -483,7 +483,7 @@ TEST_CASE("a connection that is accepted when its engine has gone does not stay"
     Porter porter;
     std::shared_ptr<bootstrap::Listener> port;
     const auto reception =
-        std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, secret, std::chrono::seconds(5));
+        std::make_shared<Reception>(std::weak_ptr<net::Engine>(), *service, 0, secret, 2, std::chrono::seconds(5));
     service->run([&] {
         port = bootstrap::Listener::open(*service, porter, bootstrap::Address::loopback(), secret,
                                          std::uint64_t{1} << 33 | 1);  // rank 1's

@@ -20,7 +20,8 @@ constexpr const char* usage =
     "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] | show --file F "
     "|\n"
     "       svg --op OP --algo NAME --ranks N [--root R] > FILE | svg --file F > FILE |\n"
-    "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--algo LIST] [--reproducible] |\n"
+    "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--round-trip US] [--algo LIST]\n"
+    "               [--reproducible] |\n"
     "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N] | verify --file F |\n"
     "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n";
 
@@ -164,6 +165,7 @@ void add_commands(CLI::App& app, Options& args, Texts& texts) {
     explains.add_option("--ranks", args.ranks, "number of ranks");
     explains.add_option("--nodes", args.nodes, "how many of them each host has, as 3,5, instead")->delimiter(',');
     explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default");
+    explains.add_option("--round-trip", args.round_trip_us, "how long one between hosts takes, in microseconds");
     explains.add_option("--transport", texts.transport, "local, shm (default), or between hosts tcp (default), verbs");
     explains.add_option("--algo", args.algorithm, "only these, as TUTTI_ALGO lists them");
     explains.add_flag("--reproducible", args.reproducible, "sums in rank order only");

@@ -28,6 +28,7 @@ struct Options {
     std::size_t bytes = 1 << 20;
     const tutti::Transport* transport = nullptr;  // of explain
     int cores = 0;
+    int round_trip_us = 0;
     bool reproducible = false;
 };
 

@@ -7,7 +7,10 @@
 namespace tutti::net {
 
 Channels::Channels(std::shared_ptr<Arena> mine, Rank peer)
-    : mine_(std::move(mine)), inbox_(Arena::make(1, false)), wake_up_(mine_->page().wake_up), peer_(peer) {}
+    : mine_(std::move(mine)),
+      inbox_(Arena::make({1, std::max(slot_bytes, mine_->slot())}, false)),
+      wake_up_(mine_->page().wake_up),
+      peer_(peer) {}
 
 Channel& Channels::open(int number) {
     Channel& channel = all_[static_cast<std::size_t>(number)];

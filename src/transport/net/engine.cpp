@@ -65,7 +65,8 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
                   }});
     std::shared_ptr<Service> service = Service::get();
     const Secret secret = session_->secret("tutti data");
-    reception_ = std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), secret, silence_limit_);
+    reception_ =
+        std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), secret, from.sockets, silence_limit_);
     service_ = std::move(service);  // whoever has it has a reception as well: see ~Engine
     service_->run([&] {
         background_.start(std::shared_ptr<Background>(shared_from_this(), &background_), service_, from.arena->page(),

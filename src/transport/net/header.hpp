@@ -84,9 +84,9 @@ inline bool Header::fits() const {
     if (in_slot == 1 && what != What::message) return false;  // endpoints take its body for one of a slot
     switch (what) {
         case What::message:
-            return bytes <= (in_slot == 1 ? slot_bytes : inline_bytes);
+            return bytes <= (in_slot == 1 ? longest_slot_bytes : inline_bytes);
         case What::landed:
-            return bytes <= slot_bytes;
+            return bytes <= longest_slot_bytes;
         case What::posted_receive:
             return bytes == sizeof(Spot);
         case What::board:

@@ -31,9 +31,14 @@ int connections_over(int rails, int sockets) {
     return std::min((sockets + rails - 1) / rails, stripes_limit / rails) * rails;
 }
 
-Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, const Secret& secret,
+Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, const Secret& secret, int sockets,
                      std::chrono::milliseconds silence_limit)
-    : engine_(std::move(engine)), service_(service), self_(self), secret_(secret), silence_limit_(silence_limit) {}
+    : engine_(std::move(engine)),
+      service_(service),
+      self_(self),
+      secret_(secret),
+      sockets_(sockets),
+      silence_limit_(silence_limit) {}
 
 void Reception::listen(Fd fd, const Address& address) {
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
@@ -50,7 +55,7 @@ void Reception::expect(std::optional<std::set<Rank>> callers) {
 void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses, bool alone) {
     if (closed_) return;
     const auto rails = static_cast<int>(std::ranges::count_if(addresses, [](const Address& a) { return bool(a); }));
-    const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, config().sockets));
+    const auto count = static_cast<std::uint8_t>(alone ? 1 : connections_over(rails, sockets_));
     attempt(peer, [&] {
         wanted_[peer] = {addresses, rails, count, 0};
         dial_all(peer);

@@ -21,9 +21,9 @@ int connections_over(int rails, int sockets);
 
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
-    /// silence limit: how long the hosts of peers may be silent.
+    /// sockets: between two ranks. silence limit: how long the hosts of peers may be silent.
     Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, const bootstrap::Secret& secret,
-              std::chrono::milliseconds silence_limit);
+              int sockets, std::chrono::milliseconds silence_limit);
 
     void listen(Fd fd, const bootstrap::Address& address);
     /// After listen(): nobody else will connect. Where nobody will at all the ports close.
@@ -62,6 +62,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
     bootstrap::Service& service_;
     const Rank self_;
     const bootstrap::Secret secret_;
+    const int sockets_;
     const std::chrono::milliseconds silence_limit_;
     std::vector<std::shared_ptr<bootstrap::Listener>> listeners_;
     std::map<bootstrap::Connection*, Call> calls_;

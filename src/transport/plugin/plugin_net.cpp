@@ -35,7 +35,7 @@ void PluginNet::start() {
         Device d = plugin_->device(number);
         log(Level::info, "network plugin %s, device %d: %s, %d Mbit/s", plugin_->name().c_str(), number, d.name.c_str(),
             d.speed);
-        if (!d.host_memory || d.most_bytes < slot_bytes || d.speed < fastest) continue;
+        if (!d.host_memory || d.most_bytes < longest_slot_bytes || d.speed < fastest) continue;
         if (d.speed > fastest) devices_.clear();
         fastest = d.speed;
         devices_.push_back(std::move(d));
@@ -43,7 +43,7 @@ void PluginNet::start() {
     if (devices_.empty())
         fail(tuttiSystemError,
              "network plugin %s (%s) has %d devices, and none that takes messages of %zu bytes from the host's memory",
-             plugin_->file().c_str(), plugin_->name().c_str(), count, slot_bytes);
+             plugin_->file().c_str(), plugin_->name().c_str(), count, longest_slot_bytes);
     open_ = std::make_shared<std::vector<std::atomic<int>>>(devices_.size());
 }
 

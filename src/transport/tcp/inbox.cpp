@@ -23,6 +23,7 @@ Inbox::Inbox(std::unique_ptr<Cipher> opening, bootstrap::View unread)
 std::array<iovec, 2> Inbox::room() {
     if (begin_ == end_) begin_ = end_ = 0;
     const std::size_t needed = in_body_ ? header_.bytes + Cipher::extra : sizeof(net::Header) + Cipher::extra;
+    if (opening_ && buffer_.size() < 2 * needed) buffer_.resize(2 * needed);  // on a long path
     if (begin_ > 0 && buffer_.size() - begin_ < (opening_ ? needed : buffer_.size())) {
         std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
         end_ -= begin_;
