@@ -103,6 +103,41 @@ void Crew::rouse() {
     if (open_.load(std::memory_order_relaxed) != nullptr) ring();
 }
 
+void Crew::Parts::work() {
+    for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) try {
+            part_(i);
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            if (!error_) error_ = std::current_exception();
+        }
+}
+
+void Crew::spread(std::size_t count, const std::function<void(std::size_t)>& part) {
+    Parts parts(count, part);
+    if (open_.load(std::memory_order_relaxed) != nullptr) {  // else helpers sleep
+        parts_.store(&parts, std::memory_order_seq_cst);
+        ring();
+    }
+    parts.work();
+    parts_.store(nullptr, std::memory_order_seq_cst);
+    for (int looks = 0; taking_part_.load(std::memory_order_seq_cst) > 0; ++looks)
+        if (looks < 100)
+            cpu_relax();
+        else
+            sched_yield();
+    if (parts.error_) std::rethrow_exception(parts.error_);
+}
+
+/// A helper's. True if there was something.
+bool Crew::take_part() {
+    if (parts_.load(std::memory_order_relaxed) == nullptr) return false;
+    taking_part_.fetch_add(1, std::memory_order_seq_cst);
+    Parts* const parts = parts_.load(std::memory_order_seq_cst);
+    if (parts != nullptr) parts->work();
+    taking_part_.fetch_sub(1, std::memory_order_seq_cst);
+    return parts != nullptr;
+}
+
 /// Without helpers calls take longer, and give the same.
 void Crew::start() {
     try {
@@ -138,6 +173,7 @@ void Crew::help(int thread, const std::atomic<bool>& over) {
     while (!over.load(std::memory_order_acquire)) {
         const std::uint32_t word = word_.load(std::memory_order_seq_cst);
         follow(followed);
+        if (take_part()) fruitless = 0;
         switch (look(thread)) {
             case Look::moved:
                 fruitless = 0;

@@ -38,8 +38,25 @@ class Crew {
     bool news();
     /// The leader has slept, and something has moved.
     void rouse();
+    /// As tutti::Engine::Spread: helpers take parts between their looks.
+    void spread(std::size_t count, const std::function<void(std::size_t)>& part);
 
   private:
+    /// Parts of something that are not done yet.
+    class Parts {
+      public:
+        Parts(std::size_t count, const std::function<void(std::size_t)>& part) : count_(count), part_(part) {}
+        /// Until none is left to begin.
+        void work();
+        std::exception_ptr error_;  // the first one
+
+      private:
+        const std::size_t count_;
+        const std::function<void(std::size_t)>& part_;
+        std::atomic<std::size_t> next_{0};
+        std::mutex mutex_;  // of error_
+    };
+    bool take_part();
     enum class Look { closed, still, moved };
     Look look(int thread);
     void help(int thread, const std::atomic<bool>& over);
@@ -58,6 +75,8 @@ class Crew {
 
     std::atomic<HostExecution*> open_{nullptr};
     std::atomic<int> inside_{0};                      // helpers that may be at it
+    std::atomic<Parts*> parts_{nullptr};              // of spread()
+    std::atomic<int> taking_part_{0};                 // helpers that may be at them
     std::atomic<std::uint32_t> news_{0};              // grows when a helper has moved something
     std::uint32_t heard_ = 0;                         // the leader's: of it
     std::atomic<bool> failed_{false};                 // a helper has

@@ -255,6 +255,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         log(Level::info, "rank %d of %d: the path between hosts is long (%.1f ms there and back): messages of %zu KiB",
             rank(), ranks(), static_cast<double>(round_trip().count()) / 1000, connections_.arena().slot() / 1024);
     const int sockets = config().sockets > 0 ? config().sockets : far ? far_sockets : near_sockets;
+    if (crew_ && engine)
+        engine->spread_by([crew = crew_.get()](std::size_t count, const auto& part) { crew->spread(count, part); });
     connections_.start(std::move(engine), std::move(device_slots), {cores_of_caller(), its_gpu}, sockets);
     if (gpu_ && connections_.engine() != nullptr) {
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });

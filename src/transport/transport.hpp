@@ -57,6 +57,12 @@ class Engine {
   public:
     virtual ~Engine() = default;
 
+    /// Runs part(0) to part(count - 1), each once, on the calling thread and others that have time, several at once;
+    /// returns when all have returned. Throws what one of them threw.
+    using Spread = std::function<void(std::size_t count, const std::function<void(std::size_t)>& part)>;
+    /// Before start(): poll() may spread its work.
+    virtual void spread_by(Spread spread) = 0;
+
     /// For this rank's endpoint info. It listens from the beginning, and lets in from start() on.
     virtual std::array<bootstrap::Address, most_rails> addresses() const = 0;
     /// timeout: of operations; hosts that are silent for half of it, or for config().silence_ms, are given up.

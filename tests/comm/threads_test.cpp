@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "harness/collective.hpp"
 #include "harness/data.hpp"
 #include "harness/harness.hpp"
+#include "harness/skip.hpp"
 
 using namespace tutti;
 using harness::Case;
@@ -84,6 +87,18 @@ int threads_named(const std::string& name) {
         found += its == name;
     }
     return found;
+}
+
+/// How many bytes the threads of that name have read, by sockets too; nothing: the kernel does not count.
+std::optional<std::size_t> bytes_read_by(const std::string& name) {
+    std::optional<std::size_t> all;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string its, word;
+        std::getline(std::ifstream(task.path() / "comm"), its);
+        std::ifstream io(task.path() / "io");
+        if (std::size_t bytes = 0; its == name && io >> word >> bytes) all = all.value_or(0) + bytes;
+    }
+    return all;
 }
 
 /// Threads of a caller who lends them, in one of the ways that a callback may choose.
@@ -173,6 +188,24 @@ TEST_CASE("threads: every collective, by every way on this host", "[exhaustive]"
         harness::until_all_sleep();                                   // and nobody spins afterwards
     }
     CHECK(threads_named("tutti-crew") == 0);
+}
+
+TEST_CASE("threads: they share what sockets take, too") {
+    tuttiConfig_t config = with_threads(3);
+    config.transport = "tcp";
+    const Ranks ranks(2, config);
+    const Case sum{Case::What::all_reduce, 2 * large, tuttiFloat32, tuttiSum, 0, Where::out_of_place, false, 0};
+    ranks.run({sum});
+    if (!bytes_read_by("tutti-crew")) return harness::skip("a kernel that counts what a thread reads");
+    // Who takes what is chance.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (*bytes_read_by("tutti-crew") < large && std::chrono::steady_clock::now() < limit) ranks.run({sum});
+    CHECK(*bytes_read_by("tutti-crew") >= large);
+}
+
+TEST_CASE("threads: they share ciphers, and the results are right") {
+    for (const char* settings : {"TUTTI_ENCRYPT=1 TUTTI_SOCKETS=4", "TUTTI_ENCRYPT=mac TUTTI_SOCKETS=3"})
+        CHECK(harness::run_with(settings, "threads: they share what sockets take*") == "");
 }
 
 TEST_CASE("threads: every algorithm", "[exhaustive]") {

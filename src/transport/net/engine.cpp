@@ -106,7 +106,8 @@ bool Engine::poll() {
     const auto lock = lock_.now_or_never();
     if (!lock) return false;
     if (++looks_ % looks_per_socket != 0 && links_.by_endpoints()) return links_.glance();
-    const bool moved = links_.look();
+    const bool spread = spread_ && links_.spread(spread_);
+    const bool moved = links_.look() || spread;
     links_.check_lost();
     return moved;
 }

@@ -24,6 +24,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     ~Engine() override;
 
     std::array<bootstrap::Address, most_rails> addresses() const override { return addresses_; }
+    void spread_by(Spread spread) override { spread_ = std::move(spread); }
     void start(const Neighbourhood& from, std::chrono::milliseconds timeout) override;
     bool poll() override;
     bool pending() override;
@@ -63,6 +64,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::shared_ptr<Reception> reception_;
     std::shared_ptr<Session> session_;
     std::chrono::milliseconds silence_limit_{};
+    Spread spread_;
 
     Lock lock_;
     Links links_;  // under the lock

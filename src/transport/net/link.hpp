@@ -12,8 +12,11 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "transport/net/boards.hpp"
 #include "transport/net/channels.hpp"
@@ -65,6 +68,24 @@ class Ends : public Recipient {
     /// After this the peer writes to nothing of this rank's but the inbox: a link that has offered other memory is
     /// lost.
     void withdraw();
+
+    /// What one thread may do for this link while others do the rest: one socket, and the channels that go by it.
+    class Turn : Recipient {
+      public:
+        Turn(Ends& ends, std::size_t lane, std::vector<Channel*> channels)
+            : ends_(&ends), lane_(lane), channels_(std::move(channels)) {}
+        /// True if anything moved. What comes of the socket's trouble is for move().
+        bool take();
+
+      private:
+        std::byte* begin(const Header& header, const char*& why) override;
+        void finish(const Header& header) override;
+        Ends* ends_;
+        std::size_t lane_;
+        std::vector<Channel*> channels_;  // that have something to send
+    };
+    /// Those that have something to do; none where messages do not go by sockets as they were first made.
+    void add_turns(std::vector<Turn>& turns);
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
@@ -133,6 +154,7 @@ class Ends : public Recipient {
     Introduction introduction_;              // of endpoint_
     Failover failover_;
     Boards boards_;
+    std::mutex receiving_;  // of what several threads have received
     struct Ending {
         bool in_peace = false;                // the peer has gone
         bool given_up = false;                // by the peer

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include "base/log.hpp"
@@ -102,12 +103,28 @@ void Links::note_trouble(Rank peer, const Error& why) {
     }
 }
 
-bool Links::move() {
+bool Links::spread(const tutti::Engine::Spread& by) {
+    hear();
+    turns_.clear();
+    for (Ends* const ends : ends_) ends->add_turns(turns_);
+    if (turns_.size() < 2) return false;
+    std::atomic<bool> moved{false};
+    by(turns_.size(), [&](std::size_t i) {
+        if (turns_[i].take()) moved.store(true, std::memory_order_relaxed);
+    });
+    return moved;
+}
+
+void Links::hear() {
     epoll_event events[32];
     const int count = epoll_wait(epoll_.get(), events, 32, 0);
     for (int i = 0; i < count; ++i)
         if (Ends* const ends = find(static_cast<Rank>(events[i].data.u64 >> 8)))
             ends->heard(static_cast<int>(events[i].data.u64 & 255), events[i].events);
+}
+
+bool Links::move() {
+    hear();
     bool moved = false;
     for (Ends* const ends : ends_) {
         moved |= ends->move();

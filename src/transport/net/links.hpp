@@ -43,6 +43,9 @@ class Links {
 
     /// Carries what can be carried without waiting. True if anything moved.
     bool move();
+    /// Sends and receives by all sockets that have something, several at once. True if anything moved. Before look(),
+    /// which does the rest.
+    bool spread(const tutti::Engine::Spread& by);
     /// The same, again and again: where nothing moves for long, credits that are due go out.
     bool look() { return note(move()); }
     /// The same, of messages alone, where all go by endpoints: what is rare waits for the next look().
@@ -67,6 +70,7 @@ class Links {
 
   private:
     bool note(bool moved);
+    void hear();
 
     Fd epoll_;
     std::shared_ptr<Session> session_;
@@ -78,6 +82,7 @@ class Links {
     std::vector<Ends*> ends_;       // of links_: what every look goes through
     std::optional<Error> trouble_;  // of this rank, with a connection
     unsigned fruitless_ = 0;
+    std::vector<Ends::Turn> turns_;  // of spread()
 };
 
 }  // namespace tutti::net
