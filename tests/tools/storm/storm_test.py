@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """tools/storm: that it finds what is wrong, shown by ranks that only act as such; and a few kills and stops of real
 ones."""
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -74,6 +76,24 @@ class Judgement(unittest.TestCase):
                 self.assertIn("again: tools/storm --kill --trials 1 --seed 4 --transport shm --ranks 3 --kind pairs",
                               done.stdout)
                 self.assertIn("0 of 1 right", done.stdout)
+
+    def test_who_may_be_named_in_a_part(self):
+        """Ranks 0 and 3 are killed; the part is of those that are listed."""
+        sys.path.insert(0, os.path.dirname(STORM))
+        loader = importlib.machinery.SourceFileLoader("storm", STORM)
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("storm", loader))
+        loader.exec_module(module)
+
+        def may_name(there, members, victims=(0, 3)):
+            trial = {"victims": list(victims), "rejoins": True}
+            return module.names_rightly(trial, {"failed": [victims[0]], "members": members, "named_there": there})
+        for there, members in (0, []), (3, []), (0, [0, 1, 3]), (3, [1, 2, 3]), (1, [1, 2]), (-2, [1, 2]):
+            self.assertTrue(may_name(there, members), (there, members))
+        self.assertTrue(may_name(1, [1, 2, 3]))  # which gave up because of rank 0
+        self.assertFalse(may_name(1, [0, 1, 3]))
+        self.assertFalse(may_name(1, []))
+        self.assertFalse(may_name(1, [0, 1], victims=[0]))
+        self.assertFalse(may_name(4, [1, 2, 3]))
 
     def test_lateness_counts_only_where_it_is_asked_for(self):
         self.assertEqual(self.act("late").returncode, 0)
