@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tutti's all-reduce between two hosts (network namespaces on this machine, a veth pair and a bridge between them):
-bytes beside iperf3 with as many streams in both directions at once, 8 B beside a plain TCP ping-pong, all sizes beside
-Gloo (its classes, which poll, and gloo::allreduce: the fastest of them). All take turns; prints medians and ratios,
-writes JSON. Needs root."""
+"""Tutti's all-reduce between two or more hosts (network namespaces on this machine, a veth pair and a bridge between
+them): bytes beside iperf3 with as many streams, between two hosts in both directions at once, among more from each to
+the next one, for as many bytes as a ring sends; 8 B between two beside a plain TCP ping-pong; all sizes beside Gloo
+(its classes, which poll, and gloo::allreduce: the fastest of them). All take turns; prints medians and ratios, writes
+JSON. Needs root."""
 import argparse
 import json
 import os
@@ -18,13 +19,14 @@ from measuring import say, surroundings, write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETNS_RUN = ROOT / "tools" / "netns-run"
-SIZES = [8, 1 << 10, 32 << 10, 1 << 20, 16 << 20, 64 << 20]
-LARGEST = SIZES[-1]
+SIZES = [8, 1 << 10, 32 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+BYTES_MATTER = 1 << 20
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="Tutti's build directory (build)")
+    parser.add_argument("--hosts", type=int, default=2, help="of one rank each (2)")
     parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (5)")
     parser.add_argument("--seconds", type=float, default=0.3, help="per size and round (0.3)")
     parser.add_argument("--streams", type=int, default=2, help="connections between the ranks (2)")
@@ -32,10 +34,11 @@ def arguments():
     return parser.parse_args()
 
 
-def on_two_hosts(script, **environment):
+def on_hosts(hosts, script, **environment):
     """What the ranks print, as the objects of their JSON lines. script: for sh, with $RANK."""
-    done = subprocess.run([sys.executable, NETNS_RUN, "--", "sh", "-c", script], capture_output=True, text=True,
-                          timeout=300, env={**os.environ, **contenders.KEEP_MEMORY, **environment})
+    done = subprocess.run([sys.executable, NETNS_RUN, "--hosts", str(hosts), "--", "sh", "-c", script],
+                          capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **contenders.KEEP_MEMORY, **environment})
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -50,6 +53,8 @@ class Contest:
         self.options = options
         self.clients = contenders.Clients(options.build)
         self.effort = f"{','.join(map(str, SIZES))} {options.seconds} 5"
+        # Gloo's messages of 256 MiB end with its own time-out on a busy machine.
+        self.less_effort = f"{','.join(map(str, SIZES[:-1]))} {options.seconds} 5"
         self.pingpong = contenders.compile_once(self.clients.out / "pingpong",
                                                 [contenders.HERE / "pingpong.c", self.clients.loop], "cc", "-std=gnu11")
         self.has_gloo = pathlib.Path(contenders.PEERS["Gloo"][0]).exists()
@@ -58,33 +63,47 @@ class Contest:
     # Each rank on a core of its own: hosts have no cores to themselves here, so LOCAL_RANK would be 0 on both.
     def tutti(self):
         start = f"unset LOCAL_WORLD_SIZE; LOCAL_RANK=$RANK exec {self.clients.tutti()} private"
-        rows = on_two_hosts(f"{start} {self.effort}", TUTTI_SOCKETS=str(self.options.streams))
+        rows = on_hosts(self.options.hosts, f"{start} {self.effort}", TUTTI_SOCKETS=str(self.options.streams))
         return {("Tutti", size): us for size, us in sizes_of(rows).items()}
 
     def plain(self):
-        row = on_two_hosts(f"exec {self.pingpong} 20000")[0]
+        row = on_hosts(2, f"exec {self.pingpong} 20000")[0]
         return {("round trip", 8): row["round_trip_us"], ("exchange", 8): row["exchange_us"]}
 
     def gloo(self):
         times = {}
         for way in ("halving_doubling poll", "ring_chunked poll", "function sleep"):
             with tempfile.TemporaryDirectory(prefix="compare-") as directory:
-                rows = on_two_hosts(f"exec {self.clients.gloo()} {directory} {way} {self.effort}",
-                                    COMPARE_INTERFACE="eth0")
+                rows = on_hosts(self.options.hosts, f"exec {self.clients.gloo()} {directory} {way} {self.less_effort}",
+                                COMPARE_INTERFACE="eth0")
             for size, us in sizes_of(rows).items():
                 times["Gloo", size] = min(us, times.get(("Gloo", size), us))
         return times
 
     def iperf(self):
-        """As the time that LARGEST bytes take in each direction while the other one is busy as well."""
+        """As the time that the bytes of an all-reduce take in each direction while the other one is busy as well."""
+        hosts = self.options.hosts
+        rate = self.rate_between_two() if hosts == 2 else self.rate_of_a_ring()
+        return {("iperf3", size): 1e6 * 2 * (hosts - 1) / hosts * size * 8 / rate for size in SIZES
+                if size >= BYTES_MATTER}
+
+    def rate_between_two(self):
         script = ("if [ $RANK = 0 ]; then exec iperf3 -s -1 >/dev/null; fi; sleep 0.3; "
                   f"iperf3 -c $MASTER_ADDR -P {self.options.streams} --bidir -t 2 -J | tr -d '\\n\\t'")
-        end = on_two_hosts(script)[0]["end"]
-        bits = [end[key]["bits_per_second"] for key in ("sum_received", "sum_received_bidir_reverse")]
-        return {("iperf3", LARGEST): 1e6 * LARGEST * 8 / statistics.mean(bits)}
+        end = on_hosts(2, script)[0]["end"]
+        return statistics.mean(end[key]["bits_per_second"] for key in ("sum_received", "sum_received_bidir_reverse"))
+
+    def rate_of_a_ring(self):
+        """Of each host to the next one, all at once."""
+        hosts = self.options.hosts
+        script = (f"iperf3 -s -1 >/dev/null & sleep 0.5; next=$(((RANK + 1) % {hosts} + 1)); "
+                  f"iperf3 -c ${{MASTER_ADDR%.*}}.$next -P {self.options.streams} -t 2 -J | tr -d '\\n\\t'; echo; wait")
+        ends = [row["end"] for row in on_hosts(hosts, script)]
+        return statistics.mean(end["sum_received"]["bits_per_second"] for end in ends)
 
     def everybody(self):
-        return [self.tutti, self.plain] + [self.gloo] * self.has_gloo + [self.iperf] * self.has_iperf
+        plain = [self.plain] * (self.options.hosts == 2)
+        return [self.tutti] + plain + [self.gloo] * self.has_gloo + [self.iperf] * self.has_iperf
 
 
 def report(medians):
@@ -126,7 +145,7 @@ def main():
     print("medians; in brackets: the other's time over Tutti's\n" + text)
     out = options.out or contest.clients.out / "hosts.json"
     rows = [{"who": who, "bytes": size, "us": values} for (who, size), values in times.items()]
-    write(out, about | {"streams": options.streams, "results": rows, "ratios": ratios})
+    write(out, about | {"hosts": options.hosts, "streams": options.streams, "results": rows, "ratios": ratios})
     print(f"wrote {out}")
 
 
