@@ -59,6 +59,7 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     std::byte* const slot = out.slots + (taken - 1) % slot_depth * out.stride;
     const std::byte* body = slot;
     if (cell.kind == Kind::reference) {
+        TUTTI_ASSERT(known != nullptr);  // sockets are not told of memory
         h.awaited = 1;
         body = reinterpret_cast<const std::byte*>(cell.reference.offset);
         if (!known->knows(body, h.bytes)) {  // any more: on a detour
@@ -70,6 +71,7 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     const bool wanted = std::exchange(spot.turn, taken - 1) == taken;  // for this message, and no later one
     const bool lands = known != nullptr && wanted && spot.place.bytes == h.bytes;
     if (body == slot && !lands) return endpoint.queue(h, body);
+    TUTTI_ASSERT(known != nullptr);
     if (lands) h.what = What::landed, h.in_slot = 0;
     known->put(h, body, slot, lands ? &spot.place : nullptr);
 }
