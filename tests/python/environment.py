@@ -39,7 +39,7 @@ def folder_of_torch(build):
     if os.environ.get("PYTHON"):
         return None, f"{python} has no torch 2.15 or later"
     return fetched(build / "torch-pypi", "torch>=2.15", "numpy", "expecttest", "accelerate", "transformers",
-                   "torchft", "parameterized")
+                   "torchft", "parameterized", "mypy")
 
 
 def installed(build, folder, beside):

@@ -83,6 +83,20 @@ class Frameworks(unittest.TestCase):
                          (0, ["sums: [6.0, 6.0, 6.0]", "then: ['rank 2 is lost', 'rank 2 is lost']",
                               "shrunk: [3.0, 3.0]", "grown: [6.0, 6.0, 6.0]"]), done.stderr)
 
+    def test_cupy(self):
+        theirs = run(os.environ.get("PYTHON", sys.executable), "-c", "import cupy, pathlib; cupy.zeros(1); "
+                     "print(pathlib.Path(cupy.__file__).parents[1], cupy.cuda.runtime.getDeviceCount())")
+        if theirs.returncode != 0:
+            self.skipTest(f"CuPy does not run here: {theirs.stderr.strip().splitlines()[-1]}")
+        site, gpus = theirs.stdout.split()
+        (next(PYTHON.parents[1].glob("lib/python*/site-packages")) / "cupy.pth").write_text(site + "\n")
+        for n in range(1, min(int(gpus), 2) + 1):
+            done = run_ranks(n, EXAMPLES / "cupy_sum.py")
+            total = n * (n + 1) // 2
+            self.assertEqual((done.returncode, sorted(done.stdout.splitlines())),
+                             (0, [f"rank {rank} of {n}: the sum is {total} to {total} in {1 << 20} places"
+                                  for rank in range(n)]), done.stderr)
+
     def test_mypy(self):
         package = next(PYTHON.parents[1].glob("lib/python*/site-packages/tutti"))
         for path in (*sorted(EXAMPLES.parent.glob("*.py")), EXAMPLES / "jax_training.py", package / "_compiled.py",
@@ -93,7 +107,7 @@ class Frameworks(unittest.TestCase):
                 self.assertIn("no issues found in 1 source file", done.stdout)
 
     def test_each_has_a_test(self):
-        self.assertEqual({path.stem for path in EXAMPLES.glob("*.py")}, {"jax_training", "ray_actors"})
+        self.assertEqual({path.stem for path in EXAMPLES.glob("*.py")}, {"cupy_sum", "jax_training", "ray_actors"})
 
 
 if __name__ == "__main__":

@@ -211,6 +211,16 @@ class Examples(unittest.TestCase):
         self.assertEqual((len(losses), len(set(losses))), (3, 1), done.stdout)
         self.assertAlmostEqual(float(losses[0]), self.loss("alone"), delta=0.002)
 
+    def test_mypy(self):
+        if run(PYTHON, "-m", "mypy", "--version").returncode != 0:
+            self.skipTest("there is no mypy beside torch")
+        folder = SOURCE / "examples/python/torch"
+        for name in ("alone", "bucket", "digits", "elastic", "restarted", "server", "zero"):  # torchft has no types
+            with self.subTest(name=name):
+                done = run(PYTHON, "-m", "mypy", "--strict", "--untyped-calls-exclude=torch", folder / f"{name}.py",
+                           MYPYPATH=str(folder))
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_each_has_a_test(self):
         self.assertEqual({path.stem for path in (SOURCE / "examples/python/torch").glob("*.py")},
                          {"alone", "bucket", "digits", "elastic", "replicas", "restarted", "server", "zero"})

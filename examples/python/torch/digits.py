@@ -1,11 +1,13 @@
 """What the scripts beside this one train: a small network, on pictures of 8 x 8 points that are made here: one of ten
 patterns each, moved and with noise."""
+from collections.abc import Iterator
+
 import torch
 
 SAMPLES, BATCH, STEPS = 960, 48, 40
 
 
-def data():
+def data() -> tuple[torch.Tensor, torch.Tensor]:
     make = torch.Generator().manual_seed(0)
     patterns = torch.rand(10, 8, 8, generator=make).round()
     labels = torch.randint(10, (SAMPLES,), generator=make)
@@ -14,13 +16,13 @@ def data():
     return (moved + 0.3 * torch.randn(SAMPLES, 8, 8, generator=make)).reshape(SAMPLES, 64), labels
 
 
-def network():
+def network() -> torch.nn.Sequential:
     torch.manual_seed(1)
     return torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 96), torch.nn.ReLU(),
                                torch.nn.Linear(96, 10))
 
 
-def batches():
+def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The same in every process."""
     pictures, labels = data()
     order = torch.Generator().manual_seed(2)
@@ -29,7 +31,7 @@ def batches():
         yield pictures[chosen], labels[chosen]
 
 
-def loss_of_all(model):
+def loss_of_all(model: torch.nn.Module) -> float:
     pictures, labels = data()
     with torch.no_grad():
         return torch.nn.functional.cross_entropy(model(pictures), labels).item()
