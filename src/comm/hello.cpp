@@ -34,6 +34,14 @@ const char* wrong_field(const Hello& h) {
     return nullptr;
 }
 
+/// The one core of a set; -1 if it has none, or several.
+int only(const Cores& cores) {
+    if (cores.count() != 1) return -1;
+    int core = 0;
+    while (!cores[static_cast<std::size_t>(core)]) ++core;
+    return core;
+}
+
 constexpr std::size_t longest_run = 255;
 
 /// False if they are not those of so many bytes.
@@ -100,7 +108,7 @@ void Census::add(const Hello& h) {
     if (h.gpu.device >= 0 || !gpus.empty()) gpus.push_back(h.gpu);
     infos.push_back(h.info);
     seats.push_back({h.info.host, static_cast<std::int32_t>(h.place)});
-    only_core.push_back(h.cores.count() == 1 ? static_cast<int>(h.cores._Find_first()) : -1);
+    only_core.push_back(only(h.cores));
     cores[h.info.host] |= h.cores;
     memories[h.info.host] |= h.memories;
     threads_on[h.info.host] += h.threads;

@@ -236,6 +236,19 @@ TEST_CASE("the variants that were tested have avx2 among them") {
     must_be_usable("avx2", "a processor with AVX2 and F16C");
 }
 
+#ifdef __x86_64__
+TEST_CASE("the variants that are usable are those of which the compiler's runtime says so") {
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const ReduceVariants all = reduce_variants();
+    for (const ReduceVariant* v = all.begin; v != all.end; ++v) {
+        CAPTURE(v->name);
+        CHECK(v->usable() == (v->name == "avx512" ? avx512 : v->name == "avx2" ? avx2 : true));
+    }
+}
+#endif
+
 TEST_CASE("reduce() is one of the variants, and the last variant is plain and usable") {
     std::mt19937_64 random(harness::seed());
     for (DataType type : all_types) {

@@ -17,16 +17,34 @@ bool always() {
 }
 
 #ifdef TUTTI_AVX
-bool has_f16c() {  // which clang 14 does not know by that name
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+// Not by __builtin_cpu_supports: it needs a part of libgcc that Zig's runtime lacks, and clang 14 has no "f16c".
+struct Cpuid {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+/// All zero if the processor has no such leaf.
+Cpuid cpuid(unsigned leaf) {
+    Cpuid says;
+    __get_cpuid_count(leaf, 0, &says.a, &says.b, &says.c, &says.d);
+    return says;
 }
+
+/// Whether the operating system keeps these registers of a thread: bits of XCR0.
+bool keeps(unsigned registers) {
+    if ((cpuid(1).c & bit_OSXSAVE) == 0) return false;
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & registers) == registers;
+}
+
 bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && has_f16c();
+    constexpr unsigned ymm = 0b110, needed = bit_AVX | bit_F16C | bit_FMA;
+    return keeps(ymm) && (cpuid(1).c & needed) == needed && (cpuid(7).b & bit_AVX2) != 0;
 }
+
 bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    constexpr unsigned zmm = 0b1110'0110, needed = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    return has_avx2() && keeps(zmm) && (cpuid(7).b & needed) == needed;
 }
 #endif
 
