@@ -91,7 +91,8 @@ class Wheel(unittest.TestCase):
                      "_tutti.pyi"):
             self.assertIn(f"tutti/{name}", names)
         gpus = b".nv_fatbin" in (PACKAGE / "lib/libtutti.so.0").read_bytes()
-        self.assertLess(WHEEL.stat().st_size, (8 if gpus else 4) * 1e6)
+        most = 8 if gpus else 5 if "manylinux" in WHEEL.name else 4  # with libc++ in each program, or without
+        self.assertLess(WHEEL.stat().st_size, most * 1e6)
 
     def test_programs(self):
         for name, arguments in {"tutti-run": ["--help"], "tutti-plan": ["list"], "tutti-tune": ["--help"],
