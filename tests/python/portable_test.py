@@ -54,6 +54,11 @@ class Portable(unittest.TestCase):
         self.assertGreaterEqual(checked, 6)  # module, libtutti, libnccl, tutti-run, tutti-tools, perf
         self.assertFalse((python_test.PACKAGE.parent / "tutti.libs").exists())
 
+    def test_messages_are_copied_by_glibc(self):
+        for path in ("lib/libtutti.so.0", "bin/perf", "bin/tutti-tools"):
+            imported = python_test.run("nm", "-D", "--undefined-only", python_test.PACKAGE / path).stdout
+            self.assertRegex(imported, r"\bmemcpy@GLIBC", path)
+
     def test_beside_ranks_of_this_compiler(self):
         """Rank 1 is from BUILD, the others from the wheel: they share memory and messages."""
         for name in ("all_reduce", "alltoall", "sendrecv"):
