@@ -147,8 +147,13 @@ class Cores {
             core.seat = (core.seat + 1) % core.seats.size();
             core.cold = true;
             core.looks_until = 0;
+            // On long paths all wait for thousands of switches, in which nothing happens.
+            if (core.seat == 0) core.now = std::max(core.now, next_turn() - 32 * switching_);
         }
     }
+
+    /// Before that no rank can go on.
+    double next_turn() const { return std::ranges::min(ranks_, {}, &Player::ready).ready; }
 
     /// No two switches take the same time, and programs that fit together by luck alone shall not look good. Always the
     /// same numbers, by an LCG (D. Knuth: MMIX), for all ranks are to decide alike.

@@ -141,8 +141,14 @@ TEST_CASE("ranks that share cores lose time by waiting and switching") {
         const double quick = lost_by_sharing(r, rates, still);
         CHECK(lost_by_sharing(r, rates, still) == quick);
         if (c != Collective::all_reduce) return;  // from one to all, tile follows tile
-        const auto slow = [](Rank, Rank) { return Line{1000, 0}; };
-        CHECK(lost_by_sharing(r, rates, slow) > std::max(quick, 100.0));
+        const auto lost_at = [&](double alpha, std::size_t& played) {
+            const auto line = [&](Rank, Rank) { return Line{alpha, 0}; };
+            return lost_by_sharing(r, rates, line, {}, &played);
+        };
+        std::size_t slowly = 0, very_slowly = 0;
+        CHECK(lost_at(1000, slowly) > std::max(quick, 100.0));
+        CHECK(lost_at(50'000, very_slowly) > 5000);
+        CHECK(very_slowly < 2 * slowly);  // nothing is played of the time in which all wait
     });
 }
 
