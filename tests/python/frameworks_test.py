@@ -99,8 +99,8 @@ class Frameworks(unittest.TestCase):
 
     def test_mypy(self):
         package = next(PYTHON.parents[1].glob("lib/python*/site-packages/tutti"))
-        for path in (*sorted(EXAMPLES.parent.glob("*.py")), EXAMPLES / "jax_training.py", package / "_compiled.py",
-                     package / "jax/_collectives.py"):
+        for path in (*sorted(EXAMPLES.parent.glob("*.py")), EXAMPLES / "jax_training.py", EXAMPLES / "ray_actors.py",
+                     package / "_compiled.py", package / "jax/_collectives.py"):
             with self.subTest(path=path.name):
                 done = run(PYTHON, "-m", "mypy", "--strict", path)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
