@@ -68,7 +68,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
 }
 
 TEST_CASE("an error says who may still use the buffers, if that does not end") {
-    const auto comms = linked_pair(50);
+    const auto comms = linked_pair(1000);
     page_of(*comms[1]).touching[0] = 1;
     std::string said;
     try {

@@ -119,7 +119,10 @@ class Taker : public net::Recipient {
         TUTTI_ASSERT(h.fits());
         why = "refused";
         if (h.what == net::What::landed) return nullptr;
-        if (h.in_slot == 1) return inbox_.wire(0, h.channel, nullptr).slots;
+        if (h.in_slot == 1) {
+            const Wire wire = inbox_.wire(0, h.channel, nullptr);
+            return h.bytes > wire.stride ? nullptr : wire.slots;  // as net::Channel
+        }
         place_.resize(h.bytes);
         return h.bytes == 0 ? reinterpret_cast<std::byte*>(this) : place_.data();
     }

@@ -22,8 +22,8 @@ OWN = r"libtutti\.so\.0"
 
 @functools.cache
 def portable():
-    done = subprocess.run([python_test.SOURCE / "tools/wheel", "-Dcuda=disabled"], capture_output=True, text=True,
-                          check=False, env={**os.environ, "PYTHON": sys.executable})
+    done = subprocess.run([python_test.SOURCE / "tools/wheel"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHON": sys.executable})
     if done.returncode != 0:
         raise RuntimeError(f"tools/wheel failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return next((python_test.SOURCE / "build-wheel/dist").glob("*.whl"))
