@@ -1,9 +1,8 @@
 // config.onArrival: checkpoints that one rank writes and reads.
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
+#include "dp/folder.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
 
@@ -17,17 +16,6 @@ using harness::says;
 using harness::three;
 
 namespace {
-
-/// A folder that goes with its files.
-struct Folder {
-    Folder() {
-        char name[] = "/tmp/tutti-arrival-XXXXXX";
-        REQUIRE(mkdtemp(name) != nullptr);
-        path = name;
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-    std::string path;
-};
 
 constexpr std::size_t large = 1200000;  // elements: more than a part of 4 MiB
 
@@ -85,7 +73,7 @@ std::vector<std::byte> all_values(tuttiDp_t dp, tuttiDataType_t type, std::size_
 TEST_CASE("On arrival: training goes on from a checkpoint with the same bits, in this mode and in another") {
     for (const tuttiDataType_t type : {tuttiFloat32, tuttiFloat16}) {
         CAPTURE(type);
-        Folder folder;
+        const harness::Folder folder;
         std::vector<std::byte> end;
         on_ranks(3, parameters_of(type), config_of(2), [&](int r, tuttiDp_t dp, tuttiComm_t) {
             if (r < 2) {
@@ -133,7 +121,7 @@ TEST_CASE("On arrival: training goes on from a checkpoint with the same bits, in
 
 TEST_CASE(
     "On arrival: a checkpoint has every gradient of its rank, and of others' whole ones, also of ranks that died") {
-    Folder folder;
+    const harness::Folder folder;
     std::atomic<bool> saved{false};
     tuttiDpConfig_t config = config_of(1, tuttiDpSgd);
     config.optimizer.learningRate = 1;
@@ -177,7 +165,7 @@ TEST_CASE(
 }
 
 TEST_CASE("On arrival: what can't be saved or loaded is refused, and changes nothing") {
-    Folder folder;
+    const harness::Folder folder;
     on_ranks(2, three(), config_of(1), [&](int r, tuttiDp_t dp, tuttiComm_t) {
         if (r == 0) return;
         const std::string path = folder.path;

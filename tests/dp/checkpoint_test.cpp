@@ -1,15 +1,16 @@
 // Checkpoints: saved by some ranks in some mode, loaded by others in another; torn and foreign ones are refused.
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
 #include "base/result.hpp"
+#include "dp/folder.hpp"
 #include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "dp/training.hpp"
@@ -22,23 +23,11 @@ using harness::Trained;
 
 namespace {
 
-/// A folder that goes with its files.
-struct Folder {
-    Folder() {
-        char name[] = "/tmp/tutti-dp-XXXXXX";
-        REQUIRE(mkdtemp(name) != nullptr);
-        path = name;
-    }
-    ~Folder() {
-        for (const std::string& file : files()) unlink((path + "/" + file).c_str());
-        rmdir(path.c_str());
-    }
+/// A checkpoint's.
+struct Folder : harness::Folder {
     std::vector<std::string> files() const {
         std::vector<std::string> all;
-        DIR* folder = opendir(path.c_str());
-        while (const dirent* entry = readdir(folder))
-            if (entry->d_name[0] != '.') all.push_back(entry->d_name);
-        closedir(folder);
+        for (const auto& entry : std::filesystem::directory_iterator(path)) all.push_back(entry.path().filename());
         return all;
     }
     /// Of the kind "model" or "optimizer", the first.
@@ -58,7 +47,6 @@ struct Folder {
     static void write(const std::string& file, const std::string& content) {
         std::ofstream(file, std::ios::binary) << content;
     }
-    std::string path;
 };
 
 Setup setup_of(tuttiDpMode_t mode, int ranks) {
