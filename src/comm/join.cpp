@@ -148,6 +148,14 @@ std::shared_ptr<const Tuning> common_tuning(const Census& told) {
     return nullptr;
 }
 
+/// The other members hear why this rank, which has joined them, makes no communicator with them.
+void tell_why(Session& session, const Error& why) {
+    shielded("telling why a communicator could not be made", [&] {
+        const Rank self = session.rank();
+        session.raise({tuttiRemoteError, self, text("%s gave up: %s", session.name(self).c_str(), why.what())});
+    });
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
@@ -159,16 +167,21 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
     const Hello hello = make_hello(*arena, gpu.get(), *own, engine.get(), options);
     std::shared_ptr<Session> session =
         Session::join(identity, rank, ranks, packed(hello), options.init_timeout, processes, origin);
-    session->offer(arena->key(), arena->fd());
-    if (gpu) gpu->offer(*session);
-    Census told = census_of(*session, own->hash());
-    std::unique_ptr<Communicator> comm(new Communicator(std::move(session), std::move(arena), std::move(engine),
-                                                        std::move(gpu), own, options, std::move(told)));
-    comm->faults_.listen();
-    comm->settle();
-    if (comm->connections_.places().share_processes())  // none launches kernels before all have
-        comm->session().exchange(comm->next_exchange(), std::array<std::byte, 1>{},
-                                 Clock::now() + options.init_timeout);
+    std::unique_ptr<Communicator> comm;
+    try {
+        session->offer(arena->key(), arena->fd());
+        if (gpu) gpu->offer(*session);
+        Census told = census_of(*session, own->hash());
+        comm.reset(new Communicator(session, std::move(arena), std::move(engine), std::move(gpu), own, options,
+                                    std::move(told)));
+        comm->faults_.listen();
+        comm->settle();
+        if (comm->connections_.places().share_processes())  // none launches kernels before all have
+            session->exchange(comm->next_exchange(), std::array<std::byte, 1>{}, Clock::now() + options.init_timeout);
+    } catch (...) {
+        tell_why(*session, caught());  // before comm goes, which leaves in peace
+        throw;
+    }
     return comm;
 }
 
