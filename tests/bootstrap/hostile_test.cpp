@@ -52,6 +52,21 @@ Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
     return all;
 }
 
+/// As long as it lives the process may have so many descriptors, of which an eighth is for unauthenticated peers.
+class Descriptors {
+  public:
+    explicit Descriptors(rlim_t limit) {
+        getrlimit(RLIMIT_NOFILE, &before_);
+        const rlimit few{limit, before_.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &few);
+    }
+    ~Descriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+    Descriptors(const Descriptors&) = delete;
+
+  private:
+    rlimit before_;
+};
+
 bool hangs_up(const Fd& fd) {
     return eventually([&] {
         std::byte b;
@@ -168,8 +183,7 @@ TEST_CASE("unauthenticated peers have one share of the process' descriptors, how
     rlimit before;
     getrlimit(RLIMIT_NOFILE, &before);
     const rlim_t lower = GENERATE(true, false) ? std::min<rlim_t>(800, before.rlim_cur) : before.rlim_cur;
-    const rlimit few{lower, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &few);
+    const Descriptors few(lower);
     const std::size_t at_first = sockets(), share = std::min<std::size_t>(1024, lower / 8);
     std::vector<Fd> held;
     std::size_t most = 0;
@@ -179,17 +193,17 @@ TEST_CASE("unauthenticated peers have one share of the process' descriptors, how
         if (i % (share / 8) == 0) look();  // it takes its time
     }
     eventually([&] { return look() > share / 2; });
-    setrlimit(RLIMIT_NOFILE, &before);
     CHECK(most <= share + 1);  // one is let in before another one goes
     CHECK(most > share / 2);   // they were let in until then
     for (const Identity& identity : identities) leave_all(join_all(identity, 2));
 }
 
 TEST_CASE("who floods one port does not have those sent away who wait at another") {
+    const Descriptors few(800);  // a flood that takes two seconds is longer than anybody may wait
     const Identity flooded = create_identity(Rendezvous::tcp_only), quiet = create_identity(Rendezvous::tcp_only);
     const Fd waiting = knock(Rendezvous::of(quiet).tcp);
     std::vector<Fd> held;
-    for (int i = 0; i < 1200; ++i) held.push_back(knock(Rendezvous::of(flooded).tcp));
+    for (int i = 0; i < 120; ++i) held.push_back(knock(Rendezvous::of(flooded).tcp));
     REQUIRE(hangs_up(held.front()));  // the oldest unauthenticated peer there has gone
     const Rendezvous m = Rendezvous::of(quiet);
     put(waiting, Handshake(m.secret, directory_tag, true).hello());

@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -42,17 +44,27 @@ bool is_far(const Options& options) {
     return options.transport == "tcp" && config().round_trip_us >= long_path.count();
 }
 
+/// At least so many bytes, no two words of which are alike; made once, since a sanitizer looks at every store.
+const void* distinct_words(std::size_t bytes) {
+    static std::vector<std::uint32_t> words;
+    if (words.size() * sizeof words[0] < bytes) {
+        words.resize(bytes / sizeof words[0] + 1);
+        std::iota(words.begin(), words.end(), 0u);
+    }
+    return words.data();
+}
+
 /// Sends so many bytes from rank 0 to rank 1, and looks at them; gives the channels that this took of each of both.
 std::array<std::size_t, 2> channels_for(std::size_t bytes, const Options& options) {
     const std::size_t slot = is_far(options) ? far_slot_bytes_for(2) : slot_bytes;
     const std::size_t channel = sizeof(Fifo) + slot_depth * slot_stride_of(slot);
     const auto comms = Communicator::in_process(2, options);
-    std::vector<std::uint8_t> sent(bytes), got(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::uint8_t>(i * 7 + i / 65'536);
+    const void* const sent = distinct_words(bytes);
+    std::vector<std::uint8_t> got(bytes);
     Operation o;
     o.type = DataType::uint8;
     o.count = bytes;
-    o.input = sent.data();
+    o.input = sent;
     o.output = got.data();
     harness::run(2, [&](int rank) {
         Operation mine = o;
@@ -60,7 +72,7 @@ std::array<std::size_t, 2> channels_for(std::size_t bytes, const Options& option
         mine.root = 1 - rank;
         run_one(*comms[static_cast<std::size_t>(rank)], mine);
     });
-    REQUIRE(got == sent);
+    REQUIRE(std::memcmp(got.data(), sent, bytes) == 0);
     return {(comms[0]->memory() - page_bytes) / channel, (comms[1]->memory() - page_bytes) / channel};
 }
 
@@ -228,7 +240,7 @@ TEST_CASE("on a long path messages are longer, and results, errors and aborts ar
     for (const char* more :
          {"", " TUTTI_ENCRYPT=1 TUTTI_THREADS=2", " TUTTI_ENCRYPT=mac TUTTI_FAULT=7:delay=20,tear=9"})
         CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=20000" + std::string(more), tests) == "");
-    CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=1999", tests) == "");
+    CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=1999", "a message between hosts*") == "");  // a short path
 }
 
 TEST_CASE("hosts whose ranks follow each other are nodes, of whatever sizes; others are far and near only") {
