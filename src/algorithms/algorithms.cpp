@@ -1,5 +1,7 @@
 #include "algorithms/algorithms.hpp"
 
+#include <vector>
+
 #include "base/result.hpp"
 
 namespace tutti {
@@ -23,7 +25,7 @@ Program Algorithm::make(const Request& request) const {
 }
 
 std::span<const Algorithm> algorithms() {
-    static const Algorithm table[] = {
+    static const auto& table = *new const std::vector<Algorithm>{
         ring(),     direct(), flat(), pair(),          binomial(), tree(),    double_tree(), halving_doubling(),
         doubling(), bruck(),  pat(),  dissemination(), server(),   server2(), hierarchy()};
     return table;

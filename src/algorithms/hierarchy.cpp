@@ -135,7 +135,7 @@ Algorithm composition(const Algorithm& inside, const Algorithm& across, std::str
 }
 
 std::vector<Algorithm> all_compositions() {
-    static std::deque<std::string> texts;  // stay where they are
+    static auto& texts = *new std::deque<std::string>;  // stay where they are
     std::vector<Algorithm> all;
     for (const Algorithm& inside : algorithms())
         for (const Algorithm& across : algorithms()) {
@@ -152,12 +152,12 @@ std::vector<Algorithm> all_compositions() {
 }  // namespace
 
 std::span<const Algorithm> compositions() {
-    static const std::vector<Algorithm> all = all_compositions();
+    static const auto& all = *new const std::vector<Algorithm>(all_compositions());
     return all;
 }
 
 Algorithm hierarchy() {
-    static const Algorithm inside = direct(), across = tree();
+    static const auto &inside = *new const Algorithm(direct()), &across = *new const Algorithm(tree());
     Algorithm a = composition(inside, across, family,
                               "one inside hosts (or nodes of 4), another one across them, as direct+tree");
     a.form_on_hosts = nullptr;

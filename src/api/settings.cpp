@@ -28,11 +28,11 @@ tuttiResult_t tuttiParamGetAllKeys(const char* const** keys, int* count) {
     return guarded([&] {
         if (keys == nullptr || count == nullptr)
             fail(tuttiInvalidArgument, "tuttiParamGetAllKeys: %s is NULL", keys == nullptr ? "keys" : "count");
-        static const std::vector<const char*> all = [] {
+        static const auto& all = *new const std::vector<const char*>([] {
             std::vector<const char*> names;
             for (const Variable& v : variables()) names.push_back(v.name);
             return names;
-        }();
+        }());
         *keys = all.data();
         *count = static_cast<int>(all.size());
     });

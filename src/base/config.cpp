@@ -186,13 +186,12 @@ std::vector<std::string> split(const std::string& text, char at) {
 /// NCCL_ALGO in TUTTI_ALGO's words: "Ring,tree", "^NVLS", "allreduce:tree;broadcast:ring". What has no counterpart is
 /// left out, and with nothing left a part says nothing.
 std::string algorithms_of_nccl(std::string theirs) {
-    static const std::map<std::string, std::string> collectives{{"allreduce", "all_reduce"},
-                                                                {"allgather", "all_gather"},
-                                                                {"reducescatter", "reduce_scatter"},
-                                                                {"broadcast", "broadcast"},
-                                                                {"reduce", "reduce"}};
-    static const std::map<std::string, std::string> algorithms{
-        {"ring", "ring"}, {"tree", "tree,double_tree"}, {"pat", "pat"}};
+    const std::map<std::string, std::string> collectives{{"allreduce", "all_reduce"},
+                                                         {"allgather", "all_gather"},
+                                                         {"reducescatter", "reduce_scatter"},
+                                                         {"broadcast", "broadcast"},
+                                                         {"reduce", "reduce"}};
+    const std::map<std::string, std::string> algorithms{{"ring", "ring"}, {"tree", "tree,double_tree"}, {"pat", "pat"}};
     std::ranges::transform(theirs, theirs.begin(), [](unsigned char c) { return std::tolower(c); });
     std::string ours;
     for (std::string part : split(theirs, ';')) {
@@ -276,7 +275,7 @@ std::span<const Variable> variables() {
 }
 
 const Config& config() {
-    static const Config instance = read_config();
+    static const auto& instance = *new const Config(read_config());
     return instance;
 }
 

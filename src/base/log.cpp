@@ -44,7 +44,7 @@ int open_sink() {
 
 __attribute__((format(printf, 2, 0))) void write_line(Level level, const char* format, va_list arguments) {
     static const int sink = open_sink();
-    static const std::string host = host_name();
+    static const auto& host = *new const std::string(host_name());
     char line[2048];
     const char* names[] = {"NONE", "WARN", "INFO", "TRACE"};
     int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.c_str(), getpid(), syscall(SYS_gettid),

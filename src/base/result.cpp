@@ -32,7 +32,7 @@ struct LastText {
 };
 constinit thread_local const char* last_text = "";
 
-const Error no_memory(tuttiSystemError, "out of memory");  // made while there is some
+const Error& no_memory = *new const Error(tuttiSystemError, "out of memory");  // made while there is some
 
 }  // namespace
 

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds time_to_register_again{1000};
 
 // Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
 std::vector<std::weak_ptr<Directory>>& directories() {
-    static std::vector<std::weak_ptr<Directory>> all;
+    static auto& all = *new std::vector<std::weak_ptr<Directory>>;
     return all;
 }
 
@@ -214,7 +214,8 @@ bool Directory::is_again(const Member& member) {
 
 bool Directory::admit(Connection& connection, const Register& request) {
     const Member& m = request.member;
-    static const Failure no_memory{tuttiSystemError, -1, "the process where the ranks meet is out of memory"};
+    static const auto& no_memory =
+        *new const Failure{tuttiSystemError, -1, "the process where the ranks meet is out of memory"};
     if (state_ == State::failed) return connection.send(failure_.value_or(no_memory)), false;
     if (ranks_ == 0) ranks_ = request.ranks, first_ = m;
     if (request.ranks != ranks_) {

@@ -13,16 +13,16 @@ namespace {
 // The memberships of this process, and the processes that any of them knows to be dead. Only touched by the service
 // thread; after a fork the parent's are of no concern.
 std::vector<std::weak_ptr<Membership>>& memberships() {
-    static std::vector<std::weak_ptr<Membership>> all;
+    static auto& all = *new std::vector<std::weak_ptr<Membership>>;
     return all;
 }
 std::set<std::uint64_t>& dead_processes() {
-    static std::set<std::uint64_t> all;
+    static auto& all = *new std::set<std::uint64_t>;
     return all;
 }
 /// Those on hosts that have fallen silent, until they are heard of again.
 std::set<std::uint64_t>& silent_processes() {
-    static std::set<std::uint64_t> all;
+    static auto& all = *new std::set<std::uint64_t>;
     return all;
 }
 
@@ -216,9 +216,7 @@ void Membership::seek_parent(Rank lost, bool unreachable) {
     const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
     if (address) neighbours_.dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
     if (!neighbours_.parent())
-        service_->post([self = shared_from_this(), next] {
-            self->attempt([&] { self->seek_parent(next, true); });
-        });
+        service_->post([self = shared_from_this(), next] { self->attempt([&] { self->seek_parent(next, true); }); });
 }
 
 std::optional<Fault> Membership::fault_behind(Rank peer, Deadline deadline) {

@@ -49,8 +49,8 @@ struct Library {
 };
 
 const Library& library() {
-    static const Library instance;
-    return instance;
+    static const auto* const instance = new Library;
+    return *instance;
 }
 
 /// What a fence's callback, in the library's thread, and who waits for it share. It outlives both.
@@ -181,7 +181,8 @@ Pmix* Pmix::connect(std::string& why) {
                 why = text("PMIx_Init failed: %s (%d)", library().error_string(status), status);
         }
     };
-    static const Connection connection;
+    static auto& connection = *new Connection;
+    [[maybe_unused]] static const int finalized = std::atexit([] { connection.client.reset(); });
     why = connection.why;
     return connection.client.get();
 }

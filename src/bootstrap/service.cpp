@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
 
 #include "base/caught.hpp"
@@ -24,14 +25,17 @@ struct ServiceHolder {
     std::set<int> descriptors;  // of the services; a forked child closes them
     std::vector<std::shared_ptr<Service>>* inherited = nullptr;
 
-    ServiceHolder() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
-    ~ServiceHolder() {
-        if (aside && !aside->is_inherited()) aside->stop(true);
-        if (service && !service->is_inherited()) service->stop(false);
+    ServiceHolder() {
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        std::atexit([] { get().stop(); });
     }
     static ServiceHolder& get() {
-        static ServiceHolder holder;
-        return holder;
+        static auto* const holder = new ServiceHolder;  // the services' threads and others use it until the very end
+        return *holder;
+    }
+    void stop() const {
+        if (aside && !aside->is_inherited()) aside->stop(true);
+        if (service && !service->is_inherited()) service->stop(false);
     }
 
     static void before_fork() { get().mutex.lock(); }
@@ -143,7 +147,6 @@ void Service::stop(bool may_hang) {
     if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
     // It hangs in what is not ours. It is left to the end of the process, with all that it may still look at.
     thread_.detach();
-    new std::shared_ptr<Service>(std::move(ServiceHolder::get().aside));
 }
 
 bool Service::is_inherited() const {

@@ -193,7 +193,7 @@ void Tuning::write(const std::string& path) const {
 }
 
 std::shared_ptr<const Tuning> Tuning::of_this_machine() {
-    static const std::shared_ptr<const Tuning> instance = [] {
+    static const auto& instance = *new const std::shared_ptr<const Tuning>([] {
         const std::string path = default_path();
         auto tuning = std::make_shared<Tuning>();
         if (path.empty() || access(path.c_str(), F_OK) != 0) return tuning;
@@ -204,7 +204,7 @@ std::shared_ptr<const Tuning> Tuning::of_this_machine() {
             log(Level::warn, "%s. It is ignored; tutti-tune writes a new one", error.what());
         }
         return tuning;
-    }();
+    }());
     return instance;
 }
 

@@ -68,10 +68,10 @@ Seat seat_of_caller(const std::string& gpu_address) {
         if (gpu_address.empty() && cores_are_alike("/sys/devices/system")) {
             if (!cores.empty()) seat.place = cores.front();
         } else if (gpu_address.empty()) {
-            static const Part machine = discover("", Detail::cores);
+            static const auto& machine = *new const Part(discover("", Detail::cores));
             seat.place = place_of(machine, cores);
         } else {
-            static const Part machine = discover();
+            static const auto& machine = *new const Part(discover());
             seat.place = place_of(machine, gpu_address);
         }
     } catch (const Error&) {  // nobody can say: as if it were anywhere

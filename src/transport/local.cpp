@@ -56,8 +56,8 @@ class LocalTransport : public Transport {
 }  // namespace
 
 const Transport& local_transport() {
-    static const LocalTransport instance;
-    return instance;
+    static const auto* const instance = new LocalTransport;
+    return *instance;
 }
 
 }  // namespace tutti

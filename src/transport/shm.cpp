@@ -119,8 +119,8 @@ class ShmTransport : public Transport {
 }  // namespace
 
 const Transport& shm_transport() {
-    static const ShmTransport instance;
-    return instance;
+    static const auto* const instance = new ShmTransport;
+    return *instance;
 }
 
 }  // namespace tutti

@@ -40,11 +40,11 @@ std::unique_ptr<Link> without_references(std::unique_ptr<Link> link) {
 }
 
 std::span<const Transport* const> transports() {
-    static const std::vector<const Transport*> all = [] {
+    static const auto& all = *new const std::vector<const Transport*>([] {
         std::vector<const Transport*> made = {&local_transport(), &shm_transport()};
         for (const Transport* const net : net_transports()) made.push_back(net);
         return made;
-    }();
+    }());
     return all;
 }
 

@@ -59,7 +59,7 @@ Library open_library() {
 }  // namespace
 
 const Library& load_library() {
-    static const Library library = open_library();
+    static const auto& library = *new const Library(open_library());
     return library;
 }
 
