@@ -52,7 +52,8 @@ Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
     return all;
 }
 
-/// As long as it lives the process may have so many descriptors, of which an eighth is for unauthenticated peers.
+/// As long as it lives the process may have so many descriptors, of which an eighth is for unauthenticated peers. Made
+/// after the service, whose start raises the limit.
 class Descriptors {
   public:
     explicit Descriptors(rlim_t limit) {
@@ -199,8 +200,8 @@ TEST_CASE("unauthenticated peers have one share of the process' descriptors, how
 }
 
 TEST_CASE("who floods one port does not have those sent away who wait at another") {
-    const Descriptors few(800);  // a flood that takes two seconds is longer than anybody may wait
     const Identity flooded = create_identity(Rendezvous::tcp_only), quiet = create_identity(Rendezvous::tcp_only);
+    const Descriptors few(800);  // a flood that takes two seconds is longer than anybody may wait
     const Fd waiting = knock(Rendezvous::of(quiet).tcp);
     std::vector<Fd> held;
     for (int i = 0; i < 120; ++i) held.push_back(knock(Rendezvous::of(flooded).tcp));
