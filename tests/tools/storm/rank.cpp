@@ -153,13 +153,10 @@ class Rank {
     std::uint64_t seed() const { return std::stoull(options_.at("--seed")); }
     std::string doing() const { return steps_ ? steps_->doing() : "init"; }
 
-    /// A session passes news on until the other ranks have left, too (which takes longer where some of them shrink once
-    /// more); its service keeps a few. A place where ranks did
-    /// not all meet tells late-comers so for 10 s, which some wait for.
+    /// A session passes news on until the other ranks have left, too; its service keeps a few; a place where ranks did
+    /// not all meet tells late-comers so for a while. How long to wait for that is the parent's to say.
     int descriptors_that_stay() const {
-        const std::int64_t limit = now_ns() + (seed() % 16 == 0  ? 12'000'000'000
-                                               : goes_on_again() ? 5'000'000'000
-                                                                 : 300'000'000);
+        const std::int64_t limit = now_ns() + std::stoll(options_.at("--linger-ms")) * 1'000'000;
         while (descriptors() > report_.descriptors[0] + of_the_service && now_ns() < limit) usleep(1000);
         return descriptors() - of_the_service;
     }
