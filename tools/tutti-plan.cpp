@@ -132,11 +132,16 @@ int explain(const Options& args) {
     Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), {args.transport});
     platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (args.transport->needs_engine()) platform.stretch(std::chrono::microseconds(args.round_trip_us));
+    const std::string path_by = platform.transport;
+    const Tuning::Path* const path = platform.take_path(*tuning);
     Tuner tuner(std::move(platform), Allowed::parse(args.algorithm), args.reproducible, tuning);
     const std::vector<Candidate> all = tuner.candidates({op, args.bytes});
     std::printf("%s of %zu bytes, %d ranks on %d cores, %s: predicted times in microseconds%s\n\n", name_of(op).data(),
                 args.bytes, args.ranks, cores, args.transport->name().data(),
                 tuning->empty() ? "" : ", corrected by what tutti-tune has measured");
+    if (path != nullptr)
+        std::printf("paths between hosts by %s: %.3g us, %.3g GB/s, as tutti-tune has measured\n\n", path_by.c_str(),
+                    path->latency_us, 1e-3 / path->us_per_byte);
     std::printf("%-24s %10s %8s %6s %6s %10s %10s %10s %10s %7s %10s\n", "algorithm", "time", "tile", "tiles",
                 "channels", "chain", "busiest", "all work", "lost", "waits", "correction");
     for (const Candidate& c : all) {

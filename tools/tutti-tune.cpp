@@ -1,4 +1,5 @@
-// tutti-tune: measures every algorithm on this machine, so that the tuner need not compute alone.
+// tutti-tune: measures every algorithm on this machine, or the paths between hosts, so that the tuner need not compute
+// alone.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "base/cores.hpp"
 #include "base/result.hpp"
 #include "plan/tuning.hpp"
+#include "tune/hosts.hpp"
 #include "tune/options.hpp"
 #include "tutti/tutti.h"
 
@@ -293,7 +295,8 @@ int measure(const Options& args) {
     int done = 0;
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw Failed("mmap failed");
-    Tuning tuning;
+    Tuning tuning = known_in(args.out);
+    tuning.forget_curves();
     const auto begin = Clock::now();
     bool good = true;
     for (const std::string& transport : args.transports)
@@ -322,7 +325,10 @@ int measure(const Options& args) {
 
 int main(int argc, char** argv) {
     try {
-        return measure(understood(argc, argv, Tuning::default_path()));
+        const Options options = understood(argc, argv, Tuning::default_path());
+        if (!options.hosts) return measure(options);
+        measure_paths(options);
+        return 0;
     } catch (const NotUnderstood& because) {
         return because.say();
     } catch (const std::exception& error) {

@@ -102,8 +102,10 @@ int Census::all_memories() const {
 }
 
 void Census::add(const Hello& h) {
-    if (infos.empty()) cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning;
+    if (infos.empty())
+        cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning, paths = h.paths;
     if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
+    if (h.paths != paths && other_paths < 0) other_paths = static_cast<Rank>(infos.size());
     if (h.gpu.device >= 0) gpus.resize(infos.size());
     if (h.gpu.device >= 0 || !gpus.empty()) gpus.push_back(h.gpu);
     infos.push_back(h.info);

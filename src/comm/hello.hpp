@@ -24,6 +24,7 @@ struct Hello {
     std::uint64_t cache_bytes;       // largest_cache()
     std::uint64_t core_cache_bytes;  // core_cache()
     std::uint64_t tuning;            // what its tuner knows, as a hash
+    std::uint64_t paths;             // what it knows of those between hosts, as a hash
     std::uint64_t programs;          // UserAlgorithms::hash()
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
@@ -43,14 +44,15 @@ struct Census {
     std::vector<EndpointInfo> infos;      // by rank, as what follows
     std::vector<gpu::EndpointInfo> gpus;  // empty where none is on a GPU
     std::vector<Seat> seats;
-    std::vector<int> only_core;                                       // that the rank may run on; -1: there are several
-    std::map<std::uint64_t, Cores> cores;                             // by host: of all its ranks
-    std::map<std::uint64_t, std::uint64_t> memories;                  // by host: of all its ranks, as in Hello
-    std::map<std::uint64_t, std::size_t> threads_on;                  // by host: of all its ranks
-    int threads = 0;                                                  // of the rank that has least
-    std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0;  // rank 0's
+    std::vector<int> only_core;                       // that the rank may run on; -1: there are several
+    std::map<std::uint64_t, Cores> cores;             // by host: of all its ranks
+    std::map<std::uint64_t, std::uint64_t> memories;  // by host: of all its ranks, as in Hello
+    std::map<std::uint64_t, std::size_t> threads_on;  // by host: of all its ranks
+    int threads = 0;                                  // of the rank that has least
+    std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0, paths = 0;  // rank 0's
     bool all_fence = true, any_faulty = false;
     Rank other_tuning = -1;  // the first whose tuner knows something else than rank 0's; -1: none
+    Rank other_paths = -1;   // likewise
 
     /// At least one of each host.
     int all_memories() const;

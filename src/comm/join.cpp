@@ -79,6 +79,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.cache_bytes = largest_cache();
     hello.core_cache_bytes = core_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
+    hello.paths = Tuning::of_this_machine()->hash_of_paths();
     hello.programs = own.hash();
     hello.faulty = !config().fault.empty();
     hello.threads = gpu != nullptr ? 1 : static_cast<std::uint64_t>(options.threads.number);
@@ -146,6 +147,16 @@ std::shared_ptr<const Tuning> common_tuning(const Census& told) {
     if (told.other_tuning < 0) return Tuning::of_this_machine();
     log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used", told.other_tuning);
     return nullptr;
+}
+
+/// And of the path between hosts.
+void take_common_path(Platform& platform, const Census& told) {
+    if (told.other_paths >= 0)
+        log(Level::info, "rank %d has other measurements of paths between hosts than rank 0: none are used",
+            told.other_paths);
+    else if (const Tuning::Path* const path = platform.take_path(*Tuning::of_this_machine()))
+        log(Level::info, "paths between hosts by %s: %.3g us, %.3g GB/s, as tutti-tune has measured",
+            platform.transport.c_str(), path->latency_us, 1e-3 / path->us_per_byte);
 }
 
 /// The other members hear why this rank, which has joined them, makes no communicator with them.
@@ -335,6 +346,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
                             : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     platform.stretch(round_trip());
+    if (!p2p) take_common_path(platform, told);
     if (!connections_.on_gpus()) platform.share_among(told.threads, told.all_memories());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);

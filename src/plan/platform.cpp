@@ -81,10 +81,26 @@ void Platform::stretch(std::chrono::microseconds round_trip) {
     if (round_trip < long_path) return;
     const std::size_t slot = far_slot_bytes_for(ranks);
     line.alpha_us = static_cast<double>(std::bit_floor(static_cast<std::uint64_t>(round_trip.count()))) / 2;
-    transport += ", far";
+    transport += far_suffix;
     limits.slots.message = limits.tile = slot;
     uneven.slots.message = uneven.tile = slot;
     between_hosts = slot;
+}
+
+/// The model is to tell of both measurements what they were. Of a message it counts a step at each end, in the exchange
+/// for every tile, and of each byte two loads and two stores (schedule/cost.cpp); what is left is the line's. How long
+/// a long path is, every communicator knows better.
+const Tuning::Path* Platform::take_path(const Tuning& tuning) {
+    const Tuning::Path* const path = host_of.empty() ? nullptr : tuning.path(transport);
+    if (path == nullptr) return nullptr;
+    const double tile = static_cast<double>(limits.tile), own = rates.step + rates.message;
+    const double beside_copies = path->us_per_byte - 2 * (rates.load + rates.store);
+    const double most = std::min(path->latency_us / 4, beside_copies * tile / 2 - own);
+    line.handling_us = std::clamp(most, 0.0, line.handling_us);
+    const double ends = 2 * (own + line.handling_us);
+    if (between_hosts == network_tile) line.alpha_us = std::max(path->latency_us - ends, 0.0);
+    line.us_per_byte = std::max(beside_copies - ends / tile, 0.0);
+    return path;
 }
 
 int Platform::threads_for(std::size_t bytes) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/budget.hpp"
+#include "plan/tuning.hpp"
 #include "schedule/cost.hpp"
 #include "schedule/tiling.hpp"
 #include "transport/arena.hpp"
@@ -20,6 +21,8 @@ inline constexpr std::size_t network_tile = 64 * 1024;
 
 /// There and back, from which on messages are larger.
 inline constexpr std::chrono::microseconds long_path{2000};
+/// Of the name of a transport over a long path, for what was measured.
+inline constexpr const char* far_suffix = ", far";
 
 /// Where a communicator's ranks run, as all of them see it.
 struct Platform {
@@ -51,6 +54,9 @@ struct Platform {
     /// The path between hosts takes so long, as all ranks know it. Where it is long (long_path), time passes between
     /// messages rather than in them; so tiles are as long as there is room for.
     void stretch(std::chrono::microseconds round_trip);
+    /// What has been measured of the path between hosts, if it has, takes the place of what the transport says. Not
+    /// among GPUs that p2p joins, and after stretch(). What was taken; nullptr: nothing, or there is one host.
+    const Tuning::Path* take_path(const Tuning& tuning);
     /// How many of a rank's threads share a call of which only this rank knows that it moves so many bytes.
     int threads_for(std::size_t bytes) const;
     Line line_between(Rank a, Rank b) const {

@@ -29,21 +29,39 @@ constexpr std::size_t most_file_bytes = 64 << 20;
 struct Fields {
     const std::string& file;
 
-    const Json& of(const Json& object, std::string_view name, Json::Kind kind, const char* what) const {
+    /// nullptr: it is no object, or has no field of that name.
+    static const Json* find(const Json& object, std::string_view name) {
         const auto found = std::ranges::find(object.keys, name);
-        if (object.kind != Json::Kind::object || found == object.keys.end())
-            fail_at(file, object.line, text("an object with the field '%s' was expected", name.data()));
-        const Json& field = object.items[static_cast<std::size_t>(found - object.keys.begin())];
+        if (object.kind != Json::Kind::object || found == object.keys.end()) return nullptr;
+        return &object.items[static_cast<std::size_t>(found - object.keys.begin())];
+    }
+
+    const Json& of(const Json& object, std::string_view name) const {
+        if (const Json* const field = find(object, name)) return *field;
+        fail_at(file, object.line, text("an object with the field '%s' was expected", name.data()));
+    }
+
+    const Json& of(const Json& object, std::string_view name, Json::Kind kind, const char* what) const {
+        const Json& field = of(object, name);
         if (field.kind != kind) fail_at(file, field.line, text("'%s': %s was expected", name.data(), what));
         return field;
+    }
+
+    static bool positive(const Json& value) {
+        const bool number = value.kind == Json::Kind::whole || value.kind == Json::Kind::fraction;
+        return number && value.fraction > 0 && std::isfinite(value.fraction);
+    }
+
+    double microseconds(const Json& object, std::string_view name) const {
+        const Json& field = of(object, name);
+        if (!positive(field)) fail_at(file, field.line, text("'%s': a number above 0 was expected", name.data()));
+        return field.fraction;
     }
 
     Tuning::Point point(const Json& value) const {
         const bool pair = value.kind == Json::Kind::array && value.items.size() == 2;
         const bool bytes = pair && value.items[0].kind == Json::Kind::whole && value.items[0].number >= 0;
-        const bool number =
-            pair && (value.items[1].kind == Json::Kind::whole || value.items[1].kind == Json::Kind::fraction);
-        if (!bytes || !number || !(value.items[1].fraction > 0) || !std::isfinite(value.items[1].fraction))
+        if (!bytes || !positive(value.items[1]))
             fail_at(file, value.line, "[bytes, microseconds] was expected, a whole number and one above 0");
         return {static_cast<std::size_t>(value.items[0].number), value.items[1].fraction};
     }
@@ -59,6 +77,12 @@ std::uint64_t fnv(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     return hash;
+}
+
+/// The shortest text that reads back equal.
+std::string shortest(double number) {
+    char digits[32];
+    return {digits, std::to_chars(digits, std::end(digits), number).ptr};
 }
 
 std::string processor() {
@@ -119,29 +143,48 @@ const Tuning::Curve* Tuning::find(Collective collective, std::string_view algori
     return found == curves_.end() ? nullptr : &found->second;
 }
 
+const Tuning::Path* Tuning::path(std::string_view transport) const {
+    const auto found = paths_.find(transport);
+    return found == paths_.end() ? nullptr : &found->second;
+}
+
 std::uint64_t Tuning::hash() const {
-    return empty() ? 0 : fnv(to_json());
+    return empty() ? 0 : fnv(escaped(machine_name()) + curves_to_json());
+}
+
+std::uint64_t Tuning::hash_of_paths() const {
+    return paths_.empty() ? 0 : fnv(paths_to_json());
 }
 
 // By hand, since the destructor of the library's JSON ends a process that has no memory.
 std::string Tuning::to_json() const {
-    std::string all = text("{\"format\":\"tutti-tuning\",\"version\":%d,\"machine\":%s,\"measured\":[", format_version,
-                           escaped(machine_name()).c_str());
+    return text(
+        "{\"format\":\"tutti-tuning\",\"version\":%d,\"machine\":%s,\"measured\":[%s],\"between_hosts\":[%s]}\n",
+        format_version, escaped(machine_name()).c_str(), curves_to_json().c_str(), paths_to_json().c_str());
+}
+
+std::string Tuning::paths_to_json() const {
+    std::string all;
+    for (const auto& [transport, path] : paths_)
+        all += text("%s{\"transport\":%s,\"latency_us\":%s,\"us_per_byte\":%s}", all.empty() ? "\n" : ",\n",
+                    escaped(transport).c_str(), shortest(path.latency_us).c_str(), shortest(path.us_per_byte).c_str());
+    return all;
+}
+
+std::string Tuning::curves_to_json() const {
+    std::string all;
     const char* between = "\n";
     for (const auto& [key, curve] : curves_) {
         const auto& [collective, algorithm, transport, ranks] = key;
         all +=
             text("%s{\"op\":%s,\"algorithm\":%s,\"transport\":%s,\"ranks\":%d,\"microseconds\":[", between,
                  escaped(name_of(collective)).c_str(), escaped(algorithm).c_str(), escaped(transport).c_str(), ranks);
-        for (const Point& p : curve) {
-            char time[32];
-            const char* const end = std::to_chars(time, std::end(time), p.time).ptr;
-            all += text("%s[%zu,%.*s]", &p == curve.data() ? "" : ",", p.bytes, static_cast<int>(end - time), time);
-        }
+        for (const Point& p : curve)
+            all += text("%s[%zu,%s]", &p == curve.data() ? "" : ",", p.bytes, shortest(p.time).c_str());
         all += "]}";
         between = ",\n";
     }
-    return all + "]}\n";
+    return all;
 }
 
 Tuning Tuning::from_json(std::string_view content, const std::string& file, const std::string& machine) {
@@ -170,6 +213,10 @@ Tuning Tuning::from_json(std::string_view content, const std::string& file, cons
         for (const Json& point : fields.of(entry, "microseconds", Json::Kind::array, "a list").items)
             tuning.add(*collective, algorithm, transport, static_cast<int>(ranks.number), fields.point(point));
     }
+    if (fields.find(root, "between_hosts") == nullptr) return tuning;  // files have it since paths are measured
+    for (const Json& entry : fields.of(root, "between_hosts", Json::Kind::array, "a list").items)
+        tuning.add_path(fields.of(entry, "transport", Json::Kind::text, "a text").text,
+                        {fields.microseconds(entry, "latency_us"), fields.microseconds(entry, "us_per_byte")});
     return tuning;
 }
 

@@ -19,6 +19,7 @@ Hello some_hello() {
     h.cache_bytes = 32 << 20;
     h.core_cache_bytes = 1 << 20;
     h.tuning = 0x8877665544332211;
+    h.paths = 0x1020304050607080;
     h.place = -1;
     h.threads = 1;
     return h;
@@ -33,7 +34,7 @@ bool same(const Hello& a, const Hello& b) {
 TEST_CASE("what a rank tells of itself is read as it was packed, and a rank on a CPU tells little") {
     const Hello hello = some_hello();
     const auto small = packed(hello);
-    CHECK(small.size() <= 110);
+    CHECK(small.size() <= 118);
     CHECK(same(hello_from(small, 1, 0), hello));
     Hello full = hello;  // what a rank on a GPU might have
     for (std::size_t core = 0; core < full.cores.size(); core += 3) full.cores.set(core);
@@ -77,8 +78,20 @@ TEST_CASE("a census of GPUs has all ranks in it, or none") {
     mixed.add(cpu), mixed.add(gpu), mixed.add(cpu);
     CHECK(mixed.gpus.size() == 3);
     CHECK((mixed.gpus[0].device == -1 && mixed.gpus[1].device == 0 && mixed.gpus[2].device == -1));
-    CHECK(mixed.other_tuning == 1);
+    CHECK((mixed.other_tuning == 1 && mixed.other_paths == -1));
     CHECK(mixed.all_fence);
+}
+
+TEST_CASE("who knows other paths between hosts may have measured the same of itself, and the other way round") {
+    Census told;
+    Hello hello = some_hello();
+    told.add(hello);
+    hello.paths = 0;
+    told.add(hello);
+    CHECK((told.other_tuning == -1 && told.other_paths == 1));
+    hello.tuning = 0;
+    told.add(hello);
+    CHECK((told.other_tuning == 2 && told.other_paths == 1));
 }
 
 }  // namespace tutti::test

@@ -168,6 +168,7 @@ tuttiResult_t tuning_file(Party& p) {
     const auto some = [](double time) {
         Tuning made;
         for (const std::size_t bytes : {8, 4096}) made.add(Collective::all_reduce, "ring", "shm", 2, {bytes, time});
+        made.add_path("tcp", {time, time});
         return made;
     };
     const auto time_of = [](const Tuning& tuning) {
@@ -188,12 +189,9 @@ tuttiResult_t tuning_file(Party& p) {
 
 std::vector<Operation> training() {
     return {
-        steps("steps of a layer", tuttiDpBucketed),
-        steps("steps of a layer that shards", tuttiDpZero3),
-        steps("steps behind a server", tuttiDpServer, 1),
-        {"a move of a layer that shards", moves, false, true},
-        {"a checkpoint", checkpoint, false, true},
-        {"a tuning file", tuning_file},
+        steps("steps of a layer", tuttiDpBucketed),       steps("steps of a layer that shards", tuttiDpZero3),
+        steps("steps behind a server", tuttiDpServer, 1), {"a move of a layer that shards", moves, false, true},
+        {"a checkpoint", checkpoint, false, true},        {"a tuning file", tuning_file},
     };
 }
 

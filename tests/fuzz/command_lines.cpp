@@ -49,7 +49,7 @@ void check(const plan::Options& o) {
 }
 
 void check(const tune::Options& o) {
-    TUTTI_ASSERT(tune::sizes(o) >= 1 && !o.out.empty() && o.seconds >= 1e-4 && o.seconds <= 10);
+    TUTTI_ASSERT((o.hosts || tune::sizes(o) >= 1) && !o.out.empty() && o.seconds >= 1e-4 && o.seconds <= 10);
     for (const int ranks : o.ranks)
         for (const Collective op : o.ops)
             for (const int power : tune::powers_of(o, op, ranks)) TUTTI_ASSERT(power >= 3 && power < tune::most_powers);

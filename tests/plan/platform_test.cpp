@@ -2,8 +2,11 @@
 #include "plan/platform.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -229,6 +232,66 @@ TEST_CASE("a long path has large tiles, also of sends and receives and where row
         const Tiling small = tuner.choose({Collective::all_reduce, 4 * mebi}).tiling;
         CHECK(small.tiles <= static_cast<std::uint32_t>(ranks <= 8 ? small.channels : 4 * small.channels));
     }
+}
+
+TEST_CASE("what was measured of paths between hosts, the model tells again") {
+    const auto sends =
+        std::ranges::find_if(algorithms(), [](const Algorithm& a) { return a.supports(Collective::send); });
+    REQUIRE(sends != algorithms().end());
+    const Rehearsal message = Rehearsal::of(all_programs(*sends, Collective::send, 2));
+    for (const char* transport : {"tcp", "verbs"})
+        for (const Tuning::Path path : {Tuning::Path{30, 1 / 1e3}, {4, 1 / 5e3}, {400, 1 / 20.0}, {12, 1 / 2e4}}) {
+            const Transport* const by = find_transport(transport);
+            if (by == nullptr) continue;  // a build without
+            Tuning tuning;
+            tuning.add_path(transport, path);
+            Platform p =
+                spread(host_platform(2, 8, 32 << 20, 1 << 20, {by}), std::array<std::uint64_t, 2>{7, 9}, {0.1, 0});
+            const Tuning::Path* const taken = p.take_path(tuning);
+            CHECK((taken != nullptr && *taken == path));
+            const auto line = [&](Rank a, Rank b) { return p.line_between(a, b); };
+            const double latency = price(message, {.tile = 8}, p.rates, line).chain;
+            CHECK(std::abs(latency - path.latency_us) < 8 * path.us_per_byte + 0.01);
+            // Both send and receive: each of the two has half of the work.
+            const double per_byte = price(message, {.tile = network_tile}, p.rates, line).work / 2 / network_tile;
+            CHECK(std::abs(per_byte / path.us_per_byte - 1) < 0.01);
+        }
+}
+
+TEST_CASE("a path that was measured counts between hosts, and a long one takes as long as the communicator knows") {
+    const std::array<std::uint64_t, 4> apart{1, 2, 3, 4}, together{1, 1, 1, 1};
+    const Platform tcp = host_platform(4, 8, 32 << 20, 1 << 20, {find_transport("tcp")});
+    const Platform between = spread(tcp, apart, {0.1, 0});
+    Tuning tuning;
+    tuning.add_path("tcp", {2, 1 / 50e3});  // faster than the model's copies: they are what takes time
+    tuning.add_path("tcp, far", {25'000, 1 / 100.0});
+    Platform here = spread(tcp, together, {0.1, 0});
+    CHECK((here.take_path(tuning) == nullptr && here == tcp));
+    Platform other = between;
+    CHECK((other.take_path(Tuning()) == nullptr && other == between));
+    Platform fast = between;
+    REQUIRE(fast.take_path(tuning) != nullptr);
+    CHECK((fast.line.us_per_byte == 0 && fast.line.handling_us == 0 && fast.line.alpha_us > 1.8));
+    Platform far = between;
+    far.stretch(std::chrono::milliseconds(10));
+    const double half = far.line.alpha_us;
+    REQUIRE(far.take_path(tuning) != nullptr);
+    CHECK((far.line.alpha_us == half && far.line.us_per_byte > 1 / 110.0 && far.line.us_per_byte < 1 / 100.0));
+}
+
+TEST_CASE("which algorithm a call gets between hosts depends on what their path was measured to be") {
+    std::vector<std::uint64_t> hosts(16);
+    std::iota(hosts.begin(), hosts.end(), 1);
+    const auto chosen = [&](Tuning::Path path, std::size_t bytes) {
+        Tuning tuning;
+        tuning.add_path("tcp", path);
+        Platform p = spread(host_platform(16, 64, 32 << 20, 1 << 20, {find_transport("tcp")}), hosts, {0.1, 0});
+        p.take_path(tuning);
+        const Candidate c = Tuner(p, {}, false, nullptr).choose({Collective::all_reduce, bytes});
+        return c.algorithm->closed_form(Collective::all_reduce, 16);
+    };
+    const ClosedForm patient = chosen({1000, 1 / 12e3}, 256 << 10), narrow = chosen({5, 1 / 100.0}, 256 << 10);
+    CHECK(patient.rounds < narrow.rounds);
 }
 
 TEST_CASE("config.channels holds for calls whose rows differ, and through host memory as far as its room goes") {

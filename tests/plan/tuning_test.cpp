@@ -20,6 +20,7 @@ Tuning some() {
     t.add(Collective::all_reduce, "ring", "shm", 4, {1024, 3.5});
     t.add(Collective::all_reduce, "ring", "shm", 4, {8, 1.25});
     t.add(Collective::broadcast, "flat", "local", 2, {8, 0.5});
+    t.add_path("tcp", {12.5, 0.0004});
     return t;
 }
 
@@ -53,6 +54,23 @@ TEST_CASE("measurements are found by what was measured, in ascending order, the 
     CHECK(t.find(Collective::reduce, "ring", "shm", 4) == nullptr);
 }
 
+TEST_CASE("paths between hosts are kept beside what was measured on one, and compared apart from that") {
+    Tuning t = some();
+    REQUIRE(t.path("tcp") != nullptr);
+    CHECK(*t.path("tcp") == Tuning::Path{12.5, 0.0004});
+    CHECK(t.path("tcp, far") == nullptr);
+    t.add_path("tcp", {13, 0.0004});
+    CHECK(t.path("tcp")->latency_us == 13);
+    CHECK(t.hash() == some().hash());
+    CHECK(t.hash_of_paths() != some().hash_of_paths());
+    Tuning moved = some();
+    moved.forget_curves();
+    CHECK((moved.empty() && moved.hash() == 0 && moved.hash_of_paths() == some().hash_of_paths()));
+    CHECK((Tuning().hash() == 0 && Tuning().hash_of_paths() == 0));
+    const Tuning back = Tuning::from_json(moved.to_json(), "t.json", machine_name());
+    CHECK((back.empty() && *back.path("tcp") == *moved.path("tcp")));
+}
+
 TEST_CASE("a file reads back equal, and only its owner can read it") {
     char directory[] = "/tmp/tutti-tuning-XXXXXX";
     REQUIRE(mkdtemp(directory) != nullptr);
@@ -61,6 +79,7 @@ TEST_CASE("a file reads back equal, and only its owner can read it") {
     const Tuning back = Tuning::read(path);
     CHECK(back.hash() == some().hash());
     CHECK(back.hash() != Tuning().hash());
+    CHECK(back.hash_of_paths() == some().hash_of_paths());
     CHECK(back.to_json() == some().to_json());
     struct stat info {};
     REQUIRE(stat(path.c_str(), &info) == 0);
@@ -89,6 +108,12 @@ TEST_CASE("files that are stale, foreign or broken are refused with the reason")
     for (const char* ranks : {"-4", "4294967298", "1e300", "4.5", "true", "[[4]]"})
         CHECK(refusal(replaced(good, "\"ranks\":4", std::string("\"ranks\":") + ranks)).find("'ranks'") !=
               std::string::npos);
+    CHECK(refusal(replaced(good, "12.5", "1e999")).find("t.json:") == 0);
+    for (const char* time : {"-12.5", "0", "null", "\"12.5\"", "[12.5]"})
+        CHECK(refusal(replaced(good, "12.5", time)).find("'latency_us': a number above 0 was expected") !=
+              std::string::npos);
+    CHECK(refusal(replaced(good, "us_per_byte", "gb_per_s")).find("us_per_byte") != std::string::npos);
+    CHECK(refusal(replaced(good, ",\"between_hosts\"", ",\"others\"")) == "");  // as files were before
     CHECK(refusal(good.substr(0, good.size() / 2)).find("is not JSON") != std::string::npos);
     CHECK(refusal(replaced(good, "\"version\":1", "\"version\":" + std::string(100000, '['))).find("brackets") !=
           std::string::npos);

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Ranks on several hosts, which are network namespaces here (tools/netns-run): shared memory inside, TCP between; links
 that are cut, secrets that differ, ports that are taken, interfaces and names that do not exist."""
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
-NETNS_RUN, PERF = sys.argv.pop(1), sys.argv.pop(1)
+NETNS_RUN, PERF, TUNE = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 SENDRECV, PUT_CHECK = (os.path.join(os.path.dirname(PERF), name) for name in ("sendrecv_perf", "put_check"))
 SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
 
@@ -162,6 +164,74 @@ class Together(OnHosts):
             f'unset LOCAL_WORLD_SIZE; TUTTI_HOSTID=h$RANK exec {PERF} {" ".join(SMALL)}'))
         self.right(done)
         self.assertRegex(done.both, "rank 0 reaches rank 1 by tcp")
+
+
+class Tuned(OnHosts):
+    """What tutti-tune --hosts measures of the path between hosts."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = os.path.join(folder.name, "tuning.json")
+
+    def tune(self, *arguments):
+        return run(*arguments, command=[TUNE, "--hosts", "--quiet", "--seconds", "0.01"], TUTTI_TUNING=self.file)
+
+    def paths(self):
+        with open(self.file) as file:
+            return {path["transport"]: path for path in json.load(file)["between_hosts"]}
+
+    def test_a_link_that_is_slow_is_found_to_be(self):
+        done = self.tune("--hosts", "3", "--ranks", "2", "--rate", "200mbit")
+        self.assertEqual(done.returncode, 0, done.both)
+        pairs = re.findall(r"^tcp +(host\d) +(host\d) +([\d.]+) us +([\d.]+) GB/s$", done.stdout, re.MULTILINE)
+        self.assertEqual([pair[:2] for pair in pairs], [("host0", "host1"), ("host0", "host2"), ("host1", "host2")])
+        self.assertRegex(done.stdout, "wrote .*/tuning.json on each of 3 hosts")
+        tcp = self.paths()["tcp"]
+        self.assertGreater(tcp["us_per_byte"], 1 / 26)  # 200 Mbit/s are 25 bytes a microsecond
+        self.assertAlmostEqual(tcp["latency_us"], max(float(pair[2]) for pair in pairs), delta=0.01)
+
+    def test_a_long_path_has_figures_of_its_own(self):
+        for round_trip, expected in ("", {"tcp"}), ("20000", {"tcp", "tcp, far"}):
+            command = [TUNE, "--hosts", "--quiet", "--seconds", "0.01"]
+            done = run(command=command, TUTTI_TUNING=self.file, TUTTI_ROUND_TRIP_US=round_trip)
+            self.assertEqual(done.returncode, 0, done.both)
+            self.assertEqual(set(self.paths()), expected)
+        done = run(TUTTI_TUNING=self.file, TUTTI_DEBUG="INFO", TUTTI_ROUND_TRIP_US="20000")
+        self.right(done)
+        self.assertRegex(done.both, "paths between hosts by tcp, far: .* as tutti-tune has measured")
+
+    def test_ranks_use_what_all_of_them_know(self):
+        self.assertEqual(self.tune("--hosts", "2").returncode, 0)
+        with open(self.file) as file:
+            kept = file.read()
+        self.right(run(TUTTI_TUNING="none"))
+        done = run(TUTTI_TUNING=self.file, TUTTI_DEBUG="INFO")
+        self.right(done)
+        said = "paths between hosts by tcp: .* us, .* GB/s, as tutti-tune has measured"
+        self.assertEqual(len(re.findall(said, done.both)), 2, done.both)
+        done = run(command=shell(f"[ $RANK = 1 ] && export TUTTI_TUNING=none; exec {PERF} {' '.join(SMALL)}"),
+                   TUTTI_TUNING=self.file, TUTTI_DEBUG="INFO")
+        self.right(done)
+        self.assertNotRegex(done.both, said)
+        self.assertRegex(done.both, "rank 1 has other measurements of paths between hosts than rank 0: none are used")
+        # What a host measures of itself leaves the paths as they are.
+        command = [TUNE, "-n", "2", "--op", "barrier", "--quiet", "--seconds", "0.0001", "--out", self.file]
+        alone = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        with open(self.file) as file:
+            self.assertEqual(json.load(file)["between_hosts"], json.loads(kept)["between_hosts"])
+
+    def test_where_there_is_one_host(self):
+        done = self.tune("--hosts", "1", "--ranks", "2")
+        self.refused(done, "all ranks are on one host. Start tutti-tune as ranks of several hosts")
+        self.assertFalse(os.path.exists(self.file))
+
+    def test_a_transport_that_hosts_lack(self):
+        done = run(command=[TUNE, "--hosts", "--quiet", "--transport", "plugin"], TUTTI_TUNING=self.file)
+        self.refused(done, "transport plugin")
+        self.assertFalse(os.path.exists(self.file))
 
 
 class Apart(OnHosts):

@@ -4,11 +4,13 @@ rxe1 are the two ends of a cable. All of it in one machine, since starting one t
 
   verbs_test.py RDMA_VM TUTTI_RUN PERF TEST_TRANSPORT     starts the machine and itself in there
 """
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -70,6 +72,26 @@ class Right(unittest.TestCase):
         done = run([*command, "-n", "50"])
         self.assertEqual(done.returncode, 0, done.both)
         self.assertIn("4 ranks on cpu: OK", done.stdout)
+
+    def test_paths_are_measured_by_verbs_and_by_tcp(self):
+        address = subprocess.run(["ip", "-4", "-o", "address", "show", "rdma0"], capture_output=True, text=True,
+                                 check=True).stdout.split()[3].split("/")[0]
+        job = dict(os.environ, WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR=address,
+                   MASTER_PORT="29511", TUTTI_SECRET="7" * 64, TUTTI_SOCKET_IFNAME="rdma0")
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "tuning.json")
+            command = [os.path.join(os.path.dirname(TUTTI_RUN), "tutti-tune"), "--hosts", "--quiet", "--out", file]
+            other = subprocess.Popen([*command, "--seconds", "0.05"], env=dict(job, RANK="1", TUTTI_HOSTID="other"))
+            try:
+                done = run([*command, "--seconds", "0.05"], dict(job, RANK="0", TUTTI_HOSTID="one"))
+                self.assertEqual((done.returncode, other.wait(timeout=60)), (0, 0), done.both)
+            finally:
+                other.kill()
+                other.wait()
+            with open(file) as written:
+                paths = json.load(written)["between_hosts"]
+        self.assertEqual({path["transport"] for path in paths}, {"tcp", "verbs"})
+        self.assertEqual(re.findall("^(tcp|verbs) ", done.stdout, re.MULTILINE), ["verbs", "tcp"])
 
     def test_memory_that_adapters_know(self):
         for memory in "mapped", "registered":

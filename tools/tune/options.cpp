@@ -32,15 +32,24 @@ Options understood(int argc, char** argv, const std::string& out) {
     CLI::App app{
         "Measures every algorithm on this machine, which should do nothing else meanwhile, and keeps the figures "
         "where\n"
-        "communicators find them. Not needed: without them the tuner computes.",
+        "communicators find them. Not needed: without them the tuner computes.\n"
+        "With --hosts, started as ranks on several hosts: measures the paths between these instead.",
         "tutti-tune"};
-    app.add_option("-n,--ranks", options.ranks, "numbers of ranks (2, 4, 8)")->check(CLI::Range(2, most_ranks));
-    app.add_option("--op", ops, "collectives (all)");
-    app.add_option("--transport", options.transports, "shm (ranks are processes), local (threads) (both)")
-        ->check(CLI::IsMember({"shm", "local"}));
-    app.add_option("--seconds", options.seconds, "for each figure (0.02)");
-    app.add_option("--max-power", options.max_power, "largest size as a power of two (24: 16 MiB)")
-        ->check(CLI::Range(3, most_powers - 1));
+    CLI::Option* const ranks =
+        app.add_option("-n,--ranks", options.ranks, "numbers of ranks (2, 4, 8)")->check(CLI::Range(2, most_ranks));
+    CLI::Option* const op = app.add_option("--op", ops, "collectives (all)");
+    app.add_option(
+        "--transport", options.transports,
+        "shm (ranks are processes), local (threads) (both); between hosts verbs, plugin, tcp (all there are)");
+    const CLI::Option* const seconds =
+        app.add_option("--seconds", options.seconds, "for each figure (0.02; between hosts 0.2)");
+    CLI::Option* const power =
+        app.add_option("--max-power", options.max_power, "largest size as a power of two (24: 16 MiB)")
+            ->check(CLI::Range(3, most_powers - 1));
+    app.add_flag("--hosts", options.hosts, "measure paths between hosts")
+        ->excludes(ranks)
+        ->excludes(op)
+        ->excludes(power);
     app.add_option("--out", options.out, "the file (TUTTI_TUNING, or one in the cache directory)");
     app.add_flag("--quiet", options.quiet, "no progress");
     try {
@@ -48,9 +57,18 @@ Options understood(int argc, char** argv, const std::string& out) {
         if (!(options.seconds >= 1e-4 && options.seconds <= 10))  // nor is it nan
             throw CLI::ValidationError("--seconds", "0.0001 to 10 were expected");
         options.ops = wanted(ops);
+        const std::vector<std::string> here{"shm", "local"}, between{"verbs", "plugin", "tcp"};
+        for (const std::string& name : options.transports)
+            if (std::ranges::count(options.hosts ? between : here, name) == 0)
+                throw CLI::ValidationError(
+                    "--transport",
+                    name + (options.hosts ? " does not join hosts: verbs, plugin and tcp do"
+                                          : " was not expected: shm and local are measured without --hosts"));
+        if (options.transports.empty() && !options.hosts) options.transports = here;
+        if (options.hosts && seconds->count() == 0) options.seconds = 0.2;
         if (options.out.empty())
             throw CLI::ValidationError("--out", "is needed: TUTTI_TUNING is none, or there is no HOME");
-        if (sizes(options) == 0)
+        if (!options.hosts && sizes(options) == 0)
             throw CLI::ValidationError("--max-power", "with so many ranks none has an element of so few bytes");
     } catch (const CLI::CallForHelp&) {
         throw NotUnderstood{0, app.help()};

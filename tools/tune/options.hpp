@@ -16,9 +16,10 @@ inline constexpr int most_powers = 33, most_ranks = 64;
 struct Options {
     std::vector<int> ranks{2, 4, 8};
     std::vector<tutti::Collective> ops;
-    std::vector<std::string> transports{"shm", "local"};
-    double seconds = 0.02;  // per figure
-    int max_power = 24;     // of the bytes
+    std::vector<std::string> transports;  // hosts: none are all
+    bool hosts = false;                   // paths between hosts, instead of algorithms here
+    double seconds = 0.02;                // per figure
+    int max_power = 24;                   // of the bytes
     std::string out;
     bool quiet = false;
 };
