@@ -111,17 +111,22 @@ class Work {
         HostExecution* running = nullptr;
         bool comparing = false, compared = false;  // Options::check: what runs is the exchange of calls; it has run
         std::size_t put = 0;                       // bytes of the one-sided operation under way
+        std::size_t asked = 0;                     // gets at its head that another host was asked for
     };
 
     void begin_sharing(HostExecution& execution) {
         sharing_ = true;
         comm_.crew()->open(execution);
     }
+    /// Gets that follow each other are asked for at once. A put waits for those before it: it may send what they get.
     bool advance(const OneSided& operation, Queue& queue) {
-        const std::size_t before = queue.put;
-        if (!comm_.windows().advance(operation, queue.put)) return queue.put != before;
+        const std::size_t before = queue.put, asked = queue.asked;
+        const auto& all = queue.operations;
+        while (queue.asked < all.size() && comm_.windows().ask(*all[queue.asked].one_sided)) ++queue.asked;
+        if (!comm_.windows().advance(operation, queue.put)) return queue.put != before || queue.asked != asked;
         queue.operations.pop_front();
         queue.put = 0;
+        if (queue.asked > 0) --queue.asked;
         return true;
     }
     Communicator& comm_;

@@ -292,26 +292,31 @@ bool Windows::send(const OneSided& o, std::size_t& done) {
     }
 }
 
-/// Asks the peer's engine, whose answers this rank's engine writes to where the get wants them. True: all are here.
+/// The peer's engine answers, and this rank's engine writes the answers to where the get wants them.
+bool Windows::ask(const OneSided& o) {
+    if (o.kind != OneSided::Kind::get || !reaches_by_network(o.peer)) return false;
+    AwaitedMemory& awaited = connections_.arena().awaited();
+    Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
+    if (awaited.state(o.peer).asked == 0) refuse_left(o);  // else what it has answered counts first
+    if (!sender.ready(false)) return false;
+    awaited.expect(o.peer, {o.to, o.bytes});
+    const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
+    const net::PutHeader request{
+        .offset = o.offset, .gate = part.gate, .key = part.key, .signal = 0, .raises = 0, .asks = 1, .zero = {}};
+    const std::uint64_t bytes = o.bytes;
+    std::byte* const message = sender.cell().payload;
+    std::memcpy(message, &request, sizeof request);
+    std::memcpy(message + sizeof request, &bytes, sizeof bytes);
+    sender.commit(Kind::inlined, sizeof request + sizeof bytes, 0);
+    sender.ring();
+    return true;
+}
+
+/// True: all answers to it are here.
 bool Windows::fetch(const OneSided& o, std::size_t& done) {
     AwaitedMemory& awaited = connections_.arena().awaited();
     const AwaitedMemory::State state = awaited.state(o.peer);
-    if (!state.asked) {
-        Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
-        refuse_left(o);
-        if (!sender.ready(false)) return false;
-        awaited.expect(o.peer, {o.to, o.bytes});
-        const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
-        const net::PutHeader request{
-            .offset = o.offset, .gate = part.gate, .key = part.key, .signal = 0, .raises = 0, .asks = 1, .zero = {}};
-        const std::uint64_t bytes = o.bytes;
-        std::byte* const message = sender.cell().payload;
-        std::memcpy(message, &request, sizeof request);
-        std::memcpy(message + sizeof request, &bytes, sizeof bytes);
-        sender.commit(Kind::inlined, sizeof request + sizeof bytes, 0);
-        sender.ring();
-        return false;
-    }
+    if (state.asked == 0) return false;
     done = o.bytes - state.missing;
     if (!state.answered) return false;
     awaited.forget(o.peer);
@@ -356,7 +361,7 @@ void Windows::diagnose_sent(const OneSided& o, std::chrono::nanoseconds waited) 
     const double seconds = static_cast<double>(waited.count()) * 1e-9;
     if (gets)
         fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for %zu of the %zu bytes that it gets from rank %d%s",
-                rank(), seconds, state().asked ? state().missing : o.bytes, o.bytes, o.peer,
+                rank(), seconds, state().asked > 0 ? state().missing : o.bytes, o.bytes, o.peer,
                 connections_.told_by(o.peer).c_str());
     fail_by(o.peer, tuttiTimeout, "rank %d waited %.1f s for room to put to rank %d%s", rank(), seconds, o.peer,
             connections_.told_by(o.peer).c_str());

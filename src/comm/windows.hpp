@@ -37,8 +37,12 @@ class Windows {
     /// what it copies.
     void close(const Window& window);
 
+    /// A get from a rank of another host: has it asked for, behind those that were before it. False: it is something
+    /// else, or there is no room yet.
+    bool ask(const OneSided& operation);
     /// On CPUs: goes on with it, `done` bytes of which have been copied; true if it has ended: a put over a network,
-    /// once all of it is on its way. Throws if the peer has given up, or closed its part.
+    /// once all of it is on its way; a get over a network is the first of those that were asked for. Throws if the peer
+    /// has given up, or closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
     /// As Faults::diagnose.
     void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);

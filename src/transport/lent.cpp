@@ -58,13 +58,13 @@ LentMemory::Access LentMemory::look(std::uint32_t gate, std::uint32_t key, std::
 
 void AwaitedMemory::expect(Rank peer, std::span<std::byte> memory) {
     const std::lock_guard lock(mutex_);
-    const bool first = gets_.try_emplace(peer, Get{memory}).second;
-    TUTTI_ASSERT(first);
+    gets_[peer].push_back({memory});
 }
 
 void AwaitedMemory::forget(Rank peer) {
     const std::lock_guard lock(mutex_);
-    gets_.erase(peer);
+    const auto found = gets_.find(peer);
+    if (found != gets_.end() && !found->second.empty()) found->second.pop_front();
 }
 
 void AwaitedMemory::forget_all() {
@@ -74,20 +74,22 @@ void AwaitedMemory::forget_all() {
 
 AwaitedMemory::State AwaitedMemory::state(Rank peer) {
     const std::lock_guard lock(mutex_);
-    const auto get = gets_.find(peer);
-    if (get == gets_.end()) return {};
-    return {true, get->second.answered, get->second.rest.size()};
+    const auto found = gets_.find(peer);
+    if (found == gets_.end() || found->second.empty()) return {};
+    const Get& first = found->second.front();
+    return {found->second.size(), first.answered, first.rest.size()};
 }
 
 bool AwaitedMemory::fill(Rank peer, std::span<const std::byte> data) {
     const std::lock_guard lock(mutex_);
     const auto found = gets_.find(peer);
-    if (found == gets_.end() || found->second.answered) return false;
-    Get& get = found->second;
-    if (data.size() > get.rest.size() || (data.empty() && !get.rest.empty())) return false;
-    std::ranges::copy(data, get.rest.begin());
-    get.rest = get.rest.subspan(data.size());
-    get.answered = get.rest.empty();
+    if (found == gets_.end()) return false;
+    const auto get = std::ranges::find(found->second, false, &Get::answered);
+    if (get == found->second.end()) return false;
+    if (data.size() > get->rest.size() || (data.empty() && !get->rest.empty())) return false;
+    std::ranges::copy(data, get->rest.begin());
+    get->rest = get->rest.subspan(data.size());
+    get->answered = get->rest.empty();
     return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <span>
@@ -40,19 +41,22 @@ class LentMemory {
     std::vector<Part> parts_;
 };
 
-/// Where the engine writes what peers answer to gets: one get for each peer at a time. Any thread.
+/// Where the engine writes what peers answer to gets, which each answers in the order in which it was asked. Any
+/// thread.
 class AwaitedMemory {
   public:
-    /// Of the next get from that peer: its answers fill the memory in order. None is under way.
+    /// Of the next get from that peer: its answers fill the memory in order, when those to the gets before it have
+    /// come.
     void expect(Rank peer, std::span<std::byte> memory);
-    /// The engine writes there no more when it returns.
+    /// The first get from that peer, all answers to which have come; none, if all were forgotten meanwhile.
     void forget(Rank peer);
+    /// The engine writes nowhere any more when it returns.
     void forget_all();
 
     struct State {
-        bool asked = false;     // since expect(), and not forgotten
-        bool answered = false;  // all has come
-        std::size_t missing = 0;
+        std::size_t asked = 0;    // gets, since expect(), and not forgotten
+        bool answered = false;    // all has come that the first of them wants
+        std::size_t missing = 0;  // of that one
     };
     State state(Rank peer);
 
@@ -65,7 +69,7 @@ class AwaitedMemory {
         bool answered = false;
     };
     std::mutex mutex_;  // also of what is written
-    std::map<Rank, Get> gets_;
+    std::map<Rank, std::deque<Get>> gets_;
 };
 
 }  // namespace tutti

@@ -197,7 +197,7 @@ class Rank0 {
     void make_one_sided(Header& h, std::span<std::byte> body) {
         h.channel = static_cast<std::uint8_t>(one_sided_channel + in_.below(2));
         if (h.channel == answer_channel) {
-            if (in_.flag() && !arena_.awaited().state(1).asked)
+            if (in_.flag() && arena_.awaited().state(1).asked < 3)
                 arena_.awaited().expect(1, std::span(own_).subspan(guard, in_.below(own_bytes + 1)));
             return;
         }

@@ -266,6 +266,25 @@ TEST_CASE("answers fill what was asked for, in their order") {
     CHECK(!asker.puts.broken());
 }
 
+TEST_CASE("several gets are answered in the order in which they were asked, each in its own memory") {
+    Asker asker;
+    asker.expect(20);
+    asker.mine->awaited().expect(1, std::span(asker.memory).subspan(52, 4));
+    asker.mine->awaited().expect(1, {});
+    CHECK((asker.state().asked == 3 && asker.state().missing == 20));
+    asker.answer(20);
+    CHECK((asker.written(20) && asker.state().answered));
+    asker.answer(4);  // before the first was looked at
+    CHECK((asker.written(24) && asker.state().asked == 3));
+    asker.mine->awaited().forget(1);
+    CHECK((asker.state().asked == 2 && asker.state().answered));
+    asker.mine->awaited().forget(1);
+    CHECK((asker.state().asked == 1 && !asker.state().answered));
+    CHECK(!asker.puts.broken());
+    asker.answer(1);  // the last one wants none
+    CHECK((asker.puts.broken() && asker.written(24)));
+}
+
 TEST_CASE("answers that were not asked for break the link, and write nothing") {
     Asker never, twice, longer, empty, other;
     never.answer(8);

@@ -1,0 +1,60 @@
+// Gets from another host, in a group.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/driver.hpp"
+#include "harness/asleep.hpp"
+#include "harness/catch.hpp"
+#include "harness/harness.hpp"
+#include "transport/net/engine.hpp"
+
+using namespace tutti;
+
+TEST_CASE("gets of a group that follow each other are asked for at once, and puts between them wait for those before") {
+    constexpr std::size_t gets = 7, count = 40'000;
+    Options options = Options::from(nullptr);
+    options.transport = "tcp";
+    const auto comms = Communicator::in_process(2, options);
+    std::vector<int> memory(gets * count), got(gets * count), none;
+    std::iota(memory.begin(), memory.end(), 1);
+    std::shared_ptr<const Window> windows[2];
+    harness::run(2, [&](int rank) {
+        std::vector<int>& mine = rank == 1 ? memory : none;
+        windows[rank] = comms[static_cast<std::size_t>(rank)]->windows().open(mine.data(), mine.size() * 4, {});
+    });
+    std::vector<OneSided> calls;
+    const auto get = [&](std::size_t part) {
+        calls.push_back({.kind = OneSided::Kind::get, .peer = 1});
+        calls.back().to = reinterpret_cast<std::byte*>(&got[part * count]);
+        calls.back().bytes = count * 4, calls.back().offset = part * count * 4, calls.back().window = windows[0];
+    };
+    for (std::size_t part = 0; part < 5; ++part) get(part);
+    calls.push_back({.kind = OneSided::Kind::put, .peer = 1});  // what the first has got, to where the last one looks
+    calls.back().from = reinterpret_cast<const std::byte*>(got.data());
+    calls.back().bytes = count * 4, calls.back().offset = 6 * count * 4, calls.back().window = windows[0];
+    for (std::size_t part = 5; part < gets; ++part) get(part);
+
+    auto& engine = dynamic_cast<net::Engine&>(*comms[1]->connections().engine());
+    comms[0]->connections().connection(1, one_sided_channel);  // before nobody answers
+    std::unique_lock held(engine.mutex());
+    std::thread caller([&] {
+        std::vector<Batch> batches(1);
+        batches[0].comm = CommunicatorPtr(comms[0].get(), [](Communicator*) {});
+        for (const OneSided& o : calls) batches[0].operations.push_back({.one_sided = &o});
+        batches[0].turn = Reservation(comms[0]->ticket_lock());
+        run_batches(batches);
+    });
+    harness::until_all_sleep();
+    const std::size_t asked = comms[0]->connections().arena().awaited().state(1).asked;
+    held.unlock();
+    caller.join();
+    CHECK(asked == 5);
+    std::copy_n(memory.begin(), count, memory.begin() + 6 * count);  // as the put does
+    CHECK(got == memory);
+    for (std::size_t r = 0; r < 2; ++r) comms[r]->windows().close(*windows[r]);
+}
