@@ -1,5 +1,5 @@
-// tutti-plan, tutti-tune and tutti-topo in one, for the wheel: which one it is says the name under which it is called.
-// Each of them is compiled with another name for its main (bindings/python/meson.build).
+// tutti-plan, tutti-tune and tutti-topo as a function of the wheel's libtutti.so, which has all that they need. argv[0]
+// says which one it is. Each of them is compiled with another name for its main (bindings/python/meson.build).
 #include <cstdio>
 #include <string>
 
@@ -9,7 +9,9 @@ int tune_main(int argc, char** argv);
 int topo_main(int argc, char** argv);
 #endif
 
-int main(int argc, char** argv) {
+extern "C" __attribute__((visibility("default"))) int tutti_program(int argc, char** argv);
+
+int tutti_program(int argc, char** argv) {
     std::string program = argv[0];
     program.erase(0, program.find_last_of('/') + 1);
     if (program == "tutti-plan") return plan_main(argc, argv);

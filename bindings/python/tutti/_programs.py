@@ -1,5 +1,5 @@
-"""The console scripts: each is a program in the folder bin. All *_perf are one, and those that know the library's
-insides are another, which look at their names."""
+"""The console scripts: each is a program in the folder bin. All *_perf are one, and those that are in libtutti.so
+another, which look at their names."""
 import os
 import pathlib
 import sys
