@@ -211,15 +211,24 @@ class Examples(unittest.TestCase):
         self.assertEqual((len(losses), len(set(losses))), (3, 1), done.stdout)
         self.assertAlmostEqual(float(losses[0]), self.loss("alone"), delta=0.002)
 
-    def test_mypy(self):
+    def has_types(self, *names):
         if run(PYTHON, "-m", "mypy", "--version").returncode != 0:
             self.skipTest("there is no mypy beside torch")
         folder = SOURCE / "examples/python/torch"
-        for name in ("alone", "bucket", "digits", "elastic", "restarted", "server", "zero"):  # torchft has no types
+        for name in names:
             with self.subTest(name=name):
-                done = run(PYTHON, "-m", "mypy", "--strict", "--untyped-calls-exclude=torch", folder / f"{name}.py",
-                           MYPYPATH=str(folder))
+                done = run(PYTHON, "-m", "mypy", "--strict", "--untyped-calls-exclude=torch", "--config-file",
+                           folder.parent / "mypy.ini", folder / f"{name}.py", MYPYPATH=str(folder))
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("no issues found in 1 source file", done.stdout)
+
+    def test_mypy(self):
+        self.has_types("alone", "bucket", "digits", "elastic", "restarted", "server", "zero")
+
+    def test_mypy_with_torchft(self):
+        if run(PYTHON, "-c", "import torchft").returncode != 0:
+            self.skipTest("there is no torchft beside torch")
+        self.has_types("replicas")
 
     def test_each_has_a_test(self):
         self.assertEqual({path.stem for path in (SOURCE / "examples/python/torch").glob("*.py")},

@@ -6,6 +6,7 @@ is back. Needs torchft."""
 import multiprocessing
 import os
 import sys
+from typing import Any
 
 import torch
 import torchft
@@ -17,15 +18,16 @@ import digits
 REPLICAS, LEAST = 3, 3
 
 
-def train(replica, life, lighthouse):
-    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+def train(replica: int, life: int, lighthouse: str) -> None:
+    store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # torch names it in its manual, not in its types
+        "localhost", 0, is_master=True, wait_for_workers=False)
     model = digits.network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
 
-    def state():
+    def state() -> dict[str, Any]:
         return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
-    def load(saved):
+    def load(saved: dict[str, Any]) -> None:
         print(f"replica {replica}: gets its state from another one", flush=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -46,7 +48,8 @@ def train(replica, life, lighthouse):
         if manager.current_step() == 20 and replica == REPLICAS - 1 and life == 0:
             os._exit(1)
         loss.backward()
-        for work in [manager.allreduce(p.grad) for p in model.parameters()]:  # the mean of all replicas'
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        for work in [manager.allreduce(gradient) for gradient in gradients]:  # the mean of all replicas'
             work.wait()
         steps.step()  # of all replicas, or of none
     print(f"replica {replica}: {manager.current_step()} steps, loss {digits.loss_of_all(model):.4f}", flush=True)
