@@ -129,7 +129,7 @@ Array::Array(nb::handle object, const char* name, Use use, int device) {
         !from_dlpack(object, name, use))
         refuse(PyExc_TypeError,
                "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__",
-               name, Py_TYPE(object.ptr())->tp_name);
+               name, nb::str(object.type().attr("__name__")).c_str());
     if (device_ != device) {
         const auto place = [](int d) { return d < 0 ? std::string("the CPU") : "CUDA device " + std::to_string(d); };
         refuse(PyExc_ValueError,
@@ -334,8 +334,8 @@ nb::object new_array(nb::handle like, const Array& seen, size_t first, bool drop
     const int skip = drop ? 1 : 0;
     const nb::object shape = nb::steal(PyTuple_New(seen.ndim() - skip + (first != 0 ? 1 : 0)));
     Py_ssize_t at = 0;
-    if (first != 0) PyTuple_SET_ITEM(shape.ptr(), at++, PyLong_FromSize_t(first));
-    for (int i = skip; i < seen.ndim(); ++i) PyTuple_SET_ITEM(shape.ptr(), at++, PyLong_FromLongLong(seen.shape()[i]));
+    if (first != 0) PyTuple_SetItem(shape.ptr(), at++, PyLong_FromSize_t(first));
+    for (int i = skip; i < seen.ndim(); ++i) PyTuple_SetItem(shape.ptr(), at++, PyLong_FromLongLong(seen.shape()[i]));
     return with_shape(like, shape);
 }
 

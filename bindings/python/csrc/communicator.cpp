@@ -44,7 +44,7 @@ void raise_result(tuttiResult_t result, const std::string& text, const std::vect
 // ---------------------------------------------------------------------------------------------------------- options
 
 const char* Config::text(nb::handle value, const char* name) {
-    const char* utf8 = PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8(value.ptr()) : nullptr;
+    const char* utf8 = PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8AndSize(value.ptr(), nullptr) : nullptr;
     if (utf8 == nullptr) refuse(PyExc_TypeError, "%s= is a text", name);
     texts_.append(value);
     return utf8;

@@ -83,15 +83,14 @@ def _backward(comm: Communicator, what: str, op: str, root: int, _: None, g: jax
     if op not in ("sum", "avg"):
         raise NotImplementedError(f"tutti.jax.{what} with op={op!r} has no gradient, only \"sum\" and \"avg\" have: "
                                   "put jax.lax.stop_gradient around its argument")
-    match what:
-        case "all_gather":
-            return (_call(g, comm, "reduce_scatter", "sum", 0),)
-        case "reduce_scatter":
-            total = _call(g, comm, "all_gather", "sum", 0)
-            return (total / comm.size if op == "avg" else total,)
-        case "broadcast":
-            total = _call(g, comm, "all_reduce", "sum", 0)
-            return (total if comm.rank == root else jnp.zeros_like(total),)
+    if what == "all_gather":
+        return (_call(g, comm, "reduce_scatter", "sum", 0),)
+    if what == "reduce_scatter":
+        total = _call(g, comm, "all_gather", "sum", 0)
+        return (total / comm.size if op == "avg" else total,)
+    if what == "broadcast":
+        total = _call(g, comm, "all_reduce", "sum", 0)
+        return (total if comm.rank == root else jnp.zeros_like(total),)
     return (_call(g, comm, what, op, 0),)
 
 
