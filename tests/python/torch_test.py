@@ -73,6 +73,14 @@ class Backend(unittest.TestCase):
         again = run_ranks(2, "-c", TWO, CXX="/nowhere/c++")
         self.assertEqual((again.returncode, again.stderr), (0, ""))
 
+    def test_the_manuals_training(self):
+        blocks = re.findall(r"```python\n(.*?)```", (SOURCE / "docs/python.md").read_text(), re.S)
+        script = next(block for block in blocks if "DistributedDataParallel" in block)
+        done = run_ranks(2, "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(re.sub(r"0\.0\d\d$", "0.0", line) for line in done.stdout.splitlines()),
+                         ["rank 0 of 2: loss 0.0", "rank 1 of 2: loss 0.0"])
+
     def test_without_a_compiler(self):
         done = run_ranks(1, "-c", TWO, CXX="/nowhere/c++", XDG_CACHE_HOME=str(FOLDER / "no"))
         self.assertNotEqual(done.returncode, 0)

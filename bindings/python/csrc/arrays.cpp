@@ -103,7 +103,10 @@ bool packed(int ndim, const int64_t* shape, const int64_t* strides, int64_t unit
 }
 
 [[noreturn]] void refuse_read_only(const char* name) {
-    refuse(PyExc_ValueError, "%s: the array is read-only, and the result is to be written to it", name);
+    refuse(PyExc_ValueError,
+           "%s: the array is read-only, and the result is to be written to it: pass one that can be written to, as "
+           "numpy.array(...) makes",
+           name);
 }
 
 size_t product(int ndim, const int64_t* shape) {
@@ -128,7 +131,8 @@ Array::Array(nb::handle object, const char* name, Use use, int device) {
     if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_cuda(object, name, use) &&
         !from_dlpack(object, name, use))
         refuse(PyExc_TypeError,
-               "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__",
+               "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__, "
+               "as numpy.asarray(...) makes",
                name, nb::str(object.type().attr("__name__")).c_str());
     if (device_ != device) {
         const auto place = [](int d) { return d < 0 ? std::string("the CPU") : "CUDA device " + std::to_string(d); };
@@ -247,7 +251,13 @@ bool Array::from_dlpack(nb::handle object, const char* name, Use use) {
     if (!nb::try_cast(object, array, false)) {
         if (nb::hasattr(object, "requires_grad") && nb::cast<bool>(object.attr("requires_grad")))
             refuse(PyExc_ValueError, "%s: the tensor requires a gradient: pass %s.detach()", name, name);
-        object.attr("__dlpack__")();  // its own words
+        try {
+            object.attr("__dlpack__")();
+        } catch (nb::python_error& error) {
+            refuse(PyExc_TypeError,
+                   "%s: its memory can't be used: %s Pass a dense array of numbers, as %s.view(\"u8\")", name,
+                   nb::str(error.value()).c_str(), name);
+        }
         refuse(PyExc_ValueError, "%s: its DLPack capsule can't be used", name);
     }
     if (use == Use::write && !nb::try_cast(object, writable, false)) refuse_read_only(name);
@@ -292,7 +302,8 @@ tuttiDataType_t Array::type() const {
     if (!known())
         refuse(PyExc_TypeError,
                "elements of %zu bytes ('%s') are none that Tutti adds up: it knows int8, int32, int64, their unsigned "
-               "forms, float16, float32, float64, bfloat16, float8_e4m3 and float8_e5m2",
+               "forms, float16, float32, float64, bfloat16, float8_e4m3 and float8_e5m2; convert them, as "
+               "x.astype(\"float32\") or x.float() does",
                itemsize_, format_);
     return type_;
 }

@@ -13,9 +13,15 @@ if TYPE_CHECKING:
 
 def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
     """A NumPy array in tutti.Memory: zeroed, and mappable by the other ranks of a host, which then copy large messages
-    once, and may put into it (Communicator.window)."""
-    import numpy
+    once, and may put into it (Communicator.window). ImportError without NumPy, ValueError for a negative length."""
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError("tutti.zeros makes a NumPy array, and there is no NumPy: pip install numpy; a tutti.Memory "
+                          "is such memory without it") from error
     lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"shape is {shape}; expected lengths of 0 or more")
     kind = numpy.dtype(dtype)
     memory = Memory(math.prod(lengths) * kind.itemsize)
     return numpy.ndarray(lengths, kind, memoryview(memory))
