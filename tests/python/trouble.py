@@ -100,6 +100,30 @@ def another_device_1(comm):
         comm.all_reduce(Strided())
 
 
+def lazy_tensors_1(comm):
+    """What torch's tensors say of themselves; python_test.py has no torch."""
+    class Tensor:
+        def __init__(self, **yes):
+            self.values, self.yes = np.ones(3), yes
+            self.requires_grad = "grad" in yes
+            self.__dlpack_device__ = self.values.__dlpack_device__
+
+        def is_conj(self):
+            return "conj" in self.yes
+
+        def is_neg(self):
+            return "neg" in self.yes
+
+        def __dlpack__(self, **how):
+            return self.values.__dlpack__(**how)
+    assert (np.asarray(comm.all_reduce(Tensor(), np.ones(3))) == 1).all()
+    with raises(ValueError, r"x: the tensor requires a gradient: pass x.detach\(\)"):
+        comm.all_reduce(Tensor(grad=True))
+    for view in ("conj", "neg"):
+        with raises(ValueError, rf"x: the tensor is a lazy view .*pass x.resolve_{view}\(\)"):
+            comm.all_reduce(Tensor(**{view: True}))
+
+
 def closed_1(comm):
     x = np.ones(3)
     work = comm.all_reduce(x, async_=True)

@@ -109,6 +109,21 @@ bool packed(int ndim, const int64_t* shape, const int64_t* strides, int64_t unit
            name);
 }
 
+// Of a tensor of torch: whether its memory is not its value, or its gradient would be lost. DLPack's fast exchange,
+// which nanobind prefers, does not ask.
+void refuse_lazy(nb::handle object, const char* name) {
+    const nb::object gradient = nb::getattr(object, "requires_grad", nb::none());
+    if (gradient.is_none()) return;
+    if (nb::cast<bool>(gradient))
+        refuse(PyExc_ValueError, "%s: the tensor requires a gradient: pass %s.detach()", name, name);
+    for (const char* view : {"conj", "neg"})
+        if (nb::cast<bool>(object.attr((std::string("is_") + view).c_str())()))
+            refuse(PyExc_ValueError,
+                   "%s: the tensor is a lazy view (is_%s), whose memory has other values: pass "
+                   "%s.resolve_%s()",
+                   name, view, name, view);
+}
+
 size_t product(int ndim, const int64_t* shape) {
     size_t count = 1;
     for (int i = 0; i < ndim; ++i) count *= static_cast<size_t>(shape[i]);
@@ -214,7 +229,8 @@ bool Array::from_buffer(nb::handle object, const char* name, Use use) {
 }
 
 bool Array::from_cuda(nb::handle object, const char* name, Use use) {
-    if (!nb::hasattr(object, "__cuda_array_interface__") || nb::hasattr(object, "__dlpack__")) return false;
+    // In this order: torch takes microseconds to say that a tensor on a CPU has none of CUDA's.
+    if (nb::hasattr(object, "__dlpack__") || !nb::hasattr(object, "__cuda_array_interface__")) return false;
     const nb::dict said = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
     const std::string kind = nb::cast<std::string>(said["typestr"]);
     const nb::tuple place = nb::cast<nb::tuple>(said["data"]);
@@ -246,11 +262,10 @@ bool Array::from_cuda(nb::handle object, const char* name, Use use) {
 
 bool Array::from_dlpack(nb::handle object, const char* name, Use use) {
     if (!nb::hasattr(object, "__dlpack__")) return false;
+    refuse_lazy(object, name);
     nb::ndarray<nb::ro> array;
     nb::ndarray<> writable;
     if (!nb::try_cast(object, array, false)) {
-        if (nb::hasattr(object, "requires_grad") && nb::cast<bool>(object.attr("requires_grad")))
-            refuse(PyExc_ValueError, "%s: the tensor requires a gradient: pass %s.detach()", name, name);
         try {
             object.attr("__dlpack__")();
         } catch (nb::python_error& error) {
