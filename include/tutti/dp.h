@@ -548,10 +548,12 @@ TUTTI_API tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path);
 TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
 
 /* Loads what any number of ranks has saved, in any mode. Each rank reads what it owns (tuttiDpNaive and
- * tuttiDpBucketed: everything). All of that is checked before anything is changed: a torn or changed file, one of other
- * parameters or of another optimizer, one that Save has not written, is refused on all ranks (tuttiInvalidUsage). The
- * learning rate is the saved one afterwards, and so are those of groups if there are as many. What compression had kept
- * goes on: with another number of ranks, each has the mean of what all had. */
+ * tuttiDpBucketed: everything), and needs no memory for that. It reads twice, for all is checked before anything is
+ * changed: a torn or changed file, one of other parameters or of another optimizer, one that Save has not written, is
+ * refused on all ranks (tuttiInvalidUsage). The learning rate is the saved one afterwards, and so are those of groups
+ * if there are as many. What compression had kept goes on: with another number of ranks, each has the mean of what all
+ * had. If a file changes between the two readings, or can't be read again, Load returns that on all ranks, and the
+ * layer has parts of both: all later calls but Destroy fail. With config.onArrival nothing has changed then. */
 TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
 
 /* Text that goes with a checkpoint: rank 0's is saved, and Load gives it to all ranks, in place of what they had. For

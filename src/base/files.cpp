@@ -133,10 +133,6 @@ void begin_to_write(const Fd& file, std::uint64_t at, std::size_t bytes) {
     ::sync_file_range(file.get(), static_cast<off64_t>(at), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
 }
 
-void begin_to_read(const Fd& file, std::uint64_t at, std::size_t bytes) {
-    ::posix_fadvise(file.get(), static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
-}
-
 void sync_file(const Fd& file, const std::string& path) {
     if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS)  // what has no disk needs none
         fail_errno("'%s' can't be brought to the disk", path.c_str());

@@ -33,10 +33,8 @@ std::uint64_t size_of_file(const Fd& file, const std::string& path);
 void write_at(const Fd& file, std::uint64_t at, const void* data, std::size_t bytes, const std::string& path);
 /// Throws also if the file ends before.
 void read_at(const Fd& file, std::uint64_t at, void* data, std::size_t bytes, const std::string& path);
-/// Hints for the kernel: what was written there goes to the disk now, and what lies there comes from it, both beside
-/// the caller.
+/// A hint for the kernel: what was written there goes to the disk now, beside the caller.
 void begin_to_write(const Fd& file, std::uint64_t at, std::size_t bytes);
-void begin_to_read(const Fd& file, std::uint64_t at, std::size_t bytes);
 /// What was written is on the disk.
 void sync_file(const Fd& file, const std::string& path);
 

@@ -38,7 +38,11 @@ class OnArrival::Whole {
         Saving saving(path, ranks_, storage_, none_, std::move(m), false);
         saving.finish(ranks_);
     }
-    Manifest load(const std::string& path) { return load_checkpoint(path, ranks_, storage_, none_); }
+    Manifest load(const std::string& path) {
+        Loading loading(path, ranks_, storage_, none_);
+        loading.finish(ranks_);
+        return loading.manifest();
+    }
 
     std::byte* values(std::size_t still) const { return storage_.values_of(still); }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/files.hpp"
-#include "dp/sources.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -107,12 +106,10 @@ std::vector<std::vector<float>> read_residuals(const std::string& path, const Ma
             const Tensor tensor = tensor_of(residual_name(r, q), DataType::float32, q);
             const auto found = m.optimizer.find(tensor.name);
             if (found == m.optimizer.end()) continue;
-            std::uint64_t sum = 0;
-            Reading reading;
-            reading.add(source_of(sources, path, found->second), tensor, 0, reinterpret_cast<std::byte*>(one.data()),
-                        tensor.bytes(), sum);
-            reading.run();
-            if (sum != found->second.sum) refuse_changed(path, found->second, tensor.name);
+            const Source& source = source_of(sources, path, found->second);
+            if (source.read(source.find(tensor), 0, reinterpret_cast<std::byte*>(one.data()), tensor.bytes()) !=
+                found->second.sum)
+                refuse_changed(path, found->second, tensor.name);
             all[bucket].resize(storage.buckets()[bucket].count, 0.0f);
             for (std::size_t i = 0; i < q.count; ++i)
                 all[bucket][storage.layout().offset[p] + i] += same ? one[i] : one[i] / static_cast<float>(m.ranks);
@@ -134,11 +131,8 @@ std::vector<std::vector<float>> read_factors(const std::string& path, const Mani
         const Tensor& tensor = source.named(name);
         if (tensor.type != DataType::float32) refuse_changed(path, found->second, name);
         all[b].resize(tensor.count);
-        std::uint64_t sum = 0;
-        Reading reading;
-        reading.add(source, tensor, 0, reinterpret_cast<std::byte*>(all[b].data()), tensor.bytes(), sum);
-        reading.run();
-        if (sum != found->second.sum) refuse_changed(path, found->second, name);
+        if (source.read(tensor, 0, reinterpret_cast<std::byte*>(all[b].data()), tensor.bytes()) != found->second.sum)
+            refuse_changed(path, found->second, name);
     }
     return all;
 }
@@ -377,60 +371,79 @@ void Saving::remove_others() const {
 
 // ------------------------------------------------------------------------------------------------------------- loading
 
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept) {
-    const Catalogue catalogue(storage);
-    const std::vector<Range> ranges = catalogue.ranges(ranks, false);
-    std::vector<std::uint64_t> sums(catalogue.tensors().size(), 0);
-    std::unique_ptr<std::byte[]> staged;
-    std::vector<std::vector<float>> residuals, factors;
-    Manifest m;
+Loading::Loading(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept)
+    : path_(path),
+      storage_(storage),
+      kept_(kept),
+      catalogue_(storage),
+      sums_(catalogue_.tensors().size(), 0),
+      again_(sums_) {
     ranks.all_or_none([&] {
         if (!file_exists(index_path(path)))
             fail(tuttiInvalidUsage,
                  "tuttiDpLoad: '%s' is no checkpoint: there is no %s in it (before it had that name, a checkpoint was "
                  "a text file and parts beside it, which this version does not read)",
                  path.c_str(), index_name);
-        m = manifest_from(read_file(index_path(path)), index_path(path));
-        compare(path, m, catalogue);
-        Sources sources;
-        std::size_t bytes = 0;
-        for (const Range& r : ranges) bytes += r.bytes;
-        staged = large_block(bytes);
-        std::byte* at = staged.get();
-        Reading reading;
-        for (const Range& r : ranges) {
-            reading.add(source_of(sources, path, where_of(m, catalogue, r.tensor)), catalogue.tensors()[r.tensor],
-                        r.first, at, r.bytes, sums[r.tensor]);
-            at += r.bytes;
-        }
-        reading.run();
-        residuals = read_residuals(path, m, sources, ranks, storage, kept.residuals);
-        factors = read_factors(path, m, sources, storage, kept.factors);
+        manifest_ = manifest_from(read_file(index_path(path)), index_path(path));
+        compare(path, manifest_, catalogue_);
+        find_parts(catalogue_.ranges(ranks, false));
+        scratch_.resize(storage.backends().on_gpu ? stretch : summed_once);
+        for (const Part& p : parts_)
+            sums_[p.range.tensor] += p.source->sum(*p.tensor, p.range.first, p.range.bytes, scratch_);
+        residuals_ = read_residuals(path, manifest_, sources_, ranks, storage, kept.residuals);
+        factors_ = read_factors(path, manifest_, sources_, storage, kept.factors);
     });
-    const std::vector<std::uint64_t> mine = sums;
+    std::vector<std::uint64_t> sums = sums_;
     const auto copies = static_cast<std::uint64_t>(ranks.shards().copies);  // each has been read
     if (!storage.options().replicated()) ranks.sum(sums);
     for (std::size_t t = 0; t < sums.size(); ++t)
-        if (catalogue.is_everybodys(t)) sums[t] = mine[t];
+        if (catalogue_.is_everybodys(t)) sums[t] = sums_[t];
     ranks.all_or_none([&] {
         for (std::size_t t = 0; t < sums.size(); ++t)
-            if (const Manifest::Where& where = where_of(m, catalogue, t);
-                where.sum * (catalogue.is_everybodys(t) ? 1 : copies) != sums[t])
-                refuse_changed(path, where, catalogue.tensors()[t].name);
+            if (const Manifest::Where& where = where_of(manifest_, catalogue_, t);
+                where.sum * (catalogue_.is_everybodys(t) ? 1 : copies) != sums[t])
+                refuse_changed(path, where, catalogue_.tensors()[t].name);
     });
-    for (std::size_t b = 0; b < residuals.size(); ++b) {
-        if (kept.residuals[b] != nullptr) *kept.residuals[b] = std::move(residuals[b]);
-        if (kept.factors[b] != nullptr) *kept.factors[b] = std::move(factors[b]);
-    }
-    const std::byte* at = staged.get();
-    const Backends& backends = storage.backends();
+}
+
+/// In the order of files and places, so that the system reads ahead.
+void Loading::find_parts(const std::vector<Range>& ranges) {
     for (const Range& r : ranges) {
-        if (r.twin != nullptr) backends.states->copy(r.twin, at, r.bytes);
-        r.backend->copy(r.memory, at, r.bytes);
-        at += r.bytes;
+        const Source& source = source_of(sources_, path_, where_of(manifest_, catalogue_, r.tensor));
+        parts_.push_back({r, &source, &source.find(catalogue_.tensors()[r.tensor])});
     }
-    for (const BackendPtr& backend : {backends.values, backends.states}) backend->settle();  // before `staged` goes
-    return m;
+    std::ranges::sort(parts_, {}, [](const Part& p) {
+        return std::pair<const std::string&, std::uint64_t>(p.source->path, p.tensor->at + p.range.first);
+    });
+}
+
+/// The sum of a part that is where it belongs. On ranks on GPUs it comes by way of scratch_.
+std::uint64_t Loading::take(const Part& p) {
+    const Range& r = p.range;
+    if (!storage_.backends().on_gpu) return p.source->read(*p.tensor, r.first, r.memory, r.bytes);
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < r.bytes; i += scratch_.size()) {
+        const std::size_t n = std::min(scratch_.size(), r.bytes - i);
+        sum += p.source->read(*p.tensor, r.first + i, scratch_.data(), n);
+        if (r.twin != nullptr) storage_.backends().states->copy_now(r.twin + i, scratch_.data(), n);
+        r.backend->copy_now(r.memory + i, scratch_.data(), n);
+    }
+    return sum;
+}
+
+void Loading::finish(const Ranks& ranks) {
+    ranks.all_or_none([&] {
+        for (const Part& p : parts_) again_[p.range.tensor] += take(p);
+        const auto changed = std::ranges::mismatch(again_, sums_).in1 - again_.begin();
+        if (const auto t = static_cast<std::size_t>(changed); t < sums_.size())
+            fail(tuttiInvalidUsage,
+                 "tuttiDpLoad: '%s' in '%s/%s' was changed while it was loaded: create a new layer, and load again",
+                 catalogue_.tensors()[t].name.c_str(), path_.c_str(), where_of(manifest_, catalogue_, t).file.c_str());
+    });
+    for (std::size_t b = 0; b < residuals_.size(); ++b) {
+        if (kept_.residuals[b] != nullptr) *kept_.residuals[b] = std::move(residuals_[b]);
+        if (kept_.factors[b] != nullptr) *kept_.factors[b] = std::move(factors_[b]);
+    }
 }
 
 }  // namespace tutti::dp

@@ -10,6 +10,7 @@
 #include "dp/ranks.hpp"
 #include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
+#include "dp/sources.hpp"
 #include "dp/storage.hpp"
 
 namespace tutti::dp {
@@ -102,9 +103,38 @@ class Saving {
     Thread thread_;       // the last: it ends first
 };
 
-/// Collective, while no job is under way. Checks on all ranks what each of them needs; if something is not right, all
-/// ranks throw tuttiInvalidUsage, and nothing has changed. Then sets the values and states that this rank owns, and
-/// what compression keeps: where other ranks have saved, everybody has the mean of what they had kept.
-Manifest load_checkpoint(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept);
+/// A load. Files are read twice, the second time as a rule from the system's cache, so that what is wrong with them is
+/// known before anything changes, and no memory is needed beside the layer's.
+class Loading {
+  public:
+    /// Collective, while no job is under way. Each rank checks what it needs. If something is not right, all ranks
+    /// throw tuttiInvalidUsage. storage and kept outlive this.
+    Loading(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept);
+    const Manifest& manifest() const { return manifest_; }
+    /// Collective: sets the values and states that this rank owns, and what compression keeps: where other ranks have
+    /// saved, everybody has the mean of what they had kept. Throws on all ranks if a file can't be read again, or
+    /// (tuttiInvalidUsage) is another than it was: then values and states are parts of this and that.
+    void finish(const Ranks& ranks);
+
+  private:
+    struct Part {
+        Range range;
+        const Source* source;
+        const Tensor* tensor;  // in the file
+    };
+    void find_parts(const std::vector<Range>& ranges);
+    std::uint64_t take(const Part& part);
+
+    const std::string path_;
+    Storage& storage_;
+    const Kept& kept_;
+    const Catalogue catalogue_;
+    Manifest manifest_;
+    Sources sources_;
+    std::vector<Part> parts_;                  // in the order in which they lie in the files
+    std::vector<std::uint64_t> sums_, again_;  // by tensor: of this rank's parts, read once and again
+    std::vector<std::byte> scratch_;
+    std::vector<std::vector<float>> residuals_, factors_;  // by bucket
+};
 
 }  // namespace tutti::dp

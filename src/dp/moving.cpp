@@ -1,5 +1,6 @@
 // What an Engine does when ranks have gone, have come, or give an iteration up: its communicators are made anew, and
 // what the layer has goes where it belongs.
+#include <algorithm>
 #include <functional>
 
 #include "dp/team.hpp"
@@ -55,10 +56,16 @@ void Engine::rejoin(Team team, const std::function<void()>& settle) {
 /// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
 void Engine::follow_the_furthest() {
     relayout(backward_order(parameters()), options().rebuild);
-    const int root = ranks_.furthest(progress_.updated);
-    long long steps = progress_.updated;
-    ranks_.broadcast(std::span(&steps, 1), root);
-    set_steps(steps);
+    const std::vector<Progress> all = ranks_.exchange(progress_);
+    const auto furthest =
+        std::ranges::max_element(all, {}, [](const Progress& p) { return std::pair(p.updated, !p.half); });
+    if (furthest->half)
+        fail(tuttiInvalidUsage,
+             "an update or a load has ended half-way on all ranks with %lld steps: create a new layer, and load a "
+             "checkpoint",
+             furthest->updated);
+    const auto root = static_cast<int>(furthest - all.begin());
+    set_steps(furthest->updated);
     ranks_.broadcast(std::span(updater_.counts), root);
     share_settings(root);
     broadcast(root);

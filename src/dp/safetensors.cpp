@@ -21,11 +21,21 @@ DataType type_named(const std::string& name, const Fields& fields) {
     fields.wrong("the type " + name + " is unknown");
 }
 
-/// An odd number for every place, by Vigna's splitmix64 (public domain).
-std::uint64_t weight(std::uint64_t place) {
-    std::uint64_t x = place * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+/// An odd number for every place, by Vigna's splitmix64 (public domain), from that times `golden`.
+constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
+std::uint64_t weight(std::uint64_t scaled_place) {
+    const std::uint64_t x = (scaled_place ^ scaled_place >> 30) * 0xbf58476d1ce4e5b9u;
     return (x ^ x >> 27) | 1;
+}
+
+/// Of whole words, the first of which is at `place`. All that it changes is in registers.
+std::uint64_t sum_of_words(const std::byte* data, std::uint64_t place, std::size_t words) {
+    std::uint64_t sum = 0, word, scaled = place * golden;
+    for (std::size_t i = 0; i < words; ++i, scaled += golden) {
+        std::memcpy(&word, data + 8 * i, 8);
+        sum += word * weight(scaled);
+    }
+    return sum;
 }
 
 Tensor tensor_from(const std::string& name, const Json& its, std::uint64_t begins, const std::string& path) {
@@ -102,19 +112,15 @@ std::vector<Tensor> safetensors_from(std::string_view header, std::uint64_t file
 }
 
 std::uint64_t sum_of(const std::byte* data, std::uint64_t at, std::size_t bytes) {
-    std::uint64_t sum = 0, word;
-    const auto part = [&](std::size_t n) {  // within a word
-        word = 0;
-        std::memcpy(reinterpret_cast<std::byte*>(&word) + at % 8, data, n);
-        sum += word * weight(at / 8);
-        data += n, at += n, bytes -= n;
+    const auto part = [](const std::byte* from, std::uint64_t its_place, std::size_t n) {  // within a word
+        std::uint64_t word = 0;
+        std::memcpy(reinterpret_cast<std::byte*>(&word) + its_place % 8, from, n);
+        return word * weight(its_place / 8 * golden);
     };
-    if (at % 8 != 0) part(std::min<std::size_t>(8 - at % 8, bytes));
-    for (; bytes >= 8; data += 8, at += 8, bytes -= 8) {
-        std::memcpy(&word, data, 8);
-        sum += word * weight(at / 8);
-    }
-    if (bytes > 0) part(bytes);
+    const std::size_t head = std::min<std::size_t>((8 - at % 8) % 8, bytes), tail = (bytes - head) % 8;
+    std::uint64_t sum = sum_of_words(data + head, (at + head) / 8, (bytes - head) / 8);
+    if (head > 0) sum += part(data, at, head);
+    if (tail > 0) sum += part(data + (bytes - tail), at + bytes - tail, tail);
     return sum;
 }
 

@@ -67,7 +67,18 @@ void Engine::load(const char* given) {
 }
 
 void Engine::load_from(const std::string& path) {
-    const Manifest m = load_checkpoint(path, ranks_, storage_, {reducer_.residuals(), reducer_.factors()});
+    const Kept kept{reducer_.residuals(), reducer_.factors()};
+    Loading loading(path, ranks_, storage_, kept);
+    progress_.half = true;  // until set_steps()
+    worker_->or_fail([&] {
+        try {
+            loading.finish(ranks_);
+        } catch (...) {
+            ranks_.leave();  // not an abort: others may still read why
+            throw;
+        }
+    });
+    const Manifest& m = loading.manifest();
     if (!options().replicated() && options().mode != tuttiDpZero3) {
         const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
         for (const Bucket& b : storage_.buckets()) {

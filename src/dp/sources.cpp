@@ -7,14 +7,6 @@
 #include "base/result.hpp"
 
 namespace tutti::dp {
-namespace {
-
-constexpr std::size_t summed = std::size_t{1} << 18;      // is summed while it is in a cache
-constexpr std::size_t asked_once = std::size_t{8} << 20;  // that the disk is asked for at once
-constexpr std::size_t asked_ahead = 4 * asked_once;       // that it is asked for before it is read
-
-}  // namespace
-
 Source::Source(const std::string& its_path) : path(its_path), fd(open_file(path, false)) {
     const std::uint64_t bytes = size_of_file(fd, path);
     std::uint64_t length = 0;
@@ -43,31 +35,22 @@ const Tensor& Source::find(const Tensor& wanted) const {
     return found;
 }
 
-void Reading::add(const Source& source, const Tensor& wanted, std::uint64_t first, std::byte* into, std::size_t bytes,
-                  std::uint64_t& sum) {
-    parts_.push_back({&source, source.find(wanted).at + first, first, into, bytes, &sum});
-}
-
-void Reading::run() {
-    for (const Part& part : parts_)
-        for (std::size_t i = 0; i < part.bytes; i += summed) {
-            ask();
-            const std::size_t n = std::min(summed, part.bytes - i);
-            read_at(part.source->fd, part.at + i, part.into + i, n, part.source->path);
-            *part.sum += sum_of(part.into + i, part.first + i, n);
-            read_ += n;
-        }
-}
-
-void Reading::ask() {
-    while (next_ < parts_.size() && asked_ < read_ + asked_ahead) {
-        const Part& part = parts_[next_];
-        const std::size_t n = std::min(asked_once, part.bytes - asked_of_next_);
-        if (n > 0) begin_to_read(part.source->fd, part.at + asked_of_next_, n);
-        asked_ += n;
-        asked_of_next_ += n;
-        if (asked_of_next_ == part.bytes) ++next_, asked_of_next_ = 0;
+std::uint64_t Source::read(const Tensor& tensor, std::uint64_t first, std::byte* into, std::size_t bytes) const {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < bytes; i += summed_once) {
+        const std::size_t n = std::min(summed_once, bytes - i);
+        read_at(fd, tensor.at + first + i, into + i, n, path);
+        all += sum_of(into + i, first + i, n);
     }
+    return all;
+}
+
+std::uint64_t Source::sum(const Tensor& tensor, std::uint64_t first, std::size_t bytes,
+                          std::span<std::byte> scratch) const {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < bytes; i += scratch.size())
+        all += read(tensor, first + i, scratch.data(), std::min(scratch.size(), bytes - i));
+    return all;
 }
 
 }  // namespace tutti::dp

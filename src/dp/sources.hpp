@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,33 +24,13 @@ struct Source {
     const Tensor& named(const std::string& name) const;
     /// The tensor of that name, which has that type and count.
     const Tensor& find(const Tensor& wanted) const;
+    /// Reads `bytes` bytes that begin `first` bytes behind the start of a tensor. Returns their sum_of().
+    std::uint64_t read(const Tensor& tensor, std::uint64_t first, std::byte* into, std::size_t bytes) const;
+    /// Their sum_of() alone. scratch: memory that stays in a cache, which gets them piece by piece.
+    std::uint64_t sum(const Tensor& tensor, std::uint64_t first, std::size_t bytes, std::span<std::byte> scratch) const;
 };
 using Sources = std::map<std::string, Source>;  // by path
 
-/// Parts of files that are read one after the other. The disk is asked for them some way ahead, across parts and files,
-/// so that it does not wait for what is done here with those that have come.
-class Reading {
-  public:
-    /// Bytes [first, first + bytes) of a tensor. source, into and sum outlive this.
-    void add(const Source& source, const Tensor& wanted, std::uint64_t first, std::byte* into, std::size_t bytes,
-             std::uint64_t& sum);
-    /// Reads them, and adds to their tensors' sums (sum_of()).
-    void run();
-
-  private:
-    struct Part {
-        const Source* source;
-        std::uint64_t at, first;  // bytes from the start of the file, and of the tensor
-        std::byte* into;
-        std::size_t bytes;
-        std::uint64_t* sum;
-    };
-    void ask();
-
-    std::vector<Part> parts_;
-    // The disk was asked for all parts before this one, and for so much of it.
-    std::size_t next_ = 0, asked_of_next_ = 0;
-    std::uint64_t asked_ = 0, read_ = 0;  // bytes
-};
+inline constexpr std::size_t summed_once = std::size_t{1} << 18;  // bytes, which a cache holds
 
 }  // namespace tutti::dp

@@ -14,7 +14,7 @@ namespace tutti::dp {
 /// error has ended has made them differ.
 struct Progress {
     long long begun = 0, updated = 0, received = 0;
-    bool half = false;  // some updates of step updated + 1 have been made
+    bool half = false;  // some updates of step updated + 1 have been made, or some of a checkpoint is there
 };
 
 /// In jobs, or where none is under way: one thread at a time.
