@@ -283,31 +283,42 @@ void checkpoint(tuttiComm_t comm, const Options& o, int rank, int ranks) {
         body();
         return slowest(comm, Us(Clock::now() - start).count() / 1e6);
     };
-    std::vector<double> rates[4], blocked;
-    for (int i = 0; i < 3; ++i) {
-        rates[0].push_back(
-            mb / timed([&] {
-                ::unlink(mine.c_str());
-                const File file(mine, O_WRONLY | O_CREAT);
-                in_pieces(plain, [&](char* at, std::size_t n, off_t to) { return ::pwrite(file.fd, at, n, to); });
-                if (::fsync(file.fd) != 0) throw std::runtime_error("fsync has failed");
-            }));
-        rates[1].push_back(mb / timed([&] { must(tuttiDpSave(layer.dp(), folder.c_str())); }));
+    const auto write = [&] {
+        ::unlink(mine.c_str());
+        const File file(mine, O_WRONLY | O_CREAT);
+        in_pieces(plain, [&](char* at, std::size_t n, off_t to) { return ::pwrite(file.fd, at, n, to); });
+        if (::fsync(file.fd) != 0) throw std::runtime_error("fsync has failed");
+    };
+    const auto read = [&] {
+        const File file(mine, O_RDONLY);
+        in_pieces(plain, [&](char* at, std::size_t n, off_t from) { return ::pread(file.fd, at, n, from); });
+    };
+    const auto load = [&] { must(tuttiDpLoad(layer.dp(), folder.c_str())); };
+    struct Rates {
+        std::vector<double> plain, layers;
+    } saves, cold, cached;
+    std::vector<double> blocked;
+    for (int i = 0; i < 5; ++i) {
+        saves.plain.push_back(mb / timed(write));
+        saves.layers.push_back(mb / timed([&] { must(tuttiDpSave(layer.dp(), folder.c_str())); }));
         for (const std::string& some : {folder, plain_folder}) drop_from_cache(some);
-        rates[2].push_back(
-            mb / timed([&] {
-                const File file(mine, O_RDONLY);
-                in_pieces(plain, [&](char* at, std::size_t n, off_t from) { return ::pread(file.fd, at, n, from); });
-            }));
-        rates[3].push_back(mb / timed([&] { must(tuttiDpLoad(layer.dp(), folder.c_str())); }));
+        cold.plain.push_back(mb / timed(read));
+        cold.layers.push_back(mb / timed(load));
+        cached.plain.push_back(mb / timed(read));
+        cached.layers.push_back(mb / timed(load));
         blocked.push_back(1000 * timed([&] { must(tuttiDpSaveAsync(layer.dp(), folder.c_str())); }));
         must(tuttiDpSaveWait(layer.dp()));
     }
     if (rank == 0) {
-        std::printf("checkpoint of %.0f MB, MB/s: save %.0f, plain writes %.0f: %.2f (target: at least 0.8)\n", mb,
-                    median(rates[1]), median(rates[0]), median(rates[1]) / median(rates[0]));
-        std::printf("  load %.0f, plain reads %.0f: %.2f; a save beside training blocks for %.0f ms\n",
-                    median(rates[3]), median(rates[2]), median(rates[3]) / median(rates[2]), median(blocked));
+        std::printf("checkpoint of %.0f MB; medians of %zu, MB/s (target: at least 0.8)\n", mb, blocked.size());
+        const auto print = [](const char* what, const Rates& of) {
+            const double here = median(of.layers), there = median(of.plain);
+            std::printf("  %-24s %6.0f, plain %6.0f: %.2f\n", what, here, there, here / there);
+        };
+        print("save, with fsync", saves);
+        print("load from the disk", cold);
+        print("load from the cache", cached);
+        std::printf("  a save beside training blocks for %.0f ms\n", median(blocked));
     }
     must(tuttiBarrier(comm, nullptr));
     if (rank == 0)
