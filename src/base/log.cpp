@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -24,9 +25,10 @@ const Config* settings() {
     }
 }
 
-std::string host_name() {
-    char name[256] = "?";
-    gethostname(name, sizeof name - 1);
+/// Needs no memory, and nothing of it is destroyed as the process ends.
+std::array<char, 256> host_name() {
+    std::array<char, 256> name{"?"};
+    gethostname(name.data(), name.size() - 1);
     return name;
 }
 
@@ -34,7 +36,9 @@ int open_sink() {
     std::string path = settings() == nullptr ? "" : settings()->debug_file;
     if (path.empty()) return STDERR_FILENO;
     for (size_t at = 0; (at = path.find('%', at)) != std::string::npos && at + 1 < path.size();) {
-        std::string value = path[at + 1] == 'h' ? host_name() : path[at + 1] == 'p' ? std::to_string(getpid()) : "%";
+        std::string value = path[at + 1] == 'h'   ? host_name().data()
+                            : path[at + 1] == 'p' ? std::to_string(getpid())
+                                                  : "%";
         path.replace(at, 2, value);
         at += value.size();
     }
@@ -44,10 +48,10 @@ int open_sink() {
 
 __attribute__((format(printf, 2, 0))) void write_line(Level level, const char* format, va_list arguments) {
     static const int sink = open_sink();
-    static const auto& host = *new const std::string(host_name());
+    static const auto host = host_name();
     char line[2048];
     const char* names[] = {"NONE", "WARN", "INFO", "TRACE"};
-    int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.c_str(), getpid(), syscall(SYS_gettid),
+    int used = std::snprintf(line, sizeof line, "%s:%d:%ld TUTTI %s ", host.data(), getpid(), syscall(SYS_gettid),
                              names[static_cast<int>(level)]);
     used += std::vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
     if (used > static_cast<int>(sizeof line) - 2) used = static_cast<int>(sizeof line) - 2;

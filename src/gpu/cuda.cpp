@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -44,9 +45,9 @@ class Cuda : public Gpus {
 
     DeviceInfo info(int device) const override {
         static std::mutex mutex;
-        static std::optional<DeviceInfo> known[device_limit];
+        static auto& known = *new std::array<std::optional<DeviceInfo>, device_limit>;
         const std::lock_guard lock(mutex);
-        std::optional<DeviceInfo>& info = known[device];
+        std::optional<DeviceInfo>& info = known[static_cast<std::size_t>(device)];
         if (!info) info = ask(device);
         return *info;
     }
@@ -438,8 +439,8 @@ Gpus* cuda_gpus(std::string& why) {
         if (result != cudaSuccess) why += std::string(" (") + cudaGetErrorString(result) + ")";
         return nullptr;
     }
-    static Cuda instance(count < device_limit ? count : device_limit);
-    return &instance;
+    static auto* const instance = new Cuda(count < device_limit ? count : device_limit);
+    return instance;
 }
 
 }  // namespace tutti::gpu
