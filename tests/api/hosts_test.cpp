@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -96,6 +98,7 @@ void host_and_rank_0_die(int rank, tuttiComm_t comm) {
     expect(tuttiCommSplit(left, now % 2, 0, &part, nullptr), "split what was shrunk");
     expect(sum(part) == 2, "a sum of a part");
     destroy(part);
+    sum(left);  // rank 0 dies after all have split; it may fail already
     if (now == 0) die();
     expect(work(left) == tuttiRemoteError, "a second error");
     expect(failed_ranks(left) == std::vector{0}, "the second death is named");
@@ -124,8 +127,15 @@ void split_after_an_error(int rank, tuttiComm_t comm) {
     destroy(part), destroy(comm);
 }
 
-std::string path_of_id() {
-    return std::string(getenv("TUTTI_TEST_PLACE")) + "/id";
+std::string path_of(const std::string& name) {
+    return std::string(getenv("TUTTI_TEST_PLACE")) + "/" + name;
+}
+
+void await_file(const std::string& name) {
+    for (int tries = 0; access(path_of(name).c_str(), R_OK) != 0; ++tries) {
+        expect(tries < 20000, "a file to be there");
+        usleep(1000);
+    }
 }
 
 /// One that replaces a dead one: rank 3 is it, as another process.
@@ -140,9 +150,9 @@ void grows_again(int rank, tuttiComm_t comm) {
     if (now == 0) {
         tuttiUniqueId id;
         expect(tuttiCommGetUniqueId(left, &id), "unique id");
-        FILE* const file = fopen((path_of_id() + ".new").c_str(), "w");
+        FILE* const file = fopen(path_of("id.new").c_str(), "w");
         expect(file != nullptr && fwrite(&id, sizeof id, 1, file) == 1 && fclose(file) == 0, "a file");
-        expect(rename((path_of_id() + ".new").c_str(), path_of_id().c_str()) == 0, "its name");
+        expect(rename(path_of("id.new").c_str(), path_of("id").c_str()) == 0, "its name");
     }
     expect(sum(left) == 2, "the id is there");
     tuttiComm_t more = nullptr;
@@ -152,11 +162,8 @@ void grows_again(int rank, tuttiComm_t comm) {
 }
 void comes_new(int, tuttiComm_t) {
     tuttiUniqueId id;
-    for (int tries = 0; access(path_of_id().c_str(), R_OK) != 0; ++tries) {
-        expect(tries < 20000, "an id to come by");
-        usleep(1000);
-    }
-    FILE* const file = fopen(path_of_id().c_str(), "r");
+    await_file("id");
+    FILE* const file = fopen(path_of("id").c_str(), "r");
     expect(file != nullptr && fread(&id, sizeof id, 1, file) == 1 && fclose(file) == 0, "the id");
     tuttiComm_t more = nullptr;
     expect(tuttiCommGrow(nullptr, 3, &id, 2, &more, nullptr), "come new");
@@ -170,7 +177,11 @@ void suspends_and_resumes(int rank, tuttiComm_t comm) {
     expect(tuttiCommResume(comm), "resume");
     expect(sum(comm) == 4, "a sum after that");
     expect(tuttiCommSuspend(comm), "suspend again");
-    if (rank == 0) usleep(100'000), die();  // in whose process they were to meet
+    expect(std::ofstream(path_of(std::to_string(rank))).good(), "a file that says so");
+    if (rank == 0) {  // in whose process they were to meet
+        for (const char* other : {"1", "2", "3"}) await_file(other);
+        die();
+    }
     expect(tuttiCommResume(comm) == tuttiRemoteError, "no resumption");
     expect(failed_ranks(comm) == std::vector{0}, "who died is named");
     destroy(comm);
@@ -188,10 +199,7 @@ const std::map<std::string, void (*)(int, tuttiComm_t)> parts = {{"host and rank
 /// A directory for the test, which goes with it.
 struct Place {
     Place() { harness::check(mkdtemp(path) != nullptr, "a temporary directory"); }
-    ~Place() {
-        for (const char* name : {"/id", "/id.new"}) unlink((path + std::string(name)).c_str());
-        rmdir(path);
-    }
+    ~Place() { std::filesystem::remove_all(path); }
     char path[32] = "/tmp/tutti-hosts-XXXXXX";
 };
 
