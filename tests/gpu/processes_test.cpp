@@ -396,8 +396,9 @@ void be_contained(Self& self) {
     for (const Deadline until = Clock::now() + std::chrono::seconds(30);
          alone && self.number == 0 && result == tuttiSuccess && Clock::now() < until; std::this_thread::yield())
         tuttiCommGetAsyncError(self.comm, &result);  // a rank may have joined before another gives up
-    if (alone && result != (self.number == 0 ? tuttiRemoteError : tuttiUnhandledCudaError)) _exit(45);
-    if (result != tuttiUnhandledCudaError && result != tuttiRemoteError) _exit(46);  // its own failure, or the other's
+    if (alone && self.number == 1 && result != tuttiUnhandledCudaError) _exit(45);
+    // Its own failure, which the end of the other's process can be, or the other's.
+    if (result != tuttiUnhandledCudaError && result != tuttiRemoteError) _exit(46);
     if (!harness::mentions(self.comm, {"'s GPU memory", "TUTTI_TRANSPORT=shm"})) _exit(47);
 }
 
