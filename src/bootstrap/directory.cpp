@@ -186,6 +186,10 @@ void Directory::lose(Rank rank, const Loss& loss) {
 void Directory::on_register(Connection& connection, const Register& request) {
     connection.recognise();
     connection.peer = request.member.rank;
+    if (const Member* const former = former_of(request.member))
+        return connection.send(Failure{tuttiRemoteError, former->rank,
+                                       "an earlier job is still there, whose " + former->text() +
+                                           " has ended; the next one meets when that job's rank 0 has, too"});
     connection.send(Welcome{});
     if (!is_again(request.member) && !admit(connection, request)) return;
     Seat& seat = seats_[request.member.rank];
@@ -210,6 +214,15 @@ bool Directory::is_again(const Member& member) {
         former->close();
     }
     return true;
+}
+
+/// Whose place that member takes in the next job at the same rendezvous: all have met, and its process has ended since.
+const Member* Directory::former_of(const Member& member) const {
+    const auto seat = seats_.find(member.rank);
+    if (state_ != State::complete || seat == seats_.end() || seat->second.member.host != member.host) return nullptr;
+    const Member& former = seat->second.member;
+    const bool ended = !connect_to(former.local) && errno == ECONNREFUSED;
+    return ended ? &former : nullptr;
 }
 
 bool Directory::admit(Connection& connection, const Register& request) {

@@ -72,6 +72,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     void closed(Connection& connection, const Loss& loss) override;
     void on_register(Connection& connection, const Register& request);
     bool admit(Connection& connection, const Register& request);
+    const Member* former_of(const Member& member) const;
     bool is_again(const Member& member);
     void lose(Rank rank, const Loss& loss);
     void probe(Rank rank, const Loss& loss);

@@ -193,6 +193,14 @@ void Joining::not_let_in(const Connection& connection, const Loss& loss) {
     trouble_ = connection.address().text() + ": " + loss.text;
 }
 
+void Joining::turned_away(Connection& directory, const std::string& why) {
+    const bool local = directory.address().is_local();
+    trouble_ = directory.address().text() + ": " + why;
+    directory.close();
+    m_.neighbours_.drop(directory);
+    retry(&Joining::call_directory, local);
+}
+
 void Joining::call_parent_again(const Connection& connection) {
     retry(&Joining::call_parent, connection.address().is_local());
 }

@@ -32,6 +32,8 @@ class Joining {
     void welcomed(const Connection& connection);
     /// A connection ended before the other side took this member in.
     void not_let_in(const Connection& connection, const Loss& loss);
+    /// There is still the rendezvous of an earlier job.
+    void turned_away(Connection& directory, const std::string& why);
     void call_parent_again(const Connection& connection);
     void directory_lost(Connection& connection, const Loss& loss);
     /// All records are there.

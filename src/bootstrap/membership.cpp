@@ -151,6 +151,8 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         const auto& up = parent_there && parent_there->welcome ? parent_there : neighbours_.directory();
         if (up) up->send(*ask);
     } else if (auto* failure = std::get_if<Failure>(&message)) {
+        if (connection.role == Role::directory && !connection.welcome)
+            return joining_.turned_away(connection, failure->text);
         if (failure->text.empty()) failure->text = name_of(connection.peer) + " told of a failure, and no reason";
         hear({failure->code, failure->origin, failure->text, failure->teller, failure->died, failure->silent},
              &connection);

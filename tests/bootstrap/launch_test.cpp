@@ -96,6 +96,33 @@ TEST_CASE("every launcher's numbers are read") {
     CHECK((l.rank == 2 && l.ranks == 4 && l.local_ranks == 4 && l.launcher == "Slurm"));
 }
 
+TEST_CASE("one job meets where another did that is about to end") {
+    // As in `a && b` on every rank: a rank of b may be there before rank 0's part of a has ended.
+    auto zeroth = torchrun(0, 2), first = torchrun(1, 2);
+    if (GENERATE(false, true))
+        for (auto* e : {&zeroth, &first}) e->push_back(secret);
+    RankProcess zero(zeroth), one(first);
+    REQUIRE(zero.hear() == "joined");
+    REQUIRE(one.hear() == "joined");
+    const pid_t one_pid = one.pid();
+    CHECK(one.ask("leave") == "ok");
+    one.say("quit");
+    one.wait();
+
+    RankProcess in_vain(first, 300ms);
+    const std::string why = in_vain.hear();
+    INFO(why);
+    CHECK(has(why, "rank 1 could not reach the place where the ranks meet within 0.3 s"));
+    CHECK(has(why, text("an earlier job is still there, whose rank 1 (pid %d", one_pid)));
+    RankProcess next_one(first);
+    CHECK(zero.ask("leave") == "ok");
+    zero.say("quit");
+    zero.wait();
+    RankProcess next_zero(zeroth);
+    CHECK(next_zero.hear() == "joined");
+    CHECK(next_one.hear() == "joined");
+}
+
 TEST_CASE("a server of PMIx that does not answer is needed only where nothing else says who the ranks are") {
     const std::vector<std::string> server = {"PMIX_NAMESPACE=nobody", "PMIX_RANK=0"};
     CHECK(has(refusal(server), "PMIX_RANK is set, but the server that knows the other ranks can't be asked"));
