@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "algorithms/prove.hpp"
 #include "base/result.hpp"
@@ -17,6 +18,8 @@ constexpr int frugal_peers = 31;     // of a rank; more connections cost too muc
 constexpr std::size_t lavish_bytes = 64 << 20;  // of a rank's slots, where it has more connections all the same
 constexpr std::size_t smallest_tile = 16 * 1024;
 constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
+constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // also if both were rounded
+constexpr double most_time = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -25,6 +28,8 @@ struct Tuner::Subject {
     Collective collective;
     Rehearsal rehearsal;  // of all ranks; of more than rehearsed_ranks only rank 0's program, for its shape
     bool whole;
+    bool complete = false;  // it has all ranks' programs
+    bool settled;           // what it loses by waiting is known, not only that it is no less than the rehearsal says
     TileShape shapes[2];  // not altered, and altered
     ClosedForm form;
     std::string refusal;
@@ -135,8 +140,9 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     std::vector<Subject> all;
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
-        Subject s{a, q.collective, {}, whole, {}, busiest_form_of(*a, q.collective), {}, nullptr, {}};
+        Subject s{a, q.collective, {}, whole, false, !whole, {}, busiest_form_of(*a, q.collective), {}, nullptr, {}};
         s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
+        s.rehearsal.peers = peers_of(s.rehearsal.programs);
         const Program& shape = s.rehearsal.programs.front();
         s.shapes[0] = s.shapes[1] = {shape.columns, shape.message_chunks, false};
         const auto packed = static_cast<std::size_t>(s.shapes[0].message_chunks);
@@ -147,44 +153,53 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
         else if (const std::size_t most = limits_of(q).most_chunks(); packed > most)
             s.refusal = text("it packs %zu chunks into a message, which has room for %zu", packed, most);
         const ClosedForm sent = form_of(*a, q.collective);
-        if (!whole) s.rehearsal.most_peers = static_cast<int>(sent.busiest_rank / std::max(1LL, sent.busiest_link));
-        if (s.refusal.empty() && whole) {
-            s.rehearsal.programs = all_programs(*a, q.collective, ranks, root, nodes);
-            s.rehearsal.most_peers = most_peers(s.rehearsal.programs);
-            for (const bool altered : {false, true})
-                s.shapes[altered].sends_slices =
-                    a->pull_safe && std::ranges::all_of(s.rehearsal.programs, [&](const Program& p) {
-                        return gpu::sends_slices(p, altered);
-                    });
-        }
+        if (!whole) s.rehearsal.peers.most = static_cast<int>(sent.busiest_rank / std::max(1LL, sent.busiest_link));
+        if (s.rehearsal.peers.most <= frugal_peers) cast(s, root);
         if (!whole) s.rehearsal.programs.front().steps = {}, s.rehearsal.programs.front().operands = {};
         all.push_back(std::move(s));
     }
     refuse_lavish(all);
-    for (Subject& s : all) {
-        if (s.refusal.empty() && s.whole) play(s);
-        s.rehearsal.pull_safe = s.algorithm->pull_safe;
-        s.rehearsal.push_safe = s.algorithm->push_safe;
-    }
+    for (Subject& s : all) cast(s, root);
     return all;
+}
+
+/// Makes all ranks' programs, unless they are there or it is out of the question.
+void Tuner::cast(Subject& s, Rank root) const {
+    if (!s.whole || s.complete || !s.refusal.empty()) return;
+    s.complete = true;
+    Rehearsal& r = s.rehearsal;
+    r.programs = all_programs(*s.algorithm, s.collective, platform_.ranks, root, platform_.nodes);
+    r.peers = peers_of(r.programs);
+    r.pull_safe = s.algorithm->pull_safe;
+    r.push_safe = s.algorithm->push_safe;
+    for (const bool altered : {false, true})
+        s.shapes[altered].sends_slices = r.pull_safe && std::ranges::all_of(r.programs, [&](const Program& p) {
+                                             return gpu::sends_slices(p, altered);
+                                         });
 }
 
 /// Where only those remain that connect all with all, that is what is wanted. In all-to-all each rank has data for
 /// every other one, and whoever saves connections moves it several times.
 void Tuner::refuse_lavish(std::vector<Subject>& all) {
     if (!all.empty() && all.front().collective == Collective::all_to_all) return;
-    const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.most_peers <= frugal_peers; };
+    const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.peers.most <= frugal_peers; };
     if (std::ranges::none_of(all, frugal)) return;
     for (Subject& s : all)
         if (s.refusal.empty() && !frugal(s))
-            s.refusal = text("it connects a rank with %d others, which costs too much memory", s.rehearsal.most_peers);
+            s.refusal = text("it connects a rank with %d others, which costs too much memory", s.rehearsal.peers.most);
 }
 
-void Tuner::play(Subject& s) const {
-    s.rehearsal = Rehearsal::of(std::move(s.rehearsal.programs));
+/// enough: of what it loses by waiting; more is of no interest, unless it is asked for once more.
+void Tuner::play(Subject& s, double enough) const {
+    if (s.settled || !s.refusal.empty()) return;
+    Rehearsal& r = s.rehearsal;
+    if (r.lost > 0) enough = most_time;
+    if (r.order.empty()) r.rehearse();
+    s.settled = true;
     if (!platform_.oversubscribed()) return;
     const auto line = [&](Rank from, Rank to) { return platform_.line_between(from, to); };
-    s.rehearsal.lost = lost_by_sharing(s.rehearsal, platform_.rates, line, platform_.core_of, &s.rehearsal.played);
+    r.lost = lost_by_sharing(r, platform_.rates, line, platform_.core_of, &r.played, enough);
+    s.settled = r.lost < enough;
 }
 
 std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
@@ -194,9 +209,10 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
     for (Subject& s : all) {
         if (!s.refusal.empty() || !tuning_) continue;
         s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
-        if (s.measured != nullptr)
-            for (const Tuning::Point& p : *s.measured)
-                s.corrections.push_back(p.time / weigh(s, {q.collective, p.bytes, q.root, q.uneven}).time);
+        if (s.measured == nullptr) continue;
+        play(s, most_time);
+        for (const Tuning::Point& p : *s.measured)
+            s.corrections.push_back(p.time / weigh(s, {q.collective, p.bytes, q.root, q.uneven}).time);
     }
     return all;
 }
@@ -235,7 +251,7 @@ TileLimits Tuner::limits_of(const Question& q) const {
 }
 
 /// The price of the call within these limits.
-Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limits) const {
+Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limits, LastTile& last) const {
     const auto rows = static_cast<std::size_t>(s.rows()), ranks = static_cast<std::size_t>(platform_.ranks);
     Rates rates = platform_.rates;
     rates.references = rates.references || q.mappable;
@@ -251,11 +267,15 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
         price_by_form(c, s, moved, rates, cached);
     } else {
         const std::size_t under_way =  // one message to each peer
-            s.rehearsal.matching.connections.size() * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
+            s.rehearsal.peers.pairs * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
             static_cast<std::size_t>(moved.channels);
         cached.messages = under_way < platform_.near_bytes;
         const auto line = [&](Rank a, Rank b) { return platform_.line_between(a, b); };
-        c.price = price(s.rehearsal, moved, rates, line, cached);
+        if (last.bytes != moved.tile || last.by_reference != moved.by_reference || last.cached != cached.messages)
+            last = {moved.tile, moved.by_reference, cached.messages,
+                    price_of_tile(s.rehearsal, moved, rates, line, cached)};
+        c.price = last.price;
+        add_tiles(c.price, moved.tiles, moved.channels, platform_.ranks, rates);
     }
     c.time = c.price.time;
     c.tiling.threads = std::min(c.price.threads, c.tiling.channels);
@@ -265,19 +285,20 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
 /// The best way to cut it, by computation alone.
 Candidate Tuner::weigh(const Subject& s, const Question& q) const {
     TileLimits limits = limits_of(q);
-    if (limits.fixed()) return cut(s, q, limits);
+    LastTile last;
+    if (limits.fixed()) return cut(s, q, limits, last);
     Candidate best;
     const std::size_t longest = std::min(limits.tile, limits.slots.message);
     const int channels = limits.slots.channels;
     const std::size_t most =  // bytes under way to a peer
-        s.rehearsal.most_peers <= frugal_peers
+        s.rehearsal.peers.most <= frugal_peers
             ? SIZE_MAX
-            : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.most_peers);
+            : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.peers.most);
     for (limits.tile = smallest_tile; limits.tile <= longest; limits.tile *= 2) {
         for (int n = platform_.fewest_channels; n <= channels; n *= 2) {
             if (best.algorithm != nullptr && limits.tile * static_cast<std::size_t>(n) > most) break;
             limits.slots.channels = n;
-            Candidate c = cut(s, q, limits);
+            Candidate c = cut(s, q, limits, last);
             c.limits.slots.channels = c.tiling.channels;
             if (best.algorithm == nullptr || c.time < best.time) best = std::move(c);
             if (best.tiling.tiles <= static_cast<std::uint32_t>(n)) break;  // more channels would be idle
@@ -289,10 +310,7 @@ Candidate Tuner::weigh(const Subject& s, const Question& q) const {
 
 Candidate Tuner::judge(const Subject& s, const Question& q) const {
     const std::size_t bytes = q.bytes;
-    Candidate c;
-    if (s.refusal.empty()) c = weigh(s, q);
-    c.algorithm = s.algorithm;
-    c.refusal = s.refusal;
+    Candidate c = weigh(s, q);
     if (s.corrections.empty() || (q.mappable && c.tiling.by_reference)) return c;  // what was measured was private
     const Tuning::Curve& curve = *s.measured;
     const auto after =
@@ -313,12 +331,35 @@ Candidate Tuner::judge(const Subject& s, const Question& q) const {
 
 std::vector<Candidate> Tuner::candidates(const Question& q) {
     std::lock_guard lock(mutex_);
+    for (Subject& s : subjects(q)) play(s, most_time);
     return judge_all(q);
 }
 
+/// Those that surely take too long are not played through, or not to the end: what a candidate takes if nobody ever
+/// waits is known sooner, and so it is, once some have been judged, that another one waits for too long.
 std::vector<Candidate> Tuner::judge_all(const Question& q) {
-    std::vector<Candidate> all;
-    for (const Subject& s : subjects(q)) all.push_back(judge(s, q));
+    std::vector<Subject>& subjects = this->subjects(q);
+    std::vector<Candidate> all(subjects.size());
+    std::vector<std::pair<double, std::size_t>> order;  // by the least time that each may take
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Subject& s = subjects[i];
+        all[i].algorithm = s.algorithm;
+        all[i].refusal = s.refusal;
+        const bool known = s.settled || platform_.rates.insists;  // or what it may take is not
+        if (s.refusal.empty()) order.emplace_back(known ? 0 : weigh(s, q).time, i);
+    }
+    std::ranges::sort(order);
+    double too_long = most_time;
+    for (const auto& [least, i] : order) {
+        Subject& s = subjects[i];
+        if (least < too_long) play(s, too_long);
+        if (s.settled) {
+            all[i] = judge(s, q);
+            too_long = std::min(too_long, all[i].time * surely_more);
+        } else {
+            all[i].refusal = "it surely takes longer than another one";
+        }
+    }
     std::ranges::stable_sort(all, [&](const Candidate& a, const Candidate& b) {
         if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
         return a.time < b.time;

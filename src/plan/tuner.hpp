@@ -3,6 +3,7 @@
 // has. A decision is a function of what all ranks know, so all of them decide alike, without a word.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -91,14 +92,20 @@ class Tuner {
     std::vector<Subject> rehearse(const Question& question) const;
     std::vector<Candidate> judge_all(const Question& question);
     static void refuse_lavish(std::vector<Subject>& subjects);
-    void play(Subject& subject) const;
+    void cast(Subject& subject, Rank root) const;
+    void play(Subject& subject, double enough) const;
     void prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const;
     Candidate judge(const Subject& subject, const Question& question) const;
     TileLimits limits_of(const Question& question) const;
     Candidate weigh(const Subject& subject, const Question& question) const;
     void price_by_form(Candidate& candidate, const Subject& subject, const Tiling& tiling, const Rates& rates,
                        Cached cached) const;
-    Candidate cut(const Subject& subject, const Question& question, const TileLimits& limits) const;
+    struct LastTile {  // that was priced, of one subject and question
+        std::size_t bytes = SIZE_MAX;
+        bool by_reference = false, cached = false;
+        Price price;
+    };
+    Candidate cut(const Subject& subject, const Question& question, const TileLimits& limits, LastTile& last) const;
     const char* objection(const Algorithm& algorithm, const Question& question) const;
 
     const Platform platform_;

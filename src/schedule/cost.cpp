@@ -16,6 +16,7 @@ class Clock {
           Cached cached)
         : r_(r),
           rates_(rates),
+          line_(line),
           bytes_(static_cast<double>(tiling.tile)),
           slice_extra_(cached.buffers ? 0 : rates.memory),
           message_extra_(cached.messages ? 0 : rates.memory),
@@ -24,11 +25,13 @@ class Clock {
           busy_(r.programs.size()),
           arrives_(r.matching.messages.size()) {
         for (const PairOfRanks& c : r.matching.connections)
-            lines_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank));
+            alpha_.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
     }
 
     Price run() {
         for (const StepRef turn : r_.order) take(turn);
+        for (std::size_t p = 0; r_.order.empty() && p < r_.programs.size(); ++p)
+            for (const Step& s : r_.programs[p].steps) free_[p] = busy_[p] += work_of(r_.programs[p], s);
         price_.chain = *std::ranges::max_element(free_);
         price_.busiest = *std::ranges::max_element(busy_);
         for (const double b : busy_) price_.work += b;
@@ -40,31 +43,11 @@ class Clock {
         const Program& p = r_.programs[turn.program];
         const Step& s = p.steps[turn.step];
         const std::vector<std::uint32_t>& part_of = r_.matching.part_of[turn.program];
-        const bool passes = refers_ && moves_by_reference(p, s);
-        const bool once = rates_.to_all && !(refers_ && r_.pull_safe) && sends_to_all(p, s);
-        bool written = false;
-        double work = rates_.step, ready = free_[turn.program];
-        const double before = ready;
-        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
-            const bool source = i < s.first + s.sources;
-            if (once && !source && part_of[i] != Matching::none && std::exchange(written, true)) continue;
-            double per_byte = source ? rates_.load : rates_.store;
-            if (part_of[i] == Matching::none) {
-                per_byte += slice_extra_;
-            } else {
-                const PartOfMessage& part = r_.matching.parts[part_of[i]];
-                const Line& line = lines_[r_.matching.messages[part.message].connection];
-                if (part.last) work += rates_.message + line.handling_us;
-                per_byte += message_extra_;
-                if (source) {
-                    ready = std::max(ready, arrives_[part.message]);
-                    per_byte += line.us_per_byte;
-                }
-            }
-            if (passes) continue;
-            work += per_byte * bytes_;
-            price_.far += (part_of[i] == Matching::none ? slice_extra_ : message_extra_) * bytes_;
-        }
+        const double before = free_[turn.program], work = work_of(p, s);
+        double ready = before;
+        for (std::uint32_t i = s.first; i < s.first + s.sources; ++i)
+            if (part_of[i] != Matching::none)
+                ready = std::max(ready, arrives_[r_.matching.parts[part_of[i]].message]);
         price_.waits += ready > before;
         const double end = ready + work;
         free_[turn.program] = end;
@@ -72,8 +55,31 @@ class Clock {
         for (std::uint32_t i = s.first + s.sources; i < s.first + s.sources + s.sinks; ++i)
             if (part_of[i] != Matching::none) {
                 const std::uint32_t m = r_.matching.parts[part_of[i]].message;
-                arrives_[m] = end + lines_[r_.matching.messages[m].connection].alpha_us;
+                arrives_[m] = end + alpha_[r_.matching.messages[m].connection];
             }
+    }
+
+    double work_of(const Program& p, const Step& s) {
+        const bool passes = refers_ && moves_by_reference(p, s);
+        const bool once = rates_.to_all && !(refers_ && r_.pull_safe) && sends_to_all(p, s);
+        bool written = false;
+        double work = rates_.step;
+        for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
+            const bool source = i < s.first + s.sources;
+            const Operand& o = p.operands[i];
+            if (once && !source && o.place == Place::peer && std::exchange(written, true)) continue;
+            const double extra = o.place == Place::peer ? message_extra_ : slice_extra_;
+            double per_byte = (source ? rates_.load : rates_.store) + extra;
+            if (o.place == Place::peer) {
+                const Line line = source ? line_(o.index, p.rank) : line_(p.rank, o.index);
+                if (!o.more) work += rates_.message + line.handling_us;
+                if (source) per_byte += line.us_per_byte;
+            }
+            if (passes) continue;
+            work += per_byte * bytes_;
+            price_.far += extra * bytes_;
+        }
+        return work;
     }
 
     /// A slice that is only sent is read by its receivers; what is only received was stored by its sender.
@@ -88,9 +94,10 @@ class Clock {
 
     const Rehearsal& r_;
     const Rates& rates_;
+    const std::function<Line(Rank, Rank)>& line_;
     const double bytes_, slice_extra_, message_extra_;
     const bool refers_;
-    std::vector<Line> lines_;          // by connection
+    std::vector<double> alpha_;        // by connection
     std::vector<double> free_, busy_;  // by program
     std::vector<double> arrives_;      // by message
     Price price_;
@@ -101,30 +108,36 @@ class Clock {
 Rehearsal Rehearsal::of(std::vector<Program> programs) {
     Rehearsal r;
     r.programs = std::move(programs);
-    r.matching = match(r.programs);
-    TUTTI_ASSERT(r.matching.error.empty());
-    Run run = simulate(r.programs, r.matching, 0);
-    TUTTI_ASSERT(run.blocked.empty());
-    r.order = std::move(run.order);
-    r.most_peers = tutti::most_peers(r.programs);
-    r.played = r.order.size();
+    r.peers = peers_of(r.programs);
+    r.rehearse();
     return r;
 }
 
-int most_peers(std::span<const Program> programs) {
-    int most = 0;
-    for (const Program& p : programs) {
-        std::vector<bool> known(static_cast<std::size_t>(p.ranks));
-        int peers = 0;
+void Rehearsal::rehearse() {
+    matching = match(programs);
+    TUTTI_ASSERT(matching.error.empty());
+    Run run = simulate(programs, matching, 0);
+    TUTTI_ASSERT(run.blocked.empty());
+    order = std::move(run.order);
+    played += order.size();
+}
+
+Peers peers_of(std::span<const Program> programs) {
+    Peers peers;
+    std::vector<std::size_t> last;  // by peer: the last of the programs that sends to it, from 1
+    for (std::size_t number = 1; number <= programs.size(); ++number) {
+        const Program& p = programs[number - 1];
+        last.resize(static_cast<std::size_t>(p.ranks));
+        int its = 0;
         for (const Step& step : p.steps)
             for (const Operand& o : p.sinks(step)) {
-                if (o.place != Place::peer || known[static_cast<std::size_t>(o.index)]) continue;
-                known[static_cast<std::size_t>(o.index)] = true;
-                ++peers;
+                if (o.place != Place::peer) continue;
+                its += std::exchange(last[static_cast<std::size_t>(o.index)], number) != number;
             }
-        most = std::max(most, peers);
+        peers.pairs += static_cast<std::size_t>(its);
+        peers.most = std::max(peers.most, its);
     }
-    return most;
+    return peers;
 }
 
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates) {
@@ -141,10 +154,16 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
     price.time = time(price.threads, rates.cores) + (price.threads > 1 ? rates.sharing : 0);
 }
 
-Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
-            const std::function<Line(Rank, Rank)>& line, Cached cached) {
+Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+                    const std::function<Line(Rank, Rank)>& line, Cached cached) {
     Price p = Clock(rehearsal, tiling, rates, line, cached).run();
     p.lost = rehearsal.lost;
+    return p;
+}
+
+Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line, Cached cached) {
+    Price p = price_of_tile(rehearsal, tiling, rates, line, cached);
     add_tiles(p, tiling.tiles, tiling.channels, static_cast<int>(rehearsal.programs.size()), rates);
     return p;
 }

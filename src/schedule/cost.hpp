@@ -38,22 +38,29 @@ struct Rates {
     friend bool operator==(const Rates&, const Rates&) = default;
 };
 
+/// How many ordered pairs of ranks send, and to how many other ranks one sends at most.
+struct Peers {
+    std::size_t pairs = 0;
+    int most = 0;
+};
+Peers peers_of(std::span<const Program> programs);
+
 /// All ranks' programs, who meets whom, and an order in which the steps can run: what a price depends on, sizes aside.
+/// Without that order, which takes most of the time to find, it is priced as if nobody ever waited.
 struct Rehearsal {
     std::vector<Program> programs;
+    Peers peers;
     Matching matching;
     std::vector<StepRef> order;
-    int most_peers = 0;  // most_peers() of the programs
     bool pull_safe = false, push_safe = false;
     double lost = 0;         // where ranks outnumber cores: lost_by_sharing() of oversubscription.hpp
     std::size_t played = 0;  // steps and switches that were simulated for all of this: what it has cost
 
     /// Programs that verify() has proven, or would.
     static Rehearsal of(std::vector<Program> programs);
+    /// Finds the matching and the order.
+    void rehearse();
 };
-
-/// The most other ranks that one rank sends to.
-int most_peers(std::span<const Program> programs);
 
 struct Cached {
     bool buffers = true;   // those of all ranks
@@ -72,9 +79,14 @@ struct Price {
     long long waits = 0;  // how often a rank has nothing to do until a message comes, in one tile, of all ranks
 };
 
-/// tiling: of bytes. line: from one rank to another.
+/// tiling: of bytes. line: from one rank to another. Of a rehearsal without an order: no more than with it, rounding
+/// aside.
 Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
             const std::function<Line(Rank, Rank)>& line, Cached cached = {});
+
+/// All of it but `time` and `threads`, which need the number of tiles and channels.
+Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+                    const std::function<Line(Rank, Rank)>& line, Cached cached = {});
 
 /// How one tile's chain and work make the time of all, and whether that is less if a rank's threads share the work.
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates);

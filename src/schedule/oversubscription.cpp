@@ -26,6 +26,7 @@ struct Score {
     std::vector<Note> notes;
     std::vector<std::vector<Turn>> turns;  // by program
     std::size_t messages;
+    double work = 0;  // of all
 
     Score(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line)
         : messages(r.matching.messages.size()) {
@@ -34,7 +35,8 @@ struct Score {
             alpha.push_back(line(r.programs[c.from].rank, r.programs[c.to].rank).alpha_us);
         for (std::uint32_t p = 0; p < r.programs.size(); ++p) {
             std::vector<Turn>& its = turns.emplace_back();
-            for (const Step& s : r.programs[p].steps) its.push_back(turn(r, rates, alpha, p, s));
+            its.reserve(r.programs[p].steps.size());
+            for (const Step& s : r.programs[p].steps) work += its.emplace_back(turn(r, rates, alpha, p, s)).work;
         }
     }
 
@@ -80,9 +82,16 @@ class Cores {
         for (std::uint32_t p = 0; p < ranks_.size(); ++p) settle(p);
     }
 
-    double run() {
-        for (; finished_ < ranks_.size(); ++played_) step();
-        return (done_[tiles_ - 2] - done_[0] - work_ / rates_.cores) / (tiles_ - 2);
+    /// Until all have finished the last tile that counts, or it is certain that no less than that is lost.
+    double run(double enough) {
+        const double counted = tiles_ - 2;
+        for (; through_[tiles_ - 2] < ranks_.size(); ++played_) {
+            Core& core = *std::ranges::min_element(cores_, {}, &Core::now);
+            if (through_[0] == ranks_.size() && core.now > done_[0] + counted * (enough + score_.work / rates_.cores))
+                return enough;
+            step(core);
+        }
+        return (done_[tiles_ - 2] - done_[0] - work_ / rates_.cores) / counted;
     }
 
     std::size_t played() const { return played_; }
@@ -119,22 +128,19 @@ class Cores {
         const std::size_t turns = score_.turns[p].size();
         while (player.tile < tiles_ && player.step == turns) {
             done_[player.tile] = std::max(done_[player.tile], player.free);
+            ++through_[player.tile];
             player.step = 0;
             ++player.tile;
         }
         player.ready = player.tile == tiles_ ? never : player.free;
-        if (player.tile == tiles_) {
-            ++finished_;
-            return;
-        }
+        if (player.tile == tiles_) return;
         for (const Score::Note& note : received(turn_of(p)))
             player.ready = std::max(player.ready, arrival(player, note));
     }
 
     /// The core that is furthest behind goes on: its rank takes a step, looks on for a moment, or makes way for the
     /// next one.
-    void step() {
-        Core& core = *std::ranges::min_element(cores_, {}, &Core::now);
+    void step(Core& core) {
         const std::uint32_t p = core.seats[core.seat];
         if (ranks_[p].ready <= core.now) {
             core.now = play(p, core.now + (core.cold ? rates_.cold : 0));
@@ -194,29 +200,29 @@ class Cores {
     std::vector<Player> ranks_;
     std::vector<Core> cores_;
     std::uint64_t random_ = 1;
-    double done_[most_tiles] = {};  // when the last rank had finished
-    double work_ = 0;               // of the tiles in between
-    std::size_t finished_ = 0;      // ranks
+    double done_[most_tiles] = {};          // when the last rank had finished
+    std::size_t through_[most_tiles] = {};  // how many ranks have finished it
+    double work_ = 0;                       // of the tiles in between
     std::size_t played_ = 0;
 };
 
 }  // namespace
 
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-                       std::span<const int> core_of, std::size_t* played) {
+                       std::span<const int> core_of, std::size_t* played, double enough) {
     const bool many = rehearsal.programs.size() >= many_ranks;
     const Score score(rehearsal, rates, line);
-    const auto run = [&](std::span<const int> placed, bool looks_on) {
+    const auto run = [&](std::span<const int> placed, bool looks_on, double most) {
         Cores cores(score, rates, placed, many ? few_tiles : most_tiles, looks_on);
-        const double lost = cores.run();
+        const double lost = cores.run(most);
         if (played != nullptr) *played += cores.played();
         return lost;
     };
-    const auto play = [&](std::span<const int> placed) {
-        const double lost = run(placed, false);
-        return std::max(0.0, many ? lost : std::min(lost, run(placed, true)));
+    const auto play = [&](std::span<const int> placed, double most) {
+        const double lost = run(placed, false, most);
+        return std::max(0.0, many ? lost : std::min(lost, run(placed, true, lost)));
     };
-    if (!core_of.empty()) return play(core_of);
+    if (!core_of.empty()) return play(core_of, enough);
     // Whom the scheduler puts together, nobody knows: each of these is as likely as the others. Among many ranks they
     // differ little.
     const std::size_t ranks = rehearsal.programs.size(), cores = std::min(ranks, static_cast<std::size_t>(rates.cores));
@@ -227,8 +233,11 @@ double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std
         together.push_back(static_cast<int>(p * cores / ranks));
         folded.push_back(static_cast<int>(row % 2 == 0 ? column : cores - 1 - column));
     }
-    if (many) return play(in_turn);
-    return (play(in_turn) + play(together) + play(folded)) / 3;
+    if (many) return play(in_turn, enough);
+    double lost = 0;
+    for (const std::vector<int>* deal : {&in_turn, &together, &folded})
+        if (lost < 3 * enough) lost += play(*deal, 3 * enough - lost);
+    return lost / 3;
 }
 
 }  // namespace tutti

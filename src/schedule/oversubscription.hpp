@@ -1,6 +1,8 @@
 // Ranks that share cores: what the cores lose to waiting and to switching from rank to rank.
 #pragma once
 
+#include <limits>
+
 #include "schedule/cost.hpp"
 
 namespace tutti {
@@ -14,7 +16,9 @@ namespace tutti {
 /// dealt to the cores in turn, neighbours together, and back and forth.
 /// Every rank of every process computes this before its first call, so of more than 16 ranks fewer tiles are played,
 /// one way to deal them, and nobody looks on. played: the steps and switches that were simulated are added to it.
+/// enough: stops as soon as no less than that is certain, and gives that, or somewhat more or less by rounding.
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-                       std::span<const int> core_of = {}, std::size_t* played = nullptr);
+                       std::span<const int> core_of = {}, std::size_t* played = nullptr,
+                       double enough = std::numeric_limits<double>::infinity());
 
 }  // namespace tutti

@@ -73,6 +73,34 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
     }
 }
 
+TEST_CASE("what is chosen is the same whether all candidates are played through or only those that may win") {
+    for (int c = 0; c < collectives; ++c) {
+        const auto collective = static_cast<Collective>(c);
+        if (collective == Collective::send || collective == Collective::recv) continue;
+        for (const int n : {2, 3, 8, 19, 64}) {
+            for (const int cores : {1, 2, 64}) {
+                for (const bool mappable : {false, true}) {
+                    Platform p = machine(n, cores);
+                    p.limits.reference = 16 * 1024;
+                    p.near_bytes = 1 << 20;
+                    Tuner quick(p, {}, false, nullptr), thorough(p, {}, false, nullptr);
+                    for (const std::size_t bytes : {8u, 1u << 20, 1u << 14, 1u << 26, 1u << 17}) {
+                        INFO(name_of(collective) << " " << n << " on " << cores << ", " << bytes << " " << mappable);
+                        const Question q{.collective = collective, .bytes = bytes, .mappable = mappable};
+                        const Candidate &chosen = quick.choose(q), best = thorough.candidates(q).front();
+                        CHECK(chosen.algorithm == best.algorithm);
+                        CHECK(chosen.time == best.time);
+                        CHECK(chosen.limits.tile == best.limits.tile);
+                        CHECK(chosen.tiling.channels == best.tiling.channels);
+                        if (bytes == 8 && n > 2 && cores < n && collective == Collective::all_reduce)
+                            CHECK(quick.played() < thorough.played());
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("many ranks: nothing that connects all with all, and no rehearsal") {
     Tuner tuner(machine(100'000, 128), {}, false, nullptr);
     const std::vector<Candidate> all = tuner.candidates({Collective::all_reduce, 1 << 20});
