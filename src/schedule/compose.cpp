@@ -1,36 +1,53 @@
 #include "schedule/compose.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/result.hpp"
 
 namespace tutti {
 
+namespace {
+
+/// By peer, of which programs with messages of several parts have few.
+template <class T>
+class ByPeer {
+  public:
+    T& operator[](Rank peer) {
+        const auto known = std::ranges::find(all_, peer, &std::pair<Rank, T>::first);
+        return known != all_.end() ? known->second : all_.emplace_back(peer, T{}).second;
+    }
+
+  private:
+    std::vector<std::pair<Rank, T>> all_;
+};
+
+}  // namespace
+
 void one_message_per_peer(Program& p) {
-    std::unordered_map<Rank, Operand*> last[2];  // from, to
-    for (const Step& s : p.steps)
-        for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
-            Operand& o = p.operands[s.first + i];
-            if (o.place != Place::peer) continue;
-            o.more = true;
-            last[i >= s.sources][o.index] = &o;
+    ByPeer<bool> later[2];  // from, to
+    for (auto s = p.steps.rbegin(); s != p.steps.rend(); ++s)
+        for (std::uint32_t i = s->sources + s->sinks; i-- > 0;) {
+            Operand& o = p.operands[s->first + i];
+            if (o.place == Place::peer) o.more = std::exchange(later[i >= s->sources][o.index], true);
         }
-    for (auto& side : last)
-        for (auto& [peer, operand] : side) operand->more = false;
 }
 
 Program reversed(const Program& p, Collective collective) {
     Program result = program_for({collective, p.rank, p.ranks, p.root}, p.columns);
     result.scratch_chunks = p.scratch_chunks;
     result.message_chunks = p.message_chunks;
+    result.steps.reserve(p.steps.size());
+    result.operands.reserve(p.operands.size());
     std::vector<Operand> operands = p.operands;
     // A part is followed by the one that came before it, if that is of the same message.
-    std::unordered_map<Rank, bool> under_way[2];
+    ByPeer<bool> under_way[2];
     for (const Step& s : p.steps)
         for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
             Operand& o = operands[s.first + i];
-            if (o.place == Place::peer) std::swap(o.more, under_way[i >= s.sources][o.index]);
+            if (o.place == Place::peer && p.message_chunks > 1)
+                std::swap(o.more, under_way[i >= s.sources][o.index]);
             if (o.place == Place::input)
                 o.place = Place::output;
             else if (o.place == Place::output)

@@ -35,14 +35,16 @@ class Matcher {
     void collect(std::uint32_t number) {
         const Program& p = programs_[number];
         result_.part_of[number].assign(p.operands.size(), Matching::none);
+        for (std::vector<std::size_t>& side : known_) side.assign(static_cast<std::size_t>(p.ranks), unknown);
         for (std::uint32_t step = 0; step < p.steps.size(); ++step) {
             const Step& s = p.steps[step];
             for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
                 if (p.operands[i].place != Place::peer) continue;
                 const bool sends = i >= s.first + s.sources;
                 const Rank peer = p.operands[i].index;
-                Link& link = sends ? link_of(p.rank, peer) : link_of(peer, p.rank);
-                std::vector<End>& ends = link.ends[sends];
+                std::size_t& link = known_[sends][static_cast<std::size_t>(peer)];
+                if (link == unknown) link = sends ? link_of(p.rank, peer) : link_of(peer, p.rank);
+                std::vector<End>& ends = links_[link].ends[sends];
                 if (!ends.empty() && ends.back().turn.program != number) {
                     result_.error = place_of(p, step) + text(": another program of this rank has %s already",
                                                              text_of(p.operands[i], !sends).c_str());
@@ -53,19 +55,20 @@ class Matcher {
         }
     }
 
-    Link& link_of(Rank from, Rank to) {
+    std::size_t link_of(Rank from, Rank to) {
         const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
         const auto [it, fresh] = index_.try_emplace(key, links_.size());
         if (fresh) links_.push_back({from, to, {}});
-        return links_[it->second];
+        return it->second;
     }
 
     void join(const Link& link) {
         const auto& [receives, sends] = link.ends;
         const std::size_t both = std::min(receives.size(), sends.size());
         for (std::size_t k = 0; k < both; ++k) {
+            if (column(sends[k]) == column(receives[k]) && more(sends[k]) == more(receives[k])) continue;
             result_.error = mismatch(link, sends[k], receives[k]);
-            if (!result_.error.empty()) return;
+            return;
         }
         if (sends.size() > both)
             result_.error = place(sends[both]) + text(": sends message %zu to rank %d, which receives %zu of this rank",
@@ -85,13 +88,11 @@ class Matcher {
                    text(": sends column %u to rank %d, which takes it as column %u in ", column(sent), link.to,
                         column(received)) +
                    place(received);
-        if (more(sent) != more(received))
-            return place(sent) +
-                   text(": %s to rank %d, which %s in ",
-                        more(sent) ? "sends a part that is not the last one" : "completes a message", link.to,
-                        more(sent) ? "takes it as the last one" : "expects more parts of it") +
-                   place(received);
-        return {};
+        return place(sent) +
+               text(": %s to rank %d, which %s in ",
+                    more(sent) ? "sends a part that is not the last one" : "completes a message", link.to,
+                    more(sent) ? "takes it as the last one" : "expects more parts of it") +
+               place(received);
     }
 
     void accept(const Link& link) {
@@ -124,8 +125,11 @@ class Matcher {
     unsigned column(const End& end) const { return programs_[end.turn.program].steps[end.turn.step].column; }
     std::string place(const End& end) const { return place_of(programs_[end.turn.program], end.turn.step); }
 
+    static constexpr std::size_t unknown = SIZE_MAX;
+
     std::span<const Program> programs_;
     std::unordered_map<std::uint64_t, std::size_t> index_;
+    std::vector<std::size_t> known_[2];  // of the program at hand, by peer: receives, sends
     std::vector<Link> links_;
     Matching result_;
 };
