@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// Buffers from here on are too large to stay in the cache.
+/// Outputs from here on, all rows together, are too large to stay in the cache.
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
@@ -119,7 +119,12 @@ void HostExecution::lay_out(const Job& job) {
     layout_.element = element;
     layout_.scratch = static_cast<std::size_t>(program.scratch_chunks) * job.tile * element;
     layout_.needs_slots = static_cast<std::size_t>(program.message_chunks) * longest_part > inline_bytes;
-    layout_.streaming = job.count * element >= streaming_bytes;
+    std::size_t stored = static_cast<std::size_t>(program.output_rows) * job.count;
+    if (rows != nullptr) {
+        stored = 0;
+        for (const Row& row : rows->output) stored += row.count;
+    }
+    layout_.streaming = stored * element >= streaming_bytes;
 }
 
 void HostExecution::start(const Job& job) {
