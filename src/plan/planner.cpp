@@ -97,20 +97,32 @@ bool Planner::may_go(const Plan& plan) {
     return true;
 }
 
+/// Whether the plan of the last call is that of this one, too: most programs call the same again and again.
+bool Planner::is_last(const Operation& o) const {
+    const Operation& l = last_.operation;
+    return last_.plan != nullptr && o.count == l.count && o.collective == l.collective && o.type == l.type &&
+           o.op == l.op && o.call_op == l.call_op && o.average == l.average && o.premultiply == l.premultiply &&
+           o.root == l.root && o.rows == nullptr && *last_.told == last_.mappable;
+}
+
 const Plan& Planner::plan(const Operation& o) {
     if (lesson_ != nullptr && !o.is_pair()) learn();
+    if (is_last(o)) [[likely]]
+        return *last_.plan;
     const Question question = question_of(o);
     if (o.rows) [[unlikely]] {  // no uneven call is like another: each takes the place of the last one
         Question kind = question;
         kind.bytes = 0;
         return keep(kind, make(question, o));
     }
-    if (const Plan* const known = plans_.find(question)) [[likely]]
-        return *known;
-    return keep(question, make(question, o));
+    const Plan* const known = plans_.find(question);
+    const Plan& plan = known != nullptr ? *known : keep(question, make(question, o));
+    last_ = {o, &plan, &told_of(o.collective, question.bytes), question.mappable};
+    return plan;
 }
 
 const Plan& Planner::keep(const Question& question, Plan plan) {
+    last_.plan = nullptr;  // it may go, or become another
     if (Plan* const known = plans_.find(question)) return *known = std::move(plan);
     return plans_.add(question, std::move(plan), [this](const Plan& old) { return may_go(old); });
 }

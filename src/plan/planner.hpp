@@ -74,6 +74,7 @@ class Planner {
     std::atomic<bool>& told_of(Collective collective, std::size_t bytes) const;
     std::size_t bytes_of(const Operation& operation) const;
     Question question_of(const Operation& operation) const;
+    bool is_last(const Operation& operation) const;
     const Plan& keep(const Question& question, Plan plan);
     Tiling tiling_of(const Candidate& chosen, const Question& question, const Operation& operation) const;
     Plan make(const Question& question, const Operation& operation);
@@ -90,6 +91,12 @@ class Planner {
     std::set<const Candidate*> announced_;                            // in the log
     mutable std::array<std::atomic<bool>, collectives * 65> told_{};  // by collective and the width of the size
     const Plan* lesson_ = nullptr;                                    // of the call under way, if it tells
+    struct {
+        Operation operation;                      // not uneven
+        const Plan* plan = nullptr;               // nullptr: there is none, or it may be gone
+        const std::atomic<bool>* told = nullptr;  // where its `mappable` was from
+        bool mappable = false;
+    } last_;
 };
 
 }  // namespace tutti

@@ -139,6 +139,30 @@ TEST_CASE("equal operations have one plan, whatever their buffers, and others ha
     CHECK(&planning->plan(o) == plan);
 }
 
+TEST_CASE("a call like the last one, or almost like it, has the plan that it has by itself") {
+    Operation averaged = operation(Collective::all_reduce, 1000);
+    averaged.average = true;
+    averaged.call_op = 4;
+    const std::vector<Operation> calls = {operation(Collective::all_reduce, 1000),
+                                          operation(Collective::all_reduce, 1001),
+                                          operation(Collective::all_reduce, 1000, DataType::float64),
+                                          operation(Collective::broadcast, 1000),
+                                          operation(Collective::broadcast, 1000, DataType::float32, 1),
+                                          averaged};
+    Planning planning(3), alone(3);
+    for (const Operation& before : calls)
+        for (const Operation& call : calls) {
+            const Plan* const plan = &planning->plan(before);
+            CHECK(&planning->plan(before) == plan);
+            const Plan &found = planning->plan(call), &its = alone->plan(call);
+            CHECK((&found == plan) == (&call == &before));
+            CHECK(found.job.call.signature == its.job.call.signature);
+            CHECK(found.job.count == call.count);
+            CHECK(found.job.divide_by == its.job.divide_by);
+        }
+    CHECK(planning->plans() == calls.size());
+}
+
 TEST_CASE("all ranks plan alike: algorithm, tiling and signature") {
     for (const int n : {2, 3, 8})
         for (int c = 0; c < collectives; ++c)
