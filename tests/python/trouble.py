@@ -1,5 +1,6 @@
 """trouble.py CASE: what goes wrong ends in a Python exception that says what to do. Run by python_test.py, on the ranks
 of a launcher; the name of a case says how many."""
+import array
 import asyncio
 import contextlib
 import os
@@ -86,6 +87,32 @@ def wrong_arguments_1(comm):
         tutti.zeros((2, -1))
     same = comm.all_reduce(x)  # none of it has done any harm
     assert (same == x).all()
+
+
+def masked_1(comm):
+    values = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    for call in (comm.all_reduce, comm.all_gather, lambda x: comm.all_reduce(np.ones(3), x), comm.window):
+        with raises(TypeError, r"(x|out|memory|array): the array has a mask, which would be lost: pass .*\.filled\("):
+            call(values)
+    assert (comm.all_reduce(values.filled(0)) == [1, 0, 3]).all()
+    fields = np.rec.array([(1, 2.0)], dtype=[("mask", "i4"), ("b", "f8")])
+    assert (comm.all_gather(fields)[0] == fields).all()
+
+
+def refused_ones_are_free_1(comm):
+    """What is refused is held no longer."""
+    memory = bytearray(8)
+    with raises(ValueError, "not contiguous"):
+        comm.all_reduce(memoryview(memory)[::2])
+    words = array.array("h", [1, 2])
+    with raises(TypeError, "none that Tutti adds up"):
+        comm.all_reduce(words)
+    memory.append(1)
+    words.append(1)
+    released = memoryview(memory)
+    released.release()
+    with raises(TypeError, "x: its memory can't be used: .*released"):
+        comm.all_reduce(released)
 
 
 def another_device_1(comm):

@@ -142,7 +142,7 @@ void refuse(PyObject* exception, const char* format, ...) {
     throw nb::python_error();
 }
 
-Array::Array(nb::handle object, const char* name, Use use, int device) {
+Array::Array(nb::handle object, const char* name, Use use, int device) : Array() {  // ends if this throws
     if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_cuda(object, name, use) &&
         !from_dlpack(object, name, use))
         refuse(PyExc_TypeError,
@@ -201,10 +201,18 @@ bool Array::from_numpy(nb::handle object, Use use) {
 
 bool Array::from_buffer(nb::handle object, const char* name, Use use) {
     if (!PyObject_CheckBuffer(object.ptr())) return false;
+    if (!numpy().has(object) && nb::hasattr(object.type(), "mask"))  // the type's: a record may have such a field
+        refuse(
+            PyExc_TypeError,
+            "%s: the array has a mask, which would be lost: pass %s.filled(...), with a value that does not count, or "
+            "%s.data and %s.mask one by one",
+            name, name, name, name);
     if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FULL_RO) != 0) {
         buffer_.obj = nullptr;
         nb::python_error error;  // as NumPy refuses the types of ml_dtypes
         const tuttiDataType_t type = small_float(object);
+        if (type == tuttiNumTypes && !nb::hasattr(object, "__dlpack__"))
+            refuse(PyExc_TypeError, "%s: its memory can't be used: %s", name, nb::str(error.value()).c_str());
         if (type == tuttiNumTypes) return false;
         const nb::object bits = object.attr("view")(type == tuttiBfloat16 ? "uint16" : "uint8");
         from_buffer(bits, name, use);
