@@ -165,13 +165,19 @@ class Conformance(unittest.TestCase):
 
 
 class Layers(unittest.TestCase):
-    def test_beside_one_process(self):
-        cases = re.findall("^def case_", (HERE / "torch_layers.py").read_text(), re.M)
-        for ranks in (1, 2, 3):
+    def of(self, script, *counts):
+        cases = re.findall("^def case_", (HERE / script).read_text(), re.M)
+        for ranks in counts:
             with self.subTest(ranks=ranks):
-                done = run_ranks(ranks, HERE / "torch_layers.py")
+                done = run_ranks(ranks, HERE / script)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual(len(re.findall(" ok$", done.stdout, re.M)), ranks * len(cases))
+
+    def test_beside_one_process(self):
+        self.of("torch_layers.py", 1, 2, 3)
+
+    def test_tensors_of_all_kinds(self):
+        self.of("torch_tensors.py", 1, 2)
 
     def test_a_lost_rank(self):
         done = run_ranks(3, "-c", LOST)

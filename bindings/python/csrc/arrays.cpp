@@ -1,6 +1,5 @@
 #include "arrays.hpp"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdarg>
@@ -109,19 +108,56 @@ bool packed(int ndim, const int64_t* shape, const int64_t* strides, int64_t unit
            name);
 }
 
-// Of a tensor of torch: whether its memory is not its value, or its gradient would be lost. DLPack's fast exchange,
-// which nanobind prefers, does not ask.
-void refuse_lazy(nb::handle object, const char* name) {
-    const nb::object gradient = nb::getattr(object, "requires_grad", nb::none());
-    if (gradient.is_none()) return;
+// Refuses tensors of torch whose memory is not their value, or whose gradient would be lost: DLPack's exchange in C
+// does not ask. False: it is none of torch's.
+bool refuse_lazy(nb::handle object, const char* name) {
+    static PyObject* const gradient_name = PyUnicode_InternFromString("requires_grad");
+    static const std::pair<PyObject*, const char*> views[] = {{PyUnicode_InternFromString("is_conj"), "conj"},
+                                                              {PyUnicode_InternFromString("is_neg"), "neg"}};
+    const nb::object gradient = nb::steal(PyObject_GetAttr(object.ptr(), gradient_name));
+    if (!gradient.is_valid()) {
+        PyErr_Clear();
+        return false;
+    }
     if (nb::cast<bool>(gradient))
         refuse(PyExc_ValueError, "%s: the tensor requires a gradient: pass %s.detach()", name, name);
-    for (const char* view : {"conj", "neg"})
-        if (nb::cast<bool>(object.attr((std::string("is_") + view).c_str())()))
+    for (const auto& [asked, view] : views) {
+        PyObject* arguments[] = {object.ptr()};
+        const nb::object lazy =
+            nb::steal(PyObject_VectorcallMethod(asked, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+        if (!lazy.is_valid()) throw nb::python_error();
+        if (nb::cast<bool>(lazy))
             refuse(PyExc_ValueError,
                    "%s: the tensor is a lazy view (is_%s), whose memory has other values: pass "
                    "%s.resolve_%s()",
                    name, view, name, view);
+    }
+    return true;
+}
+
+// The beginning of DLPack's DLPackExchangeAPI.
+struct Exchange {
+    uint32_t major, minor;
+    const Exchange* older;
+    void *allocate, *from_object_managed, *to_object;
+    int (*from_object)(void* object, nb::dlpack::dltensor* seen);  // borrowed. May be null
+};
+
+// What the type itself offers. nullptr: nothing, or only by a type from which it is derived.
+const Exchange* exchange_of(PyTypeObject* asked) {
+    static nb::object known;  // the last one that had it
+    static const Exchange* exchange = nullptr;
+    const nb::handle type(reinterpret_cast<PyObject*>(asked));
+    if (type.is(known)) return exchange;
+    const nb::object own = nb::getattr(type, "__dict__", nb::none());
+    if (own.is_none() || !nb::cast<bool>(own.attr("__contains__")("__dlpack_c_exchange_api__"))) return nullptr;
+    const nb::object capsule = own["__dlpack_c_exchange_api__"];
+    const auto* found = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    if (found == nullptr) PyErr_Clear();
+    while (found != nullptr && found->major != 1) found = found->older;
+    if (found == nullptr || found->from_object == nullptr) return nullptr;
+    known = nb::borrow(type);
+    return exchange = found;
 }
 
 size_t product(int ndim, const int64_t* shape) {
@@ -143,12 +179,17 @@ void refuse(PyObject* exception, const char* format, ...) {
 }
 
 Array::Array(nb::handle object, const char* name, Use use, int device) : Array() {  // ends if this throws
-    if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_cuda(object, name, use) &&
-        !from_dlpack(object, name, use))
+    if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_exchange(object, name) &&
+        !from_cuda(object, name, use) && !from_dlpack(object, name, use))
         refuse(PyExc_TypeError,
                "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__, "
                "as numpy.asarray(...) makes",
                name, nb::str(object.type().attr("__name__")).c_str());
+    if (data_ == nullptr && bytes() > 0)
+        refuse(
+            PyExc_TypeError,
+            "%s: %s has no memory of its own: pass the dense tensor that it stands for (of a DTensor: %s.to_local())",
+            name, nb::str(object.type().attr("__name__")).c_str(), name);
     if (device_ != device) {
         const auto place = [](int d) { return d < 0 ? std::string("the CPU") : "CUDA device " + std::to_string(d); };
         refuse(PyExc_ValueError,
@@ -172,6 +213,7 @@ Array& Array::operator=(Array&& other) noexcept {
     device_ = other.device_;
     buffer_ = std::exchange(other.buffer_, {});
     owner_ = std::move(other.owner_);
+    tensor_ = std::move(other.tensor_);
     return *this;
 }
 
@@ -179,6 +221,11 @@ void Array::release() {
     if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
     buffer_.obj = nullptr;
     owner_.reset();
+    tensor_.reset();
+}
+
+void Array::hold() {
+    if (tensor_.is_valid() && nb::hasattr(tensor_, "detach")) tensor_ = tensor_.attr("detach")();
 }
 
 // The short way for what nearly all calls bring. All that is not as it should be goes the long way, which says why.
@@ -268,24 +315,58 @@ bool Array::from_cuda(nb::handle object, const char* name, Use use) {
     return true;
 }
 
+// The exchange in C that a type offers (DLPack 1.3), as torch's do: nothing is called in Python, and nothing allocated.
+// What it can't give goes the long way, which says why; so do types derived from such a one, which may be anything.
+bool Array::from_exchange(nb::handle object, const char* name) {
+    const Exchange* exchange = exchange_of(Py_TYPE(object.ptr()));
+    if (exchange == nullptr || !refuse_lazy(object, name)) return false;
+    nb::dlpack::dltensor tensor;
+    if (exchange->from_object(object.ptr(), &tensor) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    take(tensor, name);
+    tensor_ = nb::borrow(object);
+    return true;
+}
+
 bool Array::from_dlpack(nb::handle object, const char* name, Use use) {
     if (!nb::hasattr(object, "__dlpack__")) return false;
-    refuse_lazy(object, name);
+    if (refuse_lazy(object, name)) tensor_ = nb::borrow(object);
     nb::ndarray<nb::ro> array;
     nb::ndarray<> writable;
     if (!nb::try_cast(object, array, false)) {
         try {
             object.attr("__dlpack__")();
         } catch (nb::python_error& error) {
-            refuse(PyExc_TypeError,
-                   "%s: its memory can't be used: %s Pass a dense array of numbers, as %s.view(\"u8\")", name,
-                   nb::str(error.value()).c_str(), name);
+            refuse(
+                PyExc_TypeError,
+                "%s: pass a dense array of numbers (for dates %s.view(\"u8\"), for a sparse tensor %s.to_dense(), for "
+                "a quantized one %s.int_repr()): the memory of this one can't be used: %s",
+                name, name, name, name, nb::str(error.value()).c_str());
         }
         refuse(PyExc_ValueError, "%s: its DLPack capsule can't be used", name);
     }
     if (use == Use::write && !nb::try_cast(object, writable, false)) refuse_read_only(name);
-    const nb::dlpack::dtype type = array.dtype();
+    lengths_.assign(array.shape_ptr(), array.shape_ptr() + array.ndim());
+    nb::dlpack::dltensor tensor;
+    tensor.data = const_cast<void*>(array.data());
+    tensor.device = {array.device_type(), array.device_id()};
+    tensor.ndim = static_cast<int32_t>(array.ndim());
+    tensor.dtype = array.dtype();
+    tensor.shape = lengths_.data();
+    tensor.strides = const_cast<int64_t*>(array.stride_ptr());
+    take(tensor, name);
+    owner_ = nb::cast(std::move(array), nb::rv_policy::reference);
+    return true;
+}
+
+// What DLPack says of memory that is held elsewhere.
+void Array::take(const nb::dlpack::dltensor& tensor, const char* name) {
+    static constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+    const nb::dlpack::dtype type = tensor.dtype;
     itemsize_ = (type.bits * type.lanes + 7U) / 8U;
+    format_ = type.code < std::size(kinds) ? kinds[type.code] : "float of DLPack";
     switch (static_cast<nb::dlpack::dtype_code>(type.code)) {
         case nb::dlpack::dtype_code::Int:
             type_ = integer(true, itemsize_);
@@ -305,20 +386,17 @@ bool Array::from_dlpack(nb::handle object, const char* name, Use use) {
         default:
             type_ = type.code == 10 ? tuttiFloat8e4m3 : type.code == 12 ? tuttiFloat8e5m2 : tuttiNumTypes;
     }
-    const size_t ndim = array.ndim();
-    lengths_.assign(array.shape_ptr(), array.shape_ptr() + ndim);
-    ndim_ = static_cast<int>(ndim);
-    shape_ = lengths_.data();
-    count_ = array.size();
-    data_ = const_cast<void*>(array.data());
-    if (!packed(ndim_, shape_, array.stride_ptr(), 1)) refuse_strides(name);
-    const bool on_gpu = array.device_type() == nb::device::cuda::value || array.device_type() == 13;  // managed
-    if (!on_gpu && array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value)
+    ndim_ = tensor.ndim;
+    shape_ = tensor.shape;
+    count_ = product(ndim_, shape_);
+    data_ = tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
+    if (!packed(ndim_, shape_, tensor.strides, 1)) refuse_strides(name);
+    const int place = tensor.device.device_type;
+    const bool on_gpu = place == nb::device::cuda::value || place == 13;  // managed
+    if (!on_gpu && place != nb::device::cpu::value && place != nb::device::cuda_host::value)
         refuse(PyExc_ValueError, "%s: the array is on a device of DLPack's type %d, neither a CPU nor CUDA's", name,
-               array.device_type());
-    device_ = on_gpu ? array.device_id() : TUTTI_DEVICE_CPU;
-    owner_ = nb::cast(std::move(array), nb::rv_policy::reference);
-    return true;
+               place);
+    device_ = on_gpu ? tensor.device.device_id : TUTTI_DEVICE_CPU;
 }
 
 tuttiDataType_t Array::type() const {
@@ -350,6 +428,13 @@ nb::object with_shape(nb::handle like, nb::handle shape) {
         if (made == nullptr) throw nb::python_error();
         return nb::steal(made);
     }
+    static PyObject* const torch_name = PyUnicode_InternFromString("new_empty");
+    PyObject* arguments[] = {like.ptr(), shape.ptr()};
+    if (PyObject* made = PyObject_VectorcallMethod(torch_name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        made != nullptr)
+        return nb::steal(made);
+    if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw nb::python_error();
+    PyErr_Clear();
     return nb::module_::import_("tutti._arrays").attr("like")(like, shape);
 }
 

@@ -1,6 +1,7 @@
 // What a Python object shows of its memory: by the buffer protocol, __cuda_array_interface__ or DLPack.
 #pragma once
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <tutti/tutti.h>
 
 #include <cstdint>
@@ -23,6 +24,9 @@ class Array {
     Array& operator=(Array&& other) noexcept;
     ~Array() { release(); }
 
+    /// Keeps the memory from now on, whatever becomes of the object: for what goes on after the call.
+    void hold();
+
     [[nodiscard]] void* data() const { return data_; }
     [[nodiscard]] size_t count() const { return count_; }
     [[nodiscard]] size_t itemsize() const { return itemsize_; }
@@ -43,8 +47,10 @@ class Array {
     [[nodiscard]] bool known() const { return type_ != tuttiNumTypes; }
     bool from_numpy(nb::handle object, Use use);
     bool from_buffer(nb::handle object, const char* name, Use use);
+    bool from_exchange(nb::handle object, const char* name);
     bool from_cuda(nb::handle object, const char* name, Use use);
     bool from_dlpack(nb::handle object, const char* name, Use use);
+    void take(const nb::dlpack::dltensor& tensor, const char* name);
     void release();
 
     void* data_ = nullptr;
@@ -57,6 +63,7 @@ class Array {
     const char* format_ = "";
     Py_buffer buffer_{};            // obj is null unless the buffer protocol showed the memory
     nb::object owner_;              // what keeps it otherwise
+    nb::object tensor_;             // torch's, if it is one; it may be given other memory (x.data = ...) unless held
     std::vector<int64_t> lengths_;  // shape_, where nothing else has it
 };
 

@@ -31,6 +31,11 @@ struct How {
 template <typename F>
 nb::object issue(const Self& self, const How& how, Array& in, Array& out, nb::object result, const F& f) {
     Communicator& comm = *self.p;
+    const bool grouped = in_group();
+    if (how.async || grouped) {
+        in.hold();
+        out.hold();
+    }
     if (how.async) {
         const auto& worker = comm.worker();
         auto job = std::make_shared<Job>();
@@ -42,7 +47,7 @@ nb::object issue(const Self& self, const How& how, Array& in, Array& out, nb::ob
         return nb::cast(new Work(worker, job), nb::rv_policy::take_ownership);
     }
     comm.wait_for(f);
-    if (in_group()) keep_in_group(self, std::move(in), std::move(out));
+    if (grouped) keep_in_group(self, std::move(in), std::move(out));
     return result;
 }
 

@@ -28,12 +28,9 @@ def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray
 
 
 def like(x: Any, shape: tuple[int, ...]) -> Any:
-    """An array of this shape, of x's type and on its device. NumPy's, or a memoryview, if x is neither of torch nor of
-    CuPy."""
-    kind = type(x).__module__.partition(".")[0]
-    if kind == "torch":
-        return sys.modules["torch"].empty(shape, dtype=x.dtype, device=x.device)
-    if kind == "cupy":
+    """An array of this shape, of x's type and on its device: CuPy's if x is, else NumPy's or a memoryview. Not for
+    torch's."""
+    if type(x).__module__.partition(".")[0] == "cupy":
         with x.device:
             return sys.modules["cupy"].empty(shape, dtype=x.dtype)
     try:
