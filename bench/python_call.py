@@ -4,7 +4,7 @@
     tutti-run -n 2 python bench/python_call.py
 
 Prints microseconds, medians of the rounds: tuttiAllReduce of 8 floats from a loop in C (compiled here, by cc), the call
-from Python into an array that is there, and the one that makes an array.
+from Python into an array that is there, and the one that makes an array; both also with tensors, where there is torch.
 """
 import ctypes
 import pathlib
@@ -15,6 +15,11 @@ import time
 
 import numpy as np
 import tutti
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 ROUNDS, CALLS = 41, 5000
 LOOP = """
@@ -53,14 +58,18 @@ def main():
     with tutti.init() as comm:
         x, out = np.ones(8, "float32"), np.empty(8, "float32")
 
-        def into():
+        def into(x, out):
             for _ in range(CALLS):
                 comm.all_reduce(x, out)
 
-        def making():
+        def making(x):
             for _ in range(CALLS):
                 comm.all_reduce(x)
-        ways = {"in C": in_c(comm, x, out), "all_reduce(x, out)": into, "all_reduce(x)": making}
+        ways = {"in C": in_c(comm, x, out), "all_reduce(x, out)": lambda: into(x, out),
+                "all_reduce(x)": lambda: making(x)}
+        if torch is not None:
+            tensor = torch.ones(8)
+            ways |= {"torch's, (x, out)": lambda: into(tensor, torch.empty(8)), "torch's, (x)": lambda: making(tensor)}
         times = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, way in ways.items():
