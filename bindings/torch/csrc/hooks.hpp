@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "torch.hpp"
 
@@ -15,18 +16,35 @@ namespace tutti_torch {
 /// Any thread may call any of it.
 class Hooks {
   public:
+    Hooks() = default;
+    Hooks(const Hooks&) = delete;
+    Hooks& operator=(const Hooks&) = delete;
+    ~Hooks() { settle(); }
+
     void add(std::int64_t id, c10d::CompletionHook hook) { put(completion_, id, std::move(hook)); }
     void add(std::int64_t id, c10d::AbortHook hook) { put(abort_, id, std::move(hook)); }
     void remove_completion(std::int64_t id) { remove(completion_, id); }
-    void remove_abort(std::int64_t id) { remove(abort_, id); }
+    /// Returns when the hook does not run any more.
+    void remove_abort(std::int64_t id) {
+        remove(abort_, id);
+        settle();
+    }
 
     /// An operation has ended well. `milliseconds` is how long it took.
     void completed(const c10d::Work& work, float milliseconds) const;
-    /// An operation has failed, or is about to be given up.
-    void failed() const;
+    /// An operation is about to be given up. Returns when all have been told.
+    void failed() const { tell(abort_hooks()); }
+    /// An operation has failed. All are told in a thread of its own, for who waits is to learn of it at once: torch's
+    /// flight recorder takes many seconds to look up the names of functions. One failure at a time.
+    void failed_meanwhile() const;
+    /// Waits for that thread.
+    void settle() const;
     bool any() const { return any_.load(std::memory_order_relaxed); }
 
   private:
+    /// A copy: they may take their time, and come back.
+    std::map<std::int64_t, c10d::AbortHook> abort_hooks() const;
+    static void tell(const std::map<std::int64_t, c10d::AbortHook>& hooks);
     template <typename Hook>
     void put(std::map<std::int64_t, Hook>& hooks, std::int64_t id, Hook hook) {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,6 +62,9 @@ class Hooks {
     std::atomic<bool> any_{false};
     std::map<std::int64_t, c10d::CompletionHook> completion_;
     std::map<std::int64_t, c10d::AbortHook> abort_;
+    mutable std::mutex telling_mutex_;  // of the two below
+    mutable std::thread telling_;
+    mutable std::atomic<bool> tells_{false};
 };
 
 #else
@@ -51,6 +72,8 @@ class Hooks {
 struct Hooks {
     void completed(const c10d::Work&, float) const {}
     void failed() const {}
+    void failed_meanwhile() const {}
+    void settle() const {}
     bool any() const { return false; }
 };
 

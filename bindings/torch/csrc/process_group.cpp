@@ -133,6 +133,7 @@ ProcessGroup::~ProcessGroup() {
 
 void ProcessGroup::close(bool abandon) {
     const WithoutPython unlocked;
+    hooks_->settle();
     const std::lock_guard<std::mutex> lock(closing_);
     if (closed_) return;
     closed_ = true;

@@ -120,8 +120,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
     }
     const auto mine = std::find(handles.begin(), handles.end(), handle_);
     if (handle_.empty() || mine == handles.end())
-        fail("tutti: reconfigure: this rank's handle is not among the handles: exchange what get_reconfigure_handle() "
-             "returns now; a handle is good for one reconfigure()");
+        fail(
+            "tutti: reconfigure: this rank's handle is not among the handles: exchange what get_reconfigure_handle() "
+            "returns now; a handle is good for one reconfigure()");
     if (std::count(handles.begin(), handles.end(), handle_) != 1)
         fail("tutti: reconfigure: this rank's handle is there twice");
     const tuttiUniqueId id = id_of(handles.front());
@@ -156,12 +157,12 @@ void Hooks::completed(const c10d::Work& work, float milliseconds) const {
     for (const auto& [id, hook] : completion_) hook(what);
 }
 
-void Hooks::failed() const {
-    std::map<std::int64_t, c10d::AbortHook> hooks;  // they may take their time, and come back
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        hooks = abort_;
-    }
+std::map<std::int64_t, c10d::AbortHook> Hooks::abort_hooks() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return abort_;
+}
+
+void Hooks::tell(const std::map<std::int64_t, c10d::AbortHook>& hooks) {
     for (const auto& [id, hook] : hooks) {
         try {
             hook();
@@ -169,6 +170,32 @@ void Hooks::failed() const {
             TORCH_WARN("tutti: an abort hook has failed: ", error.what());
         }
     }
+}
+
+void Hooks::failed_meanwhile() const {
+    const std::lock_guard<std::mutex> lock(telling_mutex_);
+    if (tells_.exchange(true)) return;
+    if (telling_.joinable()) telling_.join();  // it has told all
+    try {
+        telling_ = start_thread("tutti-hooks", [this, hooks = abort_hooks()] {
+            tell(hooks);
+            tells_ = false;
+        });
+    } catch (const std::exception& error) {
+        tells_ = false;
+        TORCH_WARN("abort hooks are not called: ", error.what());
+    }
+}
+
+void Hooks::settle() const {
+    const WithoutPython unlocked;  // hooks may be Python's
+    std::thread telling;
+    {
+        const std::lock_guard<std::mutex> lock(telling_mutex_);
+        if (telling_.get_id() == std::this_thread::get_id()) return;  // a hook's own call
+        telling = std::move(telling_);
+    }
+    if (telling.joinable()) telling.join();
 }
 
 bool ProcessGroup::supportsCompletionHooks() const {

@@ -56,7 +56,7 @@ void Work::complete(std::exception_ptr error) {
         future = future_;
     }
     if (hooks_ && error) {
-        hooks_->failed();
+        hooks_->failed_meanwhile();
     } else if (hooks_) {
         const std::chrono::duration<float, std::milli> took = std::chrono::steady_clock::now() - begun_;
         hooks_->completed(*this, took.count());

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -126,12 +127,13 @@ def recorder():
         dist.all_reduce(torch.ones(4))
     else:
         waits.wait()
-    called = []
+    called, raised = [], threading.Event()
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    backend.register_abort_hook(7, lambda: called.append("failed"))
+    backend.register_abort_hook(7, lambda: called.append(raised.wait(60)))
     raises(lambda: dist.all_reduce(torch.ones(1 + RANK)))
-    assert called, "no abort hook ran"
-    backend.unregister_abort_hook(7)
+    raised.set()
+    backend.unregister_abort_hook(7)  # waits for it
+    assert called == [True], f"the abort hook ran {len(called)} times, and was in the way of the error: {called}"
 
 
 def profiler():
