@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "dp/iteration.hpp"
+#include "dp/registered.hpp"
 #include "dp/statistics.hpp"
 #include "dp/storage.hpp"
 #include "dp/versions.hpp"
@@ -16,19 +17,8 @@ using namespace tutti::dp;
 
 namespace {
 
-/// Parameters of these counts, in the layer's memory, one to a bucket.
 Registration registered(const std::vector<std::size_t>& counts, tuttiDpMode_t mode = tuttiDpBucketed) {
-    Registration r;
-    for (const std::size_t count : counts)
-        r.parameters.push_back({"w" + std::to_string(r.parameters.size()), nullptr, nullptr, count, DataType::float32,
-                                DataType::float32, DataType::float32, 0, 0});
-    const tuttiDpConfig_t initial = TUTTI_DP_CONFIG_INITIALIZER;
-    static_cast<tuttiDpConfig_t&>(r.options) = initial;
-    r.options.mode = mode;
-    r.options.staleness = -1;
-    r.options.optimizer.kind = tuttiDpMomentum;
-    r.options.bucketBytes = r.options.firstBucketBytes = 1;
-    return r;
+    return harness::registered(counts, mode, tuttiDpMomentum);
 }
 
 std::vector<std::size_t> in_order(std::size_t count) {
