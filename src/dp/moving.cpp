@@ -53,17 +53,20 @@ void Engine::rejoin(Team team, const std::function<void()>& settle) {
     });
 }
 
-/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only.
+/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only. Refusals here,
+/// and below, come on all ranks alike, which leave: an abort would end what others still read.
 void Engine::follow_the_furthest() {
     relayout(backward_order(parameters()), options().rebuild);
     const std::vector<Progress> all = ranks_.exchange(progress_);
     const auto furthest =
         std::ranges::max_element(all, {}, [](const Progress& p) { return std::pair(p.updated, !p.half); });
-    if (furthest->half)
+    if (furthest->half) {
+        ranks_.leave();
         fail(tuttiInvalidUsage,
              "an update or a load has ended half-way on all ranks with %lld steps: create a new layer, and load a "
              "checkpoint",
              furthest->updated);
+    }
     const auto root = static_cast<int>(furthest - all.begin());
     set_steps(furthest->updated);
     ranks_.broadcast(std::span(updater_.counts), root);
@@ -99,8 +102,7 @@ void Engine::share_notes() {
     notes_ = std::move(its);
 }
 
-/// To the last checkpoint, since a part was lost. Where that can't be, all ranks refuse alike, and leave: an abort
-/// would end what others still read.
+/// To the last checkpoint, since a part was lost.
 void Engine::go_back(const std::string& lost, long long step) {
     try {
         if (checkpoint_.empty())
@@ -124,11 +126,12 @@ void Engine::complete_the_step() {
     const long long steps = all[static_cast<std::size_t>(owner)].updated;
     for (int r = 0; r < ranks_.size(); ++r) {
         const Progress& p = all[static_cast<std::size_t>(r)];
-        if (ranks_.shards_of(r).own >= 0 && (p.half || p.updated != steps))
-            fail(tuttiInvalidUsage,
-                 "tuttiDpAbandon: step %lld has been made in part only, on rank %d. Create a new layer, and load a "
-                 "checkpoint",
-                 p.updated + p.half, r);
+        if (ranks_.shards_of(r).own < 0 || (!p.half && p.updated == steps)) continue;
+        ranks_.leave();
+        fail(tuttiInvalidUsage,
+             "tuttiDpAbandon: step %lld, or a load after it, has been made in part only, on rank %d. Create a new "
+             "layer, and load a checkpoint",
+             steps, r);
     }
     ranks_.broadcast(std::span(updater_.counts), owner);
     share_settings(owner);

@@ -1,4 +1,7 @@
 // Layers that go on with fewer ranks, or with more, where ranks own parts.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -571,5 +574,61 @@ TEST_CASE("GPUs: parts move through the host to their owners, with the bits of C
             const harness::Trained moved = harness::train(moving);
             for (const tuttiComm_t comm : next) tuttiCommDestroy(comm);
             REQUIRE(moved.weights == g.on_cpus().weights);
+        }
+}
+
+TEST_CASE("after a load that has failed half-way: the last checkpoint, or a refusal, as there is nothing whole") {
+    const Scratch scratch;
+    const std::string theirs = scratch.path / "theirs", ours = scratch.path / "ours";
+    std::filesystem::create_directories(scratch.path);
+    for (const auto mode : {tuttiDpNaive, tuttiDpBucketed, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3})
+        for (const bool saved : {false, true}) {
+            CAPTURE(mode, saved);
+            const tuttiDpConfig_t config = harness::config_for(mode);
+            const bool replicated = mode == tuttiDpNaive || mode == tuttiDpBucketed;
+            const tuttiUniqueId two = new_id(), again = new_id();
+            std::atomic<int> right{0};
+            harness::run(2, [&](int r) {
+                // Values that can be read but not written: what Load finds out when all has been checked.
+                const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+                void* const memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                check(memory != MAP_FAILED, "memory");
+                const std::vector<tuttiDpParameter_t> parameters = {
+                    {"w", nullptr, nullptr, 1000, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
+                    {"frozen", memory, nullptr, 3, tuttiInt32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpFrozen}};
+                const tuttiComm_t first = harness::join(two, r, 2, true), second = harness::join(again, r, 2, true);
+                tuttiDp_t dp = nullptr;
+                must_succeed(tuttiDpCreate(&dp, parameters.data(), 2, &config, first), "create");
+                must_succeed(tuttiDpSave(dp, theirs.c_str()), "save");
+                must_succeed(tuttiDpDestroy(dp), "destroy");
+                must_succeed(tuttiDpCreate(&dp, parameters.data(), 2, &config, first), "create");
+                const auto step = [&] {
+                    must_succeed(tuttiDpBegin(dp), "begin");
+                    std::fill_n(gradient(dp, 0), 1000, 1.0f);
+                    must_succeed(tuttiDpGradReady(dp, 0), "ready");
+                    must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                    must_succeed(tuttiDpStep(dp), "step");
+                };
+                step();
+                if (saved) must_succeed(tuttiDpSave(dp, ours.c_str()), "save");
+                step();
+                check(mprotect(memory, page, PROT_READ) == 0, "mprotect");
+                check(tuttiDpLoad(dp, theirs.c_str()) != tuttiSuccess && says("can't be read"), "half of a load");
+                check(mprotect(memory, page, PROT_READ | PROT_WRITE) == 0, "mprotect");
+                check(tuttiDpBegin(dp) != tuttiSuccess && says("can't be read"), "the layer has ended");
+                check(tuttiDpAbandon(dp) == tuttiInvalidUsage,
+                      std::string("nothing to go on with: ") + tuttiGetLastError(nullptr));
+                const tuttiResult_t moved = tuttiDpMove(dp, second);
+                tuttiDpStatistics_t s;
+                must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+                right += !replicated && saved
+                             ? moved == tuttiSuccess && s.steps == 1
+                             : moved == tuttiInvalidUsage && says(replicated ? "half-way" : "nobody has all of 'w'");
+                tuttiDpDestroy(dp);
+                tuttiCommDestroy(first);
+                tuttiCommDestroy(second);
+                munmap(memory, page);
+            });
+            REQUIRE(right == 2);
         }
 }
