@@ -145,7 +145,7 @@ struct Exchange {
 
 // What the type itself offers. nullptr: nothing, or only by a type from which it is derived.
 const Exchange* exchange_of(PyTypeObject* asked) {
-    static nb::object known;  // the last one that had it
+    static auto& known = *new nb::object;  // the last one that had it; Python is gone before static objects are
     static const Exchange* exchange = nullptr;
     const nb::handle type(reinterpret_cast<PyObject*>(asked));
     if (type.is(known)) return exchange;
