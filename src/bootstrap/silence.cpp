@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::bootstrap {
 
@@ -23,11 +24,19 @@ Clock::duration Silence::lasted(int socket) {
     tcp_info info{};
     socklen_t size = sizeof info;
     if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-    const Deadline now = Clock::now();
-    // The kernel doubles the time between probes of a window that stays full, up to two minutes. So a single one that
-    // is not answered yet says nothing.
-    const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
-    answered_ = asked ? std::max(answered_, now - std::chrono::milliseconds(info.tcpi_last_ack_recv)) : now;
+    return lasted({info.tcpi_unacked > 0, info.tcpi_probes, std::chrono::milliseconds(info.tcpi_last_data_sent),
+                   std::chrono::milliseconds(info.tcpi_last_ack_recv)},
+                  Clock::now());
+}
+
+Clock::duration Silence::lasted(const Seen& seen, Deadline now) {
+    const Clock::duration gap = now - std::exchange(looked_, now);
+    if (gap > 2 * interval()) answered_ += gap;  // this end was stopped, or found no core: that is not the peer's time
+    // The kernel doubles the time between probes of a window that stays full, and between retransmissions into a window
+    // that the peer has shrunk, up to two minutes. So what matters is whether the last of them was answered; of a probe
+    // nobody says when it was sent, so a single one says nothing.
+    const bool asked = (seen.unacknowledged && seen.since_sent < seen.since_heard) || seen.probes > 1;
+    answered_ = asked ? std::max(std::min(answered_, now), now - seen.since_heard) : now;
     return now - answered_;
 }
 

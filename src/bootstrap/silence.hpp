@@ -19,9 +19,16 @@ class Silence {
     /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, in whole seconds, two at
     /// least.
     void prepare(int socket) const;
-    /// How long what was sent, or a probe of a full window, has not been answered. To be asked every interval(). 0 for
-    /// sockets that are not TCP.
+    /// How long what was sent, or a probe of a full window, has not been answered. To be asked every interval(); time
+    /// in which it was not counts for nothing. 0 for sockets that are not TCP.
     Clock::duration lasted(int socket);
+    /// What the kernel says of a connection.
+    struct Seen {
+        bool unacknowledged;                                // some of what was sent
+        unsigned probes;                                    // of a full window, that were not answered
+        std::chrono::milliseconds since_sent, since_heard;  // the last data, sent once or again; the last answer
+    };
+    Clock::duration lasted(const Seen& seen, Deadline now);
     /// Whether that is longer than the limit.
     bool lasts(int socket) { return lasted(socket) > limit_; }
     std::chrono::milliseconds interval() const { return limit_ / 8; }
@@ -29,6 +36,7 @@ class Silence {
   private:
     std::chrono::milliseconds limit_;
     Deadline answered_ = Clock::now();  // or nothing was asked then
+    Deadline looked_ = answered_;
 };
 
 /// For error texts.

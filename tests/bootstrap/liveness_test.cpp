@@ -356,4 +356,33 @@ TEST_CASE("a host that answers probes of a full window is not silent, however lo
     REQUIRE(poll(&writable, 1, 0) == 0);  // it was full all the time, and the connection stands
 }
 
+TEST_CASE("a host is silent while it answers nothing, not while the kernel asks seldom or this end does not look") {
+    bootstrap::Silence silence(1000ms);
+    const Deadline begin = Clock::now();
+    const auto at = [&](std::chrono::milliseconds time, bool unacknowledged, unsigned probes,
+                        std::chrono::milliseconds sent, std::chrono::milliseconds heard) {
+        return silence.lasted({unacknowledged, probes, time - sent, time - heard}, begin + time);
+    };
+    constexpr auto look = 125ms;
+    std::chrono::milliseconds now = 0ms;
+    // Retransmissions into a window that the peer has shrunk: each is answered, the next comes after twice the time.
+    for (std::chrono::milliseconds sent = 100ms, pause = 200ms; sent < 20s; sent += pause, pause *= 2)
+        for (; now < sent + pause; now += look) CHECK(at(now, true, 0, sent, sent) <= look);
+    // None is answered any more.
+    const auto last = now;
+    for (const auto end = now + 2s; now < end; now += look) CHECK(at(now, true, 0, now, last) == now - last);
+    now += look;
+    CHECK(at(now, false, 0, now, now) == 0ms);
+    // This end is stopped, and then sends before it hears of anything.
+    const auto stopped = now;
+    now += 30s;
+    CHECK(at(now, true, 0, now, stopped) == 0ms);
+    CHECK(at(now + look, true, 0, now, stopped) == look);
+    CHECK(at(now + 2 * look, true, 0, now, stopped) == 2 * look);
+    // A probe of a full window, and another one.
+    now += 3 * look;
+    CHECK(at(now, false, 1, now - 10s, now - 5s) == 0ms);
+    CHECK(at(now + look, false, 2, now - 10s, now - 5s) == look);
+}
+
 }  // namespace tutti::test
