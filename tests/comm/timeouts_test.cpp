@@ -77,6 +77,7 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     std::atomic<int> told{0}, ended{0}, gone{0};
+    std::string texts[ranks];
     harness::run(ranks, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = transport;
@@ -86,9 +87,9 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
         if (rank != absent) {
             std::vector<float> in(count, 1), out(count);
             const tuttiResult_t result = waiting.call(rank, in.data(), out.data(), count, comm);
-            const std::string text = tuttiGetLastError(comm);
+            const std::string text = texts[rank] = tuttiGetLastError(comm);
             // One of them may hear that the other one has given up before its own time is over.
-            const std::string who = "rank " + std::to_string(rank) + " waited 0.";
+            const std::string who = "rank " + std::to_string(rank) + " waited ";
             told += result == tuttiTimeout && text.starts_with(who) && text.find(waiting.name) != std::string::npos &&
                     (text.find(" s for a message from rank ") != std::string::npos ||
                      text.find(" s for space towards rank ") != std::string::npos);
@@ -100,7 +101,7 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
         for (++gone; gone < ranks;) std::this_thread::yield();  // whoever leaves sooner would be the reason
         tuttiCommAbort(comm);
     });
-    CAPTURE(transport, waiting.name, count);
+    CAPTURE(transport, waiting.name, count, texts[0], texts[1]);
     CHECK(told >= 1);
     CHECK(ended == ranks);
 }
