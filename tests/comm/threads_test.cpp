@@ -376,9 +376,11 @@ TEST_CASE("threads: a rank that fails touches no buffer afterwards, and says wha
         return config;
     });
     tuttiComm_t ends = all.comm(1);
-    all.run({{Case::What::all_reduce, larger}});
-    CHECK(threads_named("tutti-crew") == (lent ? 0 : 6));  // it was shared, as the next one will be
-    for (const Pool& pool : pools) CHECK(pool.calls == (lent ? 1 : 0));
+    if (trouble != Trouble::absent) {  // whose limit is too short for a call that has to succeed
+        all.run({{Case::What::all_reduce, larger}});
+        CHECK(threads_named("tutti-crew") == (lent ? 0 : 6));  // it was shared, as the next one will be
+        for (const Pool& pool : pools) CHECK(pool.calls == (lent ? 1 : 0));
+    }
     std::vector<float> in(larger, 1), out(larger, 2);
     std::atomic<bool> begun{false};
     std::thread other([&] {

@@ -251,6 +251,7 @@ def grown_2(comm):
 
 def aborted_by_another_thread_2(comm):
     if comm.rank == 0:
+        comm.recv(np.empty(1), 1)  # it has joined
         inside = threading.Event()
 
         def abort():
@@ -265,6 +266,7 @@ def aborted_by_another_thread_2(comm):
         assert comm.closed
     else:
         with raises(tutti.RemoteError, "rank 0"):
+            comm.send(np.empty(1), 0)
             comm.recv(np.empty(1), 0)
 
 

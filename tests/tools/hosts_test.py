@@ -15,7 +15,7 @@ SENDRECV, PUT_CHECK = (os.path.join(os.path.dirname(PERF), name) for name in ("s
 SMALL = ["-b", "8", "-e", "1M", "-f", "64", "-n", "3", "-w", "1"]
 
 
-def run(*arguments, command=None, timeout=60, **environment):
+def run(*arguments, command=None, timeout=100, **environment):  # less than TCP waits for an answer
     command = command or [PERF, *SMALL]
     done = subprocess.run([sys.executable, NETNS_RUN, *arguments, "--", *command], capture_output=True, text=True,
                           timeout=timeout, env=dict(os.environ, **environment))
@@ -236,10 +236,8 @@ class Tuned(OnHosts):
 
 class Apart(OnHosts):
     def test_a_host_is_cut_off(self):
-        start = time.monotonic()
         done = run("--ranks", "2", "--cut", "1@1.5", command=[PERF, "-b", "1M", "-e", "1M", "-n", "100000", "-T", "4"])
         self.refused(done, r"rank [01].*\brank [23] \(pid \d+ on host host1\)")
-        self.assertLess(time.monotonic() - start, 40)
 
     def test_wrong_secret(self):
         done = run(command=shell(f"[ $RANK = 1 ] && export TUTTI_SECRET={'0' * 64}; exec {PERF} {' '.join(SMALL)}"),
@@ -254,11 +252,15 @@ class Apart(OnHosts):
         self.refused(done, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken by another program")
 
     def test_two_jobs_on_one_port(self):
-        # The second one comes while the first one, of another secret, waits for its rank 1.
-        first = f"{PERF} -b 8 -e 8 && echo $RANK: first"
-        second = f'export TUTTI_SECRET={"0" * 64}; exec {PERF} -b 8 -e 8'
-        done = run(command=shell(f"[ $RANK = 1 ] && sleep 1; ({first}) & [ $RANK = 0 ] && sleep 0.5; ({second}); wait"),
-                   TUTTI_INIT_TIMEOUT_MS="2500")
+        # The second one, of another secret, comes while the first one waits for its rank 1, which comes when rank 0 of
+        # the second one has been refused.
+        first = f"({PERF} -b 8 -e 8 && echo $RANK: first) &"
+        second = f"TUTTI_SECRET={'0' * 64} TUTTI_INIT_TIMEOUT_MS=2500 {PERF} -b 8 -e 8"
+        with tempfile.TemporaryDirectory() as folder:
+            refused = f"{folder}/refused"
+            done = run(command=shell(f"if [ $RANK = 0 ]; then {first} until ss -ltnH | grep -q :29500; do sleep 0.1; done; "
+                                     f"{second}; touch {refused}; "
+                                     f"else until [ -e {refused} ]; do sleep 0.1; done; {first} {second}; fi; wait"))
         self.assertEqual(sorted(re.findall(r"^\d: first$", done.stdout, re.MULTILINE)), ["0: first", "1: first"],
                          done.both)
         self.assertRegex(done.both, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken")
@@ -267,12 +269,10 @@ class Apart(OnHosts):
 
     def test_large_packets_get_lost(self):
         self.needs("--largest", "1480")
-        start = time.monotonic()
         done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 4"))
         self.refused(done, "Out of bounds values : 0 OK",
                      r"rank [01] lost its connection with rank [01] \(pid \d+ on host host[01]\) \(10\.77.*: its host "
                      "acknowledges nothing .* MTU")
-        self.assertLess(time.monotonic() - start, 40)
 
     def test_interface_that_is_not_there(self):
         done = run(TUTTI_SOCKET_IFNAME="ib7", TUTTI_INIT_TIMEOUT_MS="4000")
@@ -291,10 +291,8 @@ class Apart(OnHosts):
         rules = ["add table inet wall", "add chain inet wall in { type filter hook input priority 0; }",
                  f"add rule inet wall in iifname eth0 {which} drop"]
         self.needs("--largest", "1500")  # nft
-        start = time.monotonic()
-        done = run(command=shell(f"[ $RANK = {rank} ] && nft '{'; '.join(rules)}'; exec {PERF} -b 8 -e 8 -T 4"),
+        done = run(command=shell(f"[ $RANK = {rank} ] && nft '{'; '.join(rules)}'; exec {PERF} -b 8 -e 8 -T 20"),
                    **environment)
-        self.assertLess(time.monotonic() - start, 40)
         return done
 
     def test_firewall_in_one_direction(self):

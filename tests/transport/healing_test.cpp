@@ -280,6 +280,7 @@ TEST_CASE("connections that can't be made again end the link: at once where nobo
     CAPTURE(what);
     CHECK(what.find("rank 0 lost its connection with rank 1 (127.0.0.1:") == 0);
     CHECK(what.find("reset by peer") != std::string::npos);
+    if (closed) return;  // rank 1, which is called, would wait for as long as the limit
     CHECK(error_of(pair.at[1], std::chrono::seconds(30)).find("rank 1 lost its connection with rank 0 (") == 0);
 }
 
