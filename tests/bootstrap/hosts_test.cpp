@@ -17,7 +17,7 @@ TEST_CASE("members of several hosts agree on who is left, whole hosts and rank 0
     for (const std::size_t r : left) all[r].say("meet");
     for (std::size_t i = 0; i < left.size(); ++i) CHECK(all[left[i]].hear() == text("%zu of 4 by TCP", i));
     all[2].signal(SIGKILL);  // who is rank 0 now
-    for (const std::size_t r : {3, 4, 6}) CHECK(all[r].ask("fault 2000").starts_with("fault 0 6 rank 0 (pid "));
+    for (const std::size_t r : {3, 4, 6}) CHECK(all[r].ask("fault 30000").starts_with("fault 0 6 rank 0 (pid "));
     for (const std::size_t r : {3, 4, 6}) all[r].say("meet");
     for (std::size_t i = 0; i < 3; ++i) CHECK(all[std::vector{3, 4, 6}[i]].hear() == text("%zu of 3 by TCP", i));
     CHECK(all[6].ask("raise") == "ok");

@@ -27,7 +27,7 @@ TEST_CASE("a killed process is noticed and named by all") {
     dead.signal(SIGKILL);
     for (auto& p : all) {
         if (&p == &dead) continue;
-        const std::string heard = p.ask("fault 1000");
+        const std::string heard = p.ask("fault 30000");
         INFO(heard);
         CHECK(heard.starts_with(expected));
         CHECK(heard.ends_with(" died"));
@@ -188,7 +188,7 @@ TEST_CASE("whenever a process is killed, nobody waits for ever") {
         for (std::size_t r = 0; r < 6; ++r) {
             if (r == victim) continue;
             std::string heard = all[r].hear();
-            if (heard == "joined") heard = all[r].ask("fault 2000");
+            if (heard == "joined") heard = all[r].ask("fault 30000");
             INFO(heard);
             const std::string dead = text("rank %zu (pid %d", victim, all[victim].pid());
             // Dead before it arrived: then it is missing.
@@ -203,8 +203,8 @@ TEST_CASE("a process that is stopped is no fault; one that is killed while stopp
     all[1].signal(SIGSTOP);
     CHECK(all[0].ask("fault 100") == "none");
     all[1].signal(SIGKILL);
-    CHECK(all[0].ask("fault 1000").starts_with("fault 1 6 "));
-    CHECK(all[2].ask("fault 1000").starts_with("fault 1 6 "));
+    CHECK(all[0].ask("fault 30000").starts_with("fault 1 6 "));
+    CHECK(all[2].ask("fault 30000").starts_with("fault 1 6 "));
 }
 
 TEST_CASE("a fetch from a process that dies ends at once") {
@@ -222,8 +222,8 @@ TEST_CASE("leaving is no fault, whoever leaves and ends first") {
     std::vector<RankProcess> all = start_processes(bootstrap::create_identity(flags), 12);
     for (std::size_t r : {0, 1}) {
         CHECK(all[r].ask("leave") == "ok");
-        CHECK(all[2].ask(text("left %zu 2000", r)) == "yes");
-        CHECK(all[11].ask(text("left %zu 2000", r)) == "yes");
+        CHECK(all[2].ask(text("left %zu 30000", r)) == "yes");
+        CHECK(all[11].ask(text("left %zu 30000", r)) == "yes");
         all[r].say("quit");
         CHECK(all[r].wait() == 0);
     }
@@ -232,14 +232,14 @@ TEST_CASE("leaving is no fault, whoever leaves and ends first") {
     usleep(50'000);
     CHECK(all[10].ask("raise") == "ok");
     for (std::size_t r = 2; r < 12; ++r)
-        if (r != 10) CHECK(all[r].ask("fault 1000") == "fault 10 3 raised");
+        if (r != 10) CHECK(all[r].ask("fault 30000") == "fault 10 3 raised");
 }
 
 TEST_CASE("a member that has left still passes on news") {
     std::vector<RankProcess> all = start_processes(Identity::create(), 10);
     CHECK(all[1].ask("leave") == "ok");
     all[9].signal(SIGKILL);
-    for (std::size_t r : {0, 2, 8}) CHECK(all[r].ask("fault 1000").starts_with("fault 9 6 "));
+    for (std::size_t r : {0, 2, 8}) CHECK(all[r].ask("fault 30000").starts_with("fault 9 6 "));
     CHECK(all[1].ask("fault 100") == "none");
 }
 

@@ -120,7 +120,7 @@ TEST_CASE("after a fault a rank that dies, so that its connections are reset, is
     REQUIRE((victim.hear() == "joined" && other.hear() == "joined"));
     victim.signal(SIGSTOP);
     mine->raise({tuttiInternalError, 0, "a test's"});  // which the victim does not read
-    REQUIRE(other.ask("fault 1000").starts_with("fault"));
+    REQUIRE(other.ask("fault 30000").starts_with("fault"));
     victim.signal(SIGKILL);
     other.say("agree 100");
     const Agreed agreed = mine->agree({}, true, within(20s));
@@ -156,7 +156,7 @@ TEST_CASE("a process that ends with unread news, so that its connections are res
     tells.join();
     victim.signal(SIGKILL);
     CHECK(eventually([&] { return mine->dead() == std::vector<Rank>{1}; }));
-    CHECK(other.ask("fault 1000").starts_with("fault 1 6 rank 1 (pid "));
+    CHECK(other.ask("fault 30000").starts_with("fault 1 6 rank 1 (pid "));
     mine->leave();
 }
 

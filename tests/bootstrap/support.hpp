@@ -32,6 +32,15 @@ bool eventually(const Condition& holds, std::chrono::milliseconds time = 30s) {
     return holds();
 }
 
+/// What attempt(limit) says, with limits that grow until it has `wanted` in it: a rank that stood still for longer than
+/// a short limit is late, not wrong.
+template <class Attempt>
+std::string told_in_time(std::string_view wanted, const Attempt& attempt) {
+    for (const std::chrono::milliseconds limit : {300ms, 3000ms})
+        if (const std::string said = attempt(limit); said.find(wanted) != std::string::npos) return said;
+    return attempt(20s);
+}
+
 /// A info that says whose it is; of another length for each rank.
 std::vector<std::byte> info_of(Rank rank);
 /// Throws unless the session has everybody's info.

@@ -215,12 +215,13 @@ TEST_CASE("what was sent over TCP before a rank left arrives, and its absence is
 TEST_CASE("an abort ends what waits for the network") {
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
-    std::atomic<int> ended{0};
+    std::atomic<int> ended{0}, joined{0};
     harness::run(2, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "tcp";
         tuttiComm_t comm;
         require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        for (++joined; joined < 2;) std::this_thread::yield();  // the abort would be why it has not
         float x = 1;
         if (rank == 0) {
             ended += tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiRemoteError;

@@ -236,7 +236,7 @@ class Tuned(OnHosts):
 
 class Apart(OnHosts):
     def test_a_host_is_cut_off(self):
-        done = run("--ranks", "2", "--cut", "1@1.5", command=[PERF, "-b", "1M", "-e", "1M", "-n", "100000", "-T", "4"])
+        done = run("--ranks", "2", "--cut", "1@5", command=[PERF, "-b", "1M", "-e", "1M", "-n", "100000", "-T", "4"])
         self.refused(done, r"rank [01].*\brank [23] \(pid \d+ on host host1\)")
 
     def test_wrong_secret(self):
@@ -258,9 +258,10 @@ class Apart(OnHosts):
         second = f"TUTTI_SECRET={'0' * 64} TUTTI_INIT_TIMEOUT_MS=2500 {PERF} -b 8 -e 8"
         with tempfile.TemporaryDirectory() as folder:
             refused = f"{folder}/refused"
-            done = run(command=shell(f"if [ $RANK = 0 ]; then {first} until ss -ltnH | grep -q :29500; do sleep 0.1; done; "
-                                     f"{second}; touch {refused}; "
-                                     f"else until [ -e {refused} ]; do sleep 0.1; done; {first} {second}; fi; wait"))
+            pause = "do sleep 0.1; done"
+            done = run(command=shell(
+                f"if [ $RANK = 0 ]; then {first} until ss -ltnH | grep -q :29500; {pause}; {second}; touch {refused}; "
+                f"else until [ -e {refused} ]; {pause}; {first} {second}; fi; wait"))
         self.assertEqual(sorted(re.findall(r"^\d: first$", done.stdout, re.MULTILINE)), ["0: first", "1: first"],
                          done.both)
         self.assertRegex(done.both, r"10\.77\.0\.1:29500, which MASTER_ADDR and MASTER_PORT name, is taken")
@@ -269,7 +270,7 @@ class Apart(OnHosts):
 
     def test_large_packets_get_lost(self):
         self.needs("--largest", "1480")
-        done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 4"))
+        done = run("--largest", "1480", command=shell(f"{PERF} -b 8 -e 8 && exec {PERF} -b 1M -e 1M -T 20"))
         self.refused(done, "Out of bounds values : 0 OK",
                      r"rank [01] lost its connection with rank [01] \(pid \d+ on host host[01]\) \(10\.77.*: its host "
                      "acknowledges nothing .* MTU")

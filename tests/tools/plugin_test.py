@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
@@ -79,9 +80,11 @@ class Plugin(unittest.TestCase):
             self.assertRegex(done.both, "test-net-v11.so .*: (isend|irecv|test) failed: it returned 2")
 
     def test_a_process_that_is_killed_is_named(self):
-        killed = ["sh", "-c", '[ $RANK = 1 ] && (sleep 1; kill -9 $$) & exec "$@"', "sh", PERF, "-b", "1M", "-e", "1M",
-                  "-n", "1000000", "--transport", "plugin"]
-        done = run(options=["--keep-going"], command=killed, ranks=3, TUTTI_NET_PLUGIN=V11)
+        with tempfile.NamedTemporaryFile() as said:  # by rank 0, when all have joined
+            killed = ["sh", "-c", '[ $RANK = 1 ] && (until grep -q "Using devices" $SAID; do sleep 0.1; done; '
+                      'sleep 0.5; kill -9 $$) & [ $RANK = 0 ] && exec "$@" > $SAID; exec "$@"',
+                      "sh", PERF, "-b", "1M", "-e", "1M", "-n", "1000000", "--transport", "plugin"]
+            done = run(options=["--keep-going"], command=killed, ranks=3, TUTTI_NET_PLUGIN=V11, SAID=said.name)
         for rank in [0, 2]:
             self.assertRegex(done.both, rf"rank {rank}: rank 1 \(pid \d+ on host .*\) died")
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -115,7 +116,12 @@ class Ends(unittest.TestCase):
         done = run("--keep-going", "-n", "3", "sh", "-c", "[ $RANK = 2 ] && kill -9 $$; sleep 0.3; echo done")
         self.assertEqual((done.returncode, done.stdout), (0, "done\ndone\n"))
         self.assertRegex(done.stderr, r"tutti-run: rank 2 \(pid \d+\) was killed by signal 9 \(Killed\)\n")
-        done = run("--keep-going", "-n", "2", "sh", "-c", "sleep 0.$RANK; exit $((3 + RANK))")
+        with tempfile.TemporaryDirectory() as folder:  # rank 1 ends when rank 0 is there no longer
+            first = f"{folder}/first"
+            done = run("--keep-going", "-n", "2", "sh", "-c",
+                       f"[ $RANK = 0 ] && {{ echo $$ > {first}.new; mv {first}.new {first}; exit 3; }}; "
+                       f"until [ -e {first} ]; do sleep 0.02; done; "
+                       f"while kill -0 $(cat {first}) 2> /dev/null; do sleep 0.02; done; exit 4")
         self.assertEqual(done.returncode, 3)
 
     def test_the_others_may_speak(self):

@@ -236,9 +236,10 @@ TEST_CASE("a peer that goes without a word is an error that names it and both ad
     REQUIRE(pair.link[0]->describe().find("rank 1, by TCP, 127.0.0.1:") == 0);
     if (orderly) {
         pair.link[1].reset();
+        while (pair.link[0]->page()->leaving != 1 && Clock::now() < limit) REQUIRE_NOTHROW(engine.poll());
+        REQUIRE(pair.link[0]->page()->leaving == 1);
         const Deadline end = Clock::now() + std::chrono::milliseconds(500);
         while (Clock::now() < end) REQUIRE_NOTHROW(engine.poll());
-        REQUIRE(pair.link[0]->page()->leaving == 1);
         return;
     }
     dynamic_cast<net::Engine&>(*pair.at[1].engine).unreachable(0, "a test has cut it");
