@@ -238,9 +238,11 @@ TEST_CASE("on a long path messages are longer, and results, errors and aborts ar
     const std::string tests =
         "a message between hosts*,large and small messages*,collectives of all kinds*,streams*,"
         "ranks that call different things*,what was sent*,an abort*";
-    for (const char* more :
-         {"", " TUTTI_ENCRYPT=1 TUTTI_THREADS=2", " TUTTI_ENCRYPT=mac TUTTI_FAULT=7:delay=20,tear=9"})
-        CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=20000" + std::string(more), tests) == "");
+    for (const std::string more :
+         {"", " TUTTI_ENCRYPT=1 TUTTI_THREADS=2", " TUTTI_ENCRYPT=mac TUTTI_FAULT=7:delay=20,tear=9"}) {
+        if (harness::sanitized && more.empty()) continue;  // what the others do besides
+        CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=20000" + more, tests) == "");
+    }
     CHECK(harness::run_with("TUTTI_ROUND_TRIP_US=1999", "a message between hosts*") == "");  // a short path
 }
 
