@@ -134,18 +134,21 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::close(bool abandon) {
     const WithoutPython unlocked;
     hooks_->settle();
-    const std::lock_guard<std::mutex> lock(closing_);
-    if (closed_) return;
-    closed_ = true;
-    if (abandon && !queue_->idle()) {
-        hooks_->failed();
-        if (collectives_) collectives_->revoke();
+    {
+        const std::lock_guard<std::mutex> lock(closing_);
+        if (closed_) return;
+        closed_ = true;
+        if (abandon && !queue_->idle()) {
+            hooks_->failed();
+            if (collectives_) collectives_->revoke();
+        }
+        queue_->close();
+        if (pairs_) pairs_->close(abandon);
+        collectives_.reset();
+        const std::lock_guard<std::mutex> devices(devices_mutex_);
+        for (const auto& group : devices_) group->close(abandon);
     }
-    queue_->close();
-    if (pairs_) pairs_->close(abandon);
-    collectives_.reset();
-    const std::lock_guard<std::mutex> devices(devices_mutex_);
-    for (const auto& group : devices_) group->close(abandon);
+    hooks_->settle();  // of what has failed just now: its thread must not want Python's lock when Python ends
 }
 
 void ProcessGroup::close_all() {
