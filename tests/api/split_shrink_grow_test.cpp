@@ -355,7 +355,7 @@ TEST_CASE("what makes no communicator says which argument is missing") {
 
 TEST_CASE("a communicator of which not all ranks come back stays suspended") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.initTimeoutMs = 300;
+    config.initTimeoutMs = 3000;
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     harness::run(2, [&](int rank) {

@@ -611,7 +611,7 @@ TEST_CASE("waits for signals that do not come end, and say for whom") {
             told += result == tuttiTimeout && mentions(comm, {"waited", "for 2 signals 0 of rank", "have come"});
             while (told < 3) std::this_thread::yield();  // nobody leaves before
         },
-        transport, 200);
+        transport, 2000);
 }
 
 TEST_CASE("a wait for signals ends when another thread aborts, on either side") {

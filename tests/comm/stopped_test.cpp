@@ -68,7 +68,7 @@ TEST_CASE("a rank that gives up gets its buffers back when its peers have ended 
 }
 
 TEST_CASE("an error says who may still use the buffers, if that does not end") {
-    const auto comms = linked_pair(1000);
+    const auto comms = linked_pair(3000);
     page_of(*comms[1]).touching[0] = 1;
     std::string said;
     try {
@@ -96,7 +96,7 @@ TEST_CASE("a process that was killed while it copied is not waited for, one that
         std::string said;
         try {
             const auto comm =
-                Communicator::join(Identity::from(id), rank, 2, with_timeout(how == SIGKILL ? 60'000 : 200));
+                Communicator::join(Identity::from(id), rank, 2, with_timeout(how == SIGKILL ? 60'000 : 3000));
             for (int i = 0; i < 3; ++i) all_reduce(*comm);
             if (rank == 1) {
                 page_of(*comm).touching[0] = 1;

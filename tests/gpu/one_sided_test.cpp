@@ -565,7 +565,7 @@ TEST_CASE("GPUs: a rank whose signals do not come is named, and how many have") 
 }
 
 TEST_CASE("GPUs: nor do graphs put to windows of a rank that has failed") {
-    const tuttiConfig_t config = with_timeout(100);
+    const tuttiConfig_t config = with_timeout(2000);
     GpuWorld world(2, 2, &config);
     Pair pair(world);
     world.gpus().begin_capture(world.stream(0));
