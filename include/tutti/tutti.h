@@ -484,6 +484,11 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  *
  * winFlags: TUTTI_WIN_DEFAULT, or TUTTI_WIN_BEST_EFFORT: memory that can't be reached is registered for collectives
  * alone, as by tuttiCommRegister, and only tuttiPutSignal and tuttiGet are refused for it, with the reason.
+ * TUTTI_WIN_COLL_SYMMETRIC, alone or with it: a promise of all ranks. If the buffers of an all-reduce, reduce-scatter,
+ * all-gather or all-to-all lie in such windows on one rank, they do on all ranks, and begin at the same byte of their
+ * window (in place, what is the larger one does). On GPUs peers then read and write the buffers where they are, in long
+ * pieces, also from other processes, and in captured graphs, which must not run once the window is deregistered. Where
+ * it matters, ranks that break it get tuttiInvalidUsage, or tuttiTimeout. On CPUs it changes nothing.
  *
  * Deregister is a call of each rank for itself: it waits for what this rank has issued on comm before, and when it
  * returns, nobody writes to this rank's part any more, nor reads it. A put or a get that comes too late fails, and its
@@ -494,6 +499,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
 typedef struct tuttiWindow* tuttiWindow_t;
 #define TUTTI_WIN_DEFAULT 0
 #define TUTTI_WIN_BEST_EFFORT 1
+#define TUTTI_WIN_COLL_SYMMETRIC 2
 TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size, tuttiWindow_t* win,
                                                 int winFlags);
 TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);

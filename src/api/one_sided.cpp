@@ -46,7 +46,7 @@ bool needs_registration(const Connections& connections) {
 }
 
 /// All that all ranks find out together.
-void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size) {
+void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size, bool symmetric) {
     std::optional<Error> trouble;
     const bool needed = needs_registration(comm.connections());
     if (size > 0 && (needed || is_seen(comm.connections(), Sees::nothing))) try {  // a network's adapter may use it
@@ -56,10 +56,10 @@ void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size
             if (needed) trouble = Error(error.code(), text("rank %d: %s", comm.rank(), error.what()));
         }
     InTurn turn(*comm.ticket_lock());
-    window.window = comm.windows().open(buffer, size, std::move(trouble));
+    window.window = comm.windows().open(buffer, size, symmetric, std::move(trouble));
 }
 
-void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buffer, std::size_t size, bool demanded,
+void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buffer, std::size_t size, int flags,
                      tuttiWindow_t* to) {
     const auto window = std::make_shared<OpenWindow>();
     window->handle = handle;
@@ -69,13 +69,13 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     try {
         try {
             if (window->obstacle.empty())
-                open_window(*window, *comm, buffer, size);
+                open_window(*window, *comm, buffer, size, (flags & TUTTI_WIN_COLL_SYMMETRIC) != 0);
             else if (!comm->connections().on_gpus())
                 window->registration = register_memory(buffer, size);
         } catch (...) {
             const Error error = caught();
             const bool others_too = error.code() == tuttiInvalidArgument && window->obstacle.empty();
-            if (demanded || !others_too ||
+            if ((flags & TUTTI_WIN_BEST_EFFORT) == 0 || !others_too ||
                 (window->registration == nullptr && size > 0 && needs_registration(comm->connections())))
                 throw;
             window->obstacle = error.what();
@@ -182,16 +182,17 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
         if (buff == nullptr && size > 0) fail(tuttiInvalidArgument, "%s: buff is NULL", function);
         if (size > SIZE_MAX - reinterpret_cast<std::uintptr_t>(buff))
             fail(tuttiInvalidArgument, "%s: %zu bytes at %p go beyond the address space", function, size, buff);
-        if (winFlags != TUTTI_WIN_DEFAULT && winFlags != TUTTI_WIN_BEST_EFFORT)
-            fail(tuttiInvalidArgument, "%s: winFlags are %d; TUTTI_WIN_DEFAULT or _BEST_EFFORT was expected", function,
+        if ((winFlags & ~(TUTTI_WIN_BEST_EFFORT | TUTTI_WIN_COLL_SYMMETRIC)) != 0)
+            fail(tuttiInvalidArgument,
+                 "%s: winFlags are %d; TUTTI_WIN_DEFAULT, _BEST_EFFORT or _COLL_SYMMETRIC was expected", function,
                  winFlags);
         CommunicatorPtr c = communicator(comm);
         refuse_closed(function, *comm);
         c->faults().check();
-        const bool demanded = winFlags == TUTTI_WIN_DEFAULT;
+        const bool demanded = (winFlags & TUTTI_WIN_BEST_EFFORT) == 0;
         if (const std::string& obstacle = c->windows().obstacle(); demanded && !obstacle.empty())
             fail(tuttiInvalidUsage, "%s: %s", function, obstacle.c_str());
-        now_or_then(comm, [=] { register_window(comm, c, buff, size, demanded, win); });
+        now_or_then(comm, [=] { register_window(comm, c, buff, size, winFlags, win); });
     });
 }
 

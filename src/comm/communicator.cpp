@@ -93,7 +93,8 @@ Call Communicator::announce(const Operation& o, const Plan& plan) {
     return call;
 }
 
-gpu::Job Communicator::gpu_job(const Operation& o, void* stream) {
+gpu::Job Communicator::gpu_job(Operation o, void* stream) {
+    o.symmetric = windows_.symmetric().hold(o);
     const Plan& plan = planner_->plan(o);
     gpu::Program& program = *plan.runs->uploaded;
     const Call call = announce(o, plan);

@@ -76,7 +76,7 @@ class Communicator {
     bool through_host() const { return connections_.places().through_host(); }
 
     /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
-    gpu::Job gpu_job(const Operation& operation, void* stream);
+    gpu::Job gpu_job(Operation operation, void* stream);
 
     /// Upper bound of the memory that its connections use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }

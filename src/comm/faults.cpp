@@ -51,7 +51,8 @@ PeerError error_of(const gpu::Verdict& v, const Call& call, const Connections& c
         case gpu::Verdict::other_call:
             return {tuttiInvalidUsage,
                     text("rank %d calls %s, but %s calls something else%s: all ranks must issue the same operations in "
-                         "the same order with the same count, type, op and root",
+                         "the same order with the same count, type, op and root, and with buffers in windows of "
+                         "TUTTI_WIN_COLL_SYMMETRIC on all ranks or on none",
                          connections.rank(), mine.c_str(), whom.c_str(), connections.told_by(v.peer).c_str()),
                     v.peer};
         case gpu::Verdict::few_signals:

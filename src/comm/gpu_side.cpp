@@ -167,9 +167,9 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
                       std::chrono::milliseconds timeout, void* stream) {
     const tutti::Program& p = program.bound().program;
     const std::size_t element = size_of(o.type), row = o.count * element;
-    // A graph would name memory by numbers that may have become others' when it is replayed.
-    const bool lend = tiling.by_reference && budget_.lends && !gpus_.capturing(stream);
-    if (lend) neighbours_->borrowers().look();
+    // A graph would name memory by numbers that may have become others' when it is replayed, but for that of windows.
+    const bool lend = tiling.by_reference && budget_.lends && (o.symmetric || !gpus_.capturing(stream));
+    if (lend && !o.symmetric) neighbours_->borrowers().look();
     gpu::Job job;
     job.plan = program.plan(tiling.tile * element);
     // What is not used may be anything: users give the root's arguments on all ranks.

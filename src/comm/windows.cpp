@@ -51,7 +51,8 @@ bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
 struct Windows::Told {
     WindowPart part;
     gpu::Exposed exposed;
-    std::int32_t lacks;  // 1: what the system has to give, memory above all; 0: the window can't be
+    std::int32_t lacks;      // 1: what the system has to give, memory above all; 0: the window can't be
+    std::int32_t symmetric;  // 1: the rank has promised it
     char trouble[220];
 };
 
@@ -115,7 +116,8 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
 }
 
 /// To each rank. why: this rank has no part.
-std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, std::optional<Error> why) {
+std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
+                                            std::optional<Error> why) {
     const WindowPart part = window.parts[static_cast<std::size_t>(rank())];
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
     gpu::Exposed exposed;
@@ -129,6 +131,7 @@ std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::s
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.exposed = exposed;
+        told.symmetric = symmetric;
         if (gpu_ == nullptr && !why && r != rank() && !reaches_by_network(r) &&
             !connections_.linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
             why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "
@@ -163,7 +166,19 @@ void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     exchange(mine);
 }
 
-std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std::optional<Error> trouble) {
+/// Where all ranks have promised it, and messages can refer to the parts of all: they know all the same of each other.
+void Windows::keep_promise(const Window& window, void* buffer, const std::vector<Told>& all) {
+    const gpu::Budget& budget = gpu_->budget();
+    const bool good = std::ranges::all_of(all, [](const Told& told) {
+        return told.symmetric == 1 && told.part.bytes > 0 && told.exposed.loan.number < gpu::max_regions;
+    });
+    if (good && (budget.by_reference || budget.lends))
+        symmetric_.add(window,
+                       {static_cast<const std::byte*>(buffer), window.parts[static_cast<std::size_t>(rank())].bytes});
+}
+
+std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, bool symmetric,
+                                            std::optional<Error> trouble) {
     std::shared_ptr<Window> window;
     std::vector<Told> mine;
     try {
@@ -178,7 +193,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
         } catch (...) {
             trouble = caught();
         }
-        mine = tell_of(*window, buffer, bytes, std::move(trouble));
+        mine = tell_of(*window, buffer, bytes, symmetric, std::move(trouble));
     } catch (...) {  // the others wait to be told
         with_caught([&](const Error& error) { faults_.fail(error); });
         if (window && !window->parts.empty()) close(*window);
@@ -188,6 +203,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
         const std::vector<Told> all = exchange(mine);
         for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
         if (gpu_ != nullptr && !gpu_->budget().by_reference) map_parts(*window, all);
+        if (gpu_ != nullptr) keep_promise(*window, buffer, all);
     } catch (...) {
         close(*window);
         throw;
@@ -196,6 +212,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, std
 }
 
 void Windows::close(const Window& window) {
+    symmetric_.remove(window);
     if (gpu_ != nullptr) gpu_->finish();  // what this rank has put goes by what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     if (part.key != 0 && is_open(connections_.page(), part)) connections_.arena().lent().take_back(part.gate);

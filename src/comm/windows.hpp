@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/faults.hpp"
+#include "comm/symmetric.hpp"
 #include "plan/one_sided.hpp"
 #include "plan/operation.hpp"
 
@@ -24,18 +25,27 @@ class Windows {
     /// operations. All outlive it.
     Windows(Connections& connections, Faults& faults, GpuSide* gpu, std::chrono::milliseconds timeout,
             std::function<void(const Operation&)> run)
-        : connections_(connections), faults_(faults), gpu_(gpu), timeout_(timeout), run_(std::move(run)) {}
+        : connections_(connections),
+          faults_(faults),
+          gpu_(gpu),
+          timeout_(timeout),
+          run_(std::move(run)),
+          symmetric_(connections.ranks()) {}
 
     /// Why no rank can reach another one's windows, nor signal, the same on all ranks; empty: it can.
     const std::string& obstacle();
 
     /// Called by all ranks, where there is no obstacle. trouble: why this rank can't. Throws on all ranks if one of
     /// them can't open its part: tuttiSystemError if it lacks what the system has to give, else tuttiInvalidArgument.
-    std::shared_ptr<const Window> open(void* buffer, std::size_t bytes, std::optional<Error> trouble);
+    /// symmetric: the promise of TUTTI_WIN_COLL_SYMMETRIC.
+    std::shared_ptr<const Window> open(void* buffer, std::size_t bytes, bool symmetric, std::optional<Error> trouble);
 
     /// Of this rank alone. Nobody uses its part any more when it returns. Throws tuttiTimeout if a peer does not end
     /// what it copies.
     void close(const Window& window);
+
+    /// Those that messages between GPUs can refer to; empty on CPUs.
+    const SymmetricWindows& symmetric() const { return symmetric_; }
 
     /// A get from a rank of another host: has it asked for, behind those that were before it. False: it is something
     /// else, or there is no room yet.
@@ -54,7 +64,9 @@ class Windows {
     std::string find_obstacle() const;
     WindowPart open_part(std::size_t bytes);
     std::vector<Told> exchange(const std::vector<Told>& mine);
-    std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, std::optional<Error> why);
+    std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
+                              std::optional<Error> why);
+    void keep_promise(const Window& window, void* buffer, const std::vector<Told>& all);
     void map_parts(Window& window, const std::vector<Told>& all);
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
@@ -72,6 +84,7 @@ class Windows {
     GpuSide* const gpu_;
     const std::chrono::milliseconds timeout_;
     const std::function<void(const Operation&)> run_;
+    SymmetricWindows symmetric_;
     std::once_flag looked_for_obstacle_;
     std::string obstacle_;
     std::uint32_t last_key_ = 0;                                      // of the last window

@@ -64,11 +64,14 @@ TileLimits limits_of(const Budget& budget) {
     l.slots = {slot_bytes, budget.channels, slot_share};
     l.lines = {line_bytes, std::min(budget.channels, line_channels), line_share};
     l.in_lines = line_limit;
-    if (budget.by_reference || budget.lends) l.reference = 0;
-    // Peers on other GPUs can't refer to all memory, pools' for example, and ranks cut alike without knowing whose it
-    // is: there every message has to fit into a slot.
-    if (budget.by_reference && !budget.across) l.slices = slices_message;
     l.packed_references = false;
+    if (!budget.by_reference && !budget.lends) return l;
+    l.reference = 0;
+    l.mappable_slices = slices_message;
+    // Peers on other GPUs can't refer to all memory, pools' for example, nor other processes to what is not lent, and
+    // ranks cut alike without knowing whose it is: there every message has to fit into a slot, unless users have
+    // promised that it lies in windows (TUTTI_WIN_COLL_SYMMETRIC).
+    if (budget.by_reference && !budget.across) l.slices = slices_message;
     return l;
 }
 

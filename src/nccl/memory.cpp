@@ -30,8 +30,9 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
     auto made = std::make_unique<ncclWindow_vidmem>(ncclWindow_vidmem{buffer, nullptr});
+    const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
     const ncclResult_t result =
-        converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT));
+        converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT | promise));
     if (result == ncclSuccess) *window = made.release();
     return result;
 }

@@ -24,6 +24,7 @@ struct Operation {
     const void* scalar = nullptr;         // pre-multiplied sum: read when it runs; nullptr: immediate
     std::uint64_t immediate = 0;          // pre-multiplied sum: the bytes of one element
     const Rows* rows = nullptr;           // of an uneven call
+    bool symmetric = false;               // on GPUs: kernels of all ranks can use the buffers of all (SymmetricWindows)
     const OneSided* one_sided = nullptr;  // what it is instead, with nothing of the above
 
     bool is_pair() const {

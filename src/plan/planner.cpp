@@ -77,7 +77,7 @@ std::size_t Planner::bytes_of(const Operation& o) const {
 /// before the call. The call before tells: users call again and again with the same buffers.
 Question Planner::question_of(const Operation& o) const {
     const std::size_t bytes = bytes_of(o);
-    const bool mappable = o.rows == nullptr && told_of(o.collective, bytes);
+    const bool mappable = o.symmetric || (o.rows == nullptr && told_of(o.collective, bytes));
     return {o.collective, bytes, o.root, o.rows != nullptr, mappable, o.premultiply || o.average, o.type, o.call_op};
 }
 
@@ -102,7 +102,8 @@ bool Planner::is_last(const Operation& o) const {
     const Operation& l = last_.operation;
     return last_.plan != nullptr && o.count == l.count && o.collective == l.collective && o.type == l.type &&
            o.op == l.op && o.call_op == l.call_op && o.average == l.average && o.premultiply == l.premultiply &&
-           o.root == l.root && o.rows == nullptr && *last_.told == last_.mappable;
+           o.root == l.root && o.rows == nullptr && o.symmetric == l.symmetric &&
+           (o.symmetric || *last_.told == last_.mappable);
 }
 
 const Plan& Planner::plan(const Operation& o) {

@@ -247,6 +247,7 @@ TileLimits Tuner::limits_of(const Question& q) const {
     TileLimits limits = q.uneven ? platform_.uneven : platform_.limits;
     const std::size_t buffers = 2 * static_cast<std::size_t>(platform_.ranks) * q.bytes;
     if (!q.uneven && buffers <= platform_.copied_bytes) limits.reference = SIZE_MAX;
+    if (q.mappable) limits.slices = std::max(limits.slices, limits.mappable_slices);
     return limits;
 }
 
@@ -393,7 +394,7 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) c
 }
 
 const Candidate& Tuner::choose(const Question& q) {
-    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable, q.altered && platform_.limits.slices > 0);
+    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable, q.altered && limits_of(q).slices > 0);
     std::lock_guard lock(mutex_);
     const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;

@@ -33,6 +33,7 @@ struct TileLimits {
     std::size_t tile = SIZE_MAX;       // the longest one
     std::size_t reference = SIZE_MAX;  // the shortest tile that is worth passing by reference
     std::size_t slices = 0;            // the longest message of programs that send slices; 0: no longer than others
+    std::size_t mappable_slices = 0;   // the same of calls of which all ranks know that peers see all buffers
     bool packed_references = true;     // messages of several chunks, too, may refer
     bool uneven = false;               // rows differ, and no rank knows all: tile and channels do not depend on them
 

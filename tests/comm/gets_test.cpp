@@ -25,7 +25,7 @@ TEST_CASE("gets of a group that follow each other are asked for at once, and put
     std::shared_ptr<const Window> windows[2];
     harness::run(2, [&](int rank) {
         std::vector<int>& mine = rank == 1 ? memory : none;
-        windows[rank] = comms[static_cast<std::size_t>(rank)]->windows().open(mine.data(), mine.size() * 4, {});
+        windows[rank] = comms[static_cast<std::size_t>(rank)]->windows().open(mine.data(), mine.size() * 4, false, {});
     });
     std::vector<OneSided> calls;
     const auto get = [&](std::size_t part) {

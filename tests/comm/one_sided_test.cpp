@@ -365,8 +365,8 @@ TEST_CASE("one-sided calls that are wrong are refused before they have any effec
     CHECK(tuttiCommWindowRegister(comm, nullptr, 8, &none, 0) == tuttiInvalidArgument);
     CHECK(tuttiCommWindowRegister(comm, pair.memory[0].data(), 8, nullptr, 0) == tuttiInvalidArgument);
     CHECK(tuttiCommWindowRegister(comm, pair.memory[0].data(), SIZE_MAX, &none, 0) == tuttiInvalidArgument);
-    CHECK((tuttiCommWindowRegister(comm, pair.memory[0].data(), 8, &none, 2) == tuttiInvalidArgument &&
-           says({"winFlags are 2"})));
+    CHECK((tuttiCommWindowRegister(comm, pair.memory[0].data(), 8, &none, 4) == tuttiInvalidArgument &&
+           says({"winFlags are 4"})));
     CHECK(tuttiCommWindowDeregister(comm, other.windows[0]) == tuttiInvalidArgument);
     CHECK(tuttiCommWindowDeregister(comm, nullptr) == tuttiInvalidArgument);
     std::vector<int> got(17, -1);

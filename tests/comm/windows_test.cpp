@@ -48,7 +48,7 @@ TEST_CASE("a put goes to an open window, and a closed one refuses it, also when 
     Windows& mine = all.windows[0];
     CHECK(mine.obstacle().empty());
     std::uint64_t there[2] = {0, 0}, value = 7;
-    const auto open = [&] { return mine.open(there, sizeof there, std::nullopt); };
+    const auto open = [&] { return mine.open(there, sizeof there, false, std::nullopt); };
     OneSided put{.kind = OneSided::Kind::put, .peer = 0, .from = reinterpret_cast<const std::byte*>(&value)};
     put.bytes = put.offset = sizeof value;
     const std::shared_ptr<const Window> first = open();
@@ -70,7 +70,7 @@ TEST_CASE("a put goes to an open window, and a closed one refuses it, also when 
 TEST_CASE("a rank that can't open its part says why") {
     Members all(1);
     int memory = 0;
-    CHECK_THROWS_WITH(all.windows[0].open(&memory, sizeof memory, Error(tuttiInvalidArgument, "it is not mine")),
+    CHECK_THROWS_WITH(all.windows[0].open(&memory, sizeof memory, false, Error(tuttiInvalidArgument, "it is not mine")),
                       "it is not mine");
     CHECK_FALSE(all.faults[0].failed());
 }

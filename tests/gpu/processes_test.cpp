@@ -95,7 +95,7 @@ struct Self {
         gpu::use_gpus(&gpus);
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
-        if (task.starts_with("lend")) config.algorithm = "direct";
+        if (task.starts_with("lend") || task.ends_with("symmetric")) config.algorithm = "direct";
         if (task == "contained" || (task == "one contained" && number == 1)) gpus.opens = false;
         if (task == "order") config.timeoutMs = 5000;
         if (task == "explain") config.timeoutMs = 300, config.initTimeoutMs = 10'000;
@@ -219,6 +219,100 @@ void lend(Self& self) {
             harness::require_success(tuttiMemFree(r.memory), "free");
         else
             self.gpus.free(self.device, static_cast<std::byte*>(r.memory));
+}
+
+/// The longest message in this rank's arena that says where its payload is.
+std::size_t longest_reference(Self& self) {
+    const gpu::Layout layout{gpu::Places::seats(self.ranks)};
+    const std::byte* const arena = self.gpus.find_allocation(layout.size());
+    std::size_t longest = 0;
+    for (int sender = 0; sender < self.ranks; ++sender)
+        for (int channel = 0; channel < gpu::collective_channels; ++channel)
+            for (const Cell& cell : reinterpret_cast<const Fifo*>(arena + layout.fifo(sender, channel))->cells)
+                if (cell.kind == Kind::reference || cell.kind == Kind::landed)
+                    longest = std::max<std::size_t>(longest, cell.bytes);
+    return longest;
+}
+
+/// Buffers in windows in which all ranks have promised to have them: collectives refer to long parts of them at once,
+/// from the first call on and in graphs. Outside of them, or after their end, messages fit into slots as always.
+void keep_promise(Self& self) {
+    constexpr std::size_t most = 600'000, before = 64;
+    const auto all = static_cast<std::size_t>(self.ranks);
+    int* const memory = reinterpret_cast<int*>(self.gpus.allocate(self.device, (2 * most + before) * sizeof(int)));
+    int *const in = memory + before, *const out = in + most;
+    tuttiWindow_t window = nullptr;
+    harness::require_success(tuttiCommWindowRegister(self.comm, in, 2 * most * sizeof(int), &window,
+                                                     TUTTI_WIN_BEST_EFFORT | TUTTI_WIN_COLL_SYMMETRIC),
+                             "window");
+    const auto fill = [&](std::size_t count, int salt) {
+        for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<int>(i % 1009) + self.rank * salt;
+    };
+    const auto all_reduce = [&](std::size_t count) {
+        harness::require_success(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, self.comm, self.stream),
+                                 "all-reduce");
+    };
+    const auto check = [&](std::size_t count, int salt) {
+        self.gpus.synchronize_stream(self.stream);
+        for (std::size_t i = 0; i < count; ++i)
+            if (out[i] != static_cast<int>(i % 1009) * self.ranks + salt * self.ranks * (self.ranks - 1) / 2) _exit(44);
+    };
+    const auto longest_so_far = [&] {  // no rank goes on before all have looked
+        const std::size_t longest = longest_reference(self);
+        all_reduce(1);
+        self.gpus.synchronize_stream(self.stream);
+        return longest;
+    };
+    fill(most / 2, 7);
+    all_reduce(most / 2);
+    check(most / 2, 7);
+    const std::size_t in_call = longest_so_far();
+    if (in_call <= gpu::slot_bytes) _exit(45);
+    self.gpus.begin_capture(self.stream);
+    all_reduce(most);
+    const auto graph = self.gpus.end_capture(self.stream);
+    for (int replays = 0; replays < 2; ++replays) {
+        fill(most, replays);
+        self.gpus.replay(graph, self.stream);
+        check(most, replays);
+    }
+    if (longest_so_far() <= in_call) _exit(46);
+    for (std::size_t r = 0; r < all; ++r) std::fill_n(in + r * 100'000, 100'000, self.rank * 10 + static_cast<int>(r));
+    harness::require_success(tuttiAlltoAll(in, out, 100'000, tuttiInt32, self.comm, self.stream), "all-to-all");
+    self.gpus.synchronize_stream(self.stream);
+    for (std::size_t i = 0; i < 100'000 * all; ++i)
+        if (out[i] != static_cast<int>(i / 100'000) * 10 + self.rank) _exit(47);
+    harness::require_success(tuttiAllGather(in, out, 200'000, tuttiInt32, self.comm, self.stream), "all-gather");
+    harness::require_success(tuttiReduceScatter(out, in, 200'000, tuttiInt32, tuttiMax, self.comm, self.stream),
+                             "reduce-scatter");
+    self.gpus.synchronize_stream(self.stream);
+    for (std::size_t i = 0; i < 200'000; ++i)
+        if (in[i] != self.rank * 10 + static_cast<int>(i / 100'000)) _exit(48);
+    harness::require_success(tuttiCommWindowDeregister(self.comm, window), "deregister");
+    fill(most, 3);
+    all_reduce(most);
+    check(most, 3);
+    self.gpus.free(self.device, reinterpret_cast<std::byte*>(memory));
+}
+
+/// One rank passes buffers that are not in its window.
+void break_promise(Self& self) {
+    constexpr std::size_t count = 300'000, bytes = count * sizeof(int);
+    std::byte* const memory = self.gpus.allocate(self.device, bytes);
+    std::byte* const other = self.gpus.allocate(self.device, bytes);
+    tuttiWindow_t window = nullptr;
+    harness::require_success(tuttiCommWindowRegister(self.comm, memory, bytes, &window, TUTTI_WIN_COLL_SYMMETRIC),
+                             "window");
+    void* const mine = self.rank == 1 ? other : memory;
+    tuttiResult_t result = tuttiAllReduce(mine, mine, count, tuttiInt32, tuttiSum, self.comm, self.stream);
+    if (result == tuttiSuccess) self.gpus.synchronize_stream(self.stream);
+    while (result == tuttiSuccess) tuttiCommGetAsyncError(self.comm, &result);
+    if (result != tuttiInvalidUsage || !harness::mentions(self.comm, {"TUTTI_WIN_COLL_SYMMETRIC on all ranks"}))
+        _exit(44);
+    tuttiCommWindowDeregister(self.comm, window);
+    self.gpus.free(self.device, other);
+    tuttiCommDestroy(std::exchange(self.comm, nullptr));
+    self.gpus.free(self.device, memory);
 }
 
 /// Two communicators, each of whose kernels fills a GPU. On rank 0 the first one's stream comes to its kernel late: on
@@ -470,6 +564,8 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "order") keep_order(self, false), keep_order(self, true);
     if (self.task == "explain") explain_without_rank_1(self);
     if (self.task.starts_with("lend")) lend(self);
+    if (self.task == "symmetric") keep_promise(self);
+    if (self.task == "asymmetric") break_promise(self);
     if (self.task == "put") put_around(self);
     if (self.task.ends_with("contained")) be_contained(self);
     if (self.task == "split and grow") split_and_grow(self);
@@ -496,6 +592,16 @@ TEST_CASE("GPUs: ranks of other processes read and write buffers where they are"
         Processes ranks(3, task);
         for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
     }
+}
+
+TEST_CASE("GPUs: where all ranks have promised to have buffers in windows, messages refer to long parts of them") {
+    for (const char* where : {"one GPU", "joined GPUs"}) {
+        CAPTURE(where);
+        Processes ranks(3, "symmetric", where);
+        for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    }
+    Processes ranks(2, "asymmetric");
+    for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs: kernels of several communicators, and graphs, find room in the order of their launches") {

@@ -202,6 +202,22 @@ TEST_CASE("a call that was decided with others of its size runs within the limit
     }
 }
 
+TEST_CASE("GPUs of processes: long tiles only where all ranks are known to see all buffers") {
+    constexpr std::size_t bytes = std::size_t{256} << 20;
+    for (const bool lends : {false, true}) {
+        const gpu::Budget budget{
+            .share = 32, .channels = 32, .pair_channels = 4, .by_reference = !lends, .lends = lends, .across = !lends};
+        for (const Collective c : {Collective::all_reduce, Collective::all_to_all}) {
+            Tuner tuner(gpu_platform(4, budget), {}, false, nullptr);
+            CHECK(tuner.choose({.collective = c, .bytes = bytes}).tiling.tile == gpu::slot_bytes);
+            CHECK(tuner.choose({.collective = c, .bytes = bytes, .mappable = true}).tiling.tile ==
+                  64 * gpu::slot_bytes);
+        }
+        const TileLimits of_pairs = pair_limits(bytes, false, gpu_platform(4, budget));
+        CHECK(tile(bytes, 1, {.sends_slices = true}, of_pairs).tile == gpu::slot_bytes);
+    }
+}
+
 TEST_CASE("a long path has large tiles, also of sends and receives and where rows differ; a short one is as it was") {
     for (const int ranks : {2, 8, 32, 100}) {
         CAPTURE(ranks);
