@@ -160,7 +160,8 @@ class Srun(Launched):
         return done
 
     def has_pmix(self):
-        return "pmix" in self.slurm.srun("--mpi=list").stderr
+        listed = self.slurm.srun("--mpi=list")
+        return "pmix" in listed.stdout + listed.stderr  # it is on one or the other
 
     def test_one_node(self):
         self.right(self.srun("-N", "1", "-n", "4", LAUNCHED), 4)
