@@ -186,12 +186,13 @@ void Directory::lose(Rank rank, const Loss& loss) {
 void Directory::on_register(Connection& connection, const Register& request) {
     connection.recognise();
     connection.peer = request.member.rank;
-    if (const Member* const former = former_of(request.member))
-        return connection.send(Failure{tuttiRemoteError, former->rank,
+    const bool again = is_again(request.member);
+    if (const Member* const former = again ? nullptr : former_of(request))
+        return connection.send(Failure{tuttiRemoteError, -1,  // its number may be none of the next job's
                                        "an earlier job is still there, whose " + former->text() +
                                            " has ended; the next one meets when that job's rank 0 has, too"});
     connection.send(Welcome{});
-    if (!is_again(request.member) && !admit(connection, request)) return;
+    if (!again && !admit(connection, request)) return;
     Seat& seat = seats_[request.member.rank];
     seat.member = request.member;
     seat.settled = false;
@@ -216,13 +217,17 @@ bool Directory::is_again(const Member& member) {
     return true;
 }
 
-/// Whose place that member takes in the next job at the same rendezvous: all have met, and its process has ended since.
-const Member* Directory::former_of(const Member& member) const {
-    const auto seat = seats_.find(member.rank);
-    if (state_ != State::complete || seat == seats_.end() || seat->second.member.host != member.host) return nullptr;
-    const Member& former = seat->second.member;
-    const bool ended = !connect_to(former.local) && errno == ECONNREFUSED;
-    return ended ? &former : nullptr;
+/// Whose place that member takes in the next job at the same rendezvous: all have met, and the process with its number
+/// has ended since; any process of its host will do where the next job has another number of ranks.
+const Member* Directory::former_of(const Register& request) const {
+    if (state_ != State::complete || !serves_many_) return nullptr;
+    const auto makes_room = [&](const auto& seat) {
+        const auto& [rank, former] = seat;
+        return (request.ranks != ranks_ || rank == request.member.rank) && former.member.host == request.member.host &&
+               !connect_to(former.member.local) && errno == ECONNREFUSED;
+    };
+    const auto found = std::ranges::find_if(seats_, makes_room);
+    return found == seats_.end() ? nullptr : &found->second.member;
 }
 
 bool Directory::admit(Connection& connection, const Register& request) {

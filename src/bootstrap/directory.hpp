@@ -66,13 +66,16 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     enum class State { gathering, complete, failed };
 
     Directory(Service& service, const Rendezvous& rendezvous)
-        : service_(service), local_(rendezvous.local()), secret_(rendezvous.secret.derive("tutti members")) {}
+        : service_(service),
+          local_(rendezvous.local()),
+          secret_(rendezvous.secret.derive("tutti members")),
+          serves_many_(rendezvous.has(Rendezvous::rank0_opens)) {}
     void opened(Connection& connection) override;
     void received(Connection& connection, Message& message, Fd descriptor) override;
     void closed(Connection& connection, const Loss& loss) override;
     void on_register(Connection& connection, const Register& request);
     bool admit(Connection& connection, const Register& request);
-    const Member* former_of(const Member& member) const;
+    const Member* former_of(const Register& request) const;
     bool is_again(const Member& member);
     void lose(Rank rank, const Loss& loss);
     void probe(Rank rank, const Loss& loss);
@@ -102,7 +105,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
 
     Service& service_;
     Address local_;
-    const Secret secret_;  // of members
+    const Secret secret_;     // of members
+    const bool serves_many_;  // one job after the other, as a unique id does not
     std::shared_ptr<Listener> unix_, tcp_;
     State state_ = State::gathering;
     int ranks_ = 0;

@@ -38,10 +38,14 @@ Joining::Joining(Membership& membership, std::chrono::milliseconds timeout)
 
 void Joining::open() {
     times_.called = Clock::now();
+    enter_directory();
+    open_listeners();
+}
+
+void Joining::enter_directory() {
     if (m_.rank() == 0 && m_.rendezvous_.has(Rendezvous::rank0_opens)) open_directory();
     host_ = Directory::find(*m_.service_, m_.rendezvous_);
     if (host_) host_->add_session();
-    open_listeners();
 }
 
 void Joining::start() {
@@ -105,6 +109,7 @@ void Joining::open_listeners() {
 void Joining::call_directory() {
     const auto& up = m_.neighbours_.parent();
     if (!goes_on() || m_.neighbours_.directory() || (up && up->welcome)) return;
+    if (m_.rank() == 0 && !host_) enter_directory();  // that of an earlier job may have been in the way
     const bool maybe_here = !m_.rendezvous_.has(Rendezvous::tcp_only) &&
                             (m_.rendezvous_.host == 0 || m_.rendezvous_.host == m_.roster_.mine().host);
     const bool tcp_turn = !maybe_here || (m_.rendezvous_.host == 0 && m_.rendezvous_.tcp && attempts_ % 2 == 1);

@@ -18,7 +18,7 @@ class Joining {
   public:
     Joining(Membership& membership, std::chrono::milliseconds timeout);
 
-    /// Opens the rendezvous if that is this rank's to do, and what others connect to.
+    /// Opens what others connect to, the rendezvous too if that is this rank's to do.
     void open();
     /// Calls; gives up when the time is over.
     void start();
@@ -43,6 +43,8 @@ class Joining {
     const JoinTimes& times() const { return times_; }
 
   private:
+    /// Opens the rendezvous if that is this rank's to do, and no other has it; finds it if it is in this process.
+    void enter_directory();
     void open_directory();
     void open_listeners();
     void call_directory();

@@ -124,6 +124,38 @@ TEST_CASE("one job meets where another did that is about to end") {
     CHECK(next_one.hear() == "joined");
 }
 
+TEST_CASE("the next job meets there, too, with another number of ranks; a second rank of the same job does not") {
+    const int ranks = GENERATE(2, 4);
+    const int early = GENERATE_COPY(0, ranks - 1);
+    CAPTURE(ranks, early);
+    std::vector<RankProcess> all;
+    for (int r = 0; r < 3; ++r) all.emplace_back(torchrun(r, 3));
+    for (auto& p : all) REQUIRE(p.hear() == "joined");
+    const auto end = [](RankProcess& p) {
+        CHECK(p.ask("leave") == "ok");
+        p.say("quit");
+        p.wait();
+    };
+    const std::string ended = text("an earlier job is still there, whose rank 2 (pid %d", all[2].pid());
+    end(all[2]);
+
+    for (const int twice : {0, 1}) {  // whose first one lives: nobody waits for its end
+        RankProcess second(torchrun(twice, 3));
+        CHECK(has(second.hear(), text("rank %d is there twice: as pid %d", twice, all[std::size_t(twice)].pid())));
+    }
+    const std::string why = told_in_time(
+        ended, [&](std::chrono::milliseconds limit) { return RankProcess(torchrun(early, ranks), limit).hear(); });
+    INFO(why);
+    CHECK(has(why, ended));
+    std::vector<RankProcess> next;
+    next.emplace_back(torchrun(early, ranks));
+    end(all[1]);
+    end(all[0]);
+    for (int r = 0; r < ranks; ++r)
+        if (r != early) next.emplace_back(torchrun(r, ranks));
+    for (auto& p : next) CHECK(p.hear() == "joined");
+}
+
 TEST_CASE("a server of PMIx that does not answer is needed only where nothing else says who the ranks are") {
     const std::vector<std::string> server = {"PMIX_NAMESPACE=nobody", "PMIX_RANK=0"};
     CHECK(has(refusal(server), "PMIX_RANK is set, but the server that knows the other ranks can't be asked"));
