@@ -286,7 +286,10 @@ void Directory::on_ask(const Ask& ask) {
     };
     const double seconds = ask.waited_ms / 1000.0;
     const std::string where =
-        tcp_ ? " at " + tcp_->address().text() + ": have they started, and do their hosts reach that address?" : "";
+        tcp_ ? " at " + tcp_->address().text() + ": have they started, and do their hosts reach that address?"
+             : " at a Unix socket of host " + first_.host_name +
+                   ": have they started there, in the same network namespace, with the same unique id, or as the same "
+                   "user with the same MASTER_ADDR, MASTER_PORT and TUTTI_SECRET?";
     std::string what;
     if (!missing.empty())
         what =

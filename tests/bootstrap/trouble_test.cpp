@@ -58,6 +58,16 @@ TEST_CASE("missing ranks are named, to all") {
     check_all_say("8: ranks 3, 5-7 of 8 did not arrive within ", flags, {{0, 8}, {1, 8}, {2, 8}, {4, 8}});
 }
 
+TEST_CASE("where missing ranks were waited for is said, and what to look at") {
+    const auto error_of = [](std::uint16_t flags) { return errors_of(identity_of(flags), {{0, 2}}, 100ms)[0]; };
+    CHECK(has(error_of(Rendezvous::tcp_only), "did not arrive within 0.1 s at "));
+    const std::string near = error_of(Rendezvous::one_host | Rendezvous::rank0_opens);
+    INFO(near);
+    CHECK(has(near, "rank 1 of 2 did not arrive within 0.1 s at a Unix socket of host "));
+    CHECK(has(near, "in the same network namespace"));
+    CHECK(has(near, "MASTER_PORT and TUTTI_SECRET?"));
+}
+
 TEST_CASE("missing inner nodes of the tree are named too") {
     // 1 is the parent of 9 to 16.
     check_all_say("ranks 1, 3-8, 11 of 12 did not arrive", 0, {{0, 12}, {2, 12}, {9, 12}, {10, 12}});
