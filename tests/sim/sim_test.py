@@ -22,6 +22,16 @@ def children(process):
     return found
 
 
+def stopped(process):
+    """Stops it, if it is still there: controllers soon end."""
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGSTOP)
+        while (state := pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]) not in "TZ":
+            pass
+        return state == "T"
+    return False
+
+
 class Failures(unittest.TestCase):
     def test_a_job_that_does_not_end_is_named_with_its_stacks(self):
         done = subprocess.run([SIM, "--seeds", "1", "--limit", "1"], capture_output=True, text=True, timeout=60)
@@ -33,12 +43,16 @@ class Failures(unittest.TestCase):
         sim = subprocess.Popen([SIM, "--seeds", "2000", "--jobs", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True)
         self.addCleanup(sim.kill)
-        while not (controllers := [c for worker in children(sim.pid) for c in children(worker) if children(c)]):
+        controller = None
+        while controller is None:
             self.assertIsNone(sim.poll())
-        os.kill(controllers[0], signal.SIGSEGV)
+            controllers = [c for worker in children(sim.pid) for c in children(worker)]
+            controller = next((c for c in controllers if children(c) and stopped(c)), None)
+        os.kill(controller, signal.SIGSEGV)
+        os.kill(controller, signal.SIGCONT)
         self.assertIn("the simulation itself crashed", sim.stdout.readline())
         sim.kill()
-        self.assertRegex(sim.stderr.read(), rf"process {controllers[0]}, thread {controllers[0]}:\n.*sim\(.*\[0x")
+        self.assertRegex(sim.stderr.read(), rf"process {controller}, thread {controller}:\n.*sim\(.*\[0x")
 
     def test_jobs_that_end_in_time_are_right(self):
         done = subprocess.run([SIM, "--seeds", "2"], capture_output=True, text=True, timeout=300)
