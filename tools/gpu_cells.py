@@ -216,7 +216,9 @@ def kill_rank_2(job, output, patience):
 def benchmarks(check):
     """What gpu_targets.py wants to know, under the names by which it asks."""
     if check.only_on_gpus("bench: reduction kernels"):
-        check_gpu_bench(check)
+        kernels(check, "gpu_bench", "reduction kernels", ["--bytes", "16384"])
+    if check.only_on_gpus("bench: parts of the GPU"):
+        kernels(check, "gpu_probe", "parts of the GPU", ["--rounds", "20", "--litmus", "10000"])
     for n in (2, 8, 4, 1):
         what = f"bench: graph of {n} ranks, 8 B to 8 KiB"
         if check.only_on_gpus(what, "CPUs have no graphs"):
@@ -235,12 +237,12 @@ def benchmarks(check):
     race(check)
 
 
-def check_gpu_bench(check):
+def kernels(check, program, name, few):
+    """few: its arguments in a rehearsal."""
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "gpu_bench.json")
-        few = ["--bytes", "16384"] if check.small else []
-        check.run("bench: reduction kernels", [check.program("gpu_bench"), "--json", str(file)] + few, 120)
-        check.keep("reduction kernels", read_json(file))
+        file = pathlib.Path(folder, "report.json")
+        check.run(f"bench: {name}", [check.program(program), "--json", str(file)] + (few if check.small else []), 120)
+        check.keep(name, read_json(file))
 
 
 def memory_of_8(check):
