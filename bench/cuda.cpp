@@ -53,6 +53,7 @@ void release(int device, std::byte* memory) {
 void upload(int device, std::byte* to, const void* from, std::size_t bytes) {
     use(device);
     check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");  // the copy ends when all is staged
 }
 
 void download(int device, void* to, const std::byte* from, std::size_t bytes) {

@@ -133,6 +133,7 @@ bool right(Device& device, DataType type, ReduceOp op, int sources, std::size_t 
         check(cudaMemcpy(work.sources[k], h.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
         from.push_back(h.data());
     }
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaMemcpy");  // the copies have ended when all is staged
     for (int m = 0; m < 2; ++m) work.sinks[m] = memory[most_sources + static_cast<std::size_t>(m)] + shift * size;
     work.source_count = sources;
     work.sink_count = 2;

@@ -248,7 +248,16 @@ class Probe {
                  },
                  200));
         note("node: an empty kernel", "us", replayed(launch, nodes));
-        note("nodes: an empty kernel, an event's record", "us", replayed([&] { launch(), record(); }, nodes));
+        const auto record_at_launch = [&] {
+            check(cudaEventRecordWithFlags(plain_, stream_, cudaEventRecordExternal), "cudaEventRecordWithFlags");
+        };
+        note("nodes: an empty kernel, an external event's record", "us",
+             replayed([&] { launch(), record_at_launch(); }, nodes));
+        note("nodes: the same, nothing follows the record", "us",
+             replayed([&] { launch(), aside(record_at_launch); }, nodes));
+        note("nodes: a wait for an external event, an empty kernel", "us",
+             replayed([&] { check(cudaStreamWaitEvent(stream_, plain_, cudaEventWaitExternal), "wait"), launch(); },
+                      nodes));
     }
 
   private:
@@ -273,6 +282,27 @@ class Probe {
         float ms = 0;
         check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
         return ms * 1e3 / repeat;
+    }
+
+    /// What is captured next follows what comes before this.
+    void aside(const std::function<void()>& work) {
+        cudaStreamCaptureStatus status;
+        const cudaGraphNode_t* nodes = nullptr;
+        std::size_t count = 0;
+#if CUDART_VERSION >= 13000
+        check(cudaStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count), "capture info");
+        std::vector<cudaGraphNode_t> before(nodes, nodes + count);
+        work();
+        check(cudaStreamUpdateCaptureDependencies(stream_, before.data(), nullptr, count,
+                                                  cudaStreamSetCaptureDependencies),
+              "dependencies");
+#else
+        check(cudaStreamGetCaptureInfo_v2(stream_, &status, nullptr, nullptr, &nodes, &count), "capture info");
+        std::vector<cudaGraphNode_t> before(nodes, nodes + count);
+        work();
+        check(cudaStreamUpdateCaptureDependencies(stream_, before.data(), count, cudaStreamSetCaptureDependencies),
+              "dependencies");
+#endif
     }
 
     double replayed(const std::function<void()>& work, int nodes) {

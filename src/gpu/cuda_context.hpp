@@ -90,11 +90,9 @@ class Somewhere {
     std::optional<OnDevice> on_;
 };
 
-/// Where some context is current.
+/// Where some context is current. By its context, as the stream may be captured: cudaStreamGetDevice is refused then, and
+/// ends the capture.
 inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
-#if CUDART_VERSION >= 12080
-    return cudaStreamGetDevice(stream, &device);
-#else
     static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
     static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
     static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
@@ -104,7 +102,6 @@ inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     const cudaError_t result = cudaGetDevice(&device);
     pop(&own);
     return result;
-#endif
 }
 
 /// While a process ends there may be no driver any more, and then nothing is left to do.

@@ -93,26 +93,6 @@ auto& executable_of(cudaGraphExec_t handle) {
     return found->second;
 }
 
-/// A launch inside a capture: the nodes become part of what is captured.
-void capture_nodes(Stream& stream, const Graph& graph) {
-    require(stream.capture->valid, cudaErrorStreamCaptureInvalidated);
-    std::vector<Graph::Node>& nodes = stream.capture->graph->nodes;
-    const std::size_t first = nodes.size();
-    std::vector<bool> last(graph.nodes.size(), true);
-    for (const Graph::Node& node : graph.nodes) {
-        Graph::Node own{node.task, {}};
-        for (const std::size_t earlier : node.after) {
-            own.after.push_back(first + earlier);
-            last[earlier] = false;
-        }
-        if (node.after.empty()) own.after = stream.tail;
-        nodes.push_back(std::move(own));
-    }
-    if (!graph.nodes.empty()) stream.tail.clear();
-    for (std::size_t n = 0; n < last.size(); ++n)
-        if (last[n]) stream.tail.push_back(first + n);
-}
-
 /// Handles are never used again.
 const void* new_handle() {
     static std::uintptr_t last = 0;
@@ -218,7 +198,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) 
     return call(context, [&](Lock&) {
         auto& [graph, last] = executable_of(handle);
         Stream& stream = stream_of(stream_handle);
-        if (stream.capture != nullptr) return capture_nodes(stream, *graph);
+        forbid_captured(stream);
         std::vector<OpRef> after;
         if (last != nullptr) after.push_back(last);
         const std::shared_ptr<GraphEvents> events = events_at_launch(*graph, *stream.device);

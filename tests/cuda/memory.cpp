@@ -156,8 +156,15 @@ void copy(Lock& lock, Stream& stream, void* to, const void* from, std::size_t by
     if (bytes == 0) return;
     const Side there = side(to, bytes), here = side(from, bytes);
     check_direction(there, here, kind);
-    const OpRef op =
-        submit(stream, {.what = text("copy of %zu bytes", bytes), .work = [=] { std::memmove(to, from, bytes); }});
+    const std::string what = text("copy of %zu bytes", bytes);
+    if (!async && there == Side::device && here == Side::pageable) {  // it ends when all is staged, not where it goes
+        wait_for(lock, submit(stream, {.what = what, .work = [] {}}), "cudaMemcpy");
+        const auto* const bytes_of = static_cast<const std::byte*>(from);
+        const std::vector<std::byte> staged(bytes_of, bytes_of + bytes);
+        submit(stream, {.what = what, .work = [=] { std::memcpy(to, staged.data(), bytes); }});
+        return;
+    }
+    const OpRef op = submit(stream, {.what = what, .work = [=] { std::memmove(to, from, bytes); }});
     const bool on_host = there != Side::device && here != Side::device;
     const bool staged = there == Side::pageable || here == Side::pageable || on_host;
     const bool on_device = there == Side::device && here == Side::device;

@@ -212,6 +212,7 @@ TEST_CASE("opens what another process shares", "[.other-process]") {
     CHECK(value == 4711);
     value = 815;
     CHECK(cudaMemcpy(second, &value, sizeof value, cudaMemcpyHostToDevice) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(cudaStreamLegacy) == cudaSuccess);
     CHECK(cudaIpcGetMemHandle(&handle, first) == cudaErrorInvalidValue);  // it is not this process's to share
     CHECK(cudaIpcCloseMemHandle(first) == cudaSuccess);
     CHECK(cudaIpcCloseMemHandle(first) == cudaErrorInvalidValue);
@@ -249,6 +250,7 @@ TEST_CASE("memory of other processes", "[memory]") {
     std::byte* const memory = device_memory(4096);
     int value = 4711;
     REQUIRE(cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(cudaStreamLegacy) == cudaSuccess);
     cudaIpcMemHandle_t handle;
     void *pool = nullptr, *opened = nullptr;
     REQUIRE(cudaMallocAsync(&pool, 64, nullptr) == cudaSuccess);

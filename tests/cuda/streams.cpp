@@ -126,7 +126,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
-    return call(context, [&](Lock&) { *device = stream_of(handle).device->number; });
+    return call(context, [&](Lock&) {
+        Stream& stream = stream_of(handle);
+        forbid_captured(stream);
+        *device = stream.device->number;
+    });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned flags) {
