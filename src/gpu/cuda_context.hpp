@@ -90,8 +90,8 @@ class Somewhere {
     std::optional<OnDevice> on_;
 };
 
-/// Where some context is current. By its context, as the stream may be captured: cudaStreamGetDevice is refused then, and
-/// ends the capture.
+/// Where some context is current. By its context, as the stream may be captured: cudaStreamGetDevice is refused then,
+/// and ends the capture.
 inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
     static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
