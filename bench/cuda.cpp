@@ -24,8 +24,6 @@ int devices(std::string& why) {
     // Streams share so many hardware queues of a device, and work waits for all before it in its queue. Ranks that are
     // threads wait for each other, so no two of them may share one. CUDA reads this when it is first called.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    // A kernel that is loaded when it is first launched may wait for those that run: dp_check hung so on an H200.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result == cudaSuccess && count > 0) return count;

@@ -109,6 +109,11 @@ def driven_otherwise(check):
     for what, threads, arguments in graphs:
         if check.only_on_gpus(what, "CPUs have no graphs"):
             check.perf(what, "all_reduce", "threads", threads, GRAPHS + arguments)
+    order = check.program("test-gpu-order")
+    if not os.path.exists(order):
+        check.skip("order of graphs", "this build has no test-gpu-order")
+    elif check.only_on_gpus("order of graphs", "CPUs have no graphs"):
+        check.run("order of graphs", [order, "~[fills]~[.other-process]"], 60)
 
 
 def through_host(check):

@@ -81,7 +81,8 @@ class Check:
     def program(self, name):
         if self.bin:
             return str(self.bin / name)
-        folder = "tools" if name.startswith("tutti-") else "examples" if name.startswith("train") else "bench"
+        folders = {"tutti-": "tools", "train": "examples", "test-": "tests/cuda"}
+        folder = next((where for start, where in folders.items() if name.startswith(start)), "bench")
         return str(self.build / folder / name)
 
     def library(self, name):

@@ -240,8 +240,10 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     std::vector<std::unique_ptr<Communicator>> comms;
     comms.reserve(sessions.size());  // a new one belongs to nobody until it is in there
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
+        Options its = options;  // also those of what is split from it
+        its.device = rank < devices.size() ? devices[rank] : TUTTI_DEVICE_CPU;
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
-                                            options, census_of(*sessions[rank], own->hash())));
+                                            its, census_of(*sessions[rank], own->hash())));
         comms.back()->connections_.keep(arenas);
         comms.back()->faults_.listen();
     }

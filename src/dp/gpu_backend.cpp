@@ -82,8 +82,12 @@ class GpuBackend : public Backend {
     void follow(const Mark& mark) override {
         if (mark) gpus_.follow(device_, mark.get(), stream_);
     }
+    /// What is before it on the stream may wait for another rank, a thread of this process perhaps. CUDA waits for that
+    /// inside a copy of pageable memory, and lets no other thread allocate or copy meanwhile.
     void copy(void* to, const void* from, std::size_t bytes) override {
-        if (bytes > 0 && to != from) gpus_.copy(device_, to, from, bytes, stream_);
+        if (bytes == 0 || to == from) return;
+        if (!reaches(to) || !reaches(from)) settle();
+        gpus_.copy(device_, to, from, bytes, stream_);
     }
 
     void zero(DataType type, void* values, std::size_t count) override {

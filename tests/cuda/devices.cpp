@@ -136,6 +136,10 @@ cudaError_t call(unsigned needs, const std::function<void(Lock&)>& body) {
             require(machine().settings.devices > 0, cudaErrorNoDevice);
             machine().initialized = true;
         }
+        const auto is_free = [&] {
+            return machine().copying == std::thread::id() || machine().copying == std::this_thread::get_id();
+        };
+        if ((needs & context) != 0 && !is_free()) wait(lock, "a call beside a copy of pageable memory", is_free);
         if ((needs & context) != 0) require(current().failure == cudaSuccess, current().failure);
         if ((needs & not_captured) != 0) forbid_beside_captures();
         body(lock);

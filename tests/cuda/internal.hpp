@@ -172,6 +172,7 @@ struct Machine {
     unsigned long long last_id = 0, last_capture = 0;
     int flushes = 0;
     std::map<std::thread::id, std::string> waits;  // what threads of the host wait for
+    std::thread::id copying;                       // waits in a copy of pageable memory: nobody else can call
     std::deque<OpRef> host_functions;
     bool in_host_function = false;
 };

@@ -1,12 +1,14 @@
 // The library on GPUs as it ships: src/gpu/cuda.cpp and what nvcc made of the kernels, over the runtime on hosts.
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "harness/catch.hpp"
 #include "on_hosts.hpp"
+#include "tutti/dp.h"
 #include "tutti/tutti.h"
 
 using namespace tutti::on_hosts;
@@ -182,6 +184,41 @@ TEST_CASE("communicators that share a GPU leave no error behind") {
     }
     CHECK(first.right(3));
     CHECK(second.right(3));
+}
+
+TEST_CASE("what is split from communicators of tuttiCommInitAll is where these are") {
+    World world({1, 2});
+    std::vector<tuttiComm_t> halves(2);
+    DONE(tuttiGroupStart());
+    for (int r = 0; r < 2; ++r)
+        DONE(tuttiCommSplit(world.comm(static_cast<std::size_t>(r)), 0, r, &halves[static_cast<std::size_t>(r)],
+                            nullptr));
+    DONE(tuttiGroupEnd());
+    for (int r = 0; r < 2; ++r) {
+        int device = -3;
+        DONE(tuttiCommDevice(halves[static_cast<std::size_t>(r)], &device));
+        CHECK(device == r + 1);
+        DONE(tuttiCommDestroy(halves[static_cast<std::size_t>(r)]));
+    }
+}
+
+TEST_CASE("a rank that waits for one of another thread keeps it from no call") {
+    World world({0, 0});
+    std::vector<std::string> errors(2);
+    const auto rank = [&](std::size_t r) {
+        if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the other one waits in Create
+        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.stream = world.stream(r);
+        const tuttiDpParameter_t one{"a", nullptr, nullptr, 1000, tuttiFloat32,  tuttiDpSameType,
+                                     0,   0,       0,       {},   tuttiDpTrained};
+        tuttiDp_t dp = nullptr;
+        if (tuttiDpCreate(&dp, &one, 1, &config, world.comm(r)) != tuttiSuccess) errors[r] = tuttiGetLastError(nullptr);
+        tuttiDpDestroy(dp);
+    };
+    std::thread first(rank, 0), second(rank, 1);
+    first.join();
+    second.join();
+    CHECK(errors == std::vector<std::string>(2));
 }
 
 TEST_CASE("a capture of another thread is not disturbed") {

@@ -158,6 +158,33 @@ TEST_CASE("freeing memory waits for what the device does", "[memory]") {
     CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }
 
+TEST_CASE("while a copy of pageable memory waits, no other thread's call returns", "[memory]") {
+    Gate gate;
+    MockKernel hold("hold", [&](void*, unsigned) { gate.pass(); });
+    restart({});
+    cudaFuncAttributes attributes;
+    REQUIRE(cudaFuncGetAttributes(&attributes, hold.stub()) == cudaSuccess);
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    std::byte* const memory = device_memory(64);
+    std::byte out[64];
+    REQUIRE(hold.launch(stream) == cudaSuccess);
+    gate.await(1);
+    std::thread copies([&] { CHECK(cudaMemcpyAsync(out, memory, 64, cudaMemcpyDeviceToHost, stream) == cudaSuccess); });
+    tutti::harness::until_all_sleep();
+    std::atomic<bool> too_early{false};
+    std::thread other([&] {
+        device_memory(64);
+        too_early = !gate.opened();
+    });
+    tutti::harness::until_all_sleep();
+    gate.open();
+    copies.join();
+    other.join();
+    CHECK(!too_early);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
 TEST_CASE("what kernels can use", "[memory]") {
     MockKernel kernel("kernel", [](void*, unsigned) {});  // looks whether it can use its argument
     static int local;
