@@ -1,6 +1,6 @@
 """What was measured, beside what was aimed at: pure functions of benchmarks.json, which tools/gpu-check writes."""
 
-REDUCTION_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float8e4m3": "fp8"}
+REDUCTION_TYPES = {"float32": "fp32", "bfloat16": "bf16", "f8e4m3": "fp8"}
 UNKNOWN = "not measured"
 
 

@@ -175,7 +175,7 @@ class Targets(unittest.TestCase):
         return {
             "reduction kernels": {"empty_replay_us": 1.5, "reductions": [
                 {"type": kind, "sources": k, "ratio": 0.1 if k == 1 else 0.95 - k / 1000}
-                for kind in ("float32", "bfloat16", "float8e4m3") for k in range(1, 9)]},
+                for kind in ("float32", "bfloat16", "f8e4m3") for k in range(1, 9)]},
             "threads 4": large | {"results": rows(s268435456=(floor / 0.9, floor / 0.86))},
             "ring 4": large | {"results": rows(s268435456=(floor / 0.6, floor / 0.55))},
             "graph 1": {"results": rows(s8=(2.0, 0.1), s8192=(2.0, 0.2))},
