@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "base/result.hpp"
 
 namespace tutti {
@@ -97,18 +97,6 @@ void move_over(void* from, void* to, std::size_t size) {
 void tell_of(std::uint64_t id) {
     const std::lock_guard lock(table().watches_mutex);
     for (const RegionWatch* watch : table().watches) watch->tell(id);
-}
-
-/// Bytes that the kernel thinks it can still give; SIZE_MAX where it does not say.
-std::size_t available_memory() {
-    std::ifstream info("/proc/meminfo");
-    for (std::string name, unit; info >> name;) {
-        std::size_t kib = 0;
-        info >> kib;
-        std::getline(info, unit);
-        if (name == "MemAvailable:") return kib * 1024;
-    }
-    return SIZE_MAX;
 }
 
 }  // namespace

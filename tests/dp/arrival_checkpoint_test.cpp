@@ -2,9 +2,9 @@
 #include <atomic>
 #include <cmath>
 
-#include "dp/folder.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
+#include "harness/folder.hpp"
 
 using namespace tutti;
 using harness::check;

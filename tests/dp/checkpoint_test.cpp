@@ -10,11 +10,11 @@
 #include <sstream>
 
 #include "base/result.hpp"
-#include "dp/folder.hpp"
 #include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
+#include "harness/folder.hpp"
 #include "harness/harness.hpp"
 
 using namespace tutti;

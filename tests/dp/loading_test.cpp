@@ -11,9 +11,9 @@
 #include "base/result.hpp"
 #include "dp/calls.hpp"
 #include "dp/checkpoint.hpp"
-#include "dp/folder.hpp"
 #include "dp/registered.hpp"
 #include "harness/catch.hpp"
+#include "harness/folder.hpp"
 #include "harness/skip.hpp"
 
 using namespace tutti;

@@ -1,4 +1,4 @@
-// Where tests of checkpoints write.
+// Where tests write files.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace tutti::harness {
 /// A folder that goes with its files.
 struct Folder {
     Folder() {
-        char name[] = "/tmp/tutti-dp-XXXXXX";
+        char name[] = "/tmp/tutti-test-XXXXXX";
         if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp fails");
         path = name;
     }
