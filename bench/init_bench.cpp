@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "bootstrap/address.hpp"
@@ -30,10 +31,12 @@
 #include "bootstrap/service.hpp"
 #include "bootstrap/session.hpp"
 #include "comm/driver.hpp"
+#include "init_memory.hpp"
 
 namespace {
 
 using namespace tutti;
+using namespace init_bench;
 using namespace std::chrono_literals;
 
 enum Phase { let_in, attached, table, communicator, first_call, later_call, left, phases };
@@ -45,6 +48,7 @@ struct Account {
     double join_cpu_ms, all_cpu_ms;
     int sockets, descriptors, threads;
     long joined_kib, private_kib;
+    long joined_held, called_held;  // in KiB, with what is shared and the kernel's
     char error[400];
 };
 
@@ -86,7 +90,8 @@ long number_in(const char* file, const std::string& name) {
     return -1;
 }
 
-void count_resources(Account& report) {
+void count_descriptors(Account& report) {
+    report.sockets = report.descriptors = 0;
     if (DIR* const all = opendir("/proc/self/fd")) {
         while (const dirent* const entry = readdir(all)) {
             char target[64] = "";
@@ -98,8 +103,12 @@ void count_resources(Account& report) {
         closedir(all);
         --report.descriptors;  // of the folder itself
     }
-    report.threads = static_cast<int>(number_in("status", "Threads:"));
-    report.private_kib = number_in("smaps_rollup", "Private_Dirty:");
+}
+
+/// Beside page tables, the kernel has about 64 KiB for a process of two threads, and 4 KiB for a socket.
+long held_kib(Account& report) {
+    count_descriptors(report);
+    return number_in("smaps_rollup", "Pss:") + number_in("status", "VmPTE:") + 64 + 4 * report.descriptors;
 }
 
 void be_rank(Board& board, Account& report, const Identity& identity, Rank rank, int ranks, bool calls) {
@@ -114,6 +123,7 @@ void be_rank(Board& board, Account& report, const Identity& identity, Rank rank,
     const JoinTimes times = comm->session().join_times();
     note(let_in, times.let_in), note(attached, times.attached), note(table, times.complete);
     report.joined_kib = number_in("smaps_rollup", "Private_Dirty:");
+    report.joined_held = held_kib(report);
     barrier(board, 1, ranks);
     for (const Phase phase : {first_call, later_call}) {
         if (!calls) break;
@@ -130,7 +140,9 @@ void be_rank(Board& board, Account& report, const Identity& identity, Rank rank,
         if (sum != expected) fail(tuttiInternalError, "the sum is %g, not %g", double(sum), double(expected));
     }
     barrier(board, 2, ranks);
-    count_resources(report);
+    report.threads = static_cast<int>(number_in("status", "Threads:"));
+    report.private_kib = number_in("smaps_rollup", "Private_Dirty:");
+    report.called_held = held_kib(report);
     barrier(board, 3, ranks);
     const Deadline begin = Clock::now();
     comm->leave();
@@ -230,14 +242,22 @@ double mean(std::span<const Account> reports, Get&& get) {
 struct Totals {
     int ranks;
     double rank0_cpu, cpu, kib;
+    Held held;
 };
 
-Totals print(int ranks, std::span<const Account> reports) {
+Totals print(int ranks, bool calls, std::span<const Account> reports) {
     std::printf("%7d", ranks);
     for (int phase = 0; phase < phases; ++phase)
-        std::printf(" %12.1f", most(reports, [&](const Account& r) { return r.ms[phase]; }));
-    const Totals row{ranks, reports[0].join_cpu_ms, mean(reports, [](const Account& r) { return r.join_cpu_ms; }),
-                     mean(reports, [](const Account& r) { return r.joined_kib; })};
+        if (!calls && (phase == first_call || phase == later_call))
+            std::printf(" %12s", "-");
+        else
+            std::printf(" %12.1f", most(reports, [&](const Account& r) { return r.ms[phase]; }));
+    const Totals row{ranks,
+                     reports[0].join_cpu_ms,
+                     mean(reports, [](const Account& r) { return r.join_cpu_ms; }),
+                     mean(reports, [](const Account& r) { return r.joined_kib; }),
+                     {ranks, mean(reports, [](const Account& r) { return r.joined_held; }),
+                      mean(reports, [](const Account& r) { return r.called_held; })}};
     std::printf(" | %8.1f %8.1f | %5.0f %5.0f %4.0f %4.0f %5.0f %5.0f | %8.0f %8.0f\n", row.rank0_cpu, row.cpu,
                 mean(reports, [](const Account& r) { return r.sockets; }),
                 most(reports, [](const Account& r) { return r.sockets; }),
@@ -248,6 +268,21 @@ Totals print(int ranks, std::span<const Account> reports) {
                 mean(reports, [](const Account& r) { return r.private_kib; }));
     std::fflush(stdout);
     return row;
+}
+
+/// What of the next row fits into memory, of which it tells.
+Extent extent_of(int ranks, const Held& small, const Held& large, std::size_t available) {
+    constexpr double gib = 1 << 30;
+    const Affordable row = affordable(ranks, small, large, available);
+    const double there = static_cast<double>(available) / gib;
+    if (row.extent == Extent::join_only)
+        std::printf(
+            "# %d ranks join only: with their links they would hold about %.1f GiB, of %.1f that are available\n",
+            ranks, row.called / gib, there);
+    if (row.extent == Extent::nothing)
+        std::printf("# no row of %d ranks: to join alone takes about %.1f GiB, of %.1f that are available\n", ranks,
+                    row.joined / gib, there);
+    return row.extent;
 }
 
 /// By a straight line through the two largest rows.
@@ -271,6 +306,8 @@ int main(int argc, char** argv) {
     app.add_option("--per-host", per_host, "So many ranks share memory")->check(CLI::Range(1, 1 << 20));
     bool join_only = false;
     app.add_flag("--join-only", join_only, "No collectives, whose links take about 1 MiB a rank");
+    std::size_t memory_mib = 0;
+    app.add_option("--memory", memory_mib, "MiB that count as available; 0: as the kernel says");
     app.add_option("--predict", predicted, "How many ranks to predict the costs of")->check(CLI::Range(2, 1 << 20));
     CLI11_PARSE(app, argc, argv);
     setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
@@ -284,12 +321,23 @@ int main(int argc, char** argv) {
     for (const char* name : phase_names) std::printf(" %12s", name);
     std::printf(" | %8s %8s | %11s %9s %11s | %17s\n", "CPU 0", "CPU", "sockets", "descr.", "threads", "memory");
     std::vector<Totals> rows;
+    constexpr int rehearsed_ranks =
+        64;  // up to which a first call rehearses all programs, in memory that later rows lack
+    std::vector<Held> measured;
     for (int ranks = std::min(smallest, largest);; ranks = std::min(ranks * 4, largest)) {
+        const bool enough = measured.size() > 1;
+        const Extent extent =
+            extent_of(ranks, enough ? measured[measured.size() - 2] : known_small,
+                      enough ? measured.back() : known_large, memory_mib > 0 ? memory_mib << 20 : available_memory());
+        if (extent == Extent::nothing) break;
+        const bool calls = !join_only && extent == Extent::whole;
         const std::span reports(shared<Account>(static_cast<std::size_t>(ranks)), static_cast<std::size_t>(ranks));
-        if (!run(ranks, per_host, !join_only, reports)) return 1;
-        rows.push_back(print(ranks, reports));
+        if (!run(ranks, per_host, calls, reports)) return 1;
+        rows.push_back(print(ranks, calls, reports));
         munmap(reports.data(), reports.size_bytes());
+        if (calls && ranks > rehearsed_ranks) measured.push_back(rows.back().held);
         if (ranks == largest) break;
     }
     if (rows.size() > 1) predict(rows[rows.size() - 2], rows.back(), predicted);
+    return rows.empty() || rows.back().ranks < largest ? 1 : 0;
 }
