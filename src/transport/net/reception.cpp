@@ -41,6 +41,7 @@ Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, 
       silence_limit_(silence_limit) {}
 
 void Reception::listen(Fd fd, const Address& address) {
+    listeners_.reserve(listeners_.size() + 1);  // first: what the service watches lives on
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
