@@ -143,8 +143,10 @@ class Wave {
         return true;
     }
 
+    /// Blocks of a communicator of one rank wait for no others: they may begin as others end.
     void ask_for(Reservations& room) {
         for (const auto& [comm, blocks] : blocks_) {
+            if (comm->ranks() == 1) continue;
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
             if (comm->gpu()->gpus().capturing(first.stream)) {  // when it is launched nobody asks

@@ -225,6 +225,27 @@ TEST_CASE("GPUs, their room: threads that call communicators in different orders
     pair.first.gpus().synchronize_stream(pair.first.stream(1));
 }
 
+TEST_CASE("GPUs, their room: a communicator of one rank asks for none") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    GpuWorld world(ranks, 1, nullptr, 2 * ranks);
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = 0;
+    config.timeoutMs = 200;
+    tuttiComm_t alone = nullptr;
+    REQUIRE(tuttiCommInitRankConfig(&alone, 1, id, 0, &config) == tuttiSuccess);
+    const Ints a(world.gpus(), 0, count, 1), b(world.gpus(), 0, count, 2), c(world.gpus(), 0, count, 3);
+    add_up(world.comm(0), a, count, world.stream(0));  // waits for rank 1, on half of the device
+    CHECK(tuttiAllReduce(c.at(), c.at(), count, tuttiInt32, tuttiAvg, alone, world.stream(1)) == tuttiSuccess);
+    add_up(world.comm(1), b, count, world.stream(1));
+    for (int rank = 0; rank < ranks; ++rank) world.gpus().synchronize_stream(world.stream(rank));
+    CHECK(a.at()[count - 1] == 3);
+    CHECK(c.at()[count - 1] == 3);
+    CHECK(tuttiCommDestroy(alone) == tuttiSuccess);
+}
+
 TEST_CASE("GPUs, their room: a communicator whose kernel has given up leaves room for others") {
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
