@@ -112,6 +112,8 @@ TEST_CASE("Servers: every gradient is applied exactly once, in values of rank 0"
                     check(static_cast<int>(seen) % 16 == step + 1, "its own pushes are there");
                     must_succeed(tuttiPsClock(ps), "clock");
                 }
+                // A push has been applied when a later pull of its key has ended.
+                for (std::size_t k = 0; k < keys.size(); ++k) pulled(ps, k, keys[k].count);
                 pushed.wait();
                 float all = 0;
                 for (int w = dedicated ? servers : 0; w < ranks; ++w) all += steps * std::pow(16.0f, w);
