@@ -134,10 +134,10 @@ Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
 Platform gpu_platform(int ranks, const gpu::Budget& budget) {
     Platform p;
     p.ranks = ranks;
-    p.rates = {.step = 0.5, .message = 0.3, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
+    p.rates = {.step = 1.25, .message = 0.15, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
     p.rates.threads = 1 << 20;
     p.rates.references = budget.by_reference || budget.lends;
-    p.line = {1.0, 0};
+    p.line = {0.6, 0};
     p.transport = "gpu";
     p.limits = gpu::limits_of(budget);
     return p;

@@ -77,7 +77,8 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
 /// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
 Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);
 
-/// Of ranks on GPUs that p2p joins. Guesses, until a GPU has measured them.
+/// Of ranks on GPUs that p2p joins. Fitted to all-reduces of threads on one H200 (docs/performance-gpu.md); what links
+/// between GPUs add has not been measured.
 Platform gpu_platform(int ranks, const gpu::Budget& budget);
 
 /// Where some messages go through host memory: as between CPU ranks, by the host's channels, in tiles that fit

@@ -218,6 +218,40 @@ TEST_CASE("GPUs of processes: long tiles only where all ranks are known to see a
     }
 }
 
+// Microseconds of an all-reduce of float32 in a graph, ranks as threads of one GPU: bench/results/2026-11-26-h200.json.
+TEST_CASE("GPUs: what is chosen is the fastest that an H200 has measured, or nearly") {
+    const std::vector<std::size_t> sizes = {8, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
+    const std::map<int, std::map<std::string_view, std::vector<double>>> measured = {
+        {2,
+         {{"ring", {12.55, 12.75, 13.84, 14.10, 16.15, 18.50, 19.92, 40.19}},
+          {"direct", {12.67, 12.77, 13.98, 13.99, 16.23, 18.56, 19.99, 40.34}},
+          {"flat", {9.79, 9.90, 9.75, 11.21, 11.96, 12.54, 23.70, 169.66}},
+          {"tree", {9.32, 9.54, 9.52, 10.84, 15.84, 16.63, 19.42, 50.22}}}},
+        {4,
+         {{"ring", {24.64, 24.68, 28.91, 28.71, 33.95, 42.83, 43.78, 196.06}},
+          {"direct", {21.69, 21.84, 26.25, 25.91, 31.37, 32.17, 33.08, 68.84}},
+          {"flat", {10.38, 10.53, 10.39, 12.22, 13.47, 14.29, 33.47, 238.41}},
+          {"tree", {12.36, 12.55, 12.35, 14.19, 24.98, 26.39, 53.88, 428.06}}}},
+        {8,
+         {{"ring", {47.90, 48.08, 53.02, 58.24, 69.63, 90.38, 98.10, 432.62}},
+          {"direct", {40.25, 40.40, 45.16, 50.48, 61.69, 59.16, 62.54, 131.25}},
+          {"flat", {11.98, 12.13, 11.95, 14.77, 17.43, 20.15, 101.84, 769.07}},
+          {"tree", {14.01, 14.32, 14.09, 16.15, 35.55, 36.06, 152.60, 1217.42}}}}};
+    for (const auto& [ranks, times] : measured) {
+        const gpu::Budget budget{
+            .share = 132 / ranks, .channels = std::min(32, 132 / ranks), .pair_channels = 4, .by_reference = true};
+        Tuner tuner(gpu_platform(ranks, budget), {}, false, nullptr);
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            const std::string_view chosen = tuner.choose({Collective::all_reduce, sizes[i]}).algorithm->name;
+            INFO(ranks << " ranks, " << sizes[i] << " bytes: " << chosen);
+            REQUIRE(times.contains(chosen));
+            double best = times.at(chosen)[i];
+            for (const auto& [name, time] : times) best = std::min(best, time[i]);
+            CHECK(times.at(chosen)[i] <= 1.1 * best);
+        }
+    }
+}
+
 TEST_CASE("a long path has large tiles, also of sends and receives and where rows differ; a short one is as it was") {
     for (const int ranks : {2, 8, 32, 100}) {
         CAPTURE(ranks);
