@@ -89,18 +89,16 @@ TUTTI_DEVICE bool moves_data(const Terms& t) {
     return false;
 }
 
-/// All are asked for before the first is used. What lies beyond the end is zero.
-template <int unroll, class Use>
-TUTTI_DEVICE void load_packs(const Terms& t, int k, std::size_t head, std::size_t first, std::size_t packs, Use use) {
+/// All are asked for at once. What lies beyond the end is zero.
+template <int unroll>
+TUTTI_DEVICE void load_packs(const Terms& t, int k, std::size_t head, std::size_t first, std::size_t packs,
+                             Pack (&pack)[unroll]) {
     const Pack* const from = reinterpret_cast<const Pack*>(t.sources[k].at + head) + first;
-    Pack pack[unroll];
     TUTTI_UNROLL
     for (int u = 0; u < unroll; ++u) {
         const std::size_t at = static_cast<std::size_t>(u) * threads();
         pack[u] = first + at < packs ? from[at] : Pack{};
     }
-    TUTTI_UNROLL
-    for (int u = 0; u < unroll; ++u) use(u, pack[u]);
 }
 
 /// But to where they are already.
@@ -118,24 +116,57 @@ TUTTI_DEVICE void store_packs(const Terms& t, const std::byte* there, std::size_
     }
 }
 
-/// `unroll` packs under way on every thread; those that a warp asks for at once lie side by side.
 template <class F, ReduceOp op>
+TUTTI_DEVICE void add_pack(Lanes<F> (&sum)[2], const Pack& pack, int k, const Terms& t) {
+    for (int half = 0; half < 2; ++half) {
+        const Lanes<F> next = brought<F>(pack.word[half], k, t);
+        if (k == 0)
+            sum[half] = next;
+        else
+            add<F, op>(sum[half], next, t);
+    }
+}
+
+/// Every thread asks for `unroll` packs of two sources at once: with 8 packs under way, 48 KiB a block, all types but
+/// 8-bit floats reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once lie side by side.
+template <class F, ReduceOp op, int unroll>
 TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t packs) {
-    constexpr int unroll = F::element == 1 ? packs_of_bytes : 4;
-    const std::size_t stride = threads();
-    for (std::size_t first = thread(); first < packs; first += stride * unroll) {
+    const std::size_t stride = threads() * unroll;
+    for (std::size_t first = thread(); first < packs; first += stride) {
         Lanes<F> sum[unroll][2];
-        load_packs<unroll>(t, 0, head, first, packs, [&](int u, const Pack& pack) {
-            for (int half = 0; half < 2; ++half) sum[u][half] = brought<F>(pack.word[half], 0, t);
-        });
-        for (int k = 1; k < t.source_count; ++k)
-            load_packs<unroll>(t, k, head, first, packs, [&](int u, const Pack& pack) {
-                for (int half = 0; half < 2; ++half) add<F, op>(sum[u][half], brought<F>(pack.word[half], k, t), t);
-            });
+        for (int k = 0; k < t.source_count; k += 2) {
+            const bool both = k + 1 < t.source_count;
+            Pack one[unroll], other[unroll];
+            load_packs(t, k, head, first, packs, one);
+            if (both) load_packs(t, k + 1, head, first, packs, other);
+            TUTTI_UNROLL
+            for (int u = 0; u < unroll; ++u) add_pack<F, op>(sum[u], one[u], k, t);
+            TUTTI_UNROLL
+            for (int u = 0; both && u < unroll; ++u) add_pack<F, op>(sum[u], other[u], k + 1, t);
+        }
         Pack result[unroll];
         TUTTI_UNROLL
         for (int u = 0; u < unroll; ++u) result[u] = {{finished<F>(sum[u][0], t), finished<F>(sum[u][1], t)}};
         store_packs(t, nullptr, head, first, packs, result);
+    }
+}
+
+/// Two sources need no registers for sums that wait for more, of which 8-bit floats take most.
+template <class F, ReduceOp op, int unroll>
+TUTTI_DEVICE void reduce_two(const Terms& t, std::size_t head, std::size_t packs) {
+    const std::size_t stride = threads() * unroll;
+    for (std::size_t first = thread(); first < packs; first += stride) {
+        Pack one[unroll], other[unroll];
+        load_packs(t, 0, head, first, packs, one);
+        load_packs(t, 1, head, first, packs, other);
+        TUTTI_UNROLL
+        for (int u = 0; u < unroll; ++u) {
+            Lanes<F> sum[2];
+            add_pack<F, op>(sum, one[u], 0, t);
+            add_pack<F, op>(sum, other[u], 1, t);
+            one[u] = {{finished<F>(sum[0], t), finished<F>(sum[1], t)}};
+        }
+        store_packs(t, nullptr, head, first, packs, one);
     }
 }
 
@@ -145,7 +176,7 @@ TUTTI_DEVICE void copy_packs(const Terms& t, std::size_t head, std::size_t packs
     const std::byte* const there = in_place(t);
     for (std::size_t first = thread(); first < packs; first += stride * unroll) {
         Pack pack[unroll];
-        load_packs<unroll>(t, 0, head, first, packs, [&](int u, const Pack& one) { pack[u] = one; });
+        load_packs(t, 0, head, first, packs, pack);
         store_packs(t, there, head, first, packs, pack);
     }
 }
@@ -264,8 +295,10 @@ TUTTI_DEVICE Outcome reduce(const Terms& t, std::size_t bytes, const Limits& lim
         body = head + packs * sizeof(Pack);
         if (detail::is_copy(t))
             detail::copy_packs(t, head, packs);
+        else if (F::lanes == 8 && t.source_count == 2)  // as constant as F
+            detail::reduce_two<F, op, 4>(t, head, packs);
         else
-            detail::reduce_packs<F, op>(t, head, packs);
+            detail::reduce_packs<F, op, F::lanes == 8 ? detail::packs_of_bytes : 4>(t, head, packs);
     }
     Outcome outcome = Outcome::met;
     for (int part = 0; part < 2 && outcome == Outcome::met; ++part)  // before the packs, and after them
