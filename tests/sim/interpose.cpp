@@ -366,6 +366,7 @@ bool lacking(Shortage::What what) {
     if (number < w.shortage.nth || number >= w.shortage.nth + w.shortage.how_many) return false;
     world->note("rank %d does not get what it asks for: number %u", w.shortage.rank, number);
     ++world->refused;
+    world->refused_at = world->now;
     return true;
 }
 

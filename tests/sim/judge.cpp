@@ -142,7 +142,7 @@ std::string judge_delay(const Told& told) {
     for (const Report& r : board->reports)
         if (r.event_count > 0) first = std::min(first, r.events[0].at);
     const int lacking = job->weather.shortage.rank;
-    std::uint64_t limit = free_again(first) + soon;
+    std::uint64_t limit = std::max(free_again(first), world->refused_at) + soon;  // without memory it can't tell
     if (!board->reports[lacking].has_joined && board->rendezvous[0].opener != lacking) limit += init_timeout_ms * ms;
     return told.at <= limit ? "" : "hears of it after " + in_ms(first, told.at) + ": " + told.said;
 }
@@ -179,6 +179,14 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
             if (r.event_count > 0 && r.events[0].what == Told::error && r.events[0].at <= told.at)
                 heard = std::max(heard, r.events[0].since);
         heard += std::max(w.silence_ms, 4000u) * ms * 5 / 4;
+        // Ranks that meet for a part wait for each other as all do in the beginning, and the others for them.
+        const auto waits_to_meet = [&](const Told& e) {
+            const std::string_view its(e.said);
+            return e.what == Told::error && e.at <= told.at && its.find("the ranks meet") != its.npos;
+        };
+        if (std::ranges::any_of(board->reports,
+                                [&](const Report& r) { return std::ranges::any_of(events_of(r), waits_to_meet); }))
+            heard = std::max(heard, w.cut.at + init_timeout_ms * ms);
         // A connection that was not proven yet says nothing of its host: it is called once more (docs/cluster.md).
         if (said.find("can't connect") != std::string::npos) heard += w.silence_ms * ms;
         const std::uint64_t late =

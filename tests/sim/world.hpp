@@ -73,6 +73,7 @@ struct World {
     Weather weather;
     Network network;
     unsigned asked_for, refused;  // of what the weather has a shortage
+    std::uint64_t refused_at;     // when it was last refused
 
     std::uint64_t draw();
     std::uint64_t draw(std::uint64_t below) { return draw() % below; }
