@@ -1,4 +1,4 @@
-// How a rank that waits passes the time.
+// How a waiting rank passes the time: it spins, yields and then sleeps.
 #pragma once
 
 #include <sched.h>
@@ -13,15 +13,16 @@
 
 namespace tutti {
 
-/// Decides how to pass the time between two fruitless looks. Spinning is free only while a core is; a yield helps only
-/// where the scheduler then runs another rank, which it does not when every rank has a session of its own (some
-/// launchers give them that, and the kernel schedules sessions as groups); a sleeper costs its waker a system call, and
-/// some 30 us until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for
-/// less than two switches take: to look on then spares the switch to a rank that could not go on either.
+/// Decides what a waiting thread does after a fruitless look. Spinning is free only while cores are. A yield helps only
+/// if the scheduler then runs another rank; it does not if every rank has a session of its own (some launchers do that,
+/// and the kernel schedules sessions as groups). Sleeping costs the waker a system call, and the sleeper some 30 us
+/// until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for less than
+/// two context switches: then the rank keeps looking for a moment, which spares a switch to a rank that could not go on
+/// either. Belongs to one waiting thread.
 class Backoff {
   public:
-    /// wake-up: of the rank that waits. trust: how long to go on with yields that do not switch; learned from wait to
-    /// wait.
+    /// wake_up: that of the waiting rank. trust: how long to go on yielding although the yields do not switch; adapted
+    /// here and kept by the caller from wait to wait. Both must outlive this.
     Backoff(bool oversubscribed, WakeUp& wake_up, std::chrono::microseconds& trust) : wake_up_(wake_up), trust_(trust) {
         const int chosen = config().spin_us;
         looks_on_ = oversubscribed && chosen < 0;
@@ -29,7 +30,7 @@ class Backoff {
         yield_until_ = spin_ + std::chrono::milliseconds(oversubscribed ? 2 : 1);
     }
     void reset() {
-        if (futile_) trust_ = std::min(trust_ + std::chrono::microseconds(5), longest_trust);  // it was worth it
+        if (futile_) trust_ = std::min(trust_ + std::chrono::microseconds(5), longest_trust);  // the yields paid
         futile_ = started_ = looked_on_ = false;
         looks_ = yields_ = 0;
         yielding_ = {};
@@ -37,7 +38,8 @@ class Backoff {
         adaptive_spin_ = nullptr;
     }
 
-    /// False when it is time to sleep. execution: what waits, if it is one.
+    /// Spins or yields once. False when it is time to sleep. execution: the one that waits; nullptr if there are
+    /// several.
     bool stay_awake(HostExecution* execution) {
         if (spin_.count() != 0 && yields_ == 0) {
             if (++looks_ % looks_per_clock != 0) {
@@ -51,14 +53,14 @@ class Backoff {
             return true;
         }
         looked_on_ = false;
-        if (++yields_ % yields_per_clock != 0) {  // most waits end before, without a look at the clock
+        if (++yields_ % yields_per_clock != 0) {  // most waits end before this, without a look at the clock
             sched_yield();
             return true;
         }
         const auto before = since_start();
         sched_yield();
         const auto waited = since_start();
-        yielding_ += yields_per_clock * (waited - before);  // as if all had been like this one
+        yielding_ += yields_per_clock * (waited - before);  // the other yields were not timed
         futile_ = yielding_ < yields_ * switch_time;
         if (futile_ && yielding_ > trust_) {
             trust_ = std::max(trust_ / 2, shortest_trust);
@@ -70,7 +72,7 @@ class Backoff {
     std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
-    /// Since it was asked first.
+    /// The time since it was first asked.
     std::chrono::nanoseconds since_start() {
         const auto now = Clock::now();
         if (!started_) start_ = now;
@@ -78,7 +80,7 @@ class Backoff {
         return now - start_;
     }
 
-    /// Whether to wait for ranks on other cores a moment longer.
+    /// Whether to keep looking a moment longer because all that is missing comes from ranks on other cores.
     bool look_on(HostExecution& execution) {
         const std::int32_t core = sched_getcpu() + 1;
         if (wake_up_.core.load(std::memory_order_relaxed) != core) wake_up_.core.store(core, std::memory_order_relaxed);
@@ -99,7 +101,7 @@ class Backoff {
 
     static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
     static constexpr unsigned yields_per_clock = 4;
-    static constexpr std::chrono::nanoseconds switch_time{500};  // a yield that takes less has switched to nobody
+    static constexpr std::chrono::nanoseconds switch_time{500};  // a shorter yield has switched to nobody
     static constexpr std::chrono::nanoseconds two_switches{2000};
     static constexpr std::chrono::microseconds shortest_trust{2}, longest_trust{50};
 
@@ -109,8 +111,8 @@ class Backoff {
     std::chrono::nanoseconds spin_{}, yield_until_{}, yielding_{};
     unsigned looks_ = 0, yields_ = 0;
     bool futile_ = false, started_ = false;
-    bool looked_on_ = false;                 // since the last switch
-    AdaptiveSpin* adaptive_spin_ = nullptr;  // looking on
+    bool looked_on_ = false;                 // has kept looking since the last yield
+    AdaptiveSpin* adaptive_spin_ = nullptr;  // not null while the rank keeps looking
     Deadline start_{}, looking_since_{};
 };
 

@@ -1,4 +1,4 @@
-// Options::check: the ranks tell each other what they call before they do it.
+// For Options::check: the ranks tell each other their calls before they run them.
 #pragma once
 
 #include <vector>
@@ -8,20 +8,22 @@
 
 namespace tutti {
 
-/// One at a time. Owned by its Communicator, and used inside that one's ticket lock.
+/// Compares one operation at a time. Owned by its Communicator; used inside the communicator's ticket lock.
 class CallComparison {
   public:
     explicit CallComparison(const Connections& connections) : connections_(connections) {}
 
-    /// The exchange of all ranks' calls, which is to run before operation.
+    /// The exchange in which all ranks tell each other their calls. Run it before `operation`. Its buffers belong to
+    /// this.
     Operation exchange(const Operation& operation);
 
-    /// When that has run: throws tuttiInvalidUsage, which names two ranks and their calls, if they differ.
+    /// Call it when the exchange has run. Throws tuttiInvalidUsage, which names two ranks and their calls, if the calls
+    /// differ.
     void check() const;
 
   private:
     const Connections& connections_;
-    std::vector<Call> mine_, all_;  // what the exchange reads, one call or as many as there are ranks; what it writes
+    std::vector<Call> mine_, all_;  // sent (one call, or one for each rank); received, by rank
 };
 
 }  // namespace tutti

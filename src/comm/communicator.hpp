@@ -1,5 +1,5 @@
-// One rank of one communicator: the order of its calls, their plans, and what runs. Whom it reaches is in Connections,
-// what has befallen it in Faults, what is one-sided in Windows.
+// One rank of one communicator: the order of its calls, their plans, and the executions under way. Connections has its
+// links with the other ranks, Faults what ended it, Windows its one-sided operations.
 #pragma once
 
 #include <map>
@@ -18,24 +18,26 @@ namespace tutti {
 
 struct Census;
 
-/// What decides how a rank passes the time until others have done something.
+/// What decides how a rank waits for others: whether it may spin, and how long it yields before it sleeps.
 struct Waiting {
-    bool oversubscribed = false;                    // ranks of this host outnumber its cores: waiting must not spin
-    bool crowded = false;                           // their threads do: nor must it where these share a call
-    bool all_fence = true;                          // all ranks' processes let others fence their cores
-    std::chrono::microseconds trust_in_yields{50};  // see Backoff
+    bool oversubscribed = false;                    // ranks on this host outnumber its cores: waits must not spin
+    bool crowded = false;                           // the ranks' threads do: calls that threads share must not
+    bool all_fence = true;                          // every rank's process lets the others fence its cores (membarrier)
+    std::chrono::microseconds trust_in_yields{50};  // Backoff's trust, kept from wait to wait
 };
 
-/// Owned by its handle and by whatever runs on it (CommunicatorPtr). Used by one thread at a time, inside
-/// ticket_lock(). From any thread: who it is, its options and its GPU, and of its parts what they allow.
+/// Owned, through CommunicatorPtr, by its handle and by every operation that runs on it. One thread at a time uses it,
+/// inside ticket_lock(). Any thread may ask for its rank, its options and its GPU; its parts (Connections, Faults,
+/// Windows, GpuSide) say what any thread may call there.
 class Communicator {
   public:
-    /// Blocks until all ranks have joined.
-    /// processes, origin: see Session::join.
+    /// Joins `ranks` processes to a communicator. Blocks until all ranks have joined, at most options.init_timeout.
+    /// processes, origin: as for Session::join.
     static std::unique_ptr<Communicator> join(const Identity& identity, Rank rank, int ranks, const Options& options,
                                               std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {});
 
-    /// All ranks in this process. devices: their GPUs; empty: they are on the CPU.
+    /// Makes a communicator all of whose ranks are in this process; by rank. devices: the ranks' GPUs, by rank
+    /// (TUTTI_DEVICE_CPU: on the CPU); empty if all are on the CPU.
     static std::vector<std::unique_ptr<Communicator>> in_process(int ranks, const Options& options,
                                                                  std::span<const int> devices = {});
 
@@ -49,46 +51,51 @@ class Communicator {
     Faults& faults() { return faults_; }
     const Faults& faults() const { return faults_; }
     Windows& windows() { return windows_; }
-    /// Options::check.
+    /// Compares the ranks' calls before they run, for Options::check.
     CallComparison& comparison() { return comparison_; }
     const Planner& planner() const { return *planner_; }
     Waiting& waiting() { return waiting_; }
-    /// Of a rank with several threads; else nullptr.
+    /// The threads that share this rank's large calls; nullptr if it has a single one.
     Crew* crew() { return crew_.get(); }
     const Options& options() const { return options_; }
     const std::shared_ptr<TicketLock>& ticket_lock() const { return ticket_lock_; }
-    /// Before its first operation: it takes the place of another one, whose ticket lock it is.
+    /// Adopts the ticket lock of the communicator that this one replaces, so that the order of calls goes on. Only
+    /// before the first operation.
     void go_on_with(std::shared_ptr<TicketLock> ticket_lock) { ticket_lock_ = std::move(ticket_lock); }
 
-    /// Makes the execution for operation ready to progress; it is this communicator's until it has finished. Executions
-    /// of different queues (Operation::queue()) may be under way at once. On a GPU: an exchange, all to all, of what
-    /// ranks tell each other over their hosts.
+    /// Plans `operation` and starts its execution, for the caller to progress. The reference is valid until the
+    /// execution has finished. Executions of different queues (Operation::queue()) may be under way at once, but only
+    /// one of each queue. On a GPU the operation must be an all-to-all of host memory, which goes over the hosts'
+    /// links.
     HostExecution& begin(const Operation& operation);
 
-    /// A number for an exchange of its ranks by way of the session: all of them ask equally often.
+    /// The number of the next exchange through the session. All ranks must ask for it equally often, in the same order.
     std::uint64_t next_exchange() { return exchanges_++; }
 
-    /// The rank's GPU; nullptr on the CPU.
+    /// What this rank has on its GPU; nullptr if it is on the CPU.
     GpuSide* gpu() const { return gpu_.get(); }
 
-    /// Some ranks are on GPUs, and not all reach each other by p2p: then those on CPUs, too, run what kernels can take
-    /// part in.
+    /// True if some ranks are on GPUs and p2p does not join all ranks. Then ranks on CPUs also run operations as the
+    /// kernels run them.
     bool through_host() const { return connections_.places().through_host(); }
 
-    /// The same for kernels: what to launch. Throws if an argument is not of this rank's GPU.
+    /// Like begin(), for a kernel: plans `operation` and returns the job to launch on `stream`. Throws if a buffer is
+    /// not of this rank's GPU.
     gpu::Job gpu_job(Operation operation, void* stream);
 
-    /// Upper bound of the memory that its connections use, in bytes.
+    /// Most memory that the communicator's connections may use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
 
-    /// leave(), but for the session, which goes on to hear of deaths.
+    /// Like leave(), but the session stays and goes on to hear of deaths. Returns it.
     std::shared_ptr<Session> suspend();
 
-    /// Goes in peace: first what this rank has sent must have been read, for its memory goes with it.
+    /// Leaves in order: waits until every peer has read what this rank sent, because the messages lie in this rank's
+    /// memory, and closes its windows. Ranks of one process do not wait for each other: their arenas are kept
+    /// (Connections::keep). Bounded by options.timeout; logs a warning if a peer has not read everything by then.
     void leave();
 
   private:
-    /// join() of several ranks.
+    /// join() for two or more ranks.
     static std::unique_ptr<Communicator> meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                               std::span<const std::uint64_t> processes, SessionOrigin origin);
 
@@ -115,9 +122,9 @@ class Communicator {
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
     std::unique_ptr<Crew> crew_;
-    std::optional<Planner> planner_;          // since the ranks have met
-    std::map<int, std::uint64_t> scalars_;    // by queue: the scalar of the operation under way
-    std::unique_ptr<HostExecution> on_host_;  // of start_on_host()
+    std::optional<Planner> planner_;          // set by the constructor, when the ranks' infos are known
+    std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way
+    std::unique_ptr<HostExecution> on_host_;  // made by the first start_on_host()
     bool suspended_ = false;
 };
 

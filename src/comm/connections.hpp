@@ -1,4 +1,4 @@
-// Who the ranks of a communicator are, and what joins this one to each of them.
+// Who the ranks of a communicator are, and the links from this rank to each of them.
 #pragma once
 
 #include <atomic>
@@ -15,26 +15,28 @@
 
 namespace tutti {
 
-/// A peer with which this rank has a link.
+/// One peer of this rank: the link with it, and the ends of its channels.
 struct Peer {
     std::unique_ptr<Link> link;
     std::string transport;
     bool by_network = false;
     std::vector<std::unique_ptr<Sender>> senders;      // by channel
     std::vector<std::unique_ptr<Receiver>> receivers;  // by channel
-    std::vector<std::unique_ptr<Receiver>> heard;      // by channel: of what the peer writes to all
+    std::vector<std::unique_ptr<Receiver>> heard;      // by channel: messages that the peer writes once for all ranks
 };
 
-/// The session, this rank's arena and engine, and the links with its peers, each made when a program first names the
-/// peer. Owned by its Communicator, and used inside that one's ticket lock by one thread at a time; except that who the
-/// ranks are (rank() to transport_to()), page_of() and what it tells may be asked from any thread.
+/// The session, this rank's arena and engine, and the links with its peers. A link is made when a program first names
+/// the peer. Owned by its Communicator; one thread at a time uses it, inside the communicator's ticket lock. Any thread
+/// may ask who the ranks are (rank() to transport_to()) and call page_of(), last_call_of() and told_by().
 class Connections {
   public:
-    /// here: with the endpoint infos of all ranks, and no engine. gpus: see gpu::Places. options outlives it.
+    /// here: has the endpoint infos of all ranks, and no engine yet. gpus: as for gpu::Places. options must outlive
+    /// this.
     Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options);
 
-    /// Where a peer needs the engine for its link, it starts, and lets those in that may connect; else its port closes.
-    /// sockets: between two ranks.
+    /// Starts the engine if the link with some peer needs it, and lets those peers connect that may. Otherwise drops
+    /// it, which closes its port. engine: nullptr if this rank has none. sockets: how many TCP connections join two
+    /// ranks.
     void start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::device_slots) device_slots, Whereabouts here,
                int sockets);
 
@@ -45,45 +47,50 @@ class Connections {
     Arena& arena() const { return *here_.arena; }
     RankPage& page() const { return here_.arena->page(); }
     const gpu::Places& places() const { return places_; }
-    /// Whether ranks are on GPUs: this one or others.
+    /// Whether any rank of the communicator is on a GPU, this one or another.
     bool on_gpus() const { return places_.any_on_gpu(); }
     const Transport& transport_between(Rank a, Rank b) const;
     const Transport& transport_to(Rank peer) const { return transport_between(rank(), peer); }
 
-    /// What the peer shows to this rank; nullptr if they have no link, or it can't be seen.
+    /// The page that the peer shares with this rank; nullptr if there is no link with it, or the link shows none.
     const RankPage* page_of(Rank peer) const {
         return pages_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
     }
-    /// For error texts, as far as page_of() tells: what the peer last called; the same, or that it has left, as a
-    /// clause that follows its name. Empty: not known, nor whom (-1).
+    /// For error texts. last_call_of(): what the peer last called, by its page, as a predicate ("has called 3
+    /// collectives, the last one ..."). told_by(): the same, or that the peer has left, as a clause to append (", which
+    /// has called ..."). Both are empty if nothing is known; told_by() also for peer -1.
     std::string last_call_of(Rank peer) const;
     std::string told_by(Rank peer) const;
 
-    /// Makes the link if there is none.
+    /// The peer, with its link, which is made if there is none. Throws if the peer can't be reached.
     Peer& linked(Rank peer);
-    /// nullptr if there is no link.
+    /// The peer if there is a link with it, else nullptr.
     const Peer* find(Rank peer) const;
     const std::map<Rank, Peer>& peers() const { return peers_; }
     Connection connection(Rank peer, int channel);
     Connection connection_to_all(int channel);
     Connection connection_from_all(Rank peer, int channel);
 
-    /// The peer issues nothing any more, and all that it has sent is here: the news that it has left may come first.
+    /// True if the peer will send nothing more and all that it has sent has arrived. (The session may tell that a peer
+    /// has left before its last messages arrive.)
     bool has_left(Rank peer) const;
-    /// Whether the peer has not read yet all that this rank has sent to it.
+    /// True while the peer has not read everything that this rank has sent to it.
     bool unread(Rank peer) const;
-    /// Arenas that live as long as this: all ranks' of this process, so that what one has sent outlives it.
+    /// Keeps the arenas of all ranks of this process alive as long as this object, so that what a rank has sent
+    /// outlives it.
     void keep(std::vector<std::shared_ptr<Arena>> family) { family_ = std::move(family); }
     bool all_in_process() const { return !family_.empty(); }
 
-    /// Who waits drives the network, if there is one; true if anything moved. Throws for peers that can't be reached.
+    /// Drives the network, if there is one; for threads that wait. True if anything moved. Throws tuttiRemoteError if a
+    /// peer can't be reached any more.
     bool poll() { return here_.engine && here_.engine->poll(); }
-    /// Before the caller sleeps, or goes; true if anything moved at once.
+    /// Hands the network to the background; call it before the thread sleeps (asleep) or returns to the user. True if
+    /// anything moved at once.
     bool rest(bool asleep) { return here_.engine && here_.engine->rest(asleep); }
-    /// nullptr: no peer needs one.
+    /// The engine that drives this rank's network links; nullptr if no link needs one.
     Engine* engine() const { return here_.engine.get(); }
 
-    /// Upper bound of what they use, in bytes.
+    /// Most memory that the links may use, in bytes.
     std::size_t memory() const;
 
   private:

@@ -1,4 +1,5 @@
-// Runs operations of one or several communicators to their end in the calling thread: spin, yield, sleep.
+// Runs operations of one or several communicators to their end in the calling thread, which spins, yields and sleeps
+// while it waits.
 #pragma once
 
 #include <deque>
@@ -11,23 +12,24 @@
 
 namespace tutti {
 
-/// A communicator together with all that must outlive an operation of it.
+/// Shared by the handle and by all that runs on the communicator, so that it outlives its operations.
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
-/// What one communicator does in a group. Its turn is reserved when the group ends, so batches run in call order.
+/// The operations of one communicator in a group. Its turn is reserved when the group ends, so batches run in call
+/// order.
 struct Batch {
     CommunicatorPtr comm;
     std::vector<Operation> operations;
     Reservation turn = {};
-    std::vector<std::shared_ptr<const void>> kept = {};  // what operations point to
-    bool compare_only = false;  // what ranks on GPUs call, which is compared here and runs there
+    std::vector<std::shared_ptr<const void>> kept = {};  // keeps alive what the operations point to
+    bool compare_only = false;                           // ranks on GPUs: compare the calls only; kernels run them
 };
 
-/// One operation, now. Throws the communicator's error. The caller is inside the ticket lock.
+/// Runs one operation to its end. The caller is inside the ticket lock. Throws the communicator's error.
 void run_one(Communicator& comm, const Operation& operation);
 
-/// All of them, each batch in its turn, which ends with it. Returns the first error, after all have ended;
-/// communicators that failed know why.
+/// Runs all batches side by side; each waits for its turn and leaves it at its end. Returns the first error after all
+/// have ended. Communicators that failed keep their own error (Communicator::faults()).
 std::optional<Error> run_batches(std::span<Batch> batches);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// How a communicator ends: its own failures, those it hears of, and waits that can't succeed.
+// How a communicator fails: by its own errors, by those that other ranks tell of, and by waits that can't succeed.
 #pragma once
 
 #include <atomic>
@@ -13,48 +13,48 @@
 
 namespace tutti {
 
-/// What has befallen a communicator: the first error of this rank, or what another one has told, whichever came first.
-/// Owned by its Communicator. Has a lock of its own: all may be called from any thread, except diagnose(), which asks
-/// the connections for more than that and so belongs inside the ticket lock, and throw_verdict(), likewise.
+/// The fault that ended a communicator: this rank's first error, or one that another rank told of, whichever came
+/// first. Owned by its Communicator. It has a lock of its own, and any thread may call it, except diagnose() and
+/// throw_verdict(): they are called inside the ticket lock (diagnose() uses the connections).
 class Faults {
   public:
-    /// gpu: this rank's; nullptr on the CPU. Both outlive it. timeout: of operations.
+    /// gpu: nullptr if the rank is on the CPU. timeout: that of operations. connections and gpu must outlive this.
     Faults(Connections& connections, GpuSide* gpu, std::chrono::milliseconds timeout)
         : connections_(connections), gpu_(gpu), timeout_(timeout) {}
 
-    /// From now on hears what the session tells, until the session is left.
+    /// Subscribes to the session's faults, until the session is left.
     void listen();
 
-    /// Ends the communicator: keeps the error if it is the first one, tells the other ranks then, and takes care that
-    /// no peer uses this rank's buffers any more once it has returned. Where it can't, since a peer's process is
-    /// stopped in the middle of a copy, the fault's text says whose.
+    /// Ends the communicator. If `error` is the first one, keeps it and tells the other ranks. Returns once no peer
+    /// uses this rank's buffers any more. If a peer's process is stopped in the middle of a copy, gives up after 10 s,
+    /// and the fault's text then names that peer.
     void fail(const Error& error);
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     std::optional<Fault> fault() const;
-    /// The fault; there is one.
+    /// The fault as an Error. Only if failed().
     Error error() const;
-    /// Throws it, if there is one.
+    /// Throws error() if failed().
     void check() const {
         if (failed()) [[unlikely]]
             raise();
     }
 
-    /// The ranks because of which it has failed, as far as this one knows, and never this one: first that with which it
-    /// began, then all others that have died. Grows.
+    /// The ranks that made the communicator fail, as far as this rank knows: first the origin of the fault, then all
+    /// others that have died. Never contains this rank. Grows.
     std::vector<Rank> failed_ranks() const { return connections_.session().failed_ranks(fault()); }
 
-    /// Where a kernel has given up, keeps why as the fault, tells the other ranks, and closes the rank's windows. Waits
-    /// for nobody but peers that are inside a put, a moment.
+    /// If a kernel has given up: keeps its verdict as the fault, tells the other ranks, and closes this rank's windows.
+    /// Waits only, briefly, for peers that are inside a put.
     void hear_verdict();
-    /// The same, and then ends the communicator, and throws.
+    /// If a kernel has given up: hear_verdict(), then fail() with the fault, then throws it.
     void throw_verdict();
 
-    /// While `execution` waits for long: throws if what it waits for can't come (the peer has left, calls something
-    /// else, the time-out is over).
+    /// For an execution that has waited long. Throws if what it waits for can't come: the peer has left, the peer calls
+    /// something else, or `waited` exceeds the time-out.
     void diagnose(HostExecution& execution, std::chrono::nanoseconds waited) const;
 
-    /// Closes gates of this rank's page, and waits for peers inside. False if somebody may still write there.
+    /// Closes these gates of this rank's page and waits for peers inside. False if a peer may still write to a window.
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);
 
   private:
@@ -68,7 +68,7 @@ class Faults {
     GpuSide* const gpu_;
     const std::chrono::milliseconds timeout_;
     std::atomic<bool> failed_{false};
-    mutable std::mutex mutex_;  // of fault_
+    mutable std::mutex mutex_;  // guards fault_
     Fault fault_;
 };
 

@@ -1,5 +1,5 @@
-// Puts, gets, signals and waits of calls on GPU communicators. Only waits wait for other ranks, so in a group all
-// others are enqueued before everything else, and the waits after it: that is as good as side by side.
+// Puts, gets, signals and waits on GPU communicators. Only waits wait for other ranks, so a group enqueues its puts,
+// gets and signals first, then its collectives, and the waits last. That is as good as running them side by side.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,14 @@ namespace tutti {
 
 class OneSidedCalls {
   public:
-    /// Throws if an argument is wrong. The caller has the communicator's turn, until all is enqueued.
+    /// Adds a one-sided call. The caller keeps the communicator's turn until all is enqueued. Throws if an argument is
+    /// wrong.
     void add(const Issued& call);
 
-    /// And signals and gets. False: there are none.
+    /// Enqueues the puts, gets and signals. False if there are none.
     bool enqueue_puts() const;
-    /// When there is room for them: they stay until others have done something. group: see gpu::Stay.
+    /// Enqueues the waits, each when its device has room for its block, which stays there until the signals have come.
+    /// group: as in gpu::Stay.
     void enqueue_waits(std::uint64_t group) const;
 
   private:
