@@ -1,4 +1,4 @@
-// Calls of one thread between GroupStart and GroupEnd.
+// The calls that one thread makes between GroupStart and GroupEnd.
 #pragma once
 
 #include <functional>
@@ -11,55 +11,59 @@ namespace tutti {
 
 using StreamPtr = std::shared_ptr<Stream>;
 
-/// An operation and where it goes; stream null: here and now. On a GPU, gpu_stream is a cudaStream_t.
+/// An operation and the stream that it was issued on. stream: nullptr to run it in the calling thread at once. On a
+/// GPU, gpu_stream, a cudaStream_t, takes its place.
 struct Issued {
     CommunicatorPtr comm;
     StreamPtr stream;
     Operation operation;
     void* gpu_stream = nullptr;
-    std::shared_ptr<const void> kept = nullptr;  // what operation points to
-    void* sender_stream = nullptr;               // of what a rank on a GPU receives from itself: its send's gpu_stream
+    std::shared_ptr<const void> kept = nullptr;  // keeps alive what the operation points to
+    void* sender_stream = nullptr;               // a GPU rank's receive from itself: its send's gpu_stream
 };
 
-/// Runs or enqueues calls together: what shares a communicator or a stream, directly or through others, runs as one
-/// job, so that operations which wait for each other are under way at once. Throws the first error of what ran here.
+/// Runs or enqueues calls together. Those that share a communicator or a stream, directly or through others, run as one
+/// job, so that operations which wait for each other are under way at once. Throws the first error of the operations
+/// that ran in the calling thread.
 void issue(std::vector<Issued> calls);
 
-/// See Group::add_join.
+/// What Group::add_join() keeps.
 struct Join {
     TicketLock* turns;
     std::function<void()> work;
 };
 
-/// The calling thread's group.
+/// The group of one thread (mine()). Groups nest; only the outermost end() runs the calls. Used by its thread alone.
 class Group {
   public:
     static Group& mine();
     static bool is_open() { return depth_ > 0; }
     static void start() {
-        mine();  // if there is no memory for it, no group has begun
+        mine();  // may throw; then no group has begun
         ++depth_;
     }
 
-    /// Throws tuttiInvalidUsage if none is open; at the outermost end runs what was added, or throws what was refused.
-    /// True if something of it goes on in the background.
+    /// Closes one level. The outermost one runs what was added, or throws the refused call's error. Throws
+    /// tuttiInvalidUsage if no group is open. True if part of it goes on in the background.
     bool end();
 
-    /// Instead of end(): what the group's calls would take by the cost model, in microseconds.
+    /// Closes the group instead of end(), without running it. Returns the time that its calls would take by the cost
+    /// model, in microseconds.
     double simulate_end();
 
-    /// A call inside the group, if one is open, has begun something in the background.
+    /// Notes that a call has begun something in the background; nothing happens if no group is open.
     static void has_begun() {
         if (is_open()) mine().begun_ = true;
     }
 
     void add(Issued call) { calls_.push_back(std::move(call)); }
 
-    /// Work in which ranks wait for each other, such as joining a communicator. end() runs all of it side by side, but
-    /// what has the same turns in the order of the calls (nullptr: it has none), and throws the first error.
+    /// Adds work in which ranks wait for each other, such as joining a communicator. end() runs all such work
+    /// concurrently and throws the first error. Work with the same `turns` runs in the order of the calls; nullptr if
+    /// it has no turn to take.
     void add_join(TicketLock* turns, std::function<void()> work) { joins_.push_back({turns, std::move(work)}); }
 
-    /// A call inside the group was refused: end() issues nothing.
+    /// Notes that a call inside the group was refused: end() then issues nothing and throws the first such error.
     void refuse(const Error& error);
 
   private:

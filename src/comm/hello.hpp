@@ -1,4 +1,4 @@
-// What a rank tells the others when it joins: its endpoint info (Session::info).
+// What a rank tells all others when it joins, as its endpoint info (Session::info).
 #pragma once
 
 #include <bitset>
@@ -13,50 +13,51 @@
 
 namespace tutti {
 
-/// A set of cores of one host.
+/// A set of cores of one host, by the numbers that the system gives them.
 using Cores = std::bitset<4096>;
 
 struct Hello {
     EndpointInfo info;
     gpu::EndpointInfo gpu;
-    Cores cores;                     // that it may run on
+    Cores cores;                     // that the rank may run on
     std::uint64_t fences;            // 1: allow_fences()
     std::uint64_t cache_bytes;       // largest_cache()
     std::uint64_t core_cache_bytes;  // core_cache()
-    std::uint64_t tuning;            // what its tuner knows, as a hash
-    std::uint64_t paths;             // what it knows of those between hosts, as a hash
+    std::uint64_t tuning;            // Tuning::hash()
+    std::uint64_t paths;             // Tuning::hash_of_paths()
     std::uint64_t programs;          // UserAlgorithms::hash()
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
     std::uint64_t threads;           // Options::threads
-    std::uint64_t memories;          // that its cores are near to, a bit for each; 0: unknown
+    std::uint64_t memories;          // NUMA nodes near its cores, a bit for each of the first 64; 0: unknown
 };
 
-/// As it travels, and as every rank keeps those of all: most of a Hello is zeros, of which only the number is told.
+/// The Hello in a short form, as it is sent and as every rank keeps those of all ranks: most of a Hello is zeros, of
+/// which only the number is stored.
 std::vector<std::byte> packed(const Hello& hello);
 
-/// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if it is of another version of Tutti, and
-/// tuttiRemoteError that names the field if no rank can have sent it.
+/// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if `rank` runs another version of Tutti, and
+/// tuttiRemoteError, which names the field, if a value is impossible.
 Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self);
 
-/// What all ranks have told, as far as it is kept: a Hello takes a kilobyte, and there may be a hundred thousand.
+/// What is kept of all ranks' Hellos: a Hello takes a kilobyte, and there may be a hundred thousand ranks.
 struct Census {
-    std::vector<EndpointInfo> infos;      // by rank, as what follows
-    std::vector<gpu::EndpointInfo> gpus;  // empty where none is on a GPU
+    std::vector<EndpointInfo> infos;      // by rank, as are the next three
+    std::vector<gpu::EndpointInfo> gpus;  // empty if no rank is on a GPU
     std::vector<Seat> seats;
-    std::vector<int> only_core;                       // that the rank may run on; -1: there are several
+    std::vector<int> only_core;                       // the only core that the rank may run on; -1: there are several
     std::map<std::uint64_t, Cores> cores;             // by host: of all its ranks
-    std::map<std::uint64_t, std::uint64_t> memories;  // by host: of all its ranks, as in Hello
+    std::map<std::uint64_t, std::uint64_t> memories;  // by host: those of all its ranks, as in Hello
     std::map<std::uint64_t, std::size_t> threads_on;  // by host: of all its ranks
-    int threads = 0;                                  // of the rank that has least
+    int threads = 0;                                  // the fewest of any rank
     std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0, paths = 0;  // rank 0's
     bool all_fence = true, any_faulty = false;
-    Rank other_tuning = -1;  // the first whose tuner knows something else than rank 0's; -1: none
-    Rank other_paths = -1;   // likewise
+    Rank other_tuning = -1;  // the first rank whose tuning differs from rank 0's; -1: none
+    Rank other_paths = -1;   // likewise for paths
 
-    /// At least one of each host.
+    /// The number of NUMA nodes on all hosts, at least one for each host.
     int all_memories() const;
-    /// Of the next rank.
+    /// Adds the Hello of the next rank.
     void add(const Hello& hello);
 };
 

@@ -8,14 +8,15 @@
 
 namespace tutti {
 
-/// By which a rank shares its large calls; parallel: what lends the caller's own, see tuttiParallel_t.
+/// The threads that share a rank's large calls. parallel: lends the caller's own, see tuttiParallel_t; nullptr if the
+/// library starts them.
 struct Threads {
     int number = 1;
     tuttiParallel_t parallel = nullptr;
     void* context = nullptr;
 };
 
-/// tuttiConfig_t over the environment over the defaults.
+/// A communicator's options: those of tuttiConfig_t, else of the environment, else the defaults.
 struct Options {
     std::chrono::milliseconds timeout;
     std::chrono::milliseconds init_timeout;
@@ -25,9 +26,9 @@ struct Options {
     std::string name;
     int device = -1;  // the rank's GPU; -1: it is on the CPU
     bool reproducible = false;
-    int channels = 0;      // 0: as the tuner says
+    int channels = 0;      // 0: the tuner chooses
     std::string programs;  // files of user algorithms, separated by ':'
-    bool blocking = true;  // functions that make or end communicators return when they have done so
+    bool blocking = true;  // functions that make or end communicators return only when that is done
     Threads threads;
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.

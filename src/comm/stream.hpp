@@ -14,21 +14,22 @@
 
 namespace tutti {
 
-/// Owned by its handle and by what is issued to it (StreamPtr). From any thread: it has a lock of its own.
+/// Owned, through StreamPtr, by its handle and by what is issued to it. Any thread may use it; it has a lock of its
+/// own.
 class Stream {
   public:
     Stream();
-    ~Stream();  // waits for what was enqueued
+    ~Stream();  // waits until all jobs have run
 
-    /// Returns an error, or nothing. What it throws is an error, too.
+    /// Returns an error or nothing. An exception counts as an error.
     using Job = std::function<std::optional<Error>()>;
     void enqueue(Job job);
 
-    /// Each on its stream, as one step: of jobs that wait for each other on several streams, two threads' are in the
-    /// same order on all of them.
+    /// Enqueues each job on its stream, all in one atomic step: where two threads enqueue on the same streams, their
+    /// jobs are in the same order on all of them. So jobs that wait for each other can't deadlock.
     static void enqueue_on_all(std::vector<std::pair<Stream*, Job>> jobs);
 
-    /// Waits until idle; the first error since the last call.
+    /// Waits until the stream is idle. Returns the first error since the last call, or nothing.
     std::optional<Error> synchronize();
     bool idle() const;
 

@@ -1,5 +1,5 @@
-// Windows in which all ranks have promised to have the buffers of their collectives (TUTTI_WIN_COLL_SYMMETRIC), on
-// GPUs. So a rank knows of the others' buffers what else no rank knows before a call: that kernels can use them.
+// Windows in which all ranks have promised to keep the buffers of their collectives (TUTTI_WIN_COLL_SYMMETRIC), on
+// GPUs. They tell a rank, before a call, what it can't know otherwise: that kernels can reach the other ranks' buffers.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace tutti {
 
-/// A communicator's; used inside its ticket lock. All ranks add the same windows in the same order.
+/// Owned by a communicator's Windows; used inside the ticket lock. All ranks add the same windows in the same order.
 class SymmetricWindows {
   public:
     explicit SymmetricWindows(int ranks) : ranks_(ranks) {}
 
-    /// mine: this rank's part. The window stays until it is removed.
+    /// mine: this rank's part. The window must live until it is removed.
     void add(const Window& window, std::span<const std::byte> mine);
     void remove(const Window& window);
 
-    /// Whether the call's buffers lie in such windows, so those of all ranks do.
+    /// Whether the operation's buffers lie in such windows. If so, those of all ranks do.
     bool hold(const Operation& operation) const;
 
   private:

@@ -1,5 +1,5 @@
-// Lets callers in one by one, in the order in which they took their tickets: operations of one communicator run in the
-// order of their calls, whichever streams they were issued on.
+// Lets callers in one by one, in the order in which they took their tickets. So the operations of a communicator run in
+// the order of their calls, whatever streams they were issued on.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class TicketLock {
   public:
     std::uint32_t ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
-    /// Waits for the ticket's turn. The caller before is bounded by its own time-outs.
+    /// Waits for the ticket's turn, which leave() ends. The owner of the turn before is bounded by its own time-outs.
     void enter(std::uint32_t ticket) {
         for (int spins = 0; serving_.load(std::memory_order_acquire) != ticket; ++spins) {
             if (spins < 100)
@@ -30,17 +30,18 @@ class TicketLock {
     void leave() { serve(serving_.load(std::memory_order_relaxed) + 1); }
     bool idle() const { return next_.load(std::memory_order_acquire) == serving_.load(std::memory_order_acquire); }
 
-    /// A ticket whose owner comes later, when its stream has come to it. Nobody waits for one that was given back.
+    /// Takes a ticket whose owner comes later, when its stream reaches the operation. The lock passes over a reserved
+    /// ticket that was given back.
     std::uint32_t reserve();
 
-    /// Of a reserved ticket, after some milliseconds at most: its turn has come, and its owner is inside; or it was
-    /// called off, and counts for nothing any more.
+    /// Waits for the turn of a reserved ticket, some milliseconds at most. waits: not yet. inside: the caller has the
+    /// turn. called_off: the ticket was given back and is void.
     enum class Turn { waits, inside, called_off };
     Turn await(std::uint32_t reserved);
     void give_back(std::uint32_t reserved) noexcept;
 
-    /// Gives back all reserved tickets, also those that are taken later: the communicator has failed, and who aborts it
-    /// must not wait until the streams of operations that have not begun come to them.
+    /// Gives back all reserved tickets and those that are reserved later. For a communicator that has failed: a thread
+    /// that aborts it must not wait until streams reach operations that have not begun.
     void call_off() noexcept;
 
   private:
@@ -52,7 +53,7 @@ class TicketLock {
     void serve(std::uint32_t next) {
         serving_.store(next, std::memory_order_release);
         if (waiting_.load(std::memory_order_relaxed) != 0)
-            futex_wake_all(serving_);  // a missed one looks again in 10 ms
+            futex_wake_all(serving_);  // a sleeper that this misses looks again in 10 ms
     }
     void wait(std::uint32_t ticket);
     void pass_given_back();
@@ -60,12 +61,12 @@ class TicketLock {
     std::atomic<std::uint32_t> next_{0};
     std::atomic<std::uint32_t> serving_{0};
     std::atomic<int> waiting_{0};
-    std::mutex mutex_;  // of what follows
+    std::mutex mutex_;  // guards the next two
     std::vector<Reserved> reserved_;
     bool called_off_ = false;
 };
 
-/// Keeps a turn for as long as it lives.
+/// Holds a turn for as long as it lives.
 class InTurn {
   public:
     explicit InTurn(TicketLock& ticket_lock) : InTurn(ticket_lock, ticket_lock.ticket()) {}
@@ -77,7 +78,8 @@ class InTurn {
     TicketLock& ticket_lock_;
 };
 
-/// A reserved ticket: given back, or its turn left, when it goes. Without one, the turn is the caller's to keep.
+/// A reserved ticket. Its destructor gives the ticket back or, if it is inside, leaves the turn. One made without a
+/// lock holds nothing: the caller has the turn.
 class Reservation {
   public:
     Reservation() = default;

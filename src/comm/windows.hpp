@@ -17,12 +17,12 @@
 
 namespace tutti {
 
-/// This rank's parts of windows, and the signals that its waits have taken. Owned by its Communicator, and used inside
-/// that one's ticket lock by one thread at a time, except obstacle(), which any thread may ask.
+/// This rank's parts of windows, and how many signals its waits have consumed. Owned by its Communicator; one thread at
+/// a time uses it, inside the communicator's ticket lock. Any thread may call obstacle().
 class Windows {
   public:
-    /// gpu: this rank's; nullptr on the CPU. run: has the communicator run an exchange, to its end. timeout: of
-    /// operations. All outlive it.
+    /// gpu: nullptr if the rank is on the CPU. run: runs an exchange of the communicator to its end. timeout: that of
+    /// operations. connections, faults and gpu must outlive this.
     Windows(Connections& connections, Faults& faults, GpuSide* gpu, std::chrono::milliseconds timeout,
             std::function<void(const Operation&)> run)
         : connections_(connections),
@@ -32,29 +32,29 @@ class Windows {
           run_(std::move(run)),
           symmetric_(connections.ranks()) {}
 
-    /// Why no rank can reach another one's windows, nor signal, the same on all ranks; empty: it can.
+    /// Why the communicator can't have windows or signals; empty if it can. The same text on all ranks.
     const std::string& obstacle();
 
-    /// Called by all ranks, where there is no obstacle. trouble: why this rank can't. Throws on all ranks if one of
-    /// them can't open its part: tuttiSystemError if it lacks what the system has to give, else tuttiInvalidArgument.
-    /// symmetric: the promise of TUTTI_WIN_COLL_SYMMETRIC.
+    /// Opens a window; collective, and only if there is no obstacle. symmetric: the promise of
+    /// TUTTI_WIN_COLL_SYMMETRIC. trouble: why this rank can't take part. If a rank can't open its part, throws on all
+    /// ranks: tuttiSystemError if that rank lacks a system resource, else tuttiInvalidArgument.
     std::shared_ptr<const Window> open(void* buffer, std::size_t bytes, bool symmetric, std::optional<Error> trouble);
 
-    /// Of this rank alone. Nobody uses its part any more when it returns. Throws tuttiTimeout if a peer does not end
-    /// what it copies.
+    /// Closes this rank's part; not collective. When it returns, no peer uses the part any more. Throws tuttiTimeout if
+    /// a peer does not end a copy.
     void close(const Window& window);
 
-    /// Those that messages between GPUs can refer to; empty on CPUs.
+    /// The windows that messages between GPUs can refer to; empty on CPUs.
     const SymmetricWindows& symmetric() const { return symmetric_; }
 
-    /// A get from a rank of another host: has it asked for, behind those that were before it. False: it is something
-    /// else, or there is no room yet.
+    /// If `operation` is a get from a rank on another host: asks that rank for it, behind the gets before it. False if
+    /// it is anything else, or there is no room for the request yet.
     bool ask(const OneSided& operation);
-    /// On CPUs: goes on with it, `done` bytes of which have been copied; true if it has ended: a put over a network,
-    /// once all of it is on its way; a get over a network is the first of those that were asked for. Throws if the peer
-    /// has given up, or closed its part.
+    /// On CPUs: progresses `operation`, of which `done` bytes have been copied. True when it has ended; a put over a
+    /// network ends once all of it is on its way. A get over a network must be the first of those asked for. Throws if
+    /// the peer has given up or closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
-    /// As Faults::diagnose.
+    /// As Faults::diagnose().
     void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);
 
   private:
@@ -87,9 +87,9 @@ class Windows {
     SymmetricWindows symmetric_;
     std::once_flag looked_for_obstacle_;
     std::string obstacle_;
-    std::uint32_t last_key_ = 0;                                      // of the last window
-    std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // signals that waits have ended with, by rank
-    std::vector<std::optional<bool>> by_network_;                     // by rank, as far as it was asked
+    std::uint32_t last_key_ = 0;                                      // key of the last window opened
+    std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // by rank and signal: how many waits consumed
+    std::vector<std::optional<bool>> by_network_;                     // by rank; set when first asked
 };
 
 }  // namespace tutti
