@@ -18,7 +18,7 @@ void set_buffers(Job& job, const Operation& o) {
     job.rows = o.rows;
 }
 
-/// Both buffers, by peers.
+/// Whether peers can map both buffers.
 bool can_be_mapped(const Operation& o, const Program& p) {
     const std::size_t row = o.count * size_of(o.type);
     return find_region(o.input, row * static_cast<std::size_t>(p.input_rows)) != nullptr &&
@@ -27,8 +27,8 @@ bool can_be_mapped(const Operation& o, const Program& p) {
 
 }  // namespace
 
-/// Kernels reach peers by p2p without a link, but who explains why one gave up asks what the peer has called, and then
-/// can't wait until it is linked.
+/// Links the peers of `bound` that kernels reach by p2p, for error texts alone: a text that says why a kernel gave up
+/// asks the peer's page for its calls, and can't wait for a link then.
 void Communicator::link_for_texts(const BoundProgram& bound) {
     for (const auto& peers : {bound.to, bound.from})
         for (const auto& peer : peers) try {
@@ -39,7 +39,7 @@ void Communicator::link_for_texts(const BoundProgram& bound) {
             }
 }
 
-/// Kernels reach the peer from now on.
+/// Attaches the peer's channels on the GPU, so that kernels can reach it.
 void Communicator::attach(Rank peer, bool pair) {
     gpu_->attach(peer, pair, [this](Rank its, int channel) {
         const Connection c = connections_.connection(its, channel);
@@ -47,8 +47,9 @@ void Communicator::attach(Rank peer, bool pair) {
     });
 }
 
-/// Where ranks on GPUs are threads of one process, all pinning and mapping, which may wait for kernels there, is done
-/// before any of them launches one: that might wait for the others in turn.
+/// Attaches all peers before any rank launches a kernel, if ranks on GPUs are threads of one process and messages go
+/// through host memory. Attaching pins and maps memory: CUDA may have that wait for kernels, which may wait for this
+/// rank.
 void Communicator::settle() {
     if (!gpu_ || !through_host() || !connections_.places().share_processes()) return;
     for (Rank peer = 0; peer < ranks(); ++peer)
@@ -76,14 +77,15 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
             nullptr};
 }
 
-/// What this rank now calls, for its peers to compare and, should they differ, to name.
+/// The call as messages carry it, for peers to compare with theirs. Puts collectives on the board, for peers to name if
+/// they differ.
 Call Communicator::announce(const Operation& o, const Plan& plan) {
     Call call = plan.job.call;
     RankPage& page = connections_.page();
     const bool collective = !o.is_pair();
     if (collective) {
         call.sequence = static_cast<std::uint32_t>(page.sequence.load(std::memory_order_relaxed));
-        if (!connections_.on_gpus()) call.signature += call.sequence * 0x9e3779b1u;  // a graph repeats its calls
+        if (!connections_.on_gpus()) call.signature += call.sequence * 0x9e3779b1u;  // graphs repeat their calls
     }
     if (call.signature == 0) call.signature = 1;
     if (collective) {
@@ -98,7 +100,7 @@ gpu::Job Communicator::gpu_job(Operation o, void* stream) {
     const Plan& plan = planner_->plan(o);
     gpu::Program& program = *plan.runs->uploaded;
     const Call call = announce(o, plan);
-    for (const auto [peer, all] : program.bound().to)  // those through host memory can tell what is called
+    for (const auto [peer, all] : program.bound().to)  // links through host memory tell the peer what is called
         if (const Peer* const linked = connections_.find(peer))
             for (const auto& sender : linked->senders)
                 if (sender) sender->begin(call);
@@ -155,27 +157,27 @@ Communicator::~Communicator() {
         if (!suspended_) session().leave();
         if (gpu_ && connections_.engine() != nullptr) connections_.engine()->on_loss(nullptr);
     });
-    if (gpu_) gpu_->finish();  // what its kernels use goes now, in the order of members: programs, ends, links' memory
+    if (gpu_) gpu_->finish();  // programs, ends and the links' memory go next: no kernel may use them
     if (gpu_ && connections_.engine() != nullptr) connections_.engine()->ask(nullptr);
     log(Level::info, "rank %d of %d leaves; its connections used at most %zu KiB", rank(), ranks(), memory() / 1024);
 }
 
 void Communicator::leave() {
     const Deadline limit = Clock::now() + options_.timeout;
-    // All ranks suspend, and have done what they were called for: that a link has ended, whose farewell may be lost
-    // where it was reset, says no more than that the peer is through.
+    // Ranks that suspend have ended all their operations. So a link that ends then is no fault: the peer is through,
+    // and its farewell may have been lost with a reset connection.
     std::set<Rank> through;
     const auto drive = [&] {
         try {
             return connections_.poll();
-        } catch (const PeerError& error) {  // nobody there will read it any more
+        } catch (const PeerError& error) {  // the peer will read nothing more
             suspended_&& error.peer() >= 0 ? void(through.insert(error.peer())) : faults_.fail(error);
         } catch (...) {
             with_caught([&](const Error& error) { faults_.fail(error); });
         }
         return false;
     };
-    // While something() and no fault: true if that has ended in time.
+    // Drives while something() holds and there is no fault. False if the time-out comes first.
     const auto outlast = [&](const auto& something) {
         for (int looks = 0; !faults_.failed() && something(); ++looks) {
             if (Clock::now() > limit) return false;
@@ -187,7 +189,7 @@ void Communicator::leave() {
         }
         return true;
     };
-    // Peers that see the word `leaving` look for nothing else that is to come.
+    // A peer that sees `leaving` expects no more messages, so all must be on their way before.
     for (const auto& [peer_rank, its] : connections_.peers())
         outlast([&peer = its] { return peer.link && peer.link->pending(); });
     connections_.page().leaving.store(1, std::memory_order_release);
@@ -202,7 +204,7 @@ void Communicator::leave() {
         if (!connections_.all_in_process() && !outlast(unread))
             log(Level::warn, "rank %d leaves although rank %d has not read all that was sent to it", rank(), peer_rank);
     }
-    // Ranks of one process can't wait for each other here: what they have sent stays in the kernel.
+    // Ranks of one process can't wait for each other. It is enough for them that the system has their messages.
     const Deadline brief = Clock::now() + std::chrono::seconds(1);
     Engine* const engine = connections_.engine();
     while (engine != nullptr && engine->pending() && !faults_.failed() && Clock::now() < brief)

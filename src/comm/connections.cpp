@@ -38,7 +38,7 @@ void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::
 }
 
 const Transport& Connections::transport_between(Rank a, Rank b) const {
-    const bool p2p = on_gpus() && options_.transport == "p2p";  // then only for error texts another one is wanted
+    const bool p2p = on_gpus() && options_.transport == "p2p";  // p2p is no link: the one returned is for error texts
     const auto info = [&](Rank r) -> const EndpointInfo& { return here_.infos[static_cast<std::size_t>(r)]; };
     return choose_transport(info(a), info(b), p2p ? "" : options_.transport);
 }
@@ -62,8 +62,8 @@ std::string Connections::told_by(Rank peer) const {
 std::unique_ptr<Link> Connections::make_link(const Transport& transport, Rank peer) {
     std::unique_ptr<Link> link = transport.connect(here_, peer, Clock::now() + options_.init_timeout);
     if (places_.on_gpu(rank()) || places_.on_gpu(peer)) link = without_references(std::move(link));
-    if (config().fault.empty() || places_.on_gpu(rank())) return link;  // a kernel sees the FIFOs as they are
-    // The rank's thread may have stopped to look by the time a message goes on.
+    if (config().fault.empty() || places_.on_gpu(rank())) return link;  // kernels bypass the decorator
+    // A delayed message may go on when the rank's thread no longer polls: the engine then looks.
     const auto look = [engine = transport.needs_engine() ? engine() : nullptr] {
         if (engine == nullptr) return;
         engine->serve(true);

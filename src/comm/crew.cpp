@@ -14,8 +14,8 @@
 namespace tutti {
 namespace {
 
-// How a helper that finds nothing to do passes the time while a call goes on. Asleep it costs the leader a system call
-// to have it back, and nothing is lost but its help.
+// How a helper without work waits while a call goes on. To wake one that sleeps costs the leader a system call; a
+// missed wake-up costs only the helper's help.
 constexpr std::chrono::microseconds helper_spin{20}, helper_yields{50};
 constexpr std::chrono::milliseconds longest_nap{5};
 constexpr std::chrono::hours until_rung{1};
@@ -47,7 +47,7 @@ void Crew::run(const std::function<void()>& lead) {
     leads_.store(-1, std::memory_order_relaxed);
     over_.store(false, std::memory_order_release);
     threads_.parallel(threads_.context, threads_.number, &Crew::body, this);
-    lead_or_help(0);  // if no body was run, or they have not all returned
+    lead_or_help(0);  // if parallel() ran no body, or they have not all returned
     if (lead_error_) std::rethrow_exception(std::exchange(lead_error_, nullptr));
 }
 
@@ -55,12 +55,12 @@ void Crew::body(void* crew, int index) {
     static_cast<Crew*>(crew)->lead_or_help(index);
 }
 
-/// Nothing is thrown through the caller's code.
+/// Leads if no body leads yet, else helps. Throws nothing, since the caller's parallel() is on the stack.
 void Crew::lead_or_help(int index) {
     int nobody = -1;
     if (over_.load(std::memory_order_acquire)) return;
     if (!leads_.compare_exchange_strong(nobody, index, std::memory_order_acq_rel))
-        return help(index == 0 ? nobody : index, over_);  // the leader is thread 0, whatever its index
+        return help(index == 0 ? nobody : index, over_);  // the leader is thread 0, so body 0 takes its number
     try {
         (*lead_)();
     } catch (...) {
@@ -114,7 +114,7 @@ void Crew::Parts::work() {
 
 void Crew::spread(std::size_t count, const std::function<void(std::size_t)>& part) {
     Parts parts(count, part);
-    if (open_.load(std::memory_order_relaxed) != nullptr) {  // else helpers sleep
+    if (open_.load(std::memory_order_relaxed) != nullptr) {  // else they sleep
         parts_.store(&parts, std::memory_order_seq_cst);
         ring();
     }
@@ -128,7 +128,7 @@ void Crew::spread(std::size_t count, const std::function<void(std::size_t)>& par
     if (parts.error_) std::rethrow_exception(parts.error_);
 }
 
-/// A helper's. True if there was something.
+/// For helpers: runs parts of a spread(). True if there was one.
 bool Crew::take_part() {
     if (parts_.load(std::memory_order_relaxed) == nullptr) return false;
     taking_part_.fetch_add(1, std::memory_order_seq_cst);
@@ -138,7 +138,7 @@ bool Crew::take_part() {
     return parts != nullptr;
 }
 
-/// Without helpers calls take longer, and give the same.
+/// Starts the helpers. If threads can't be had, the calls go on with fewer.
 void Crew::start() {
     try {
         for (int thread = 1; thread < threads_.number; ++thread)
@@ -194,7 +194,8 @@ void Crew::sleep(std::uint32_t word, std::chrono::nanoseconds at_most) {
     asleep_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/// A fruitless look takes some 100 ns.
+/// For helpers, after `fruitless` looks in a row: spins, yields or sleeps on `word`. A fruitless look takes some 100
+/// ns.
 void Crew::pass_time(unsigned fruitless, std::uint32_t word) {
     const auto spins = static_cast<unsigned>(spin_.count()) * 10;
     const unsigned yields = spins + static_cast<unsigned>(helper_yields.count());
@@ -208,7 +209,7 @@ void Crew::pass_time(unsigned fruitless, std::uint32_t word) {
     }
 }
 
-/// Near the memory that the leader is near to now, where it mostly has its buffers.
+/// For the leader: chooses the helpers' cores near the memory that it is near to now, where its buffers mostly are.
 void Crew::choose_cores() {
     const std::map<int, std::vector<int>>& memories = memories_here();
     const auto here = memories.find(sched_getcpu());
@@ -223,7 +224,7 @@ void Crew::choose_cores() {
     moves_.fetch_add(1, std::memory_order_release);
 }
 
-/// A helper's: to where the leader has moved.
+/// For helpers: moves to the cores that the leader has chosen. seen: the last choice that it followed.
 void Crew::follow(unsigned& seen) {
     if (threads_.parallel != nullptr || moves_.load(std::memory_order_acquire) == seen) return;
     const std::lock_guard lock(mutex_);

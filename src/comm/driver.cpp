@@ -13,7 +13,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// No helper is at work meanwhile: what a channel waits for is then what it has been looked at for last.
+/// Keeps helpers out of the open execution while it lives, so that its channels stand still for diagnose().
 class Paused {
   public:
     /// crew: may be nullptr.
@@ -28,7 +28,8 @@ class Paused {
     HostExecution* const execution_;
 };
 
-/// The operations of one batch while they run: queues of which the heads are under way.
+/// The operations of one batch while they run, in queues whose heads are under way. Its destructor ends the batch's
+/// turn.
 class Work {
   public:
     explicit Work(Batch& batch) : comm_(*batch.comm), turn_(batch.turn), compare_only_(batch.compare_only) {
@@ -45,13 +46,13 @@ class Work {
     Work(const Work&) = delete;
 
     Communicator& comm() { return comm_; }
-    /// Before its buffers go back to their users.
+    /// Sends the helpers out, before the buffers go back to their users.
     void end_sharing() {
         if (std::exchange(sharing_, false)) comm_.crew()->close();
     }
     TicketLock::Turn await_turn() { return turn_.await(); }
     bool finished() const { return queues_.empty() && to_itself_.empty(); }
-    /// Whether several threads of the rank share some of it.
+    /// Whether threads of the rank share any of the operations.
     bool shares() {
         if (comm_.crew() == nullptr) return false;
         return std::ranges::any_of(queues_, [&](const auto& q) {
@@ -63,7 +64,7 @@ class Work {
 
     bool progress() {
         bool moved = !to_itself_.empty();
-        for (const Operation& o : to_itself_)  // what is sent is the receive's input
+        for (const Operation& o : to_itself_)  // the send's buffer is the receive's input
             if (o.collective == Collective::recv) std::memmove(o.output, o.input, o.count * size_of(o.type));
         to_itself_.clear();
         for (auto q = queues_.begin(); q != queues_.end();) {
@@ -109,16 +110,17 @@ class Work {
     struct Queue {
         std::deque<Operation> operations;
         HostExecution* running = nullptr;
-        bool comparing = false, compared = false;  // Options::check: what runs is the exchange of calls; it has run
-        std::size_t put = 0;                       // bytes of the one-sided operation under way
-        std::size_t asked = 0;                     // gets at its head that another host was asked for
+        bool comparing = false, compared = false;  // check: `running` is the exchange of calls; it has run
+        std::size_t put = 0;                       // bytes done of the one-sided operation at the head
+        std::size_t asked = 0;                     // gets at the head that another host was asked for
     };
 
     void begin_sharing(HostExecution& execution) {
         sharing_ = true;
         comm_.crew()->open(execution);
     }
-    /// Gets that follow each other are asked for at once. A put waits for those before it: it may send what they get.
+    /// Progresses the one-sided operation at the head; true if anything moved. Gets that follow each other are asked
+    /// for at once. A put waits for the gets before it, since it may send what they get.
     bool advance(const OneSided& operation, Queue& queue) {
         const std::size_t before = queue.put, asked = queue.asked;
         const auto& all = queue.operations;
@@ -134,11 +136,12 @@ class Work {
     const bool compare_only_;
     std::map<int, Queue> queues_;
     std::vector<Operation> to_itself_;
-    bool sharing_ = false;  // what runs in queue 0
+    bool sharing_ = false;  // helpers are let into what runs in queue 0
 };
 
-/// Sleeps until a peer wakes comm, at most for `at_most`. look() is the last look, after which a wake-up can't be
-/// missed; where fences on all cores are not to be had it can, and the sleep is short. rest() hands the network over.
+/// Sleeps until a peer wakes comm, for `at_most` at most. look() is the last look before that. If the kernel can fence
+/// all cores, no later wake-up is missed; otherwise one can be, and the sleep takes 1 ms at most. rest() hands the
+/// network to the background. Does not sleep if either returns true.
 template <class Look, class Rest>
 void sleep_on(Communicator& comm, std::chrono::nanoseconds at_most, Look&& look, Rest&& rest) {
     WakeUp& wake_up = comm.connections().page().wake_up;
@@ -150,7 +153,8 @@ void sleep_on(Communicator& comm, std::chrono::nanoseconds at_most, Look&& look,
     wake_up.sleeping.store(0, std::memory_order_relaxed);
 }
 
-/// Looks at `work` until it is finished: spins, yields and sleeps while nothing of it moves. Its finished() may throw.
+/// Progresses `work` until it is finished; spins, yields and sleeps while nothing of it moves. work.finished() may
+/// throw.
 template <class Work>
 void look_after(Work& work, Backoff& backoff) {
     while (!work.finished()) {
@@ -170,7 +174,7 @@ void look_after(Work& work, Backoff& backoff) {
     }
 }
 
-/// One operation.
+/// One operation that this thread runs alone.
 class Single {
   public:
     Single(Communicator& comm, HostExecution& execution) : comm_(comm), execution_(execution) {}
@@ -200,7 +204,7 @@ class Single {
     HostExecution& execution_;
 };
 
-/// One that the rank's threads share. No helper is inside any more when its end has come.
+/// One operation that the rank's threads share. The destructor returns when no helper is inside any more.
 class Shared : public Single {
   public:
     Shared(Communicator& comm, HostExecution& execution) : Single(comm, execution), crew_(*comm.crew()) {
@@ -219,7 +223,7 @@ class Shared : public Single {
     Crew& crew_;
 };
 
-/// Apart, so that what is not shared stays in one piece.
+/// Not inlined, so that the path of operations that are not shared stays compact.
 [[gnu::noinline]] void run_shared(Communicator& comm, HostExecution& execution) {
     comm.crew()->run([&] {
         Backoff backoff(comm.waiting().oversubscribed || comm.waiting().crowded, comm.connections().page().wake_up,
@@ -229,7 +233,7 @@ class Shared : public Single {
     });
 }
 
-/// Batches under way, with the first error of those that have ended.
+/// The batches that one thread runs side by side, and the first error of those that have ended.
 class SharedThread {
   public:
     explicit SharedThread(std::span<Batch> batches) {
@@ -276,14 +280,14 @@ class SharedThread {
         });
     }
     HostExecution* execution() const { return nullptr; }
-    /// Ranks that this thread drives wake each other by running; only one can be slept for, so the others cap the
-    /// sleep.
+    /// The ranks that this thread drives wake each other by running. It can sleep on only one rank's wake-up, so with
+    /// several ranks the sleep is short.
     Communicator& wakes() const { return work_.front()->comm(); }
     milliseconds longest_sleep() const { return work_.size() == 1 ? milliseconds(20) : milliseconds(1); }
 
   private:
-    /// One look at everything; a communicator that fails ends, the others go on (they hear of it if they are
-    /// concerned).
+    /// Calls act for every batch. A batch whose communicator fails ends; the others go on (they hear of the fault if it
+    /// concerns them).
     template <class Act>
     bool look(Act&& act) {
         bool moved = false;
@@ -305,19 +309,20 @@ class SharedThread {
         return moved;
     }
 
-    /// What fails before its turn has come, or while it waits for that of others, waits no longer.
+    /// Waits until all batches have their turns. A batch whose communicator fails meanwhile ends at once.
     void await_turns() {
         for (bool all_inside = false; !all_inside;) {
             all_inside = true;
             look([&](Work& w) {
-                // Only the first one that is outside waits: the turns come in any order.
+                // Only the first batch that is outside waits: the turns come in any order.
                 if (all_inside) all_inside = w.await_turn() == TicketLock::Turn::inside;
                 return false;
             });
         }
     }
 
-    /// Threads are lent for one communicator of a group: the first that has a call to share.
+    /// The crew of the first communicator with a call to share; nullptr if there is none. Threads are lent for one
+    /// communicator of a group only.
     Crew* lender() {
         const auto found = std::ranges::find_if(work_, [](const auto& w) { return w->shares(); });
         return found == work_.end() ? nullptr : (*found)->comm().crew();
@@ -344,7 +349,7 @@ void run_one(Communicator& comm, const Operation& operation) {
         comm.connections().rest(false);
     } catch (const Error& error) {
         comm.faults().fail(error);
-        comm.faults().check();  // what is thrown may be what lies behind the error
+        comm.faults().check();  // the fault may be the cause behind this error
     } catch (...) {
         comm.faults().fail(caught());
         throw;
@@ -355,7 +360,7 @@ std::optional<Error> run_batches(std::span<Batch> batches) {
     try {
         return SharedThread(batches).run();
     } catch (...) {
-        const Error error = caught();  // what is not done now never will be, and the other ranks wait for it
+        const Error error = caught();  // the operations will not run any more, and other ranks wait for them
         for (Batch& batch : batches) batch.comm->faults().fail(error);
         return error;
     }

@@ -11,10 +11,10 @@
 namespace tutti {
 namespace {
 
-/// How long a peer that is stopped inside a copy is waited for.
+/// How long to wait for a peer that is stopped inside a copy.
 constexpr std::chrono::seconds longest_wait{10};
 
-/// The same of a put, a get, or a wait for signals.
+/// error_of() for a put, a get or a wait for signals.
 PeerError one_sided_error(const gpu::Verdict& v, const Connections& connections, std::chrono::milliseconds timeout) {
     if (v.cause == gpu::Verdict::few_signals)
         return {
@@ -35,7 +35,7 @@ PeerError one_sided_error(const gpu::Verdict& v, const Connections& connections,
             v.peer};
 }
 
-/// What a kernel has given up for, in what it was to do for call.
+/// The error that a kernel's verdict on `call` stands for.
 PeerError error_of(const gpu::Verdict& v, const Call& call, const Connections& connections,
                    std::chrono::milliseconds timeout) {
     const std::string mine = call_text(call), whom = v.peer < 0 ? "a peer" : text("rank %d", v.peer);
@@ -95,8 +95,8 @@ std::optional<Fault> Faults::fault() const {
     return fault_;
 }
 
-/// What error comes from. A rank that dies is met with in many ways before the session tells of it, and so are the
-/// ranks that end because of that; then the session's news are on their way.
+/// The fault behind `error`. A rank's death shows in many ways before the session tells of it, and so does the end of
+/// the ranks that fail because of it. For a remote error it therefore waits for the session's news, 1 s at most.
 Fault Faults::cause_of(const Error& error) const {
     const auto* const by_peer = dynamic_cast<const PeerError*>(&error);
     const Rank peer = by_peer == nullptr ? connections_.rank() : by_peer->peer();
@@ -112,7 +112,8 @@ Error Faults::error() const {
     return {fault_.code, fault_.text};
 }
 
-/// Needs no memory.
+/// All of fail() but the waiting: keeps the error if it is the first one, stops the kernels, closes the page and tells
+/// the other ranks. Works without memory.
 void Faults::keep(const Error& error) {
     bool first = false;
     Fault cause;
@@ -135,7 +136,8 @@ void Faults::keep(const Error& error) {
     full_fence();
     wake(connections_.page().wake_up);
     if (!first) return;
-    // What is wrong between ranks is everybody's error; what is wrong here is remote to the others.
+    // Wrong usage and time-outs are errors of all ranks alike; any other error of this rank is a remote one to the
+    // others.
     const bool shared = error.code() == tuttiInvalidUsage || error.code() == tuttiTimeout;
     Fault told{shared ? error.code() : tuttiRemoteError, origin, no_memory, connections_.rank(), false};
     try {
@@ -151,7 +153,7 @@ void Faults::fail(const Error& error) {
     keep(error);
     if (gpu_ != nullptr) close_parts(connections_.page().gates);
     if (connections_.engine() != nullptr) connections_.engine()->withdraw();
-    // By peers that entered a step before they could see `closed`.
+    // Peers may have entered a step before they could see `closed`.
     const std::string doubt = until_untouched();
     if (doubt.empty()) return;
     log(Level::warn, "%s", doubt.c_str());
@@ -159,8 +161,9 @@ void Faults::fail(const Error& error) {
     if (!fault_.text.ends_with(doubt)) fault_.text += "; " + doubt;
 }
 
-/// Waits for peers that are inside a step which may use this rank's memory. Such a step is short, unless its process is
-/// stopped: it is waited for until it goes on or dies, for `longest_wait` at most. Empty; or else who may still use it.
+/// Waits for peers inside a step that may use this rank's memory. Such a step is short unless the peer's process is
+/// stopped: then waits until it goes on or dies, `longest_wait` or the time-out at most. Returns which peer may still
+/// use the memory, as a text; empty if none.
 std::string Faults::until_untouched() const {
     full_fence();
     const Deadline limit = Clock::now() + std::min<Clock::duration>(timeout_, longest_wait);
@@ -201,7 +204,7 @@ void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited)
     if (!pair && page != nullptr && begun - mine - 1 < board_entries) {
         const Call other = page->board[mine % board_entries].get();
         const Call own = connections_.page().board[mine % board_entries].get();
-        // A later call may be told of first, by another socket.
+        // Over several sockets, the news of a later call may arrive first.
         if (other.sequence == mine && other.signature != 0 && other.signature != own.signature)
             fail_by(blocked.peer, tuttiInvalidUsage,
                     "rank %d calls %s, but rank %d calls %s as collective number %u: all ranks must issue the same "
@@ -209,7 +212,7 @@ void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited)
                     connections_.rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
-    // What came before the peer left may have come after the last look.
+    // What the peer sent before it left may have arrived since the last look.
     if (connections_.has_left(blocked.peer) && !connections_.poll() && !execution.progress() && !execution.finished())
         fail_by(blocked.peer, tuttiRemoteError,
                 "rank %d waits for %s rank %d in %s, which has destroyed its communicator", connections_.rank(), what,

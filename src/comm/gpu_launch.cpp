@@ -12,13 +12,13 @@
 namespace tutti {
 namespace {
 
-/// When an operation is let in, where not all of a group find room on a device at once. All ranks keep to one order, so
-/// the first that is not done yet has been let in everywhere, and goes on: collectives as they were called; messages
-/// round by round, as far as their receiver is behind their sender.
+/// The order in which a group's operations are launched if a device has no room for all of them at once. It is the same
+/// on all ranks, so the first operation that is not done yet is under way on all of them, and proceeds. Collectives go
+/// in the order of their calls, messages in rounds, by how far the receiver is behind the sender.
 struct Admission {
-    std::size_t number;  // among those of its queue, which never run at the same time
+    std::size_t number;  // index in its queue, whose operations never run at the same time
     int round;           // 0: a collective
-    int tenant;          // by its communicator's first call of the group
+    int tenant;          // in the order of first calls in the group
     auto operator<=>(const Admission&) const = default;
 };
 
@@ -28,8 +28,8 @@ struct Ready {
     Operation operation;
     Admission turn;
     gpu::Job job{};
-    bool copies = false;            // one rank, or from a rank to itself: no kernel of ours
-    void* sender_stream = nullptr;  // of what a rank receives from itself
+    bool copies = false;            // a plain copy (one rank, or to itself): needs no kernel
+    void* sender_stream = nullptr;  // for a receive from itself: the send's stream
 };
 
 bool is_to_itself(const Communicator& comm, const Operation& o) {
@@ -47,7 +47,7 @@ int round_of(const Communicator& comm, const Operation& o) {
     return (ahead + comm.ranks()) % comm.ranks();
 }
 
-/// One rank's turn in all communicators concerned, taken in an order that all threads agree on.
+/// The turns in all communicators concerned, taken in an order that all threads agree on and held while it lives.
 class Turns {
   public:
     explicit Turns(std::span<const Issued> calls) {
@@ -69,13 +69,14 @@ class Turns {
     std::vector<Reservation> turns_;
 };
 
-/// What runs at the same time: the blocks of no rank exceed its share, nor those of all communicators the device.
+/// Operations that run at the same time: no rank has more blocks than its share, and all communicators together have no
+/// more than the device.
 class Wave {
   public:
     explicit Wave(std::uint64_t group) : group_(group) {}
     bool empty() const { return members_.empty(); }
 
-    /// Those of one turn, or none of them if they can't run beside what is here.
+    /// Adds the operations of one turn; false, and none is added, if they can't run beside those already here.
     bool add(std::span<Ready> turn) {
         std::map<Communicator*, int> blocks = blocks_;
         for (const Ready& r : turn)
@@ -96,7 +97,7 @@ class Wave {
     }
 
   private:
-    /// Jobs of one device and type, on one stream.
+    /// The jobs of one launch: all on one device, of one type, on one stream.
     struct Kernel {
         std::vector<Ready*> jobs;
         void* stream;
@@ -105,7 +106,7 @@ class Wave {
         bool serves(const Communicator* comm) const {
             return std::ranges::any_of(jobs, [&](const Ready* r) { return r->comm == comm; });
         }
-        /// The users' that it is not on.
+        /// The users' streams other than the one it is on.
         std::vector<void*> other_streams() const {
             std::vector<void*> others;
             for (const Ready* r : jobs)
@@ -115,7 +116,7 @@ class Wave {
         }
     };
 
-    /// Where it was asked for, until all is enqueued.
+    /// The devices' room that was asked for, by residence. The destructor says that all is enqueued.
     struct Reservations {
         std::map<gpu::Residence*, std::vector<gpu::Stay>> stays;
         Reservations() = default;
@@ -125,7 +126,7 @@ class Wave {
         }
     };
 
-    using Orders = std::map<int, gpu::LaunchOrder::Turn>;  // by device; those that keep one
+    using Orders = std::map<int, gpu::LaunchOrder::Turn>;  // by device, where a launch order is kept
 
     static bool fits(const std::map<Communicator*, int>& blocks) {
         std::map<gpu::Tenant*, int> of_rank;
@@ -143,17 +144,18 @@ class Wave {
         return true;
     }
 
-    /// Blocks of a communicator of one rank wait for no others: they may begin as others end.
+    /// Waits until the devices have room for the wave. A communicator of one rank needs none: its blocks wait for no
+    /// others and may begin as others end.
     void ask_for(Reservations& room) {
         for (const auto& [comm, blocks] : blocks_) {
             if (comm->ranks() == 1) continue;
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
-            if (comm->gpu()->gpus().capturing(first.stream)) {  // when it is launched nobody asks
+            if (comm->gpu()->gpus().capturing(first.stream)) {  // a graph's launch does not ask
                 comm->gpu()->tenant()->captured(blocks);
                 continue;
             }
-            const bool collective = !first.operation.is_pair();  // these come first
+            const bool collective = !first.operation.is_pair();  // a wave's collectives come first
             const gpu::Stay stay = comm->gpu()->stay(blocks, collective, first.stream, group_);
             room.stays[&stay.tenant->residence()].push_back(stay);
         }
@@ -163,7 +165,8 @@ class Wave {
             });
     }
 
-    /// As few as there can be. Each has a stream that no other one of this wave has: they wait for each other.
+    /// The wave's jobs in as few launches as possible. Launches that wait for each other must not share a stream, so
+    /// each has one of its own.
     std::vector<Kernel> kernels() {
         std::map<std::pair<int, DataType>, std::vector<Ready*>> alike;
         for (Ready* r : members_)
@@ -193,13 +196,14 @@ class Wave {
         const std::vector<Kernel> all = kernels();
         if (all.empty()) return;
         gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
-        std::map<int, void*> events;  // one per device: an event is recorded on streams of its own alone
+        std::map<int, void*> events;  // one for each device, as CUDA demands
         const auto follow = [&](const Kernel& k, void* first, void* second) {
             void*& event = events[k.device()];
             gpus.mark(k.device(), event, first);
             gpus.follow(k.device(), event, second);
         };
-        // The kernels follow what was on all their users' streams before, so not each other, and are followed by those.
+        // Every kernel follows what its users' streams hold now, hence no other kernel of the wave; what comes later on
+        // those streams follows the kernel.
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, user, k.stream);
         for (const Kernel& k : all) {
@@ -211,7 +215,7 @@ class Wave {
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, k.stream, user);
         for (const auto& [comm, blocks] : blocks_) {
-            const Kernel* last = nullptr;  // of a communicator's kernels the last one follows the others
+            const Kernel* last = nullptr;  // the communicator's last kernel; its stream follows the others
             for (const Kernel& k : all) {
                 if (!k.serves(comm)) continue;
                 if (last != nullptr) follow(k, last->stream, k.stream);
@@ -219,7 +223,7 @@ class Wave {
             }
             comm->gpu()->after_launch(last->stream, comm->connections().engine());
             if (!gpus.capturing(last->stream)) continue;
-            for (void* user : last->other_streams())  // a capture ends on their streams, with all that is in it
+            for (void* user : last->other_streams())  // all branches of a capture must join its users' streams
                 follow(*last, last->stream, user);
         }
         for (const auto& [device, event] : events) gpus.drop(device, event);
@@ -261,11 +265,11 @@ class Wave {
     }
 
     std::vector<Ready*> members_;
-    std::map<Communicator*, int> blocks_;  // of a rank's kernels
+    std::map<Communicator*, int> blocks_;  // by communicator: its rank's
     std::uint64_t group_;                  // tells calls of launch_together() apart
 };
 
-/// one_sided: takes those that are.
+/// Checks and plans the calls. Returns what to launch; one-sided calls go to `one_sided` instead.
 std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, OneSidedCalls& one_sided) {
     std::vector<Ready> ready;
     std::map<std::pair<const Communicator*, int>, std::size_t> in_queue;
@@ -280,7 +284,7 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
             continue;
         }
         if (is_to_itself(comm, call.operation) && call.operation.collective == Collective::send)
-            continue;  // what the receive does
+            continue;  // the receive does the copy
         if (!call.operation.is_pair()) comm.gpu()->check_mates(call.gpu_stream, group);
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         for (const Operation& o : pieces_of(call.operation, comm.rank(), comm.ranks())) {
@@ -332,7 +336,7 @@ void launch_together(std::span<const Issued> calls) {
         if (!wave.empty()) launch(wave);
         one_sided.enqueue_waits(group);
     } catch (...) {
-        if (begun)  // half of a group: the peers would wait for the rest
+        if (begun)  // half of the group is enqueued, and the peers would wait for the rest
             with_caught([&](const Error& error) {
                 for (const Issued& call : calls) call.comm->faults().fail(error);
             });

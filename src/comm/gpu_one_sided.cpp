@@ -11,7 +11,7 @@ namespace {
 
 constexpr int blocks_of_wait = 1;
 
-/// For a wait's block, asked for until it is enqueued.
+/// Room on the device for a wait's block. The constructor waits for it; the destructor says that the wait is enqueued.
 class BlockReservation {
   public:
     BlockReservation(const Communicator& comm, void* stream, std::uint64_t group)
@@ -36,7 +36,8 @@ void OneSidedCalls::add(const Issued& call) {
         add_put(*call.comm, o, call.gpu_stream);
 }
 
-/// Those of a communicator to different peers go together; the order of those to one peer is that of the launches.
+/// Adds a put, a get or a signal. Those of one communicator and stream to different peers share a launch; those to the
+/// same peer go into different ones, whose order is theirs.
 void OneSidedCalls::add_put(Communicator& comm, const OneSided& o, void* stream) {
     const gpu::Put put = comm.gpu()->put(o);
     const auto last = std::find_if(puts_.rbegin(), puts_.rend(), [&](const Task& t) { return t.comm == &comm; });
@@ -46,7 +47,7 @@ void OneSidedCalls::add_put(Communicator& comm, const OneSided& o, void* stream)
                std::ranges::none_of(others, [&](const gpu::Put& other) { return other.peer == put.peer; });
     };
     const bool joins = last != puts_.rend() && takes_it(*last);
-    if (!joins) puts_.push_back({&comm, stream});  // its kind is puts
+    if (!joins) puts_.push_back({&comm, stream});  // the kind of a new task is puts
     gpu::Puts& puts = (joins ? *last : puts_.back()).task.puts;
     puts.put[puts.count++] = put;
     puts.blocks = std::max(puts.blocks, put.blocks);
@@ -83,7 +84,7 @@ bool OneSidedCalls::enqueue_puts() const {
 void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
     for (const Task& t : waits_) {
         std::optional<BlockReservation> room;
-        if (t.comm->gpu()->gpus().capturing(t.stream))  // when it is launched nobody asks
+        if (t.comm->gpu()->gpus().capturing(t.stream))  // a graph's launch does not ask
             t.comm->gpu()->tenant()->captured(blocks_of_wait);
         else
             room.emplace(*t.comm, t.stream, group);

@@ -57,7 +57,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Bu
     if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_, neighbours_->lender());
 }
 
-/// Beside the communicator's other ranks that are threads of this process on this device.
+/// Takes a seat beside the communicator's other ranks that are threads of this process on this device.
 void GpuSide::move_in(const gpu::Places& places, Rank self) {
     for (Rank r = 0; r < places.ranks(); ++r) {
         if (!places.on_gpu(r) || places.info(r).process != places.info(self).process) continue;
@@ -76,7 +76,7 @@ void GpuSide::move_in(const gpu::Places& places, Rank self) {
         mates_.ranks.size(), device_, config().gpu_queues);
 }
 
-/// Once, by the first rank on the device.
+/// Warns if several processes of the communicator share the device in turn. Only the first rank on the device warns.
 void GpuSide::warn_of_turns(const gpu::Places& places, Rank self) const {
     std::set<std::uint64_t> processes;
     for (Rank r = 0; r < places.ranks(); ++r) {
@@ -135,7 +135,7 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
     b.at = const_cast<std::byte*>(at);
     b.region = lend ? neighbours_->lender().find(p) : 0;
     b.base = p.base;
-    // In one process an address is one everywhere, but not every GPU may use it.
+    // Within a process an address means the same everywhere, but not every GPU can use it.
     b.shareable = p.kind == Memory::device ? p.peers || !budget_.across : budget_.by_reference;
     return b;
 }
@@ -167,12 +167,13 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
                       std::chrono::milliseconds timeout, void* stream) {
     const tutti::Program& p = program.bound().program;
     const std::size_t element = size_of(o.type), row = o.count * element;
-    // A graph would name memory by numbers that may have become others' when it is replayed, but for that of windows.
+    // Messages name lent memory by number. A graph would keep a number that may mean other memory when it is replayed;
+    // only the numbers of windows last.
     const bool lend = tiling.by_reference && budget_.lends && (o.symmetric || !gpus_.capturing(stream));
     if (lend && !o.symmetric) neighbours_->borrowers().look();
     gpu::Job job;
     job.plan = program.plan(tiling.tile * element);
-    // What is not used may be anything: users give the root's arguments on all ranks.
+    // Buffers that the program does not use may be anything: users pass the root's arguments on all ranks.
     if (program.uses(Place::input))
         job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
     if (program.uses(Place::output))
@@ -213,7 +214,7 @@ gpu::Put GpuSide::put(const OneSided& o) {
     return put;
 }
 
-/// Else nothing would be found but that there is nothing, message by message, in peers' memory.
+/// Whether messages can name lent memory at all. If not, kernels need not look in peers' memory, message by message.
 bool GpuSide::knows_loans(const gpu::Job& job) {
     return job.input.region != 0 || job.output.region != 0 || neighbours_->borrowers().have_any();
 }
@@ -231,7 +232,7 @@ void GpuSide::before_launch(void* stream, Engine* engine) {
     } else if (const Captured* before = captured(capture)) {
         if (before->stream != stream) gpus_.follow(device_, before->event, stream);
     } else {
-        check_stream(stream);  // earlier calls of the same group may have had others forgotten
+        check_stream(stream);  // an earlier call of the same group may have had this one forgotten
         gpus_.follow_at_launch(device_, last_launch_.event, stream);
     }
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
@@ -262,8 +263,8 @@ void GpuSide::after_launch(void* stream, Engine* engine) {
     engine->launched();
 }
 
-/// What a launch of the graph is followed by, and within it what comes next. A stream is part of one capture at a time,
-/// until that ends: where it is part of another one now, the former has ended.
+/// Records the events that later launches follow, and the next operation in the capture. A stream is part of one
+/// capture at a time: if it is in another one now, its earlier capture has ended.
 void GpuSide::after_capture(std::uint64_t capture, void* stream) {
     gpus_.mark_at_launch(device_, last_launch_.event, stream);
     last_launch_.by_graphs = true;

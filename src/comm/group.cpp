@@ -16,8 +16,9 @@
 namespace tutti {
 namespace {
 
-/// Sends to oneself meet receives from oneself, in order, and are copies. The receives do them; the sends stay for the
-/// order on their streams.
+/// Matches each send of a rank to itself with a receive from itself, in order. The receives do the copies; the sends
+/// stay for the order on their streams. Throws tuttiInvalidUsage if one has no counterpart, or they differ in size or
+/// type.
 void copy_to_self(std::vector<Issued>& calls) {
     std::vector<CallToSelf> kinds;
     for (const Issued& call : calls) {
@@ -59,20 +60,20 @@ std::vector<Batch> batches_of(const std::vector<Issued>& calls) {
     return batches;
 }
 
-/// The streams of a component other than the one that does the work: they must have come here before it begins, and go
-/// on after it has ended. Neither waits for a stream that others' operations hold up if nothing of it can be done any
-/// more.
+/// Synchronizes the streams of a component. One of them does the work, after all others have come to it; the others go
+/// on when it has ended. Neither waits if all communicators of the component have failed: operations of others may hold
+/// up a stream for long.
 class Rendezvous {
   public:
     Rendezvous(std::size_t others, std::span<const Batch> batches) : missing_(static_cast<std::uint32_t>(others)) {
         for (const Batch& batch : batches) comms_.push_back(batch.comm);
     }
-    /// Of the others.
+    /// For the other streams.
     void come_and_wait() {
         if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake_all(missing_);
         while (over_.load(std::memory_order_acquire) == 0 && !all_failed()) futex_wait(over_, 0, look_again);
     }
-    /// Of the one.
+    /// For the stream that does the work.
     void wait_for_others() {
         while (const std::uint32_t missing = missing_.load(std::memory_order_acquire)) {
             if (all_failed()) return;
@@ -97,7 +98,7 @@ void issue_component(const std::vector<Issued>& calls) {
     std::vector<StreamPtr> streams;
     for (const Issued& call : calls)
         if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
-    // Where the null stream takes part, the work is done here and now.
+    // If the null stream takes part, the calling thread does the work.
     const auto here = std::find(streams.begin(), streams.end(), nullptr);
     if (here != streams.end()) std::iter_swap(streams.begin(), here);
     const auto batches = std::make_shared<std::vector<Batch>>(batches_of(calls));
@@ -127,8 +128,8 @@ void issue_component(const std::vector<Issued>& calls) {
     if (std::optional<Error> error = run()) throw *error;
 }
 
-/// The first in the calling thread, each other one on a thread of its own; all of them, or none if a thread can't be
-/// started. Rethrows the first failure after all have ended.
+/// Runs the first join in the calling thread and each other one on a thread of its own; all of them, or none if a
+/// thread can't be started. Rethrows the first failure after all have ended.
 void run_concurrently(const std::vector<Join>& joins) {
     std::vector<std::exception_ptr> failures(joins.size());
     std::vector<std::uint32_t> tickets(joins.size());
@@ -163,7 +164,7 @@ void run_concurrently(const std::vector<Join>& joins) {
         if (failure) std::rethrow_exception(failure);
 }
 
-/// On a CPU: throws tuttiInvalidArgument for memory of a GPU.
+/// For ranks on CPUs: throws tuttiInvalidArgument if a buffer is GPU memory.
 void check_host_memory(const Operation& o, Rank rank) {
     const gpu::Gpus* const gpus = gpu::gpus();
     if (gpus == nullptr) return;
@@ -176,7 +177,7 @@ void check_host_memory(const Operation& o, Rank rank) {
     }
 }
 
-/// What ranks on CPUs call together with kernels: as these run it.
+/// Replaces calls of CPU ranks, in which other ranks' kernels take part, by the pieces that those kernels run.
 void match_kernels(std::vector<Issued>& calls) {
     std::vector<Issued> matched;
     for (Issued& call : calls) {
@@ -193,7 +194,7 @@ void match_kernels(std::vector<Issued>& calls) {
     calls = std::move(matched);
 }
 
-/// Options::check on GPUs: the hosts compare the calls before kernels move anything.
+/// For Options::check on GPUs: the hosts compare the calls before kernels move anything.
 void compare_calls(std::span<const Issued> calls) {
     std::vector<Issued> compared;
     for (const Issued& call : calls)
@@ -269,7 +270,7 @@ double Group::simulate_end() {
         fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd: the group makes communicators, which has no price");
     if (const std::optional<Error> refused = std::exchange(refused_, std::nullopt)) throw *refused;
     struct Load {
-        double collectives = 0, longest_pair = 0;  // one after the other; side by side
+        double collectives = 0, longest_pair = 0;  // these add up; those run side by side
     };
     std::map<Communicator*, Load> loads;
     double longest = 0;

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// TCP addresses, and none behind the last one.
+/// Whether these are TCP addresses, with empty entries only after the last one.
 bool are_addresses(std::span<const bootstrap::Address> addresses) {
     using Family = bootstrap::Address::Family;
     const auto none = [](const bootstrap::Address& a) { return a.family == Family::none; };
@@ -21,7 +21,7 @@ bool are_addresses(std::span<const bootstrap::Address> addresses) {
            });
 }
 
-/// The field that no rank sends so; nullptr if there is none.
+/// The first field with a value that no rank can have sent, for error texts; nullptr if there is none.
 const char* wrong_field(const Hello& h) {
     constexpr std::uint64_t most_cache = std::uint64_t{1} << 50;
     if (!are_addresses(h.info.addresses)) return "its TCP addresses";
@@ -44,7 +44,7 @@ int only(const Cores& cores) {
 
 constexpr std::size_t longest_run = 255;
 
-/// False if they are not those of so many bytes.
+/// Reverses packed(). False if `packed` does not stand for exactly as many bytes as `out` has.
 bool unpack(std::span<const std::byte> packed, std::span<std::byte> out) {
     std::ranges::fill(out, std::byte{0});
     while (packed.size() >= 2) {
@@ -60,7 +60,8 @@ bool unpack(std::span<const std::byte> packed, std::span<std::byte> out) {
 
 }  // namespace
 
-/// Runs: how many zeros, how many other bytes, and these. Two zeros among others cost no more than a new run.
+/// The format is runs: a byte for the number of zeros, a byte for the number of others, and those. One or two zeros
+/// among others do not end a run, since a new run costs as much.
 std::vector<std::byte> packed(const Hello& hello) {
     std::span<const std::byte> left = std::as_bytes(std::span(&hello, 1));
     std::vector<std::byte> out;

@@ -1,4 +1,4 @@
-// How ranks become a communicator: what they tell each other, and what each concludes from that.
+// How ranks become a communicator: what they tell each other, and what each rank derives from that.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,21 +23,21 @@ namespace tutti {
 
 namespace {
 
-// A connection has as much under way as the kernel's buffers allow, some MiB.
+// The number of TCP connections between two ranks. Each has as much under way as the system's buffers allow, some MiB.
 constexpr int near_sockets = 2, far_sockets = 4;
 
-/// The only transport that may be used has one.
+/// Whether the options allow a single transport, and it needs an engine.
 bool demands_engine(const Options& options) {
     const Transport* only = find_transport(options.transport);
     return only != nullptr && only->needs_engine();
 }
 
-/// Ranks may be on other hosts, or all are to be treated as such.
+/// Whether ranks may be on other hosts, or all are to be treated as if they were.
 bool may_be_apart(const Identity& identity, const Options& options) {
     return demands_engine(options) || (options.transport.empty() && !bootstrap::on_one_host(identity));
 }
 
-/// Where other hosts' ranks can reach this one.
+/// The engine by which ranks on other hosts can reach this one; nullptr if there can be none or no interface is up.
 std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& options) {
     if (!may_be_apart(identity, options)) return nullptr;
     const bool demanded = demands_engine(options);
@@ -47,14 +47,15 @@ std::shared_ptr<Engine> make_engine(const Identity& identity, const Options& opt
     return here.empty() ? nullptr : open_engine(here);
 }
 
-/// Whether the path is long, the ranks know only when they have met. What is not used takes address space alone.
+/// apart: ranks may be on other hosts; then slots are large enough for a long path, since ranks know only after they
+/// have met whether it is. Unused slots take address space alone.
 std::shared_ptr<Arena> make_arena(int ranks, bool shared, bool apart) {
     ArenaLayout layout{ranks};
     if (apart) layout.slot = far_slot_bytes_for(ranks);
     return Arena::make(layout, shared);
 }
 
-/// Those that its cores are near to, a bit for each of the first 64.
+/// The NUMA nodes near the caller's cores, a bit for each of the first 64.
 std::uint64_t memories_of_caller() {
     std::uint64_t bits = 0;
     const std::map<int, std::vector<int>>& memories = memories_here();
@@ -90,7 +91,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     return hello;
 }
 
-/// By part, the number of its core among all that are used; empty unless each rank is bound to a single one.
+/// By part: the number of its core among all cores in use. Empty unless every rank is bound to a single core.
 std::vector<int> cores_of(const Census& told, std::span<const Rank> order) {
     if (std::ranges::count(told.only_core, -1) > 0) return {};
     std::map<std::pair<std::uint64_t, int>, int> numbers;  // by host and core
@@ -103,8 +104,8 @@ std::vector<int> cores_of(const Census& told, std::span<const Rank> order) {
     return core_of;
 }
 
-/// The files of user algorithms (docs/programs.md) that a communicator was told to load, separated by ':'. Throws Error
-/// that names the file and, where it is wrong, the line.
+/// Loads files of user algorithms (docs/programs.md); paths: separated by ':'. Throws Error, which names the file and,
+/// if a line is wrong, the line.
 std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, int ranks) {
     auto own = std::make_shared<UserAlgorithms>(ranks, static_cast<int>(slot_depth));
     std::istringstream list(paths);
@@ -118,7 +119,7 @@ std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, in
     return own;
 }
 
-/// Programs only work with those of the other ranks.
+/// Throws tuttiInvalidUsage if two ranks have loaded different algorithms: programs only work with those of all ranks.
 void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours, Rank our_rank) {
     if (theirs == ours) return;
     if (theirs == 0 || ours == 0)
@@ -142,14 +143,14 @@ Census census_of(const Session& session, std::uint64_t programs) {
     return all;
 }
 
-/// What `tutti-tune` has measured here, if it is the same on all ranks; else nullptr.
+/// The measurements of `tutti-tune`; nullptr if they are not the same on all ranks.
 std::shared_ptr<const Tuning> common_tuning(const Census& told) {
     if (told.other_tuning < 0) return Tuning::of_this_machine();
     log(Level::info, "rank %d has other measurements of tutti-tune than rank 0: none are used", told.other_tuning);
     return nullptr;
 }
 
-/// And of the path between hosts.
+/// Likewise for the path between hosts, which goes into `platform`.
 void take_common_path(Platform& platform, const Census& told) {
     if (told.other_paths >= 0)
         log(Level::info, "rank %d has other measurements of paths between hosts than rank 0: none are used",
@@ -159,7 +160,7 @@ void take_common_path(Platform& platform, const Census& told) {
             platform.transport.c_str(), path->latency_us, 1e-3 / path->us_per_byte);
 }
 
-/// The other members hear why this rank, which has joined them, makes no communicator with them.
+/// Tells the other members of the session why this rank, which has joined it, makes no communicator with them.
 void tell_why(Session& session, const Error& why) {
     shielded("telling why a communicator could not be made", [&] {
         const Rank self = session.rank();
@@ -187,10 +188,10 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
                                     std::move(told)));
         comm->faults_.listen();
         comm->settle();
-        if (comm->connections_.places().share_processes())  // none launches kernels before all have
+        if (comm->connections_.places().share_processes())  // no rank launches kernels before all have settled
             session->exchange(comm->next_exchange(), std::array<std::byte, 1>{}, Clock::now() + options.init_timeout);
     } catch (...) {
-        tell_why(*session, caught());  // before comm goes, which leaves in peace
+        tell_why(*session, caught());  // before comm's destructor, which leaves without a fault
         throw;
     }
     return comm;
@@ -205,7 +206,8 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
     try {
         return meet(identity, rank, ranks, options, processes, origin);
     } catch (...) {
-        // The others wait in this process, if the place is here. A refused call may be repeated.
+        // If the rendezvous is in this process, tell the ranks that wait there. It stays open for a refused call, which
+        // the user may repeat.
         const Error why = caught();
         if (why.code() != tuttiInvalidArgument && why.code() != tuttiInvalidUsage)
             shielded("closing a rendezvous", [&] {
@@ -238,9 +240,9 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(infos));
     std::vector<std::unique_ptr<Communicator>> comms;
-    comms.reserve(sessions.size());  // a new one belongs to nobody until it is in there
+    comms.reserve(sessions.size());  // or emplace_back could throw and leak a new one
     for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
-        Options its = options;  // also those of what is split from it
+        Options its = options;  // communicators split from it inherit them
         its.device = rank < devices.size() ? devices[rank] : TUTTI_DEVICE_CPU;
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
                                             its, census_of(*sessions[rank], own->hash())));
@@ -288,7 +290,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
         connections_.engine()->ask([this] { return gpu_->busy(); });
     }
-    std::size_t all_cores = 0;  // the same on all ranks, which are to decide alike
+    std::size_t all_cores = 0;  // of all hosts, so that all ranks decide alike
     for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =
         Tuner::shared(platform_of(told, static_cast<int>(all_cores), order, budget),
@@ -307,7 +309,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         options_.name.c_str(), waiting_.oversubscribed ? "ranks outnumber cores: waits yield" : "waits spin first");
 }
 
-/// Between hosts, as all ranks conclude alike; 0: there is one host, or kernels take part, whose tiles are their own.
+/// The round trip between hosts, the same on all ranks; 0 if all are on one host, or if kernels take part (their tiles
+/// do not depend on it).
 std::chrono::microseconds Communicator::round_trip() const {
     if (connections_.on_gpus()) return {};
     for (Rank r = 1; r < ranks(); ++r)
@@ -315,7 +318,7 @@ std::chrono::microseconds Communicator::round_trip() const {
     return {};
 }
 
-/// All conclude alike, also those on CPUs.
+/// Agrees on what the ranks' GPUs can bear, and connects this rank's GPU. All ranks get the same, also those on CPUs.
 gpu::Budget Communicator::meet_gpus() {
     if (options_.transport == "p2p" && through_host())
         for (Rank r = 0; r < ranks(); ++r)
@@ -330,8 +333,8 @@ gpu::Budget Communicator::meet_gpus() {
     if (options_.check)
         log(Level::warn, "rank %d: config.check has no effect where messages between GPUs go through host memory",
             rank());
-    options_.check = false;      // its messages would go where the kernels' do
-    waiting_.all_fence = false;  // and do not ring
+    options_.check = false;      // its messages would use the kernels' channels
+    waiting_.all_fence = false;  // kernels wake no sleepers
     return budget;
 }
 

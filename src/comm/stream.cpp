@@ -26,7 +26,7 @@ void Stream::enqueue(Job job) {
 }
 
 void Stream::enqueue_on_all(std::vector<std::pair<Stream*, Job>> jobs) {
-    std::ranges::sort(jobs, {}, &std::pair<Stream*, Job>::first);  // in which all threads lock
+    std::ranges::sort(jobs, {}, &std::pair<Stream*, Job>::first);  // all threads lock in this order
     {
         std::vector<std::unique_lock<std::mutex>> locks;
         for (auto& [stream, job] : jobs) locks.emplace_back(stream->mutex_);
@@ -70,7 +70,7 @@ void Stream::work() {
         } catch (...) {
             error = caught();
         }
-        job = nullptr;  // what it holds is let go before anybody hears that it is done
+        job = nullptr;  // releases what it holds before anybody hears that it is done
         lock.lock();
         if (error && !first_error_) first_error_ = std::move(error);
         busy_ = false;

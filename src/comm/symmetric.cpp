@@ -15,7 +15,7 @@ void SymmetricWindows::remove(const Window& window) {
 bool SymmetricWindows::any_holds(const void* buffer, std::size_t bytes) const {
     const auto* const at = static_cast<const std::byte*>(buffer);
     return std::ranges::any_of(all_, [&](const One& one) {
-        const auto begin = static_cast<std::size_t>(at - one.mine.data());  // huge: before it
+        const auto begin = static_cast<std::size_t>(at - one.mine.data());  // huge if `at` is before it
         return begin <= one.mine.size() && bytes <= one.mine.size() - begin;
     });
 }

@@ -20,7 +20,8 @@ std::vector<TicketLock::Reserved>::iterator TicketLock::find(std::uint32_t ticke
     return std::ranges::find(reserved_, ticket, &Reserved::ticket);
 }
 
-/// Under the mutex. Of the tickets whose turn it is nobody else speaks: they were given back.
+/// Passes over given-back tickets whose turn it is. The caller holds mutex_; no other thread advances serving_
+/// meanwhile, since such a turn has no owner.
 void TicketLock::pass_given_back() {
     for (;;) {
         const std::uint32_t now = serving_.load(std::memory_order_acquire);
@@ -34,7 +35,7 @@ void TicketLock::pass_given_back() {
 std::uint32_t TicketLock::reserve() {
     const std::lock_guard lock(mutex_);
     if (reserved_.size() == reserved_.capacity()) reserved_.reserve(2 * reserved_.size() + 8);
-    reserved_.push_back({ticket(), called_off_});  // can't throw: the ticket would be lost
+    reserved_.push_back({ticket(), called_off_});  // must not throw, or the ticket would be lost
     return reserved_.back().ticket;
 }
 

@@ -1,5 +1,5 @@
-// Windows, puts, gets, signals. What a rank raises for another one lies in the other's arena, a counter for each pair
-// and signal, so whoever waits looks at its own memory, and what was raised stays when the raiser is gone.
+// Windows, puts, gets and signals. A signal is a counter in the arena of the rank that waits for it, one for each peer
+// and number. So a waiting rank looks at its own memory, and signals stay when the rank that raised them is gone.
 #include "comm/windows.hpp"
 
 #include <algorithm>
@@ -12,13 +12,15 @@
 namespace tutti {
 namespace {
 
-/// As much of a put or a get as a peer that gives up, or closes its part, may have to wait for.
+/// How much a put or a get copies at a time. A peer that gives up, or closes its part, waits for one such piece at
+/// most.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
-/// What peers of a failed communicator are waited for, to let go of memory.
+/// How long to wait for the peers of a failed communicator to let go of memory.
 constexpr std::chrono::seconds brief{10};
 
-/// As HostChannel::touch: peers that close their memory look here afterwards, and wait.
+/// Notes on this rank's page that it is inside a copy, as HostChannel::touch() does: peers that close their memory look
+/// at the note afterwards, and wait.
 class Touching {
   public:
     explicit Touching(RankPage& page) : page_(page) {
@@ -47,12 +49,12 @@ bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
 
 }  // namespace
 
-/// What a rank tells another one of its part, and whether it could open it.
+/// What a rank tells each other rank about its part of a window, and whether it could open it.
 struct Windows::Told {
     WindowPart part;
     gpu::Exposed exposed;
-    std::int32_t lacks;      // 1: what the system has to give, memory above all; 0: the window can't be
-    std::int32_t symmetric;  // 1: the rank has promised it
+    std::int32_t lacks;      // 1: a system resource, such as memory, is missing; 0: another trouble
+    std::int32_t symmetric;  // 1: the rank has promised symmetric use
     char trouble[220];
 };
 
@@ -79,7 +81,7 @@ const std::string& Windows::obstacle() {
     return obstacle_;
 }
 
-/// Opens this rank's part: from now on peers that know it may write there.
+/// Opens a gate for this rank's part: peers that know its key may use the part from now on.
 WindowPart Windows::open_part(std::size_t bytes) {
     RankPage& page = connections_.page();
     for (std::uint32_t gate = 0; gate < most_windows; ++gate) {
@@ -93,7 +95,8 @@ WindowPart Windows::open_part(std::size_t bytes) {
          most_windows);
 }
 
-/// Every rank's entry for this one.
+/// Sends entry r of `mine` to rank r; returns, by rank, what the others sent to this one. Throws if one of them has
+/// trouble.
 std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
     std::vector<Told> all(mine);
     Operation exchange;
@@ -115,7 +118,7 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
     return all;
 }
 
-/// To each rank. why: this rank has no part.
+/// What to tell the other ranks, by rank. why: the reason if this rank has no part.
 std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
                                             std::optional<Error> why) {
     const WindowPart part = window.parts[static_cast<std::size_t>(rank())];
@@ -147,7 +150,8 @@ std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::s
     return mine;
 }
 
-/// On GPUs: parts of ranks in other processes, as this rank's kernels see them. All ranks can, or all throw.
+/// On GPUs: maps the parts of ranks in other processes for this rank's kernels. Throws on all ranks if one of them
+/// can't.
 void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     std::string why;
     for (Rank r = 0; r < ranks() && why.empty(); ++r) {
@@ -166,7 +170,8 @@ void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     exchange(mine);
 }
 
-/// Where all ranks have promised it, and messages can refer to the parts of all: they know all the same of each other.
+/// Adds the window to symmetric_ if all ranks have promised it and messages can refer to all parts. All ranks decide
+/// alike.
 void Windows::keep_promise(const Window& window, void* buffer, const std::vector<Told>& all) {
     const gpu::Budget& budget = gpu_->budget();
     const bool good = std::ranges::all_of(all, [](const Told& told) {
@@ -194,7 +199,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
             trouble = caught();
         }
         mine = tell_of(*window, buffer, bytes, symmetric, std::move(trouble));
-    } catch (...) {  // the others wait to be told
+    } catch (...) {  // the other ranks wait to be told
         with_caught([&](const Error& error) { faults_.fail(error); });
         if (window && !window->parts.empty()) close(*window);
         throw;
@@ -213,7 +218,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
 
 void Windows::close(const Window& window) {
     symmetric_.remove(window);
-    if (gpu_ != nullptr) gpu_->finish();  // what this rank has put goes by what it has mapped
+    if (gpu_ != nullptr) gpu_->finish();  // this rank's puts use what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     if (part.key != 0 && is_open(connections_.page(), part)) connections_.arena().lent().take_back(part.gate);
     const bool untouched = part.key == 0 || !is_open(connections_.page(), part) ||
@@ -240,7 +245,7 @@ void Windows::refuse_closed(const OneSided& o, const RankPage& theirs) const {
             gets ? "gets" : "puts", o.bytes, gets ? "from" : "into", o.peer);
 }
 
-/// The next piece of a put or a get.
+/// Copies the next piece of a put or a get.
 void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
     const std::size_t size = std::min(piece_bytes, o.bytes - done);
@@ -281,7 +286,8 @@ void Windows::refuse_left(const OneSided& o) const {
                 o.peer);
 }
 
-/// Messages for the peer's engine (net/puts.hpp), as many as there is room for. True: that was all of the operation.
+/// Sends a put or a signal as messages to the peer's engine (net/puts.hpp), as many as there is room for. True if that
+/// was all of it.
 bool Windows::send(const OneSided& o, std::size_t& done) {
     Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
     const std::size_t most = connections_.arena().slot() - net::put_header_in_slot;
@@ -309,12 +315,12 @@ bool Windows::send(const OneSided& o, std::size_t& done) {
     }
 }
 
-/// The peer's engine answers, and this rank's engine writes the answers to where the get wants them.
+/// Sends a request. The peer's engine answers, and this rank's engine writes the answers to where the get wants them.
 bool Windows::ask(const OneSided& o) {
     if (o.kind != OneSided::Kind::get || !reaches_by_network(o.peer)) return false;
     AwaitedMemory& awaited = connections_.arena().awaited();
     Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
-    if (awaited.state(o.peer).asked == 0) refuse_left(o);  // else what it has answered counts first
+    if (awaited.state(o.peer).asked == 0) refuse_left(o);  // else its answers are looked at first
     if (!sender.ready(false)) return false;
     awaited.expect(o.peer, {o.to, o.bytes});
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
@@ -329,7 +335,7 @@ bool Windows::ask(const OneSided& o) {
     return true;
 }
 
-/// True: all answers to it are here.
+/// Progresses the get that was asked for first. True if all of its answers are here.
 bool Windows::fetch(const OneSided& o, std::size_t& done) {
     AwaitedMemory& awaited = connections_.arena().awaited();
     const AwaitedMemory::State state = awaited.state(o.peer);
@@ -354,7 +360,7 @@ bool Windows::advance(const OneSided& o, std::size_t& done) {
     if (o.kind == OneSided::Kind::wait) {
         for (const OneSided::Wanted& wanted : o.wanted) {
             if (arrived(wanted) >= wanted.count) continue;
-            if (reaches_by_network(wanted.peer)) connections_.linked(wanted.peer);  // there would be no way for it else
+            if (reaches_by_network(wanted.peer)) connections_.linked(wanted.peer);  // else the signal could not come
             return false;
         }
         for (const OneSided::Wanted& wanted : o.wanted) taken(wanted.peer, wanted.signal) += wanted.count;
@@ -368,11 +374,11 @@ bool Windows::advance(const OneSided& o, std::size_t& done) {
     return true;
 }
 
-/// A put that waits for room, or a get for answers.
+/// diagnose() for a put that waits for room, or a get that waits for answers.
 void Windows::diagnose_sent(const OneSided& o, std::chrono::nanoseconds waited) {
     const bool gets = o.kind == OneSided::Kind::get;
     const auto state = [&] { return connections_.arena().awaited().state(o.peer); };
-    // What the peer has answered comes before it leaves: look once more after having seen that.
+    // A peer's answers come before the news that it has left: look for them once more after that.
     if (gets && connections_.has_left(o.peer) && !state().answered) refuse_left(o);
     if (waited < timeout_) return;
     const double seconds = static_cast<double>(waited.count()) * 1e-9;
@@ -388,14 +394,14 @@ void Windows::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
     if (o.kind != OneSided::Kind::wait) return diagnose_sent(o, waited);
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
-        // A peer's signals come before it leaves: look for them once more after having seen that.
+        // A peer's signals come before the news that it has left: look for them once more after that.
         bool left = connections_.session().has_left(wanted.peer);
         if (reaches_by_network(wanted.peer)) {
             left = connections_.has_left(wanted.peer);
         } else if (wanted.peer != rank() && !left) {
             try {
                 left = connections_.linked(wanted.peer).link->page()->leaving.load(std::memory_order_acquire) != 0;
-            } catch (const Error&) {  // no more to be met, or soon to be declared dead
+            } catch (const Error&) {  // can't be reached any more, or will soon be declared dead
                 left = connections_.session().has_left(wanted.peer);
             }
         }
