@@ -1,4 +1,4 @@
-// TUTTI_ALGO and config.algorithm: which algorithms may be used for what, in NCCL's syntax.
+// TUTTI_ALGO and config.algorithm: which algorithms may be used for which collective, in NCCL's syntax.
 #pragma once
 
 #include <array>
@@ -11,22 +11,23 @@
 
 namespace tutti {
 
-/// "ring,tree" allows these two, "^ring" all others; "all_reduce:direct;broadcast:^flat" says it of single
-/// collectives, where "" and "*" before the colon, or no colon, mean all. What stands later wins. "direct+ring" is one
-/// hierarchy, "hierarchy" are all of them.
+/// "ring,tree" allows these two algorithms, "^ring" all others. "all_reduce:direct;broadcast:^flat" sets lists for
+/// single collectives; a list without a collective, or with "" or "*" before the colon, holds for all. Later lists win.
+/// "direct+ring" is one hierarchy, "hierarchy" stands for all of them. Immutable once parsed.
 class Allowed {
   public:
     Allowed() = default;
 
-    /// Throws tuttiInvalidUsage for unknown names (it lists the known ones), and where a collective is named of which
-    /// an algorithm is not capable.
-    /// own: algorithms from files, which are known, too; nullptr: there are none.
+    /// Parses such a text. own: algorithms from files, whose names are valid, too; nullptr if there are none. Throws
+    /// tuttiInvalidUsage for unknown names (and lists the known ones), and for an algorithm that can't do the
+    /// collective that it is given for.
     static Allowed parse(std::string_view text, const UserAlgorithms* own = nullptr);
 
-    /// A list that names the row which stands for a composition means this, too.
+    /// Whether the algorithm may be used. A list that names the family of a composition (as "hierarchy") means the
+    /// composition, too.
     bool allows(Collective collective, const Algorithm& algorithm) const;
 
-    /// Whether it is asked for by its own name.
+    /// Whether the list allows the algorithm by its own name.
     bool names(Collective collective, std::string_view algorithm) const;
 
     const std::string& text() const { return text_; }

@@ -1,5 +1,5 @@
-// One-sided operations: a rank writes to the memory of another one, or reads it, and tells it by signals; the other one
-// meanwhile does what it likes. A window is what all ranks have opened for that together, each a part of its own
+// One-sided operations: a rank writes to another rank's memory or reads it, and notifies that rank by signals, while
+// that rank does something else. A window is what all ranks have opened together for this, each with a part of its own
 // memory.
 #pragma once
 
@@ -14,24 +14,24 @@
 
 namespace tutti {
 
-/// One rank's memory in a window, as this rank reaches it.
+/// One rank's part of a window, as this rank reaches it.
 struct WindowPart {
-    Reference where;  // on GPUs the offset is an address of this rank
+    Reference where;  // on GPUs the offset is an address that this rank can use
     std::uint64_t bytes;
-    std::uint32_t gate;  // number of RankPage::gates
-    std::uint32_t key;   // what stands there until it is closed; 0: it never was open
+    std::uint32_t gate;  // index in RankPage::gates of the part's owner
+    std::uint32_t key;   // the gate's value while the part is open; 0: it never was open
 };
 
 struct Window {
     std::vector<WindowPart> parts;  // by rank
-    gpu::Pointee lent = {};         // on a GPU: this rank's allocation, where ranks of other processes have it open
+    gpu::Pointee lent = {};         // on a GPU: this rank's allocation, if other processes have opened it
 };
 
-/// A put, a get, a signal, or a wait for signals. Plain data; Operation points to one, and its Batch keeps it.
+/// A put, a get, a signal, or a wait for signals. Plain data; an Operation points to one, which its Batch keeps alive.
 struct OneSided {
     enum class Kind { put, get, signal, wait } kind;
 
-    // put (which signals when it is done), get, signal
+    // For put (which raises `signal` when it is done), get and signal:
     Rank peer = -1;
     int signal = 0;
     const std::byte* from = nullptr;  // put
@@ -39,13 +39,13 @@ struct OneSided {
     std::size_t bytes = 0, offset = 0;
     std::shared_ptr<const Window> window = nullptr;
 
-    // wait
+    // For wait:
     struct Wanted {
         Rank peer;
         int signal;
         std::uint64_t count;
     };
-    std::vector<Wanted> wanted = {};  // no two of one peer's same signal
+    std::vector<Wanted> wanted = {};  // at most one for each peer and signal
 };
 
 }  // namespace tutti

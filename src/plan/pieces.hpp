@@ -1,4 +1,4 @@
-// Calls as kernels run them, and all ranks of a communicator where some are on GPUs.
+// Calls in the form in which kernels run them, and with kernels all ranks of a communicator that has ranks on GPUs.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,11 @@
 
 namespace tutti {
 
-/// What rank `self` of `ranks` calls in place of it. Bytes are bytes: what is only moved goes through one kernel,
-/// whatever its type, so that fewer launches wait for each other. Of an uneven operation: sends and receives that go
-/// side by side, peers in ascending order, so that any number of them may be under way at once without a deadlock; of
-/// sums, a reduction to each rank after the other. Without the pieces that have no elements.
+/// The operations that rank `self` of `ranks` runs in place of `operation`. Those that only move data become operations
+/// on bytes, so that one kernel serves all types and fewer launches wait for each other. An uneven operation becomes
+/// sends and receives that run side by side, with peers in ascending order, so that any number of them may be under way
+/// at once without a deadlock; an uneven sum becomes a reduction to each rank, one after the other. Pieces without
+/// elements are left out.
 std::vector<Operation> pieces_of(const Operation& operation, Rank self, int ranks);
 
 }  // namespace tutti

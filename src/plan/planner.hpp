@@ -1,5 +1,5 @@
-// From an operation to what will run. A plan is a function of what all ranks know, so all of them plan alike, without a
-// word.
+// From an operation to what will run. A plan is a function of what all ranks know, so all ranks plan alike without
+// exchanging a message.
 #pragma once
 
 #include <array>
@@ -19,47 +19,47 @@
 
 namespace tutti {
 
-/// A bound program, ready to run on this rank with any number of elements: by one of the two.
+/// A bound program, ready to run on this rank with any number of elements. One of the two is set.
 struct Executable {
     std::unique_ptr<HostExecution> execution;  // on the CPU
     std::unique_ptr<gpu::Program> uploaded;    // on a GPU
 };
 
-/// What will run.
+/// How an operation will run.
 struct Plan {
-    std::shared_ptr<Executable> runs;  // shared by plans that differ in sizes and types alone
-    /// All but what each call has of its own: buffers, rows, the scalar, its place among the rank's calls. Its
+    std::shared_ptr<Executable> runs;  // shared by plans that differ only in sizes and types
+    /// All of the job but what is each call's own: buffers, rows, the scalar, its number among the rank's calls. The
     /// signature is equal on all ranks that take part, if they call the same.
     Job job;
     const Algorithm* algorithm = nullptr;
-    std::atomic<bool>* told = nullptr;  // if when it has run all ranks know whether the buffers of all are mappable
+    std::atomic<bool>* told = nullptr;  // the entry of Planner::told_ that a run updates; or nullptr
 };
 
-/// The plans of one communicator, those that were used last. Owned by it, and used inside its ticket lock by one thread
-/// at a time; expected_time() from any thread.
+/// The most recently used plans of one communicator, which owns it. One thread at a time uses it, inside the
+/// communicator's ticket lock. Any thread may call expected_time().
 class Planner {
   public:
-    /// What it needs to know of its rank.
+    /// What the planner needs to know of its rank.
     struct Site {
         Rank rank;
-        std::vector<Rank> order;                                // see ring_order; empty: parts and ranks are the same
-        bool on_gpu;                                            // where captured graphs may name any program: all stay
-        std::function<bool(Rank)> by_network;                   // whether sends to that rank go by one, not by a GPU
-        std::function<Executable(BoundProgram, bool)> prepare;  // whether it is of sends and receives
+        std::vector<Rank> order;                                // ring_order(): ranks by part; empty: part r is rank r
+        bool on_gpu;                                            // all programs are kept: captured graphs may use them
+        std::function<bool(Rank)> by_network;                   // whether sends to it go over a network, not by a GPU
+        std::function<Executable(BoundProgram, bool)> prepare;  // second argument: it is a send's or a receive's
     };
     Planner(std::shared_ptr<Tuner> tuner, Site site);
 
-    /// Of a collective, which then runs before the next one is planned, or a send or receive. Valid until the next
-    /// call. Throws tuttiInvalidUsage if no algorithm is capable of it, and what prepare throws.
+    /// The plan of a collective, a send or a receive. A collective must run before the next one is planned. Valid until
+    /// the next call. Throws tuttiInvalidUsage if no algorithm can do it, and what prepare throws.
     const Plan& plan(const Operation& operation);
 
-    /// A plan that tells now begins.
+    /// Call it when a plan with `told` begins: the next call learns from it.
     void learn_from(const Plan& plan) { lesson_ = &plan; }
 
-    /// How many of the rank's threads would share it.
+    /// How many of the rank's threads would share the operation.
     int threads_of(const Operation& operation) const;
 
-    /// By the cost model, in microseconds.
+    /// The time that the operation would take by the cost model, in microseconds.
     double expected_time(const Operation& operation) const;
 
     const Platform& platform() const { return tuner_->platform(); }
@@ -70,7 +70,8 @@ class Planner {
     struct Hash {
         std::size_t operator()(const Question& question) const;
     };
-    /// What calls of that collective, and of sizes from one power of two to the next, have told last.
+    /// Whether all ranks' buffers were mappable in the last call of that collective and of a size in the same power of
+    /// two.
     std::atomic<bool>& told_of(Collective collective, std::size_t bytes) const;
     std::size_t bytes_of(const Operation& operation) const;
     Question question_of(const Operation& operation) const;
@@ -86,15 +87,15 @@ class Planner {
     const std::shared_ptr<Tuner> tuner_;
     const Site site_;
     std::map<std::tuple<Collective, Rank, const Algorithm*, bool>, std::weak_ptr<Executable>> executables_;
-    std::vector<std::shared_ptr<Executable>> uploaded_;  // on a GPU: all of them
+    std::vector<std::shared_ptr<Executable>> uploaded_;  // on a GPU: all executables, which are kept
     Recent<Question, Plan, Hash> plans_;
-    std::set<const Candidate*> announced_;                            // in the log
-    mutable std::array<std::atomic<bool>, collectives * 65> told_{};  // by collective and the width of the size
-    const Plan* lesson_ = nullptr;                                    // of the call under way, if it tells
+    std::set<const Candidate*> announced_;                            // candidates that were logged
+    mutable std::array<std::atomic<bool>, collectives * 65> told_{};  // told_of(): by collective and bits of the size
+    const Plan* lesson_ = nullptr;                                    // the plan under way, if it has `told`
     struct {
-        Operation operation;                      // not uneven
-        const Plan* plan = nullptr;               // nullptr: there is none, or it may be gone
-        const std::atomic<bool>* told = nullptr;  // where its `mappable` was from
+        Operation operation;                      // the last call, if it was not uneven
+        const Plan* plan = nullptr;               // its plan; nullptr: none, or it may be gone
+        const std::atomic<bool>* told = nullptr;  // where its `mappable` came from
         bool mappable = false;
     } last_;
 };

@@ -1,4 +1,4 @@
-// What the tuner knows of the ranks' machine: pure functions of what all ranks know, so all of them decide alike.
+// What the tuner knows about the ranks' machine. Pure functions of what all ranks know, so all ranks decide alike.
 #pragma once
 
 #include <chrono>
@@ -16,32 +16,32 @@
 
 namespace tutti {
 
-/// Bytes, on short paths.
+/// Tiles between hosts on short paths, in bytes.
 inline constexpr std::size_t network_tile = 64 * 1024;
 
-/// There and back, from which on messages are larger.
+/// The round trip from which on a path is long, and messages are larger.
 inline constexpr std::chrono::microseconds long_path{2000};
-/// Of the name of a transport over a long path, for what was measured.
+/// Ends the name of a transport over a long path, under which measurements are kept.
 inline constexpr const char* far_suffix = ", far";
 
-/// Where a communicator's ranks run, as all of them see it.
+/// The machine that a communicator's ranks run on, the same on all of them.
 struct Platform {
     int ranks = 1;
     Rates rates;
-    Line line{0.1, 0};                   // of the slowest transport among them
-    Line near{0.1, 0};                   // between ranks of one host, where there are several
-    std::vector<int> host_of;            // by part; empty: there is one host
-    std::vector<int> core_of;            // by part, where each is bound to one core; empty: unknown
-    std::vector<int> nodes;              // parts of each host, see Request; empty: hosts are no nodes
-    std::string transport = "shm";       // its name, for what was measured
-    bool sees_regions = false;           // by it peers see what is mappable of a rank's memory, and nothing else
-    std::size_t cache_bytes = 32 << 20;  // of the largest cache
-    std::size_t near_bytes = 32 << 20;   // of the caches that the cores have for themselves, together
-    std::size_t copied_bytes = 0;        // buffers of all ranks that are no larger go through slots, see limits_of()
-    TileLimits limits;                   // within them, the tuner chooses
-    TileLimits uneven;                   // of calls whose rows differ in length
-    int fewest_channels = 1;             // large data goes on so many
-    std::size_t between_hosts = network_tile;  // tiles of sends and receives
+    Line line{0.1, 0};                         // the slowest transport between ranks
+    Line near{0.1, 0};                         // between ranks of one host, if there are several hosts
+    std::vector<int> host_of;                  // by part: the number of its host; empty: there is one host
+    std::vector<int> core_of;                  // by part: the core that it is bound to; empty: unknown
+    std::vector<int> nodes;                    // parts on each host, see Request; empty: hosts are no nodes
+    std::string transport = "shm";             // the line's name, under which measurements are kept
+    bool sees_regions = false;                 // peers see a rank's mappable memory by it, and nothing else
+    std::size_t cache_bytes = 32 << 20;        // bytes of the largest cache
+    std::size_t near_bytes = 32 << 20;         // bytes of all cores' own caches together
+    std::size_t copied_bytes = 0;              // if all ranks' buffers take no more, copy: see Tuner::limits_of()
+    TileLimits limits;                         // the tuner chooses within them
+    TileLimits uneven;                         // for calls whose rows differ in length
+    int fewest_channels = 1;                   // large calls use as many channels at least
+    std::size_t between_hosts = network_tile;  // bytes of a tile of sends and receives
 
     friend bool operator==(const Platform&, const Platform&) = default;
     bool oversubscribed() const { return ranks > rates.cores; }
@@ -49,15 +49,17 @@ struct Platform {
         fewest_channels = limits.slots.channels = uneven.slots.channels = channels;
         rates.insists = true;
     }
-    /// Of ranks on CPUs, before channels are forced: each has so many threads, all of them together so many memories.
+    /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before
+    /// force_channels().
     void share_among(int threads, int memories);
-    /// The path between hosts takes so long, as all ranks know it. Where it is long (long_path), time passes between
-    /// messages rather than in them; so tiles are as long as there is room for.
+    /// Sets the round trip between hosts, the same on all ranks. On a long path (long_path) the time passes between
+    /// messages rather than in them, so tiles become as long as there is room for.
     void stretch(std::chrono::microseconds round_trip);
-    /// What has been measured of the path between hosts, if it has, takes the place of what the transport says. Not
-    /// among GPUs that p2p joins, and after stretch(). What was taken; nullptr: nothing, or there is one host.
+    /// Takes what was measured of the path between hosts in place of the transport's own figures. Call it after
+    /// stretch(), and not for GPUs that p2p joins. Returns what it took; nullptr if there is no measurement, or a
+    /// single host.
     const Tuning::Path* take_path(const Tuning& tuning);
-    /// How many of a rank's threads share a call of which only this rank knows that it moves so many bytes.
+    /// How many of a rank's threads share a call of `bytes` bytes, if only this rank knows the size.
     int threads_for(std::size_t bytes) const;
     Line line_between(Rank a, Rank b) const {
         if (host_of.empty()) return line;
@@ -65,28 +67,31 @@ struct Platform {
     }
 };
 
-/// Who sends to all (schedule/to_all.hpp) has looked at the programs of all.
+/// Most ranks for which a message is written once for all (schedule/to_all.hpp): binding such a program reads the
+/// programs of all ranks.
 inline constexpr int most_to_all = 64;
 
-/// Of ranks on CPUs. cores: that all of them together may run on.
-/// cache_bytes, core_cache_bytes: largest_cache() and core_cache() of rank 0.
-/// used: by which rank 0 reaches each of the others. It costs what the slowest does; what one can't do, none can.
+/// The platform of ranks on CPUs. cores: on which all of them together may run. cache_bytes, core_cache_bytes:
+/// largest_cache() and core_cache() of rank 0. used: the transports by which rank 0 reaches each of the others. The
+/// cost is that of the slowest one, and what one of them can't do is done by none.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
                        const std::vector<const Transport*>& used);
 
-/// The same where hosts[p] is the host of who plays part p: what is near, and which parts make a node.
+/// The same platform on several hosts: sets which parts are near each other and which make a node. hosts: by part.
+/// near: the line between ranks of one host.
 Platform spread(Platform platform, std::span<const std::uint64_t> hosts, Line near);
 
-/// Of ranks on GPUs that p2p joins. Fitted to all-reduces of threads on one H200 (docs/performance-gpu.md); what links
-/// between GPUs add has not been measured.
+/// The platform of ranks on GPUs that p2p joins. Fitted to all-reduces of threads on one H200
+/// (docs/performance-gpu.md); what links between GPUs add has not been measured.
 Platform gpu_platform(int ranks, const gpu::Budget& budget);
 
-/// Where some messages go through host memory: as between CPU ranks, by the host's channels, in tiles that fit
-/// everywhere.
+/// The platform of ranks on GPUs some of whose messages go through host memory: like that of CPU ranks, over the host's
+/// channels, in tiles that fit everywhere.
 Platform through_host(Platform hosts, const gpu::Budget& budget);
 
-/// Of sends and receives of so many bytes. They have a channel of their own; over a network large ones also those that
-/// no collective on this platform uses, so that they go by several sockets or ports. Both ends conclude alike.
+/// The limits for a send or receive of `bytes` bytes. It has a channel of its own. A large one over a network also uses
+/// the channels that no collective on this platform uses, so that it goes by several sockets or ports. Both ends get
+/// the same.
 TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& platform);
 constexpr int channel_of_pair(int number) {
     return pair_channel - number;

@@ -1,4 +1,4 @@
-// A table of bounded size that forgets what was used longest ago.
+// A table of bounded size that drops the least recently used entries.
 #pragma once
 
 #include <bit>
@@ -9,14 +9,14 @@
 
 namespace tutti {
 
-/// Finds, adds and forgets in constant time. Values stay where they are until they are forgotten.
+/// Finds, adds and drops in constant time. Values keep their address until they are dropped. Not thread-safe.
 template <class Key, class Value, class Hash>
 class Recent {
   public:
     explicit Recent(std::size_t most) : most_(most), chains_(std::bit_ceil(2 * most), entries_.end()) {}
     Recent(const Recent&) = delete;
 
-    /// nullptr if there is none. Counts as its use.
+    /// The value of `key`, which counts as used now; nullptr if there is none.
     Value* find(const Key& key) {
         for (At at = chain(key); at != entries_.end(); at = at->next) {
             if (!(at->key == key)) continue;
@@ -26,8 +26,8 @@ class Recent {
         return nullptr;
     }
 
-    /// Of a key that is not there. Then, while there are more than most(), forgets those that were used longest ago, as
-    /// far as may_go(value) lets them; what has to stay counts as used now.
+    /// Adds the value of a key that is not in the table. Then, while there are more than most() entries, drops the
+    /// least recently used ones for which may_go(value) is true; the others count as used now.
     template <class MayGo>
     Value& add(const Key& key, Value value, MayGo&& may_go) {
         entries_.push_front({key, std::move(value), chain(key)});
@@ -52,10 +52,10 @@ class Recent {
     struct Entry {
         Key key;
         Value value;
-        At next;  // of its chain
+        At next;  // in its chain
     };
 
-    /// A power of two of them.
+    /// The chain of a key. The number of chains is a power of two.
     At& chain(const Key& key) { return chains_[Hash{}(key) & (chains_.size() - 1)]; }
     void forget(At oldest) {
         At* link = &chain(oldest->key);
@@ -65,7 +65,7 @@ class Recent {
     }
 
     const std::size_t most_;
-    std::list<Entry> entries_;  // the one that was used last comes first
+    std::list<Entry> entries_;  // the most recently used one first
     std::vector<At> chains_;    // by hash: the first entry, or the list's end
 };
 

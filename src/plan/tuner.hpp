@@ -1,6 +1,6 @@
-// Which algorithm a call gets, and in tiles of which size on how many channels its data goes (schedule/tiling.hpp): the
-// cheapest by the cost model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, where it
-// has. A decision is a function of what all ranks know, so all of them decide alike, without a word.
+// Chooses the algorithm of a call, the size of its tiles and the number of channels (schedule/tiling.hpp): the cheapest
+// by the cost model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, if it has. A
+// decision is a function of what all ranks know, so all ranks decide alike without exchanging a message.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace tutti {
 
 struct Candidate {
     const Algorithm* algorithm = nullptr;
-    std::string refusal;  // why it is out of the question; what follows is valid if it is empty
+    std::string refusal;  // why it can't be used; if empty, what follows is valid
     TileShape shape;
-    TileLimits limits;      // the platform's, narrowed to what is chosen
-    Tiling tiling;          // of the bytes that were asked about, in bytes
-    Price price;            // of these
-    double correction = 1;  // measured over computed
-    double time = 0;        // in microseconds: the price's, corrected
+    TileLimits limits;      // the platform's, narrowed to the choice
+    Tiling tiling;          // for the bytes asked about, in bytes
+    Price price;            // for those bytes
+    double correction = 1;  // measured over computed time
+    double time = 0;        // in microseconds: the price's time, corrected
     bool closed_form = false;
 
-    /// How a call of this candidate runs: tiling, but for the count and element that it has.
+    /// The tiling of a call with `count` elements of `element` bytes by this candidate.
     Tiling tiling_of(std::size_t count, std::size_t element) const {
         Tiling t = tile(count, element, shape, limits);
         t.threads = std::min(price.threads, t.channels);
@@ -38,51 +38,51 @@ struct Candidate {
     }
 };
 
-/// What of a call decides how it runs: calls of which this is equal have one plan.
+/// What decides how a call runs: calls with equal questions share a plan.
 struct Question {
     Collective collective;
-    std::size_t bytes = 0;  // of the larger one of a rank's buffers; uneven: 0 where ranks do not know all lengths
+    std::size_t bytes = 0;  // of a rank's larger buffer; uneven: 0 if ranks do not know all lengths
     Rank root = 0;
-    bool uneven = false;    // rows differ in length, which takes algorithms that are uneven_safe
-    bool mappable = false;  // peers can map all ranks' buffers, so large messages go by reference
-    bool altered = false;   // inputs are multiplied on their way, or results divided
-    DataType type{};        // of no concern to the tuner, as the last one
+    bool uneven = false;    // rows differ in length: only algorithms that are uneven_safe can do it
+    bool mappable = false;  // peers can map all ranks' buffers: large messages go by reference
+    bool altered = false;   // inputs are scaled on their way, or results divided
+    DataType type{};        // the tuner ignores it, and call_op
     std::uint8_t call_op = 0;
 
     friend bool operator==(const Question&, const Question&) = default;
 };
 
-/// Any thread may ask at any time.
+/// Shared by the communicators of a process that would make equal ones. Any thread may use it; it has a lock of its
+/// own.
 class Tuner {
   public:
-    /// The same tuner for all communicators of this process that would make equal ones, as the ranks of one
-    /// communicator do: so each question is computed once for all of them. It lives as long as one of them.
+    /// The tuner of all communicators of this process that would make an equal one, as the ranks of one communicator
+    /// do: so each question is computed once for all of them. It lives as long as one of them holds it.
     static std::shared_ptr<Tuner> shared(Platform platform, Allowed allowed, bool reproducible,
                                          std::shared_ptr<const Tuning> tuning,
                                          std::shared_ptr<const UserAlgorithms> own);
 
-    /// allowed, tuning, own (algorithms from files; nullptr: none): the same on all ranks. A list of allowed ones of
-    /// which none is capable of what is asked for does not hold for it: one setting serves a whole program.
+    /// allowed, tuning, own (algorithms from files; nullptr if there are none) must be the same on all ranks. If none
+    /// of the allowed algorithms can do what is asked for, the list is ignored for it: one setting serves a whole
+    /// program.
     Tuner(Platform platform, Allowed allowed, bool reproducible, std::shared_ptr<const Tuning> tuning,
           std::shared_ptr<const UserAlgorithms> own = nullptr);
     ~Tuner();
 
-    /// bytes: of the larger one of a rank's buffers. Sizes from one power of two to the next are decided alike. Valid
-    /// as long as the tuner.
-    /// uneven: rows differ in length, which takes algorithms that are uneven_safe; where ranks do not know all lengths,
-    /// bytes is 0 on all of them.
+    /// The best candidate. Sizes from one power of two to the next are decided alike. Valid as long as the tuner.
+    /// Throws tuttiInvalidUsage if no algorithm can do it.
     const Candidate& choose(const Question& question);
 
-    /// All that support the collective, the best first; those that are out of the question last.
+    /// All algorithms that support the collective, the best first; those with a refusal last.
     std::vector<Candidate> candidates(const Question& question);
 
     const Platform& platform() const { return platform_; }
 
-    /// Steps and switches that have been simulated for all decisions so far: what they have cost.
+    /// How many steps and switches were simulated for all decisions so far: a measure of their cost.
     std::size_t played() const;
 
   private:
-    struct Subject;  // an algorithm for one collective, rehearsed
+    struct Subject;  // one algorithm for one collective, with its rehearsal
     using Key = std::tuple<Collective, bool, Rank>;
     Key key_of(const Question& question) const;
     std::vector<Subject>& subjects(const Question& question);
@@ -100,7 +100,7 @@ class Tuner {
     Candidate weigh(const Subject& subject, const Question& question) const;
     void price_by_form(Candidate& candidate, const Subject& subject, const Tiling& tiling, const Rates& rates,
                        Cached cached) const;
-    struct LastTile {  // that was priced, of one subject and question
+    struct LastTile {  // the last tile priced, for one subject and question
         std::size_t bytes = SIZE_MAX;
         bool by_reference = false, cached = false;
         Price price;
@@ -113,9 +113,9 @@ class Tuner {
     const bool reproducible_;
     const std::shared_ptr<const Tuning> tuning_;
     const std::shared_ptr<const UserAlgorithms> own_;
-    mutable std::mutex mutex_;  // of what follows
+    mutable std::mutex mutex_;  // guards the next two
     std::map<Key, std::vector<Subject>> subjects_;
-    std::map<std::tuple<Key, int, bool, bool>, Candidate> decided_;  // by power of two; whether mappable, and altered
+    std::map<std::tuple<Key, int, bool, bool>, Candidate> decided_;  // by power of two, mappable and altered
 };
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// What `tutti-tune` has measured on a machine, and on the paths from it to other hosts, and where that is kept: a JSON
-// file in the user's cache directory, one for each kind of machine, replaced at once or not at all. Nothing needs it.
-// What can't be read is ignored, with a warning.
+// What `tutti-tune` has measured on a machine and on the paths from it to other hosts, and the file that keeps it: JSON
+// in the user's cache directory, one file for each kind of machine, replaced atomically. Nothing depends on it; a file
+// that can't be read is ignored with a warning.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ class Tuning {
     /// Measured times of one algorithm, by ascending bytes.
     using Curve = std::vector<Point>;
 
-    /// What the slowest pair of ranks on two hosts takes.
+    /// The path between two hosts, as the slowest pair of ranks measured it.
     struct Path {
-        double latency_us;   // of 8 bytes, one way
-        double us_per_byte;  // of large messages, while both send and receive
+        double latency_us;   // one way, 8 bytes
+        double us_per_byte;  // large messages, while both sides send and receive
 
         friend bool operator==(const Path&, const Path&) = default;
     };
 
     void add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks, Point point);
-    /// transport: as Platform::transport has it, which tells long paths from short ones.
+    /// transport: as in Platform::transport, which tells long paths from short ones.
     void add_path(const std::string& transport, Path path) { paths_.insert_or_assign(transport, path); }
-    /// What was measured on this machine alone.
+    /// Drops the curves, which were measured on this machine alone; paths stay.
     void forget_curves() { curves_.clear(); }
 
     /// nullptr: it was not measured.
@@ -47,28 +47,31 @@ class Tuning {
     /// nullptr: it was not measured.
     const Path* path(std::string_view transport) const;
 
-    /// Paths aside, as hash().
+    /// Whether there are no curves; paths do not count.
     bool empty() const { return curves_.empty(); }
 
-    /// Of all curves; 0 if there is none.
+    /// A hash of all curves; 0 if there are none.
     std::uint64_t hash() const;
-    /// Of all paths; 0 if there is none. Hosts that have measured themselves apart may have the same.
+    /// A hash of all paths; 0 if there are none. It leaves out the machine, so hosts that measured themselves apart can
+    /// agree.
     std::uint64_t hash_of_paths() const;
 
     std::string to_json() const;
-    /// file: for error texts. Throws tuttiInvalidUsage, "file:line: ...": no JSON, another version, measured on
-    /// another machine than that, a value out of range.
+    /// Parses such a file. file: its name, for error texts. machine: the kind of machine that it must come from. Throws
+    /// tuttiInvalidUsage, "file:line: ...", if it is no JSON, of another version, from another machine, or has a value
+    /// out of range.
     static Tuning from_json(std::string_view json, const std::string& file, const std::string& machine);
 
-    /// What TUTTI_TUNING names, read once; empty if there is no such file, or none that can be read.
+    /// The file of default_path(), read once; empty if there is none, or it can't be read.
     static std::shared_ptr<const Tuning> of_this_machine();
 
-    /// TUTTI_TUNING, or a name made of machine() in the user's cache directory. Empty: TUTTI_TUNING=none, or no home.
+    /// The file that TUTTI_TUNING names, else one named after machine_name() in the user's cache directory. Empty if
+    /// TUTTI_TUNING=none or there is no such directory.
     static std::string default_path();
 
-    /// Replaces the file in one step; makes its directory. Throws tuttiSystemError.
+    /// Replaces the file atomically, and makes its directory. Throws tuttiSystemError.
     void write(const std::string& path) const;
-    /// As from_json() for this machine; tuttiSystemError if it can't be read.
+    /// Reads a file with from_json() for this machine. Throws tuttiSystemError if it can't be read.
     static Tuning read(const std::string& path);
 
   private:
@@ -80,8 +83,7 @@ class Tuning {
     std::map<std::string, Path, std::less<>> paths_;  // by transport
 };
 
-/// This kind of machine: processor, cores, caches, version of the file's format. What was measured on another says
-/// nothing.
+/// The kind of this machine: processor, cores, cache. Measurements from another kind mean nothing here.
 std::string machine_name();
 
 /// Bytes of the largest cache; 32 MiB where the system does not say.
