@@ -24,7 +24,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
     }
 }
 
-/// Itself, or a composition that it stands for.
+/// Whether the algorithm, or a composition that it stands for, can do the collective.
 bool is_capable(const Algorithm& a, Collective c) {
     const auto its = [&](const Algorithm& composed) { return composed.family == a.name && composed.supports(c); };
     return a.supports(c) || std::ranges::any_of(compositions(), its);

@@ -8,8 +8,8 @@ namespace {
 /// One buffer of an uneven call.
 struct UnevenBuffer {
     const std::vector<Row>& rows;
-    bool per_peer;  // a row for each peer; else the only one goes to, or comes from, the peer that takes part
-    /// The row that this rank exchanges with peer; none if there is nothing.
+    bool per_peer;  // a row for each peer; else one row, to or from the peer that takes part
+    /// The row that this rank exchanges with `peer`; nullopt if it has no elements.
     std::optional<Row> with(Rank peer) const {
         if (rows.empty()) return std::nullopt;
         const Row row = rows[per_peer ? static_cast<std::size_t>(peer) : 0];
@@ -53,12 +53,12 @@ std::vector<Operation> pieces_of(const Operation& uneven, Rank self, int ranks) 
     const UnevenBuffer sent{uneven.rows->input, uneven.rows->input.size() > 1};
     const UnevenBuffer received{uneven.rows->output, uneven.rows->output.size() > 1};
     for (Rank peer = 0; peer < ranks; ++peer) {
-        // To and from the root only, in the direction of the collective.
+        // With a root, data moves only to or from it, as the collective says.
         const bool gives = !rooted || (uneven.collective == Collective::gather ? peer == uneven.root : root);
         const bool takes = !rooted || (uneven.collective == Collective::gather ? root : peer == uneven.root);
         const std::optional<Row> out = gives ? sent.with(peer) : std::nullopt;
         const std::optional<Row> in = takes ? received.with(peer) : std::nullopt;
-        if (peer == self && out && in) {  // as a receive that says what is sent
+        if (peer == self && out && in) {  // a receive whose input is the row that is sent
             piece(Collective::recv, peer, *in, &*in);
             pieces.back().input = input + out->at * element;
         } else {

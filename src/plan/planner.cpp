@@ -13,7 +13,8 @@
 namespace tutti {
 namespace {
 
-/// The same on all ranks: names are unique, and user algorithms of one name were compared when the ranks met.
+/// A number for the algorithm, the same on all ranks: names are unique, and the ranks compared user algorithms when
+/// they met.
 std::uint32_t number_of(const Algorithm& algorithm) {
     std::uint32_t hash = 0x811c9dc5u;  // FNV-1a
     for (const char c : algorithm.name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
@@ -29,7 +30,7 @@ std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
 std::uint32_t signature_of(const Operation& o, const Tiling& tiling, const Algorithm& algorithm) {
     std::uint32_t hash = mix(static_cast<std::uint32_t>(o.type) + 1, o.rows ? o.rows->hash : o.count);
     if (o.rows) hash = ~hash;
-    if (!o.is_pair()) {  // the two sides of a pair differ in all else
+    if (!o.is_pair()) {  // a pair's two sides differ in all of this
         hash = mix(hash, static_cast<std::uint64_t>(o.collective) << 40 | static_cast<std::uint64_t>(o.call_op) << 32 |
                              tiling.tile);
         hash = mix(hash, static_cast<std::uint64_t>(o.root) << 32 | number_of(algorithm));
@@ -37,7 +38,8 @@ std::uint32_t signature_of(const Operation& o, const Tiling& tiling, const Algor
     return mix(hash, static_cast<std::uint64_t>(tiling.channels));
 }
 
-/// After these every rank has had a message of every other, directly or not, so all have learned the same.
+/// Whether, after the collective, every rank has had a message from every other one, directly or not, so that all have
+/// learned the same.
 constexpr bool tells_all(Collective c) {
     return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::all_gather ||
            c == Collective::all_to_all;
@@ -48,7 +50,7 @@ const Algorithm& pair_algorithm() {
     return pair;
 }
 
-/// For each of two directions with every peer, and some collectives.
+/// Room for sends and receives with every peer, and for some collectives.
 std::size_t most_plans_of(int ranks) {
     return 128 + 2 * static_cast<std::size_t>(ranks);
 }
@@ -73,8 +75,8 @@ std::size_t Planner::bytes_of(const Operation& o) const {
     return o.count * size_of(o.type) * (row_per_rank(o.collective) ? static_cast<std::size_t>(platform().ranks) : 1);
 }
 
-/// Whether peers can map the buffers of all ranks decides which algorithm is best, and no rank knows it of another
-/// before the call. The call before tells: users call again and again with the same buffers.
+/// The best algorithm depends on whether peers can map all ranks' buffers, which no rank knows of the others before the
+/// call. The last such call tells: users call again and again with the same buffers.
 Question Planner::question_of(const Operation& o) const {
     const std::size_t bytes = bytes_of(o);
     const bool mappable = o.symmetric || (o.rows == nullptr && told_of(o.collective, bytes));
@@ -90,14 +92,14 @@ void Planner::learn() {
         known ? "the buffers of all ranks" : "not all buffers");
 }
 
-/// What runs must stay.
+/// Whether the plan may be dropped: not while it runs.
 bool Planner::may_go(const Plan& plan) {
     if (plan.runs->execution && !plan.runs->execution->finished()) return false;
     if (&plan == lesson_) learn();
     return true;
 }
 
-/// Whether the plan of the last call is that of this one, too: most programs call the same again and again.
+/// Whether this call has the same plan as the last one: most programs make the same call again and again.
 bool Planner::is_last(const Operation& o) const {
     const Operation& l = last_.operation;
     return last_.plan != nullptr && o.count == l.count && o.collective == l.collective && o.type == l.type &&
@@ -111,7 +113,7 @@ const Plan& Planner::plan(const Operation& o) {
     if (is_last(o)) [[likely]]
         return *last_.plan;
     const Question question = question_of(o);
-    if (o.rows) [[unlikely]] {  // no uneven call is like another: each takes the place of the last one
+    if (o.rows) [[unlikely]] {  // no uneven call is like another: each replaces the last one
         Question kind = question;
         kind.bytes = 0;
         return keep(kind, make(question, o));
@@ -123,7 +125,7 @@ const Plan& Planner::plan(const Operation& o) {
 }
 
 const Plan& Planner::keep(const Question& question, Plan plan) {
-    last_.plan = nullptr;  // it may go, or become another
+    last_.plan = nullptr;  // may be dropped or replaced below
     if (Plan* const known = plans_.find(question)) return *known = std::move(plan);
     return plans_.add(question, std::move(plan), [this](const Plan& old) { return may_go(old); });
 }
@@ -131,7 +133,7 @@ const Plan& Planner::keep(const Question& question, Plan plan) {
 Tiling Planner::tiling_of(const Candidate& chosen, const Question& q, const Operation& o) const {
     Tiling tiling = chosen.tiling_of(o.count, size_of(o.type));
     if (!o.rows || q.bytes > 0) return tiling;
-    std::size_t elements = 0;  // that this rank knows of
+    std::size_t elements = 0;  // those that this rank knows of
     for (const auto& side : {o.rows->input, o.rows->output})
         for (const Row& row : side) elements += row.count;
     tiling.threads = std::min(platform().threads_for(elements * size_of(o.type)), tiling.channels);
@@ -143,7 +145,7 @@ int Planner::threads_of(const Operation& o) const {
     try {
         const Question q = question_of(o);
         return tiling_of(tuner_->choose(q), q, o).threads;
-    } catch (const Error&) {  // plan() will say so
+    } catch (const Error&) {  // plan() will report it
         return 1;
     }
 }
@@ -169,7 +171,7 @@ Plan Planner::make(const Question& q, const Operation& o) {
         tiling = tiling_of(chosen, q, o);
         if (tiling.by_reference && !o.rows && tells_all(o.collective) && platform().sees_regions)
             plan.told = &told_of(o.collective, q.bytes);
-        // What peers can fetch where it lies need not be written even once.
+        // Messages by reference are read where they lie: writing them once for all ranks saves nothing.
         const bool fetched =
             tiling.by_reference && chosen.algorithm->pull_safe && (platform().rates.references || q.mappable);
         plan.runs = executable(o, *chosen.algorithm, platform().rates.to_all && !fetched);
@@ -189,7 +191,8 @@ Plan Planner::make(const Question& q, const Operation& o) {
     return plan;
 }
 
-/// Ranks play the parts that suit their places; who brings an own program has said who does what.
+/// The program of a rank. In the library's algorithms ranks take the parts that suit their places; a program from a
+/// file says itself which rank does what.
 Program Planner::program_of(const Operation& o, const Algorithm& algorithm, Rank rank) const {
     const bool ours = find_algorithm(algorithm.name) == &algorithm && !o.is_pair();
     return reordered(algorithm.maker(), {o.collective, rank, platform().ranks, o.root, platform().nodes},
@@ -218,7 +221,7 @@ std::shared_ptr<Executable> Planner::executable(const Operation& o, const Algori
 
 double Planner::expected_time(const Operation& o) const {
     const Platform& p = platform();
-    const double put = p.rates.load + p.rates.store;  // by bytes
+    const double put = p.rates.load + p.rates.store;  // per byte
     if (o.one_sided) return p.line.alpha_us + static_cast<double>(o.one_sided->bytes) * put;
     if (!o.is_pair()) return tuner_->choose(question_of(o)).time;
     if (o.root == site_.rank) return 0;

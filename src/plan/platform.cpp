@@ -8,18 +8,18 @@
 namespace tutti {
 namespace {
 
-// Over networks a message lies in slots at both ends, and in the kernel in between. Where more than tile times channels
-// is under way, it falls out of the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long.
-// As much in fewer channels took 1.2 times as long: what the kernel does for one goes on while another is reduced.
+// Over networks a message lies in slots at both ends, and in the kernel in between. With more than tile times channels
+// under way, that no longer fits the cores' own caches: with twice as much, all-reduce over TCP took 1.7 times as long.
+// As much in fewer channels took 1.2 times as long, since the kernel handles one channel while another one is reduced.
 constexpr int network_channels = 4;
 static_assert(network_tile <= slot_bytes_for(few_ranks + 1) && network_channels <= collective_channels);
 
-// To wake threads that sleep, and until they run.
+// In microseconds: to wake sleeping threads, until they run.
 constexpr double to_share = 10;
-// With the rates of cost.hpp 8 cores move 220 GB/s that no cache has: about what a memory of 8 channels gives.
+// With the rates of cost.hpp 8 cores move 220 GB/s outside of caches, about what a memory of 8 channels gives.
 constexpr int cores_per_memory = 8;
 
-constexpr Line over_pcie{1.5, 1 / 20e3};  // what it adds that a kernel reads host memory
+constexpr Line over_pcie{1.5, 1 / 20e3};  // what reading host memory from a kernel adds
 
 TileLimits host_limits(int ranks) {
     TileLimits l;
@@ -29,8 +29,8 @@ TileLimits host_limits(int ranks) {
     return l;
 }
 
-/// Tile and channels can't depend on the size here: what is under way between all pairs must stay in the caches, and of
-/// many ranks, each of which keeps slots for all others, not take too much memory.
+/// Limits for uneven calls. Tile and channels can't depend on the size here: what is under way between all pairs must
+/// stay in the caches and, with many ranks, each of which keeps slots for all others, must not take too much memory.
 TileLimits uneven_limits(int ranks) {
     TileLimits l = host_limits(ranks);
     l.uneven = true;
@@ -75,8 +75,8 @@ void Platform::share_among(int threads, int memories) {
     uneven.slots.channels = std::max(uneven.slots.channels, uneven_channels);
 }
 
-/// What was measured on short paths does not hold here. Round trips that differ little are taken for alike, so that the
-/// choice does not change from job to job.
+/// Measurements of short paths do not hold for long ones. The round trip is rounded to a power of two, so that small
+/// differences do not change the choice from job to job.
 void Platform::stretch(std::chrono::microseconds round_trip) {
     if (round_trip < long_path) return;
     const std::size_t slot = far_slot_bytes_for(ranks);
@@ -87,9 +87,9 @@ void Platform::stretch(std::chrono::microseconds round_trip) {
     between_hosts = slot;
 }
 
-/// The model is to tell of both measurements what they were. Of a message it counts a step at each end, in the exchange
-/// for every tile, and of each byte two loads and two stores (schedule/cost.cpp); what is left is the line's. How long
-/// a long path is, every communicator knows better.
+/// Fits the line so that the model reproduces both measurements. For a message the model counts a step at each end (in
+/// the exchange, for every tile) and for each byte two loads and two stores (schedule/cost.cpp); the rest is the
+/// line's. The latency of a long path is kept: each communicator has measured it itself.
 const Tuning::Path* Platform::take_path(const Tuning& tuning) {
     const Tuning::Path* const path = host_of.empty() ? nullptr : tuning.path(transport);
     if (path == nullptr) return nullptr;
@@ -113,7 +113,7 @@ int Platform::threads_for(std::size_t bytes) const {
 Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
     std::vector<std::uint64_t> known;
     std::vector<int> size;
-    bool scattered = false;  // ranks of a host do not follow each other
+    bool scattered = false;  // the parts of some host are not consecutive
     for (const std::uint64_t host : hosts) {
         const auto at = std::ranges::find(known, host);
         const auto number = static_cast<std::size_t>(at - known.begin());
@@ -156,8 +156,8 @@ Platform through_host(Platform p, const gpu::Budget& budget) {
 TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& p) {
     TileLimits l = p.limits;
     if (l.fixed()) return l;
-    // Of a message that fits into the slots of one channel all is under way at once. So more channels never have slots
-    // for more than the message that they were taken for.
+    // A message that fits into the slots of one channel is under way as a whole. A channel is added only when those
+    // before it are filled, so slots never take more than the message.
     const std::size_t tile = by_network ? p.between_hosts : network_tile, channel_bytes = slot_depth * tile;
     const int spare = program_channels - l.slots.channels;
     const int most = by_network ? std::clamp(spare, 1, network_channels) : 1;

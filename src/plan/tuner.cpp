@@ -13,12 +13,12 @@
 namespace tutti {
 namespace {
 
-constexpr int rehearsed_ranks = 64;  // with more, the closed form must do: all ranks' programs would take too long
-constexpr int frugal_peers = 31;     // of a rank; more connections cost too much memory
-constexpr std::size_t lavish_bytes = 64 << 20;  // of a rank's slots, where it has more connections all the same
+constexpr int rehearsed_ranks = 64;  // with more ranks only the closed form is used: all programs would take too long
+constexpr int frugal_peers = 31;     // peers of a rank; more connections cost too much memory
+constexpr std::size_t lavish_bytes = 64 << 20;  // slots of a rank that needs more connections all the same
 constexpr std::size_t smallest_tile = 16 * 1024;
 constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
-constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // also if both were rounded
+constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // even if both were rounded
 constexpr double most_time = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -26,15 +26,15 @@ constexpr double most_time = std::numeric_limits<double>::infinity();
 struct Tuner::Subject {
     const Algorithm* algorithm;
     Collective collective;
-    Rehearsal rehearsal;  // of all ranks; of more than rehearsed_ranks only rank 0's program, for its shape
+    Rehearsal rehearsal;  // all ranks' programs; above rehearsed_ranks only rank 0's, for its shape
     bool whole;
-    bool complete = false;  // it has all ranks' programs
-    bool settled;           // what it loses by waiting is known, not only that it is no less than the rehearsal says
-    TileShape shapes[2];  // not altered, and altered
+    bool complete = false;  // has all ranks' programs
+    bool settled;           // the time lost by waiting is known exactly, not only a lower bound
+    TileShape shapes[2];  // for inputs not altered, and altered
     ClosedForm form;
     std::string refusal;
     const Tuning::Curve* measured = nullptr;
-    std::vector<double> corrections;  // by point of the curve: measured over computed
+    std::vector<double> corrections;  // by point of the curve: measured over computed time
 
     int rows() const {
         int rows = 1;
@@ -56,7 +56,7 @@ Tuner::~Tuner() = default;
 std::shared_ptr<Tuner> Tuner::shared(Platform platform, Allowed allowed, bool reproducible,
                                      std::shared_ptr<const Tuning> tuning, std::shared_ptr<const UserAlgorithms> own) {
     static std::mutex mutex;
-    static auto& tuners = *new std::vector<std::weak_ptr<Tuner>>;  // outlives communicators that are destroyed at exit
+    static auto& tuners = *new std::vector<std::weak_ptr<Tuner>>;  // never destroyed: communicators may end at exit
     const auto no_files = [](const auto& files) { return files == nullptr || files->hash() == 0; };
     std::lock_guard lock(mutex);
     std::erase_if(tuners, [](const auto& known) { return known.expired(); });
@@ -79,7 +79,7 @@ std::size_t Tuner::played() const {
     return played;
 }
 
-/// Why it can't be asked for; nullptr if it can.
+/// Why the algorithm can't do this call; nullptr if it can.
 const char* Tuner::objection(const Algorithm& a, const Question& q) const {
     if (reproducible_ && reduces(q.collective) && !a.in_rank_order(q.collective))
         return "it does not add in rank order";
@@ -87,13 +87,13 @@ const char* Tuner::objection(const Algorithm& a, const Question& q) const {
     return nullptr;
 }
 
-/// The root matters to algorithms from files alone: to all others, ranks are alike.
+/// The root only matters to algorithms from files: for all others, all ranks are alike.
 Tuner::Key Tuner::key_of(const Question& q) const {
     return {q.collective, q.uneven, has_root(q.collective) && own_ && own_->hash() != 0 ? q.root : 0};
 }
 
-/// Where ranks are on several hosts, the usual compositions take the place of the row that stands for them; everywhere
-/// there are those that a list names.
+/// The algorithms that can do the collective. If ranks are on several hosts, the usual compositions replace the entry
+/// that stands for them; compositions that a list names are always there.
 std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
     const bool hosts = !platform_.nodes.empty();
     std::vector<const Algorithm*> capable;
@@ -106,14 +106,15 @@ std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
     return capable;
 }
 
-/// Hosts of unequal sizes as if all were like the smallest: what they have more are remainder ranks, on as many rails.
+/// The closed form on this platform. Hosts of unequal sizes count as if all were like the smallest; their other ranks
+/// are remainder ranks, on as many rails.
 ClosedForm Tuner::form_of(const Algorithm& a, Collective c) const {
     if (platform_.nodes.empty() || !a.form_on_hosts) return a.closed_form(c, platform_.ranks);
     return a.form_on_hosts(c, static_cast<int>(platform_.nodes.size()), std::ranges::min(platform_.nodes));
 }
 
-/// With the chunks of the rank that has most to do, be it by sending, which is what forms tell, or by receiving: that
-/// is what the same algorithm sends backwards in time.
+/// The form with the chunks of the busiest rank, be it by sending, which forms tell, or by receiving. What a rank
+/// receives is what it sends in the collective that runs backwards in time.
 ClosedForm Tuner::busiest_form_of(const Algorithm& a, Collective c) const {
     ClosedForm form = form_of(a, c);
     const Collective backwards = c == Collective::reduce      ? Collective::broadcast
@@ -163,7 +164,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     return all;
 }
 
-/// Makes all ranks' programs, unless they are there or it is out of the question.
+/// Makes all ranks' programs, unless they exist or the algorithm has been refused.
 void Tuner::cast(Subject& s, Rank root) const {
     if (!s.whole || s.complete || !s.refusal.empty()) return;
     s.complete = true;
@@ -178,8 +179,8 @@ void Tuner::cast(Subject& s, Rank root) const {
                                          });
 }
 
-/// Where only those remain that connect all with all, that is what is wanted. In all-to-all each rank has data for
-/// every other one, and whoever saves connections moves it several times.
+/// Refuses algorithms that connect a rank with too many others, if there are some that do not. All-to-all is exempt:
+/// each rank has data for every other one, and fewer connections would move it several times.
 void Tuner::refuse_lavish(std::vector<Subject>& all) {
     if (!all.empty() && all.front().collective == Collective::all_to_all) return;
     const auto frugal = [](const Subject& s) { return s.refusal.empty() && s.rehearsal.peers.most <= frugal_peers; };
@@ -189,7 +190,8 @@ void Tuner::refuse_lavish(std::vector<Subject>& all) {
             s.refusal = text("it connects a rank with %d others, which costs too much memory", s.rehearsal.peers.most);
 }
 
-/// enough: of what it loses by waiting; more is of no interest, unless it is asked for once more.
+/// Computes the time that the algorithm loses by waiting. enough: stop there, since a longer time does not matter; a
+/// second call goes on to the end.
 void Tuner::play(Subject& s, double enough) const {
     if (s.settled || !s.refusal.empty()) return;
     Rehearsal& r = s.rehearsal;
@@ -217,7 +219,7 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
     return all;
 }
 
-/// Of more ranks than can be played through.
+/// The price where there are too many ranks for a rehearsal.
 void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, const Rates& r, Cached cached) const {
     c.closed_form = true;
     const auto add = [&](const Line& line, int rounds, long long chunks) {
@@ -239,10 +241,10 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
     add_tiles(c.price, tiling.tiles, tiling.channels, platform_.ranks, r);
 }
 
-/// A program writes its input before a call and reads the output after it. Where ranks outnumber cores, a message by
-/// reference also keeps its sender from returning until the receiver has had its turn; so while all buffers fit the
-/// cores' own caches, copies through slots cost less (docs/performance-cpu.md). Such calls run alike whether peers can
-/// map the buffers or not.
+/// The limits for this call. A user's program writes its input before a call and reads the output after it. Where ranks
+/// outnumber cores, a message by reference also keeps its sender from returning until the receiver has run; so while
+/// all buffers fit the cores' own caches, copies through slots cost less (docs/performance-cpu.md). Such calls run
+/// alike whether peers can map the buffers or not.
 TileLimits Tuner::limits_of(const Question& q) const {
     TileLimits limits = q.uneven ? platform_.uneven : platform_.limits;
     const std::size_t buffers = 2 * static_cast<std::size_t>(platform_.ranks) * q.bytes;
@@ -262,7 +264,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
     c.limits = limits;
     c.tiling = c.tiling_of((q.bytes + rows - 1) / rows, 1);
     Tiling moved = c.tiling;
-    moved.tile = std::min(c.tiling.tile, c.tiling.block);  // short rows are short messages
+    moved.tile = std::min(c.tiling.tile, c.tiling.block);  // short rows make short messages
     Cached cached{.buffers = 2 * ranks * q.bytes <= platform_.cache_bytes};
     if (!s.whole) {
         price_by_form(c, s, moved, rates, cached);
@@ -283,7 +285,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
     return c;
 }
 
-/// The best way to cut it, by computation alone.
+/// The best tile and number of channels, by computation alone.
 Candidate Tuner::weigh(const Subject& s, const Question& q) const {
     TileLimits limits = limits_of(q);
     LastTile last;
@@ -291,7 +293,7 @@ Candidate Tuner::weigh(const Subject& s, const Question& q) const {
     Candidate best;
     const std::size_t longest = std::min(limits.tile, limits.slots.message);
     const int channels = limits.slots.channels;
-    const std::size_t most =  // bytes under way to a peer
+    const std::size_t most =  // most bytes under way to a peer
         s.rehearsal.peers.most <= frugal_peers
             ? SIZE_MAX
             : lavish_bytes / slot_depth / static_cast<std::size_t>(s.rehearsal.peers.most);
@@ -312,7 +314,7 @@ Candidate Tuner::weigh(const Subject& s, const Question& q) const {
 Candidate Tuner::judge(const Subject& s, const Question& q) const {
     const std::size_t bytes = q.bytes;
     Candidate c = weigh(s, q);
-    if (s.corrections.empty() || (q.mappable && c.tiling.by_reference)) return c;  // what was measured was private
+    if (s.corrections.empty() || (q.mappable && c.tiling.by_reference)) return c;  // measured with private buffers
     const Tuning::Curve& curve = *s.measured;
     const auto after =
         static_cast<std::size_t>(std::ranges::lower_bound(curve, bytes, {}, &Tuning::Point::bytes) - curve.begin());
@@ -321,7 +323,7 @@ Candidate Tuner::judge(const Subject& s, const Question& q) const {
     } else if (after == curve.size()) {
         c.correction = s.corrections.back();
     } else {
-        // By powers of two, in plain arithmetic: the same on every host.
+        // Interpolates over powers of two in plain arithmetic, which gives the same on every host.
         const double below = std::bit_width(curve[after - 1].bytes), above = std::bit_width(curve[after].bytes);
         const double share = above > below ? (std::bit_width(bytes) - below) / (above - below) : 1;
         c.correction = s.corrections[after - 1] * (1 - share) + s.corrections[after] * share;
@@ -336,17 +338,18 @@ std::vector<Candidate> Tuner::candidates(const Question& q) {
     return judge_all(q);
 }
 
-/// Those that surely take too long are not played through, or not to the end: what a candidate takes if nobody ever
-/// waits is known sooner, and so it is, once some have been judged, that another one waits for too long.
+/// All candidates for a call, the best first. Those that surely take too long are not simulated, or not to the end: the
+/// time without any waiting is known sooner, and once some candidates are judged, another one may be seen to wait too
+/// long.
 std::vector<Candidate> Tuner::judge_all(const Question& q) {
     std::vector<Subject>& subjects = this->subjects(q);
     std::vector<Candidate> all(subjects.size());
-    std::vector<std::pair<double, std::size_t>> order;  // by the least time that each may take
+    std::vector<std::pair<double, std::size_t>> order;  // by the shortest time that each may take
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Subject& s = subjects[i];
         all[i].algorithm = s.algorithm;
         all[i].refusal = s.refusal;
-        const bool known = s.settled || platform_.rates.insists;  // or what it may take is not
+        const bool known = s.settled || platform_.rates.insists;  // else weigh() gives a lower bound
         if (s.refusal.empty()) order.emplace_back(known ? 0 : weigh(s, q).time, i);
     }
     std::ranges::sort(order);
@@ -369,12 +372,12 @@ std::vector<Candidate> Tuner::judge_all(const Question& q) {
     return all;
 }
 
-/// What the model can't tell apart. Where ranks outnumber cores, it takes it that the cores share all work evenly; they
-/// do so the better, the less the busiest rank has to do. Where bytes matter, that decides among those that are about
-/// equal, and then, or where they don't, fewer waits. Fewer waits decide as well where each core has its rank, as long
-/// as all that is touched stays in the cores' own caches: there bytes cost less than the model says.
+/// Decides among candidates whose times the model can't tell apart. Where ranks outnumber cores, the model assumes that
+/// cores share all work evenly, which is truer the less the busiest rank has to do: where bytes matter, that decides
+/// first, and then fewer waits; for small calls, fewer waits alone. Fewer waits also decide where each core has its
+/// rank, if all that is touched stays in the cores' own caches: there bytes cost less than the model says.
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
-    const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, what comes, what goes
+    const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, messages in and out
     const bool near =
         platform_.rates.threads <= collective_channels && platform_.host_of.empty() && touched <= platform_.near_bytes;
     if (sorted.empty() || !(platform_.oversubscribed() || near)) return;

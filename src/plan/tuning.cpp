@@ -25,11 +25,11 @@ constexpr int format_version = 1;
 constexpr int most_ranks = 1 << 20;
 constexpr std::size_t most_file_bytes = 64 << 20;
 
-/// What a file has to have.
+/// Reads fields that a file must have, and throws if one is missing or wrong.
 struct Fields {
     const std::string& file;
 
-    /// nullptr: it is no object, or has no field of that name.
+    /// The field of that name; nullptr if there is none or `object` is no object.
     static const Json* find(const Json& object, std::string_view name) {
         const auto found = std::ranges::find(object.keys, name);
         if (object.kind != Json::Kind::object || found == object.keys.end()) return nullptr;
@@ -88,14 +88,14 @@ std::string shortest(double number) {
 std::string processor() {
     if (access("/proc/cpuinfo", R_OK) != 0) return "unknown processor";
     std::istringstream info(read_file("/proc/cpuinfo"));
-    info.exceptions(std::ios::badbit);  // no memory: not another machine
+    info.exceptions(std::ios::badbit);  // out of memory must throw, not look like another machine
     for (std::string line; std::getline(info, line);)
         if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
     return "unknown processor";
 }
 
-/// Bytes of the largest cache of these levels; 0: the kernel knows of none. The processor itself may tell of more than
-/// a virtual machine has.
+/// Bytes of the largest cache of these levels; 0 if the kernel knows none. (The processor itself may report more than a
+/// virtual machine has.)
 std::size_t cache_of_level(int least, int most) {
     std::size_t largest = 0;
     for (int index = 0; index < 8; ++index) {
@@ -156,7 +156,7 @@ std::uint64_t Tuning::hash_of_paths() const {
     return paths_.empty() ? 0 : fnv(paths_to_json());
 }
 
-// By hand, since the destructor of the library's JSON ends a process that has no memory.
+// Written by hand: the destructor of the JSON library ends a process that is out of memory.
 std::string Tuning::to_json() const {
     return text(
         "{\"format\":\"tutti-tuning\",\"version\":%d,\"machine\":%s,\"measured\":[%s],\"between_hosts\":[%s]}\n",
@@ -213,7 +213,7 @@ Tuning Tuning::from_json(std::string_view content, const std::string& file, cons
         for (const Json& point : fields.of(entry, "microseconds", Json::Kind::array, "a list").items)
             tuning.add(*collective, algorithm, transport, static_cast<int>(ranks.number), fields.point(point));
     }
-    if (fields.find(root, "between_hosts") == nullptr) return tuning;  // files have it since paths are measured
+    if (fields.find(root, "between_hosts") == nullptr) return tuning;  // older files have no paths
     for (const Json& entry : fields.of(root, "between_hosts", Json::Kind::array, "a list").items)
         tuning.add_path(fields.of(entry, "transport", Json::Kind::text, "a text").text,
                         {fields.microseconds(entry, "latency_us"), fields.microseconds(entry, "us_per_byte")});
@@ -234,7 +234,7 @@ std::string Tuning::default_path() {
 
 void Tuning::write(const std::string& path) const {
     const std::filesystem::path target(path);
-    std::error_code ignored;  // what matters fails below
+    std::error_code ignored;  // a failure shows below
     if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), ignored);
     replace_file(path, to_json());
 }
