@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// Which of the two buffers this rank uses, and how many times `count` elements each has.
+/// Which of the two buffers this rank uses, and how many rows of `count` elements each has.
 struct Usage {
     bool reads, writes;
     std::size_t input_rows, output_rows;
@@ -122,7 +122,7 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
         return o;
     }
     const std::size_t size = size_of(o.type);
-    std::size_t all = 0;  // bytes of all ranks' rows: largest_row without a division
+    std::size_t all = 0;  // bytes of all ranks' rows; checks largest_row() without a division
     if (__builtin_mul_overflow(a.count, size * static_cast<std::size_t>(comm.ranks()), &all) || all > SIZE_MAX / 4)
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
     if (a.count == 0) return o;

@@ -1,4 +1,4 @@
-// What a call's arguments must satisfy before anything is issued.
+// Checks of a call's arguments, before anything is issued.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace tutti {
 
-/// One buffer's rows in an uneven collective as the user gave them.
+/// The rows of one buffer in an uneven collective, as the user gave them.
 struct RowArguments {
     enum class Form {
-        one,     // a row: *counts is its length
-        own,     // a row, as long as this rank's of the other buffer
-        packed,  // a row per rank, one after the other
-        placed,  // a row per rank, with displacements
+        one,     // one row of *counts elements
+        own,     // one row, as long as this rank's in the other buffer
+        packed,  // a row for each rank, one after the other
+        placed,  // a row for each rank, at its displacement
     } form;
     const char* counts_name;
     const std::size_t* counts;
@@ -22,7 +22,7 @@ struct RowArguments {
 };
 struct UnevenArguments {
     RowArguments input, output;
-    std::shared_ptr<const Rows> rows = nullptr;  // what check() makes of them; operations point there
+    std::shared_ptr<const Rows> rows = nullptr;  // set by check(); the operation points to it
 };
 
 /// The arguments of a collective, send or receive as the user gave them.
@@ -35,16 +35,16 @@ struct Arguments {
     tuttiDataType_t type;
     tuttiRedOp_t op;
     int root;
-    UnevenArguments* uneven = nullptr;  // instead of count
+    UnevenArguments* uneven = nullptr;  // not null: an uneven collective, and count is unused
 };
 
-/// Elements, such that no sum of rows of all ranks, counted in bytes, overflows.
+/// The most elements of a row, so that no sum over all ranks' rows, in bytes, overflows.
 constexpr std::size_t largest_row(DataType type, int ranks) {
     return SIZE_MAX / 4 / size_of(type) / static_cast<std::size_t>(ranks);
 }
 
-/// Throws tuttiInvalidArgument that names the function, the argument and what was expected. ops may only be used for
-/// the call.
+/// The operation that the arguments ask for. ops: the communicator's pre-multiplied sums, used during the call only.
+/// Throws tuttiInvalidArgument, which names the function, the argument and what was expected.
 Operation check(const Arguments& arguments, const Communicator& comm, const std::vector<PremultipliedSum>& ops);
 
 DataType check_type(const char* function, tuttiDataType_t type);
@@ -55,7 +55,7 @@ inline void check_pointer(const Arguments& arguments, const char* name, const vo
         refuse_pointer(arguments, name, pointer);
 }
 
-/// The part of check() that concerns uneven collectives: lengths, displacements, pointers, overlaps.
+/// The part of check() for uneven collectives: lengths, displacements, pointers, overlaps. Throws as check().
 std::shared_ptr<const Rows> check_rows(const Arguments& arguments, Rank rank, int ranks);
 
 }  // namespace tutti

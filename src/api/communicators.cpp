@@ -1,4 +1,4 @@
-// How communicators begin and end, and what they say of themselves.
+// How communicators begin and end, and what can be asked of them.
 #include "tutti/tutti.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ void check_ranks(const char* function, const void* comm, int ranks) {
     if (ranks < 1) fail(tuttiInvalidArgument, "%s: nranks is %d; at least 1 was expected", function, ranks);
 }
 
-/// Throws the error of a communicator that has failed: then it is not finalized, and can be shrunk.
+/// Marks the communicator as finalized when its operations have ended. If it has failed, throws its error instead: then
+/// it is not finalized and can be shrunk.
 void finalize(tuttiComm& handle, Communicator& comm) {
     InTurn turn(*comm.ticket_lock());
     const std::optional<Fault> fault = comm.faults().fault();
@@ -28,9 +29,9 @@ void finalize(tuttiComm& handle, Communicator& comm) {
     if (fault) throw Error(fault->code, fault->text);
 }
 
-/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: that ends with this
-/// error. Of a communicator that has failed, only what is under way is waited for: what its streams have not come to
-/// yet will do nothing when they do.
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: fails the
+/// communicator with this error first. For a failed communicator it waits only for what is under way: operations that
+/// their streams have not reached will do nothing.
 CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     tuttiComm& h = checked(handle);
     CommunicatorPtr comm = communicator(handle);
@@ -40,7 +41,7 @@ CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
     if (now != nullptr) comm->faults().fail(*now);
     if (comm->faults().failed()) h.ticket_lock->call_off();
     InTurn turn(*h.ticket_lock);
-    end_suspended(h);  // if what had its turn before has suspended it
+    end_suspended(h);  // if the call before this one has suspended it
     std::lock_guard lock(h.mutex);
     h.for_newcomers.reset();
     h.comm.reset();
@@ -53,7 +54,7 @@ bool is_suspended(tuttiComm_t handle) {
     return h.suspended.has_value();
 }
 
-/// Also of a suspended one, whose ranks still hear of each other's end.
+/// The failed ranks, also of a suspended communicator, whose ranks still hear of each other's end.
 std::vector<Rank> failed_ranks(tuttiComm_t handle) {
     {
         tuttiComm& h = checked(handle);
@@ -67,7 +68,7 @@ bool is(tuttiComm_t handle, std::uint32_t state) {
     return handle != nullptr && handle->magic.load(std::memory_order_acquire) == state;
 }
 
-/// A handle without a communicator that is in this state is dead from now on. False if it is in another one.
+/// Marks a handle that is in `state` as dead. False if it is in another state.
 bool mark_dead(tuttiComm_t handle, std::uint32_t state) {
     return handle != nullptr && handle->magic.compare_exchange_strong(state, tuttiComm::dead);
 }
@@ -90,7 +91,7 @@ const char* tuttiGetLastError(tuttiComm_t handle) {
             text = fault->text;
         return text.c_str();
     } catch (const Error&) {
-        return last_error();  // no living communicator: the thread's own error stands
+        return last_error();  // no living communicator: the thread's own error is the answer
     } catch (...) {
         return "out of memory";
     }
@@ -122,7 +123,7 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
                 if (nranks == 1) Session::forget_rendezvous(identity);
                 return Communicator::join(identity, rank, nranks, options);
             });
-        } catch (const std::bad_alloc&) {  // maybe before join(): the others may wait in this process
+        } catch (const std::bad_alloc&) {  // maybe before join(): other ranks may wait in this process
             shielded("closing a rendezvous", [&] { Session::close_rendezvous(identity, "out of memory"); });
             throw;
         }
@@ -137,7 +138,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int nranks, const int* device
         std::vector<std::unique_ptr<Communicator>> made =
             Communicator::in_process(nranks, Options::from(nullptr), gpus);
         const std::vector<CommunicatorPtr> all(std::move_iterator(made.begin()), std::move_iterator(made.end()));
-        std::vector<PendingHandle> handles(all.size());  // nothing can fail once the caller has one
+        std::vector<PendingHandle> handles(all.size());  // nothing may fail once the caller has a handle
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
             comms[rank] = handles[rank].release();
             give(*comms[rank], all[rank]);
@@ -239,13 +240,13 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
-        if (mark_dead(comm, tuttiComm::making)) return;  // who makes it retires it
+        if (mark_dead(comm, tuttiComm::making)) return;  // the thread that makes it retires it
         if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
         if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
         std::optional<Error> aborted;
         try {
             aborted.emplace(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
-        } catch (const std::bad_alloc&) {  // it ends all the same
+        } catch (const std::bad_alloc&) {  // the communicator ends all the same
             aborted = caught();
         }
         const CommunicatorPtr taken = take(comm, &*aborted);

@@ -59,9 +59,9 @@ void end_suspended(tuttiComm& handle) {
 
 namespace {
 
-/// Destroyed handles, the last ones last.
+/// The queue of destroyed handles, in the order of their end.
 struct Retired {
-    static constexpr int kept = 256;  // before one is used again
+    static constexpr int kept = 256;  // handles that wait before one is used again
     std::mutex mutex;
     tuttiComm* first = nullptr;
     tuttiComm** end = &first;
@@ -72,7 +72,7 @@ Retired& retired() {
     return *instance;
 }
 
-/// As it was when it was made.
+/// Brings a retired handle back to its initial state.
 void renew(tuttiComm& handle) {
     handle.ticket_lock.reset();
     handle.comm.reset();
@@ -103,7 +103,7 @@ tuttiComm_t new_handle() {
 }
 
 void retire(tuttiComm& handle) noexcept {
-    handle.error.reset();  // the text may be long, and nobody can ask for it any more
+    handle.error.reset();  // frees a text that nobody can ask for any more
     Retired& r = retired();
     std::lock_guard lock(r.mutex);
     *r.end = &handle;
@@ -141,7 +141,7 @@ tuttiStream_t new_stream() {
 }
 
 void destroy_stream(tuttiStream_t handle) {
-    const StreamPtr last = stream_of(handle);  // the worker finishes what was enqueued as it goes
+    const StreamPtr last = stream_of(handle);  // its destructor waits for what was enqueued
     if (!last) fail(tuttiInvalidArgument, "the null stream can't be destroyed");
     streams().remove(handle);
 }

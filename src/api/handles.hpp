@@ -1,5 +1,5 @@
-// What the opaque handles of the C API point to. A handle's memory is never given back, and becomes another handle only
-// when many others have been destroyed after it: so a destroyed one is known as such.
+// What the opaque handles of the C API point to. A handle's memory is never freed, and is reused only after many other
+// handles have been destroyed: so the use of a destroyed handle is recognized.
 #pragma once
 
 #include <atomic>
@@ -14,15 +14,15 @@ namespace tutti {
 
 struct PremultipliedSum {
     DataType type;
-    const void* scalar;       // read when the operation runs; nullptr: immediate
-    std::uint64_t immediate;  // the bytes of one element
+    const void* scalar;       // read when the operation runs; nullptr: use immediate
+    std::uint64_t immediate;  // the scalar's bytes
     bool alive;
 };
 
 }  // namespace tutti
 
 struct tuttiComm {
-    /// making: in the background, until it is living, or failed, with a reason. dead: destroyed or aborted.
+    /// making: being made in the background, and then living, or failed with `error`. dead: destroyed or aborted.
     static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, failed = 0x54754333;
     enum class Closed : std::uint8_t { no, finalized, revoked, suspended };
     /// What tuttiCommResume makes the communicator from.
@@ -32,7 +32,7 @@ struct tuttiComm {
         int ranks;
         tutti::Options options;
         std::shared_ptr<tutti::RendezvousPoint> opened;  // by rank 0
-        std::shared_ptr<tutti::Session> session;         // through which the ranks still hear of each other's end
+        std::shared_ptr<tutti::Session> session;         // by which the ranks still hear of each other's end
     };
     std::atomic<std::uint32_t> magic{living};
     std::shared_ptr<tutti::TicketLock> ticket_lock;  // the communicator's; outlives it
@@ -40,12 +40,12 @@ struct tuttiComm {
                                   // mutex, so either will do to read it
     std::mutex mutex;
     std::atomic<Closed> closed{Closed::no};
-    tutti::TicketLock setups;           // for what all ranks do together beside operations, in the order of the calls
-    std::atomic<int> underway{0};       // what the background does with it: tuttiCommGetAsyncError says tuttiInProgress
-    std::optional<tutti::Error> error;  // why it could not be made
-    std::shared_ptr<tutti::RendezvousPoint> for_newcomers;  // of tuttiCommGetUniqueId, until tuttiCommGrow
-    std::optional<Suspended> suspended;                     // as comm
-    bool checks = false;                                    // Options::check, or of issue()
+    tutti::TicketLock setups;           // orders collective setup calls (windows, splits), which are no operations
+    std::atomic<int> underway{0};       // background work; while > 0, tuttiCommGetAsyncError says tuttiInProgress
+    std::optional<tutti::Error> error;  // why it is `failed`
+    std::shared_ptr<tutti::RendezvousPoint> for_newcomers;  // from tuttiCommGetUniqueId to tuttiCommGrow
+    std::optional<Suspended> suspended;                     // guarded as comm is
+    bool checks = false;                                    // calls must take the way through issue(), see give()
     bool on_gpu = false;
     std::vector<tutti::PremultipliedSum> ops;
     tuttiComm* next_retired = nullptr;  // see retire()
@@ -53,30 +53,31 @@ struct tuttiComm {
 
 namespace tutti {
 
-/// Says no to whatever needs the memory of a suspended communicator.
+/// Throws tuttiInvalidUsage for a call that a suspended communicator can't do.
 [[noreturn]] void refuse_suspended();
 
-/// Throws tuttiInvalidUsage for one that takes no operations any more: suspended, finalized, revoked.
+/// Throws tuttiInvalidUsage if the communicator takes no operations any more: suspended, finalized or revoked.
 void refuse_closed(const char* function, const tuttiComm& handle);
 
-/// Throws tuttiInvalidArgument for null, destroyed and foreign handles; tuttiInvalidUsage for one that is still being
-/// made, and what went wrong with that for one that could not be.
+/// The handle, if it is living. Throws tuttiInvalidArgument if it is null, destroyed or foreign, tuttiInvalidUsage if
+/// it is still being made, and the error of one that could not be made.
 tuttiComm& checked(tuttiComm_t handle);
-CommunicatorPtr communicator(tuttiComm_t handle);  // tuttiInvalidUsage if it is suspended
+CommunicatorPtr communicator(tuttiComm_t handle);  // as checked(); tuttiInvalidUsage if suspended
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
 
-/// A dead one that nothing in the background uses: its memory may serve a new one, later.
+/// Gives back a dead handle that nothing in the background uses. Its memory may serve a new handle later.
 void retire(tuttiComm& handle) noexcept;
 
-/// Ends the session of a suspended one that is not resumed.
+/// Ends the session of a suspended communicator that will not be resumed.
 void end_suspended(tuttiComm& handle);
 
-/// One without a communicator yet, and how it gets it: false if it was aborted meanwhile.
+/// Makes a handle without a communicator (`making`), and gives it one. give(): false if the handle was aborted
+/// meanwhile.
 tuttiComm_t new_handle();
 bool give(tuttiComm& handle, CommunicatorPtr comm);
 
-/// One without a communicator yet, until it is released: for what may fail before the caller knows it.
+/// Owns a handle without a communicator until release(): for work that may fail before the caller gets the handle.
 class PendingHandle {
   public:
     PendingHandle() : handle_(new_handle()) {}
@@ -93,11 +94,11 @@ class PendingHandle {
     tuttiComm_t handle_;
 };
 
-StreamPtr stream_of(tuttiStream_t handle);  // null for the null stream
+StreamPtr stream_of(tuttiStream_t handle);  // nullptr for the null stream
 tuttiStream_t new_stream();
 void destroy_stream(tuttiStream_t handle);
 
-/// The same for calls that a group holds back: a refused one spoils it.
+/// Like guarded(), for calls that a group defers: if one is refused, the group issues nothing.
 template <class Body>
 tuttiResult_t grouped(Body&& body) {
     return guarded([&] {

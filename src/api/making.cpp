@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-/// A thread that nobody waits for: it ends by itself, as every wait of the library does.
+/// Runs work() on a thread that nobody waits for. It ends by itself, as every wait of the library does.
 void detached(std::function<void()> work) {
     start_thread("tutti-comm", std::move(work)).detach();
 }
@@ -16,7 +16,7 @@ void become_failed(tuttiComm& handle, const Error& why) {
     log(Level::info, "a communicator could not be made: %s", why.what());
     handle.error = why;
     std::uint32_t expected = tuttiComm::making;
-    if (!handle.magic.compare_exchange_strong(expected, tuttiComm::failed)) retire(handle);  // it was aborted meanwhile
+    if (!handle.magic.compare_exchange_strong(expected, tuttiComm::failed)) retire(handle);  // aborted meanwhile
 }
 
 void make_for(tuttiComm& handle, const std::function<CommunicatorPtr()>& join) {

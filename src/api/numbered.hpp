@@ -1,4 +1,5 @@
-// Handles that are numbers, none used twice: a destroyed or foreign one is simply not found. Any thread.
+// Handles that are numbers, none of which is used twice: a destroyed or foreign one is simply not found. Any thread may
+// use them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace tutti {
 
-/// Handle: a pointer to an incomplete type. Pointer: what it stands for; empty where it stands for nothing.
+/// A table of such handles, with a lock of its own. Handle: a pointer to an incomplete type. Pointer: what a handle
+/// stands for; find() returns an empty one if the handle is not known.
 template <class Handle, class Pointer>
 class Numbered {
   public:
@@ -24,7 +26,7 @@ class Numbered {
         const auto found = living_.find(handle);
         return found == living_.end() ? Pointer{} : found->second;
     }
-    /// False: there was none.
+    /// False if the handle is not known.
     bool remove(Handle handle) {
         std::unique_lock lock(mutex_);
         return living_.erase(handle) > 0;

@@ -1,4 +1,4 @@
-// Windows, and the operations that reach into those of peers.
+// Windows, and the operations on peers' windows.
 #include "api/checks.hpp"
 #include "api/making.hpp"
 #include "api/numbered.hpp"
@@ -13,10 +13,10 @@ namespace {
 /// What a tuttiWindow_t stands for.
 struct OpenWindow {
     tuttiComm_t handle;
-    std::weak_ptr<Communicator> comm;  // its life ends with the communicator's, also when that is suspended
-    void* registration = nullptr;      // of the memory; nullptr: peers see it as it is
-    std::shared_ptr<const Window> window = nullptr;  // nullptr: puts and gets do not reach it
-    std::string obstacle = {};                       // why not
+    std::weak_ptr<Communicator> comm;                // expires when the communicator ends or is suspended
+    void* registration = nullptr;                    // the memory's registration; nullptr if it needs none
+    std::shared_ptr<const Window> window = nullptr;  // nullptr if puts and gets do not reach it
+    std::string obstacle = {};                       // why they do not
 };
 using OpenWindowPtr = std::shared_ptr<OpenWindow>;
 
@@ -33,23 +33,23 @@ OpenWindowPtr window_of(const char* function, tuttiWindow_t handle, tuttiComm_t 
     return window;
 }
 
-/// Whether some peer sees so much of this rank's memory.
+/// Whether some peer sees exactly `much` of this rank's memory. False on GPUs.
 bool is_seen(const Connections& connections, Sees much) {
     for (Rank r = 0; r < connections.ranks() && !connections.on_gpus(); ++r)
         if (r != connections.rank() && connections.transport_to(r).sees() == much) return true;
     return false;
 }
 
-/// Or others can't put there.
+/// Whether peers can put into memory only after it was registered.
 bool needs_registration(const Connections& connections) {
     return is_seen(connections, Sees::regions);
 }
 
-/// All that all ranks find out together.
+/// The part of a registration that all ranks do together.
 void open_window(OpenWindow& window, Communicator& comm, void* buffer, std::size_t size, bool symmetric) {
     std::optional<Error> trouble;
     const bool needed = needs_registration(comm.connections());
-    if (size > 0 && (needed || is_seen(comm.connections(), Sees::nothing))) try {  // a network's adapter may use it
+    if (size > 0 && (needed || is_seen(comm.connections(), Sees::nothing))) try {  // a network adapter may use it
             window.registration = register_memory(buffer, size);
         } catch (...) {
             const Error error = caught();
@@ -65,7 +65,7 @@ void register_window(tuttiComm_t handle, const CommunicatorPtr& comm, void* buff
     window->handle = handle;
     window->comm = comm;
     window->obstacle = comm->windows().obstacle();
-    const tuttiWindow_t number = windows().add(window);  // nothing can fail any more once the window is open
+    const tuttiWindow_t number = windows().add(window);  // first, since nothing may fail once the window is open
     try {
         try {
             if (window->obstacle.empty())
@@ -101,7 +101,7 @@ void check_signal(const char* function, int peer, int number, int ctx, const Com
         fail(tuttiInvalidArgument, "%s: sigIdx is %d; 0 to %d was expected", function, number, signals_per_peer - 1);
 }
 
-/// A put into this window, or a get from it, if that is right.
+/// Completes a put into this window or a get from it. Throws if its arguments are invalid.
 OneSided checked_copy(OneSided copy, const Arguments& a, const OpenWindow& window, const CommunicatorPtr& comm) {
     if (!window.window)
         fail(tuttiInvalidUsage, "%s: puts and gets do not reach the window: %s", a.function, window.obstacle.c_str());
@@ -128,7 +128,7 @@ OneSided checked_copy(OneSided copy, const Arguments& a, const OpenWindow& windo
     return copy;
 }
 
-/// make(comm) checks the arguments.
+/// Issues the operation that make(comm) returns. make() checks the arguments and throws if they are invalid.
 template <class Make>
 tuttiResult_t issue_one_sided(const char* function, tuttiComm_t handle, tuttiStream_t stream, Make&& make) {
     return grouped([&] {

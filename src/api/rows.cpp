@@ -9,7 +9,7 @@ namespace {
 
 using Form = RowArguments::Form;
 
-/// One of a call's two buffers on this rank; without rows the rank does not use it.
+/// One of a call's two buffers on this rank. It has no rows if the rank does not use it.
 struct RowBuffer {
     const char* name;
     const void* buffer;
@@ -24,7 +24,7 @@ struct RowBuffer {
     }
 };
 
-/// Only the root of a gather has rows to receive, only that of a scatter rows to send.
+/// Whether this rank uses the buffer: only the root of a gather receives, and only the root of a scatter sends.
 bool used(const Arguments& a, bool output, Rank rank) {
     return !((a.collective == Collective::gather && output) || (a.collective == Collective::scatter && !output)) ||
            rank == a.root;
@@ -61,7 +61,7 @@ struct Range {
     std::size_t row;
 };
 
-/// Of the rows that are not empty, by address.
+/// The ranges of the rows that are not empty, sorted by address.
 std::vector<Range> ranges_of(const RowBuffer& side, std::size_t element) {
     std::vector<Range> ranges;
     const auto base = reinterpret_cast<std::uintptr_t>(side.buffer);
@@ -73,7 +73,7 @@ std::vector<Range> ranges_of(const RowBuffer& side, std::size_t element) {
     return ranges;
 }
 
-/// What is written may overlap nothing but, in place, this rank's own row of the other buffer.
+/// Throws if rows of recvbuff overlap each other or a row of sendbuff, unless this rank's own rows are in place.
 void check_overlaps(const Arguments& a, const RowBuffer& in, const RowBuffer& out, std::size_t element, Rank rank) {
     const std::vector<Range> written = ranges_of(out, element);
     for (std::size_t i = 1; i < written.size(); ++i)
@@ -92,7 +92,7 @@ void check_overlaps(const Arguments& a, const RowBuffer& in, const RowBuffer& ou
     }
 }
 
-/// What a rank has for itself is an argument of both buffers.
+/// Throws if the row that this rank has for itself differs in length between the two buffers.
 void check_own(const Arguments& a, const RowBuffer& in, const RowBuffer& out, Rank rank) {
     if (in.rows.empty() || out.rows.empty()) return;
     const std::size_t sent = in.rows[in.own(rank)].count, received = out.rows[out.own(rank)].count;

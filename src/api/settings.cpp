@@ -1,4 +1,4 @@
-// What holds of the environment, for whoever asks.
+// The settings of the environment in effect, for callers to ask.
 #include <vector>
 
 #include "api/handles.hpp"

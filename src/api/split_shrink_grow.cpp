@@ -1,5 +1,5 @@
-// Communicators from communicators: split, shrunk, grown, and revoked to be one of these; or the same one again, after
-// it was suspended.
+// Communicators made from others: by split, shrink and grow; revoke, which prepares a failed one for that; and suspend
+// and resume, which bring the same one back.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -18,24 +18,24 @@ std::vector<Rank> all_but(std::span<const Rank> excluded, int all) {
     return members;
 }
 
-/// Where the members' processes are known to be, so that the end of one ends the wait for it.
+/// The processes of the members, by member: a wait for one of them to join ends when its process ends.
 std::vector<std::uint64_t> processes_of(const Session& session, std::span<const Rank> members) {
     std::vector<std::uint64_t> all;
     for (const Rank r : members) all.push_back(session.process(r));
     return all;
 }
 
-/// Where all ranks of a communicator tell each other something: the communicator itself or, where it has failed and was
-/// revoked, or is busy with kernels, its session.
+/// An exchange among all ranks of a communicator for a setup call. It runs over the communicator itself or, if that was
+/// revoked or is busy with kernels, over its session.
 class SetupExchange {
   public:
-    /// Called in the order of the API's calls, which all ranks agree on.
+    /// Construct it in the order of the API's calls, which is the same on all ranks.
     explicit SetupExchange(CommunicatorPtr parent, bool revoked)
         : comm_(std::move(parent)), news_(comm_->session().news()) {
         if (comm_->connections().on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
-    /// What every rank has to say, by rank. At most twice.
+    /// Sends `mine` to all ranks; returns what every rank sent, by rank. At most two times.
     template <class T>
     std::vector<T> all_gather(const T& mine) {
         std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
@@ -60,13 +60,13 @@ class SetupExchange {
         return all;
     }
 
-    /// Whoever has failed to hear something does not come to where the others go.
+    /// For Communicator::join(): with it a rank learns from the session that another one has failed and will not join.
     SessionOrigin origin() const { return {&comm_->session(), news_}; }
 
   private:
     CommunicatorPtr comm_;
     std::size_t news_;
-    std::vector<std::uint64_t> numbers_;  // of exchanges; none: over the communicator
+    std::vector<std::uint64_t> numbers_;  // of the session's exchanges; empty: over the communicator
     std::size_t gathered_ = 0;
 };
 
@@ -89,7 +89,7 @@ void refuse_null(const char* function, const char* name, const void* pointer) {
     if (pointer == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
 }
 
-/// Throws what speaks against making communicators from this one.
+/// The communicator that a new one is made from. Throws if it can't be: suspended, destroyed or finalized.
 Parent parent_of(const char* function, tuttiComm_t handle) {
     CommunicatorPtr comm = communicator(handle);
     const tuttiComm::Closed closed = handle->closed.load();
@@ -105,16 +105,16 @@ void refuse_failed(const Parent& parent) {
     const std::optional<Fault> fault = parent.comm->faults().fault();
     if (!fault || parent.revoked) return;
     const std::lock_guard lock(parent.handle.mutex);
-    parent.handle.for_newcomers.reset();  // it grows no more
+    parent.handle.for_newcomers.reset();  // it can't grow any more
     throw Error(fault->code, fault->text);
 }
 
-/// What this rank says of the place that it has opened for others to meet; no sense without one.
+/// The invitation to the place that this rank has opened; an empty one if it has opened none.
 Invitation to(const std::unique_ptr<RendezvousPoint>& opened) {
     return opened ? opened->invitation() : Invitation{};
 }
 
-/// The part of this rank's color; null without one.
+/// The communicator of the ranks that have this rank's color; nullptr if it has none.
 CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wish mine, const Options& options) {
     const Session& session = parent->session();
     const std::vector<Wish> wishes = exchange.all_gather(mine);
@@ -137,14 +137,15 @@ CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wi
     return comm;
 }
 
-/// The communicator of those that are left: who that is they agree on, meet, and agree on whether all have.
+/// The communicator of the ranks that are left. They agree on who that is, meet, and agree on whether all have come; if
+/// ranks have died meanwhile, once more without those.
 CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& excluded, const Options& options) {
     Session& session = parent->session();
     const Rank self = parent->rank();
     const auto agree = [&](std::span<const Rank> out, bool ok) {
         std::vector<Rank> all(out.begin(), out.end());
         for (const Rank r : session.dead()) all.push_back(r);
-        // One that could not join the others waits here until they have waited for it there.
+        // A rank that could not join waits here while the others wait for it in join(), hence twice the time.
         return session.agree(all, ok, Clock::now() + 2 * options.init_timeout);
     };
     for (Agreed agreed = agree(excluded, false);;) {
@@ -174,7 +175,7 @@ CommunicatorPtr shrink(const CommunicatorPtr& parent, const std::vector<Rank>& e
     }
 }
 
-/// The list of excluded ranks. Throws tuttiInvalidArgument for one that makes no sense.
+/// The list of excluded ranks. Throws tuttiInvalidArgument if it is invalid.
 std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self) {
     if (count < 0 || (excluded == nullptr && count > 0))
         fail(tuttiInvalidArgument, "tuttiCommShrink: %d excluded ranks at %p", count,
@@ -189,7 +190,7 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
     return {excluded, excluded + count};
 }
 
-/// Where one of the members has asked the newcomers to come.
+/// The place to which one of the members has invited the newcomers.
 Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
     const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
@@ -315,8 +316,8 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         *id = session.accept(place->invitation()).to_unique_id();
         {
             const std::lock_guard lock(parent.handle.mutex);
-            if (parent.handle.comm) {                     // whoever ends it from now on closes the place
-                parent.handle.for_newcomers.swap(place);  // newcomers to the one before are told
+            if (parent.handle.comm) {                     // its end, from now on, closes the place
+                parent.handle.for_newcomers.swap(place);  // newcomers to an earlier place are told
                 return;
             }
         }
@@ -381,6 +382,6 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
         comm->closed = tuttiComm::Closed::revoked;
         c->faults().fail(Error(tuttiRemoteError, text("rank %d revoked the communicator", c->rank())));
         c->ticket_lock()->call_off();
-        InTurn turn(*c->ticket_lock());  // what was under way has ended
+        InTurn turn(*c->ticket_lock());  // waits until what was under way has ended
     });
 }

@@ -1,4 +1,4 @@
-// Collectives, sends and receives, and what they need: memory, streams, operators, groups. Here is the shortest way
+// Collectives, sends and receives, and what they need: memory, streams, operators, groups. call() is the shortest way
 // from a call to its execution.
 #include "tutti/tutti.h"
 
@@ -16,11 +16,10 @@ using Form = tutti::RowArguments::Form;
 
 namespace {
 
-/// Memory that a communicator on a GPU may lend. Of a communicator that is gone, or suspended since, it is lent no
-/// more.
+/// Memory that a communicator on a GPU may lend to other processes, until that communicator ends or is suspended.
 struct Registration {
     std::weak_ptr<Communicator> comm;
-    gpu::Pointee memory;  // without a base: none that can be lent
+    gpu::Pointee memory;  // without a base if it can't be lent
 };
 
 Numbered<void*, std::shared_ptr<Registration>>& registrations() {
@@ -45,7 +44,7 @@ void refuse_itself(const Arguments& arguments, const Operation& operation, Rank 
 tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
-        if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // here and now: how small messages go
+        if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // the fast path: runs here at once
             InTurn turn(*h.ticket_lock);
             const Operation operation = prepare(arguments, h, h.comm.get());
             refuse_itself(arguments, operation, h.comm->rank());
@@ -55,7 +54,7 @@ tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t
         CommunicatorPtr comm = communicator(handle);
         const Operation operation = prepare(arguments, h, comm.get());
         StreamPtr queue = h.on_gpu ? nullptr : stream_of(stream);
-        const bool compared = comm->options().check && !operation.is_pair();  // so the other ranks wait for this one
+        const bool compared = comm->options().check && !operation.is_pair();  // then the other ranks wait for this one
         if (!operation.moves() && !compared) return;
         const Rank rank = comm->rank();
         Issued issued{std::move(comm), std::move(queue), operation, h.on_gpu ? stream : nullptr};
@@ -176,7 +175,7 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
     return guarded([&] {
         StreamPtr s = stream_of(stream);
-        if (!s) return;  // the null stream has finished whatever it was given
+        if (!s) return;  // calls on the null stream have ended when they return
         if (const std::optional<Error> error = s->synchronize()) throw *error;
     });
 }

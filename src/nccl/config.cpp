@@ -1,4 +1,4 @@
-// ncclConfig_t: it has grown with NCCL's versions, and says by size and version what its caller knows of it.
+// Reads ncclConfig_t. It has grown with NCCL's versions; its size and version say which fields its caller knows.
 #include <cstddef>
 #include <cstring>
 
@@ -12,7 +12,7 @@ constexpr unsigned magic = 0xcafebeef;
 struct Field {
     const char* name;
     std::size_t offset;
-    unsigned since;  // the version whose callers set it; the bytes may have been padding before
+    unsigned since;  // the first version with the field; before, the bytes may be padding
     int low, high;
 };
 
@@ -41,7 +41,7 @@ static_assert(sizeof(ncclConfig_t) == 96 && offsetof(ncclConfig_t, blocking) == 
               offsetof(ncclConfig_t, netName) == 32 && offsetof(ncclConfig_t, commName) == 48 &&
               offsetof(ncclConfig_t, numRmaCtx) == 84 && offsetof(ncclConfig_t, graphStreamOrdering) == 92);
 
-/// The field as given, or unset where the caller's version does not have it.
+/// The field's value; NCCL_CONFIG_UNDEF_INT if the caller's version does not have it.
 int value_of(const Field& field, const ncclConfig_t& given) {
     if (given.version < field.since || given.size < field.offset + sizeof(int)) return NCCL_CONFIG_UNDEF_INT;
     int value;

@@ -1,4 +1,4 @@
-// Memory, registrations and windows of libnccl.so.2, and the operations that reach into windows of peers.
+// Memory, registrations and windows of libnccl.so.2, and the operations on peers' windows.
 #include <memory>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// libnccl.so.2: NCCL's functions over Tutti's public C API, and nothing else of it. docs/nccl.md says of each how far.
-// Here: communicators, groups, errors.
+// libnccl.so.2: NCCL's functions over Tutti's public C API alone. docs/nccl.md says how far each one is supported. This
+// file has communicators, groups and errors.
 #include <cstring>
 #include <vector>
 
@@ -23,7 +23,7 @@ tuttiUniqueId converted(const ncclUniqueId& id) {
     return same;
 }
 
-/// A handle for what make(inner) makes; it stays if that happens when a group ends, or in the background.
+/// Makes a handle, whose inner communicator make(&inner) writes at once, when a group ends, or in the background.
 template <class Make>
 ncclResult_t made(ncclComm_t* comm, Make&& make) {
     if (comm == nullptr) return refuse(ncclInvalidArgument, "the place for the communicator is NULL");
@@ -37,7 +37,7 @@ ncclResult_t made(ncclComm_t* comm, Make&& make) {
     return result;
 }
 
-/// The same for a member of `parent`, which gives it its device, and its config where none is given.
+/// made() for a communicator made from `parent`. It gets the parent's device and, if none is given, its config.
 template <class Make>
 ncclResult_t made_from(const ncclComm* parent, const ncclConfig_t* given, ncclComm_t* comm, Make&& make) {
     tuttiConfig_t config;
@@ -167,7 +167,7 @@ NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
-    return converted(tuttiCommAbort(comm->inner));  // the handle stays: other threads may be inside its operations
+    return converted(tuttiCommAbort(comm->inner));  // the handle is kept: other threads may be inside operations
 }
 
 NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags)) {
@@ -180,7 +180,7 @@ NCCL_API(ncclResult_t, ncclCommSplit, (ncclComm_t comm, int color, int key, nccl
             return tuttiCommSplit(inner(comm), color, key, to, config);
         });
     if (newcomm == nullptr) return refuse(ncclInvalidArgument, "ncclCommSplit: newcomm is NULL");
-    static thread_local tuttiComm_t nowhere;  // who has no color gets NULL, perhaps when a group ends
+    static thread_local tuttiComm_t nowhere;  // written, maybe when a group ends, with NULL
     const ncclResult_t result = converted(tuttiCommSplit(inner(comm), color, key, &nowhere, nullptr));
     if (result == ncclSuccess || result == ncclInProgress) *newcomm = nullptr;
     return result;
@@ -237,7 +237,7 @@ NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t sta
     const ncclResult_t result = converted(tuttiCommMemory(inner(comm), value));
     if (result != ncclSuccess) return result;
     if (stat == ncclStatGpuMemSuspended) *value = *value == 0;
-    if (stat == ncclStatGpuMemPersist) *value = 0;  // nothing does
+    if (stat == ncclStatGpuMemPersist) *value = 0;  // no memory persists
     return ncclSuccess;
 }
 

@@ -1,4 +1,4 @@
-// NCCL's functions that tell what settings hold: here those of docs/environment.md.
+// NCCL's functions that tell the settings in effect: here those of docs/environment.md.
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -6,7 +6,7 @@
 
 #include "nccl/shared.hpp"
 
-/// A handle: the place of a key in the library's table.
+/// What a handle points to: a key of Tutti's table of settings.
 struct ncclParam {
     const char* key;
 };
@@ -22,7 +22,7 @@ const char* const* all_keys(int& count) {
     return keys;
 }
 
-/// One for each key, for good: the same key has the same handle.
+/// The handles, one for each key, never freed: the same key always has the same handle.
 std::vector<ncclParam>& handles() {
     static auto* all = [] {
         int count = 0;

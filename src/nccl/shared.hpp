@@ -6,13 +6,12 @@
 #include "nccl/nccl.h"
 #include "tutti/tutti.h"
 
-// Every function is written once, under its p name; the plain one is a weak alias, so that a profiler may take its
-// place.
+// Every function is defined under its p name; the plain name is a weak alias, which a profiler may replace.
 #define NCCL_API(result, name, parameters)                                                            \
     extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) result name parameters; \
     extern "C" __attribute__((visibility("default"))) result p##name parameters
 
-/// What a handle points to. inner is written when the group ends in which it was made.
+/// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made.
 struct ncclComm {
     tuttiComm_t inner = nullptr;
 };
@@ -24,13 +23,13 @@ struct ncclWindow_vidmem {
 
 namespace tutti::nccl {
 
-/// Keeps why as the calling thread's last error.
+/// Keeps `why` as the calling thread's last error, and returns `result`.
 ncclResult_t refuse(ncclResult_t result, std::string why);
 
-/// Of the last call of this thread that this library itself has refused; empty: Tutti's text stands.
+/// Why this library itself refused the thread's last call; empty if it did not, and Tutti's text holds.
 const std::string& refusal();
 
-/// NCCL knows no time-out of the host: who did not answer in time has failed.
+/// Converts a result and clears refusal(). NCCL has no time-out of the host: a time-out becomes ncclRemoteError.
 ncclResult_t converted(tuttiResult_t result);
 
 inline tuttiDataType_t converted(ncclDataType_t type) {
@@ -43,8 +42,8 @@ inline tuttiComm_t inner(const ncclComm* comm) {
     return comm == nullptr ? nullptr : comm->inner;
 }
 
-/// The caller's config, of whatever version of the header; NULL is all defaults. False, and a refusal, if something is
-/// wrong with it.
+/// Converts the caller's config, of any version of the header; NULL means all defaults. False, after refuse(), if a
+/// value is invalid.
 bool read(const ncclConfig_t* given, tuttiConfig_t& config);
 
 }  // namespace tutti::nccl
