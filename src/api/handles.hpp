@@ -21,6 +21,8 @@ struct PremultipliedSum {
 
 }  // namespace tutti
 
+/// What a tuttiComm_t points to. The user owns it until it is destroyed or aborted. Any thread may read the atomics;
+/// mutex guards comm, suspended, for_newcomers and changes of ops.
 struct tuttiComm {
     /// making: being made in the background, and then living, or failed with `error`. dead: destroyed or aborted.
     static constexpr std::uint32_t dead = 0x54754330, living = 0x54754331, making = 0x54754332, failed = 0x54754333;

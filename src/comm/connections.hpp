@@ -18,8 +18,8 @@ namespace tutti {
 /// One peer of this rank: the link with it, and the ends of its channels.
 struct Peer {
     std::unique_ptr<Link> link;
-    std::string transport;
-    bool by_network = false;
+    std::string transport;                             // its name
+    bool by_network = false;                           // it needs the engine
     std::vector<std::unique_ptr<Sender>> senders;      // by channel
     std::vector<std::unique_ptr<Receiver>> receivers;  // by channel
     std::vector<std::unique_ptr<Receiver>> heard;      // by channel: messages that the peer writes once for all ranks
@@ -49,6 +49,8 @@ class Connections {
     const gpu::Places& places() const { return places_; }
     /// Whether any rank of the communicator is on a GPU, this one or another.
     bool on_gpus() const { return places_.any_on_gpu(); }
+    /// The transport that joins two ranks, the same on all ranks. p2p makes no link: where it is the only one allowed,
+    /// the result is for error texts.
     const Transport& transport_between(Rank a, Rank b) const;
     const Transport& transport_to(Rank peer) const { return transport_between(rank(), peer); }
 
@@ -67,6 +69,8 @@ class Connections {
     /// The peer if there is a link with it, else nullptr.
     const Peer* find(Rank peer) const;
     const std::map<Rank, Peer>& peers() const { return peers_; }
+    /// This rank's ends of a channel, made with the link if there are none: with one peer; for messages that this rank
+    /// writes once for all ranks; for those that the peer writes for all. Valid as long as this object.
     Connection connection(Rank peer, int channel);
     Connection connection_to_all(int channel);
     Connection connection_from_all(Rank peer, int channel);

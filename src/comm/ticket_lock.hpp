@@ -14,8 +14,11 @@
 
 namespace tutti {
 
+/// Shared by a communicator, its handle and the reservations of its operations. Any thread may call it, except leave(),
+/// which the holder of the turn calls.
 class TicketLock {
   public:
+    /// Takes the next ticket. Its owner must enter() soon, and leave(): all later tickets wait for that.
     std::uint32_t ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
     /// Waits for the ticket's turn, which leave() ends. The owner of the turn before is bounded by its own time-outs.

@@ -22,6 +22,7 @@ struct WindowPart {
     std::uint32_t key;   // the gate's value while the part is open; 0: it never was open
 };
 
+/// A window as one rank sees it. Shared by its handle and the operations on it; does not change once it is open.
 struct Window {
     std::vector<WindowPart> parts;  // by rank
     gpu::Pointee lent = {};         // on a GPU: this rank's allocation, if other processes have opened it

@@ -31,7 +31,7 @@ struct Platform {
     Line line{0.1, 0};                         // the slowest transport between ranks
     Line near{0.1, 0};                         // between ranks of one host, if there are several hosts
     std::vector<int> host_of;                  // by part: the number of its host; empty: there is one host
-    std::vector<int> core_of;                  // by part: the core that it is bound to; empty: unknown
+    std::vector<int> core_of;                  // by part: the number of its core; empty: some have several
     std::vector<int> nodes;                    // parts on each host, see Request; empty: hosts are no nodes
     std::string transport = "shm";             // the line's name, under which measurements are kept
     bool sees_regions = false;                 // peers see a rank's mappable memory by it, and nothing else
@@ -52,8 +52,8 @@ struct Platform {
     /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before
     /// force_channels().
     void share_among(int threads, int memories);
-    /// Sets the round trip between hosts, the same on all ranks. On a long path (long_path) the time passes between
-    /// messages rather than in them, so tiles become as long as there is room for.
+    /// Adapts to the round trip between hosts, the same on all ranks, if the path is long (long_path): there the time
+    /// passes between messages rather than in them, so tiles become as long as there is room for.
     void stretch(std::chrono::microseconds round_trip);
     /// Takes what was measured of the path between hosts in place of the transport's own figures. Call it after
     /// stretch(), and not for GPUs that p2p joins. Returns what it took; nullptr if there is no measurement, or a

@@ -19,6 +19,7 @@
 
 namespace tutti {
 
+/// An algorithm for a call, with the way in which the call would run and its price.
 struct Candidate {
     const Algorithm* algorithm = nullptr;
     std::string refusal;  // why it can't be used; if empty, what follows is valid

@@ -16,6 +16,7 @@
 
 namespace tutti {
 
+/// Plain data. Once shared (of_this_machine()) it does not change, and any thread may read it.
 class Tuning {
   public:
     struct Point {
@@ -35,16 +36,17 @@ class Tuning {
         friend bool operator==(const Path&, const Path&) = default;
     };
 
+    /// Adds a measurement, or replaces that of the same size.
     void add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks, Point point);
     /// transport: as in Platform::transport, which tells long paths from short ones.
     void add_path(const std::string& transport, Path path) { paths_.insert_or_assign(transport, path); }
     /// Drops the curves, which were measured on this machine alone; paths stay.
     void forget_curves() { curves_.clear(); }
 
-    /// nullptr: it was not measured.
+    /// The curve; nullptr if it was not measured.
     const Curve* find(Collective collective, std::string_view algorithm, std::string_view transport, int ranks) const;
 
-    /// nullptr: it was not measured.
+    /// The path; nullptr if it was not measured.
     const Path* path(std::string_view transport) const;
 
     /// Whether there are no curves; paths do not count.
