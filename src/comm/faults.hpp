@@ -25,9 +25,9 @@ class Faults {
     /// Subscribes to the session's faults, until the session is left.
     void listen();
 
-    /// Ends the communicator. If `error` is the first one, keeps it and tells the other ranks. Returns once no peer
-    /// uses this rank's buffers any more. If a peer's process is stopped in the middle of a copy, gives up after 10 s,
-    /// and the fault's text then names that peer.
+    /// Ends the communicator. If `error` is the first one, keeps it, or the fault behind it, and tells the other ranks.
+    /// Returns once no peer uses this rank's buffers any more. If a peer's process is stopped in the middle of a copy,
+    /// gives up after 10 s or the time-out, and the fault's text then names that peer.
     void fail(const Error& error);
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }

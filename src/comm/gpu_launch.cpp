@@ -151,7 +151,7 @@ class Wave {
             if (comm->ranks() == 1) continue;
             const auto of_comm = [comm = comm](const Ready* r) { return r->comm == comm && !r->copies; };
             const Ready& first = **std::ranges::find_if(members_, of_comm);
-            if (comm->gpu()->gpus().capturing(first.stream)) {  // a graph's launch does not ask
+            if (comm->gpu()->gpus().capturing(first.stream)) {  // a graph's launch asks for no room
                 comm->gpu()->tenant()->captured(blocks);
                 continue;
             }

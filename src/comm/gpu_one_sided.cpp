@@ -84,7 +84,7 @@ bool OneSidedCalls::enqueue_puts() const {
 void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
     for (const Task& t : waits_) {
         std::optional<BlockReservation> room;
-        if (t.comm->gpu()->gpus().capturing(t.stream))  // a graph's launch does not ask
+        if (t.comm->gpu()->gpus().capturing(t.stream))  // a graph's launch asks for no room
             t.comm->gpu()->tenant()->captured(blocks_of_wait);
         else
             room.emplace(*t.comm, t.stream, group);
