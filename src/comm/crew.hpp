@@ -84,7 +84,7 @@ class Crew {
     std::uint32_t heard_ = 0;                         // the leader's: news_ when it last looked
     std::atomic<bool> failed_{false};                 // a helper has met an error
     alignas(64) std::atomic<std::uint32_t> word_{0};  // the futex that helpers sleep on; changes when there is work
-    std::atomic<int> asleep_{0};                      // helpers
+    std::atomic<int> asleep_{0};                      // helpers that sleep
 
     std::mutex mutex_;  // guards error_, cores_ and memory_
     std::exception_ptr error_;

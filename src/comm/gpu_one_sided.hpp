@@ -8,6 +8,7 @@
 
 namespace tutti {
 
+/// Lives for one launch_together() and is used by its thread.
 class OneSidedCalls {
   public:
     /// Adds a one-sided call. The caller keeps the communicator's turn until all is enqueued. Throws if an argument is

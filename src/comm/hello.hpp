@@ -29,7 +29,7 @@ struct Hello {
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
     std::uint64_t threads;           // Options::threads
-    std::uint64_t memories;          // NUMA nodes near its cores, a bit for each of the first 64; 0: unknown
+    std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
 };
 
 /// The Hello in a short form, as it is sent and as every rank keeps those of all ranks: most of a Hello is zeros, of

@@ -1,4 +1,4 @@
-// What a communicator was asked to be.
+// The options of a communicator.
 #pragma once
 
 #include <chrono>
