@@ -320,8 +320,9 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *asyncError: tuttiSuccess; or the error that comm has failed with; or tuttiInProgress while work that a non-blocking
  * communicator (config.blocking 0) has begun goes on in the background. Until that has ended, comm may only be asked
  * this, or aborted. A communicator that could not be made gives its error here and in tuttiGetLastError, and is
- * destroyed or aborted like others. A group in which such work began ends with tuttiInProgress. Never blocks. Any
- * thread may call it. */
+ * destroyed or aborted like others. A group in which such work began ends with tuttiInProgress. Waits for no
+ * operation; after a kernel has given up it may wait a fraction of a second for a peer that is inside a put. Any thread
+ * may call it. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError);
 
 /* The text of the calling thread's last error or, if comm is not NULL and has failed, of comm's error. Never NULL.
