@@ -1,6 +1,7 @@
 #include "dp/safetensors.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -21,19 +22,42 @@ DataType type_named(const std::string& name, const Fields& fields) {
     fields.wrong("the type " + name + " is unknown");
 }
 
-/// An odd number for every place, by Vigna's splitmix64 (public domain), from that times `golden`.
-constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
-std::uint64_t weight(std::uint64_t scaled_place) {
-    const std::uint64_t x = (scaled_place ^ scaled_place >> 30) * 0xbf58476d1ce4e5b9u;
+/// An odd number for every place, by Vigna's splitmix64 (public domain).
+constexpr std::uint64_t weight(std::uint64_t place) {
+    std::uint64_t x = place * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     return (x ^ x >> 27) | 1;
 }
 
-/// Of whole words, the first of which is at `place`. All that it changes is in registers.
+// A word's weight is that of its place in its row times that of the row: one multiplication for each word.
+constexpr std::size_t row = 128;  // words
+constexpr auto weights_in_row = [] {
+    std::array<std::uint64_t, row> all{};
+    for (std::size_t i = 0; i < row; ++i) all[i] = weight(i + 1);
+    return all;
+}();
+
+std::uint64_t weight_of_row(std::uint64_t its) {
+    return weight(its + row + 1);
+}
+
+/// Of whole words, the first of which is at `place`.
 std::uint64_t sum_of_words(const std::byte* data, std::uint64_t place, std::size_t words) {
-    std::uint64_t sum = 0, word, scaled = place * golden;
-    for (std::size_t i = 0; i < words; ++i, scaled += golden) {
-        std::memcpy(&word, data + 8 * i, 8);
-        sum += word * weight(scaled);
+    const auto product = [&](std::size_t in_row) {
+        std::uint64_t word;
+        std::memcpy(&word, data, 8);
+        data += 8;
+        asm("" : "+r"(word));  // in registers: vectors have no such multiplication, and make it of six
+        return word * weights_in_row[in_row];
+    };
+    std::uint64_t sum = 0;
+    for (std::size_t in_row = place % row; words > 0; in_row = 0, place += row) {
+        const std::size_t end = std::min(row, in_row + words);
+        words -= end - in_row;
+        std::uint64_t even = 0, odd = 0;
+        for (; in_row + 1 < end; in_row += 2) even += product(in_row), odd += product(in_row + 1);
+        if (in_row < end) even += product(in_row);
+        sum += (even + odd) * weight_of_row(place / row);
     }
     return sum;
 }
@@ -115,7 +139,7 @@ std::uint64_t sum_of(const std::byte* data, std::uint64_t at, std::size_t bytes)
     const auto part = [](const std::byte* from, std::uint64_t its_place, std::size_t n) {  // within a word
         std::uint64_t word = 0;
         std::memcpy(reinterpret_cast<std::byte*>(&word) + its_place % 8, from, n);
-        return word * weight(its_place / 8 * golden);
+        return sum_of_words(reinterpret_cast<const std::byte*>(&word), its_place / 8, 1);
     };
     const std::size_t head = std::min<std::size_t>((8 - at % 8) % 8, bytes), tail = (bytes - head) % 8;
     std::uint64_t sum = sum_of_words(data + head, (at + head) / 8, (bytes - head) / 8);

@@ -10,7 +10,7 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::uint64_t format = 2, most_steps = 1ull << 62, most_ranks = 1 << 20;
+constexpr std::uint64_t format = 3, most_steps = 1ull << 62, most_ranks = 1 << 20;
 constexpr std::string_view ending = ".safetensors";
 
 Json whole(std::uint64_t number) {
