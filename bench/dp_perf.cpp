@@ -298,14 +298,18 @@ void checkpoint(tuttiComm_t comm, const Options& o, int rank, int ranks) {
         std::vector<double> plain, layers;
     } saves, cold, cached;
     std::vector<double> blocked;
-    for (int i = 0; i < 5; ++i) {
-        saves.plain.push_back(mb / timed(write));
-        saves.layers.push_back(mb / timed([&] { must(tuttiDpSave(layer.dp(), folder.c_str())); }));
-        for (const std::string& some : {folder, plain_folder}) drop_from_cache(some);
-        cold.plain.push_back(mb / timed(read));
-        cold.layers.push_back(mb / timed(load));
-        cached.plain.push_back(mb / timed(read));
-        cached.layers.push_back(mb / timed(load));
+    for (int i = 0; i < 6; ++i) {
+        const auto in_turns = [&](Rates& rates, bool from_disk, const auto& plains, const auto& layers) {
+            for (const bool plain_first : {i % 2 == 0, i % 2 != 0}) {
+                for (const std::string& some : {folder, plain_folder})
+                    if (from_disk) drop_from_cache(some);
+                const double seconds = plain_first ? timed(plains) : timed(layers);
+                (plain_first ? rates.plain : rates.layers).push_back(mb / seconds);
+            }
+        };
+        in_turns(saves, false, write, [&] { must(tuttiDpSave(layer.dp(), folder.c_str())); });
+        in_turns(cold, true, read, load);
+        in_turns(cached, false, read, load);
         blocked.push_back(1000 * timed([&] { must(tuttiDpSaveAsync(layer.dp(), folder.c_str())); }));
         must(tuttiDpSaveWait(layer.dp()));
     }
