@@ -1,7 +1,5 @@
 #include "dp/checkpoint.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include "base/files.hpp"
@@ -9,18 +7,7 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t block = std::size_t{1} << 20;    // is summed while it is in a cache
-constexpr std::size_t stretch = std::size_t{8} << 20;  // that the disk works on beside
-
-/// Uninitialized memory, in huge pages where there are any: with small ones its first use takes longer than the copy.
-std::unique_ptr<std::byte[]> large_block(std::size_t bytes) {
-    constexpr std::uintptr_t huge = std::uintptr_t{2} << 20;
-    std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
-    const auto from = reinterpret_cast<std::uintptr_t>(memory.get());
-    const std::uintptr_t begin = (from + huge - 1) / huge * huge, end = (from + bytes) / huge * huge;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish
-    return memory;
-}
+constexpr std::size_t for_gpus = std::size_t{8} << 20;  // bytes of a file that are copied to one at once
 
 /// As PyTorch calls what they are.
 std::vector<std::string> state_names(tuttiDpOptimizerKind_t kind) {
@@ -43,10 +30,6 @@ std::string residual_name(int rank, const Parameter& p) {
 /// What was kept of a bucket that is the same on all ranks. Another layout has other names, and begins anew.
 Tensor factor_of(std::size_t bucket, std::size_t elements, std::size_t count) {
     return {text("factor.%zu.%zu", bucket, elements), DataType::float32, {count}, count, 0};
-}
-
-std::string index_path(const std::string& path) {
-    return path + "/" + index_name;
 }
 
 const Source& source_of(Sources& sources, const std::string& path, const Manifest::Where& where) {
@@ -220,164 +203,9 @@ std::vector<Range> Catalogue::ranges(const Ranks& ranks, bool saves) const {
     return all;
 }
 
-// -------------------------------------------------------------------------------------------------------------- saving
-
-Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
-               bool beside)
-    : path_(path), manifest_(std::move(m)) {
-    const Catalogue catalogue(storage, kept, ranks.size());
-    manifest_.ranks = ranks.size();
-    random_bytes(&manifest_.number, sizeof manifest_.number);
-    ranks.broadcast(std::span(&manifest_.number, 1), 0);
-    const int writers = ranks.shards().owners * ranks.shards().copies;
-    tensors_ = catalogue.tensors();
-    while (models_ < tensors_.size() && catalogue.is_models(models_)) ++models_;
-    deal_out(catalogue, static_cast<std::size_t>(writers));
-    try {
-        make_files(ranks);
-        std::vector<Range> ranges = catalogue.ranges(ranks, true);
-        if (beside || storage.backends().on_gpu) {
-            ranks.all_or_none([&] { stage(ranges); });
-            thread_ = start_thread("tutti-dp-save", [this, ranges = std::move(ranges)] { write_all(ranges); });
-        } else {
-            write_all(ranges);
-        }
-    } catch (...) {
-        for (const std::string& file : made_) remove_file(file);
-        throw;
-    }
-}
-
-Saving::~Saving() {
-    if (thread_.joinable()) thread_.join();
-    if (!named_)
-        for (const std::string& file : made_) remove_file(file);
-}
-
-/// Tensors in their order, to at most so many files of each kind, each of about as many bytes.
-void Saving::deal_out(const Catalogue& catalogue, std::size_t most) {
-    sums_.assign(tensors_.size(), 0);
-    file_of_.resize(tensors_.size());
-    for (const bool models : {true, false}) {
-        const std::size_t begin = models ? 0 : models_, end = models ? models_ : tensors_.size(),
-                          before = files_.size();
-        std::uint64_t all = 0, dealt = 0;
-        for (std::size_t t = begin; t < end; ++t) all += tensors_[t].bytes();
-        if (models) manifest_.bytes = all;
-        for (std::size_t t = begin; t < end; ++t) {
-            const std::size_t so_far = files_.size() - before;
-            if (so_far == 0 || (so_far < most && dealt >= all / most * so_far)) files_.emplace_back();
-            files_.back().tensors.push_back(t);
-            file_of_[t] = files_.size() - 1;
-            dealt += tensors_[t].bytes();
-        }
-        for (std::size_t f = before; f < files_.size(); ++f)
-            files_[f].name =
-                shard_name(models ? "model" : "optimizer", manifest_.number, f - before, files_.size() - before);
-    }
-    for (std::size_t t = 0; t < tensors_.size(); ++t)
-        (catalogue.is_models(t) ? manifest_.model : manifest_.optimizer)[tensors_[t].name] = {files_[file_of_[t]].name,
-                                                                                              0};
-}
-
-/// Each rank makes some of the files, with their heads and room for the rest.
-void Saving::make_files(const Ranks& ranks) {
-    ranks.all_or_none([&] {
-        if (ranks.rank() == 0) make_folder(path_);
-    });
-    ranks.all_or_none([&] {
-        for (std::size_t f = 0; f < files_.size(); ++f) {
-            std::vector<Tensor> its;
-            for (const std::size_t t : files_[f].tensors) its.push_back(tensors_[t]);
-            const std::string head = safetensors_head(its);
-            std::uint64_t bytes = head.size();
-            for (std::size_t i = 0; i < its.size(); ++i) {
-                tensors_[files_[f].tensors[i]].at = its[i].at;
-                bytes += its[i].bytes();
-            }
-            if (static_cast<int>(f % static_cast<std::size_t>(ranks.size())) != ranks.rank()) continue;
-            const std::string name = path_ + "/" + files_[f].name;
-            const Fd fd = make_file(name, bytes);
-            made_.push_back(name);
-            write_at(fd, 0, head.data(), head.size(), name);
-            sync_file(fd, name);
-        }
-    });
-}
-
-/// A copy of what is to be written, which the next step does not touch.
-void Saving::stage(std::vector<Range>& ranges) {
-    std::size_t bytes = 0;
-    for (const Range& r : ranges) bytes += r.bytes;
-    staged_ = large_block(bytes);
-    std::byte* at = staged_.get();
-    for (Range& r : ranges) {
-        r.backend->copy(at, r.memory, r.bytes);
-        r.memory = at;
-        at += r.bytes;
-    }
-    for (const Range& r : ranges) r.backend->settle();
-}
-
-void Saving::write_all(const std::vector<Range>& ranges) {
-    result_ = Verdict::of([&] {
-        std::vector<Fd> fds(files_.size());
-        const auto name = [&](std::size_t file) { return path_ + "/" + files_[file].name; };
-        for (const Range& r : ranges) {
-            const std::size_t file = file_of_[r.tensor];
-            if (!fds[file]) fds[file] = open_file(name(file), true);
-            for (std::size_t i = 0; i < r.bytes; i += block) {
-                const std::size_t n = std::min(block, r.bytes - i);
-                sums_[r.tensor] += sum_of(r.memory + i, r.first + i, n);
-                const std::uint64_t at = tensors_[r.tensor].at + r.first;
-                write_at(fds[file], at + i, r.memory + i, n, name(file));
-                if ((i + n) % stretch == 0 || i + n == r.bytes) {
-                    const std::size_t from = i / stretch * stretch;
-                    begin_to_write(fds[file], at + from, i + n - from);
-                }
-            }
-        }
-        for (std::size_t f = 0; f < fds.size(); ++f)
-            if (fds[f]) sync_file(fds[f], name(f));
-    });
-}
-
-void Saving::finish(const Ranks& ranks) {
-    if (thread_.joinable()) thread_.join();
-    staged_.reset();
-    ranks.all_or_none([&] {
-        if (result_.code != tuttiSuccess) throw Error(result_.code, result_.words);
-    });
-    named_ = true;  // rank 0 may write the index from here on, also where others don't hear of it
-    ranks.sum(sums_);
-    for (std::size_t t = 0; t < tensors_.size(); ++t)
-        (t < models_ ? manifest_.model : manifest_.optimizer)[tensors_[t].name].sum = sums_[t];
-    Verdict mine = Verdict::of([&] {
-        if (ranks.rank() == 0) replace_file(index_path(path_), text_of(manifest_));
-    });
-    if (mine.code != tuttiSuccess) mine.code = tuttiInvalidUsage;
-    const std::vector<Verdict> all = ranks.verdicts(mine);
-    named_ = all.empty();
-    judge(all);
-    if (ranks.rank() == 0) remove_others();
-}
-
-/// Of the save before, and of those that came to nothing.
-void Saving::remove_others() const {
-    for (const std::string& file : files_in(path_))
-        if (std::uint64_t number = 0; is_shard(file, &number) && number != manifest_.number)
-            remove_file(path_ + "/" + file);
-}
-
-// ------------------------------------------------------------------------------------------------------------- loading
-
 Loading::Loading(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept)
-    : path_(path),
-      storage_(storage),
-      kept_(kept),
-      catalogue_(storage),
-      sums_(catalogue_.tensors().size(), 0),
-      again_(sums_) {
+    : path_(path), storage_(storage), kept_(kept), catalogue_(storage) {
+    std::vector<std::uint64_t> sums(catalogue_.tensors().size());
     ranks.all_or_none([&] {
         if (!file_exists(index_path(path)))
             fail(tuttiInvalidUsage,
@@ -386,35 +214,68 @@ Loading::Loading(const std::string& path, const Ranks& ranks, Storage& storage, 
                  path.c_str(), index_name);
         manifest_ = manifest_from(read_file(index_path(path)), index_path(path));
         compare(path, manifest_, catalogue_);
-        find_parts(catalogue_.ranges(ranks, false));
-        scratch_.resize(storage.backends().on_gpu ? stretch : summed_once);
-        for (const Part& p : parts_)
-            sums_[p.range.tensor] += p.source->sum(*p.tensor, p.range.first, p.range.bytes, scratch_);
+        parts_ = parts_of(catalogue_.ranges(ranks, false));
+        scratch_.resize(storage.backends().on_gpu ? for_gpus : summed_once);
+        for (const Part& p : ranks.on_one_host() ? share_of_all(ranks) : parts_)
+            sums[p.range.tensor] += p.source->sum(*p.tensor, p.range.first, p.range.bytes, scratch_);
         residuals_ = read_residuals(path, manifest_, sources_, ranks, storage, kept.residuals);
         factors_ = read_factors(path, manifest_, sources_, storage, kept.factors);
     });
-    std::vector<std::uint64_t> sums = sums_;
-    const auto copies = static_cast<std::uint64_t>(ranks.shards().copies);  // each has been read
-    if (!storage.options().replicated()) ranks.sum(sums);
-    for (std::size_t t = 0; t < sums.size(); ++t)
-        if (catalogue_.is_everybodys(t)) sums[t] = sums_[t];
+    const std::size_t torn = first_wrong(ranks, sums, ranks.on_one_host());
     ranks.all_or_none([&] {
-        for (std::size_t t = 0; t < sums.size(); ++t)
-            if (const Manifest::Where& where = where_of(manifest_, catalogue_, t);
-                where.sum * (catalogue_.is_everybodys(t) ? 1 : copies) != sums[t])
-                refuse_changed(path, where, catalogue_.tensors()[t].name);
+        if (torn < sums.size())
+            refuse_changed(path, where_of(manifest_, catalogue_, torn), catalogue_.tensors()[torn].name);
     });
 }
 
+/// Collective. The first tensor of whose parts these are not the sums; else how many there are. once: each byte is in
+/// one rank's sums; else in those of all ranks that load it.
+std::size_t Loading::first_wrong(const Ranks& ranks, const std::vector<std::uint64_t>& mine, bool once) const {
+    std::vector<std::uint64_t> sums = mine;
+    const bool replicated = storage_.options().replicated();
+    if (once || !replicated) ranks.sum(sums);
+    const auto copies = static_cast<std::uint64_t>(ranks.shards().copies);
+    for (std::size_t t = 0; t < sums.size(); ++t) {
+        const std::uint64_t wanted = where_of(manifest_, catalogue_, t).sum;
+        const bool alone = !once && catalogue_.is_everybodys(t);
+        if (alone ? mine[t] != wanted : sums[t] != wanted * (once ? 1 : copies)) return t;
+    }
+    return sums.size();
+}
+
+/// What this rank checks where all ranks are on one host: stretches that are as long as can be, since the system reads
+/// those faster than many short ones. Afterwards all is in the host's cache, whoever loads it.
+std::vector<Loading::Part> Loading::share_of_all(const Ranks& ranks) {
+    std::vector<Range> all;
+    std::uint64_t bytes = 0;
+    for (std::size_t t = 0; t < catalogue_.tensors().size(); ++t) {
+        all.push_back({t, 0, catalogue_.tensors()[t].bytes(), nullptr, nullptr});
+        bytes += all.back().bytes;
+    }
+    const auto n = static_cast<std::uint64_t>(ranks.size()), mine = static_cast<std::uint64_t>(ranks.rank());
+    const std::uint64_t begin = bytes / n * mine, end = mine + 1 == n ? bytes : bytes / n * (mine + 1);
+    std::vector<Part> share;
+    std::uint64_t at = 0;  // in all files, one behind the other
+    for (const Part& p : parts_of(all)) {
+        const std::uint64_t from = std::clamp(begin, at, at + p.range.bytes) - at;
+        const std::uint64_t to = std::clamp(end, at, at + p.range.bytes) - at;
+        at += p.range.bytes;
+        if (from < to) share.push_back({{p.range.tensor, from, to - from, nullptr, nullptr}, p.source, p.tensor});
+    }
+    return share;
+}
+
 /// In the order of files and places, so that the system reads ahead.
-void Loading::find_parts(const std::vector<Range>& ranges) {
+std::vector<Loading::Part> Loading::parts_of(const std::vector<Range>& ranges) {
+    std::vector<Part> parts;
     for (const Range& r : ranges) {
         const Source& source = source_of(sources_, path_, where_of(manifest_, catalogue_, r.tensor));
-        parts_.push_back({r, &source, &source.find(catalogue_.tensors()[r.tensor])});
+        parts.push_back({r, &source, &source.find(catalogue_.tensors()[r.tensor])});
     }
-    std::ranges::sort(parts_, {}, [](const Part& p) {
+    std::ranges::sort(parts, {}, [](const Part& p) {
         return std::pair<const std::string&, std::uint64_t>(p.source->path, p.tensor->at + p.range.first);
     });
+    return parts;
 }
 
 /// The sum of a part that is where it belongs. On ranks on GPUs it comes by way of scratch_.
@@ -432,13 +293,17 @@ std::uint64_t Loading::take(const Part& p) {
 }
 
 void Loading::finish(const Ranks& ranks) {
+    std::vector<std::uint64_t> sums(catalogue_.tensors().size());
     ranks.all_or_none([&] {
-        for (const Part& p : parts_) again_[p.range.tensor] += take(p);
-        const auto changed = std::ranges::mismatch(again_, sums_).in1 - again_.begin();
-        if (const auto t = static_cast<std::size_t>(changed); t < sums_.size())
+        for (const Part& p : parts_) sums[p.range.tensor] += take(p);
+    });
+    const std::size_t changed = first_wrong(ranks, sums, false);
+    ranks.all_or_none([&] {
+        if (changed < sums.size())
             fail(tuttiInvalidUsage,
                  "tuttiDpLoad: '%s' in '%s/%s' was changed while it was loaded: create a new layer, and load again",
-                 catalogue_.tensors()[t].name.c_str(), path_.c_str(), where_of(manifest_, catalogue_, t).file.c_str());
+                 catalogue_.tensors()[changed].name.c_str(), path_.c_str(),
+                 where_of(manifest_, catalogue_, changed).file.c_str());
     });
     for (std::size_t b = 0; b < residuals_.size(); ++b) {
         if (kept_.residuals[b] != nullptr) *kept_.residuals[b] = std::move(residuals_[b]);

@@ -98,9 +98,9 @@ class Saving {
     std::vector<File> files_;
     std::vector<std::string> made_;  // files that this rank has made
     std::unique_ptr<std::byte[]> staged_;
-    Verdict result_;      // of the writing
-    bool named_ = false;  // for all that this rank knows, the index names its files
-    Thread thread_;       // the last: it ends first
+    Verdict result_;                 // of the writing
+    bool named_ = false;             // for all that this rank knows, the index names its files
+    Thread thread_;                  // the last: it ends first
 };
 
 /// A load. Files are read twice, the second time as a rule from the system's cache, so that what is wrong with them is
@@ -122,7 +122,9 @@ class Loading {
         const Source* source;
         const Tensor* tensor;  // in the file
     };
-    void find_parts(const std::vector<Range>& ranges);
+    std::vector<Part> parts_of(const std::vector<Range>& ranges);
+    std::vector<Part> share_of_all(const Ranks& ranks);
+    std::size_t first_wrong(const Ranks& ranks, const std::vector<std::uint64_t>& mine, bool once) const;
     std::uint64_t take(const Part& part);
 
     const std::string path_;
@@ -131,8 +133,7 @@ class Loading {
     const Catalogue catalogue_;
     Manifest manifest_;
     Sources sources_;
-    std::vector<Part> parts_;                  // in the order in which they lie in the files
-    std::vector<std::uint64_t> sums_, again_;  // by tensor: of this rank's parts, read once and again
+    std::vector<Part> parts_;  // of what this rank loads, in the order in which they lie in the files
     std::vector<std::byte> scratch_;
     std::vector<std::vector<float>> residuals_, factors_;  // by bucket
 };

@@ -1,6 +1,7 @@
 // The ranks that train together: the layer's communicators, and what ranks tell each other beside reductions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -60,6 +61,9 @@ class Ranks {
     int rank() const { return roster_.rank; }
     int size() const { return roster_.size; }
     bool any_gpu() const;
+    bool on_one_host() const {
+        return std::ranges::adjacent_find(roster_.hosts, std::ranges::not_equal_to{}) == roster_.hosts.end();
+    }
     const Shards& shards() const { return shards_[static_cast<std::size_t>(rank())]; }  // this rank's
     const Shards& shards_of(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
     tuttiComm_t users() const { return users_; }        // the caller's

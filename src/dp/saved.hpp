@@ -15,6 +15,10 @@ namespace tutti::dp {
 
 inline constexpr const char* index_name = "model.safetensors.index.json";
 
+inline std::string index_path(const std::string& path) {
+    return path + "/" + index_name;
+}
+
 using Notes = std::map<std::string, std::string>;
 
 struct Manifest {

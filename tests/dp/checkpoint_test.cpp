@@ -10,14 +10,17 @@
 #include <sstream>
 
 #include "base/result.hpp"
+#include "dp/on_ranks.hpp"
 #include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
 #include "harness/folder.hpp"
 #include "harness/harness.hpp"
+#include "harness/skip.hpp"
 
 using namespace tutti;
+using harness::says;
 using harness::Setup;
 using harness::Trained;
 
@@ -73,10 +76,6 @@ std::map<std::string, std::vector<float>> tensors_in(const std::string& file) {
     return all;
 }
 
-bool says(const char* word) {
-    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits", "[exhaustive]") {
@@ -115,6 +114,35 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
         const Trained same = harness::train(second);
         REQUIRE(same.weights == through.weights);
     }
+}
+
+TEST_CASE("ranks of one host check a checkpoint together before each reads what it loads") {
+    const auto bytes_read = [] {
+        std::ifstream io("/proc/self/io");
+        std::string word;
+        for (long long bytes = 0; io >> word >> bytes;)
+            if (word == "rchar:") return bytes;
+        return -1ll;
+    };
+    if (bytes_read() < 0) return harness::skip("/proc/self/io");
+    constexpr int ranks = 3;
+    constexpr std::size_t count = std::size_t{1} << 18;  // 3 MiB with Adam's states
+    Folder folder;
+    long long before = 0, after = 0;
+    tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
+    config.optimizer.kind = tuttiDpAdam;
+    const std::vector<tuttiDpParameter_t> one = {{"w", nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType}};
+    harness::on_ranks(ranks, one, config, [&](int rank, tuttiDp_t dp, tuttiComm_t comm) {
+        harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save");
+        if (rank == 0) before = bytes_read();
+        harness::must_succeed(tuttiBarrier(comm, nullptr), "barrier");
+        harness::must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+        harness::must_succeed(tuttiBarrier(comm, nullptr), "barrier");
+        if (rank == 0) after = bytes_read();
+    });
+    const long long all = 12 * count;
+    REQUIRE(after - before >= (ranks + 1) * all);  // all ranks load all
+    REQUIRE(after - before < (ranks + 1) * all + all / 2);
 }
 
 TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
