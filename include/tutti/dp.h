@@ -539,21 +539,22 @@ TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
  * are "factor.<bucket>.<its elements>": they go on where buckets are the same, else they begin anew. */
 TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
 
-/* The same, but it returns when this rank's part has been copied to memory of the host: as much as it owns, until
- * SaveWait. A thread writes it to the disk meanwhile. SaveWait waits for that, and the checkpoint takes the old one's
- * place; it may be called at any time, also within an iteration, and does nothing if no save is under way. The next
- * Save, SaveAsync or Load does the same first. Collective, all three. A save that is under way in Destroy, Move or
- * Abandon is given up. */
+/* The same, but it returns when this rank's part has been copied to memory of the host: as much as it owns, which is
+ * kept for the next one until Destroy. A thread writes it to the disk meanwhile. SaveWait waits for that, and the
+ * checkpoint takes the old one's place; it may be called at any time, also within an iteration, and does nothing if no
+ * save is under way. The next Save, SaveAsync or Load does the same first. Collective, all three. A save that is under
+ * way in Destroy, Move or Abandon is given up. */
 TUTTI_API tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path);
 TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
 
 /* Loads what any number of ranks has saved, in any mode. Each rank reads what it owns (tuttiDpNaive and
- * tuttiDpBucketed: everything), and needs no memory for that. It reads twice, for all is checked before anything is
- * changed: a torn or changed file, one of other parameters or of another optimizer, one that Save has not written, is
- * refused on all ranks (tuttiInvalidUsage). The learning rate is the saved one afterwards, and so are those of groups
- * if there are as many. What compression had kept goes on: with another number of ranks, each has the mean of what all
- * had. If a file changes between the two readings, or can't be read again, Load returns that on all ranks, and the
- * layer has parts of both: all later calls but Destroy fail. With config.onArrival nothing has changed then. */
+ * tuttiDpBucketed: everything), and needs no memory for that. Files are read twice, for all is checked before anything
+ * is changed (ranks of one host share that out): a torn or changed file, one of other parameters or of another
+ * optimizer, one that Save has not written, is refused on all ranks (tuttiInvalidUsage). The learning rate is the saved
+ * one afterwards, and so are those of groups if there are as many. What compression had kept goes on: with another
+ * number of ranks, each has the mean of what all had. If a file changes between the two readings, or can't be read
+ * again, Load returns that on all ranks, and the layer has parts of both: all later calls but Destroy fail. With
+ * config.onArrival nothing has changed then. */
 TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
 
 /* Text that goes with a checkpoint: rank 0's is saved, and Load gives it to all ranks, in place of what they had. For

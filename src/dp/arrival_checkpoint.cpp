@@ -35,7 +35,7 @@ class OnArrival::Whole {
     }
 
     void save(const std::string& path, Manifest m) {
-        Saving saving(path, ranks_, storage_, none_, std::move(m), false);
+        Saving saving(path, ranks_, storage_, none_, std::move(m), nullptr);
         saving.finish(ranks_);
     }
     Manifest load(const std::string& path) {

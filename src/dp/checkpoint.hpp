@@ -60,14 +60,21 @@ class Catalogue {
     BackendPtr host_;
 };
 
+/// Memory for copies of what is saved. Its first use takes longer than the copy, so it is kept from save to save.
+struct Staging {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+};
+
 /// A save on its way.
 class Saving {
   public:
     /// Collective, while no job is under way. m: all but the number, the bytes and the tensors. The old checkpoint
-    /// holds until finish(). beside: returns when all has been copied; else when this rank has written its part. If a
-    /// file can't be made, all ranks throw tuttiInvalidUsage.
+    /// holds until finish(). beside: returns when all has been copied there, which is enlarged if it has to be, and
+    /// outlives this; nullptr: when this rank has written its part. If a file can't be made, all ranks throw
+    /// tuttiInvalidUsage.
     Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
-           bool beside);
+           Staging* beside);
     /// Gives up what was not finished.
     ~Saving();
     Saving(const Saving&) = delete;
@@ -86,7 +93,7 @@ class Saving {
     void make_files(const Ranks& ranks);
     void write(const Range& range, const std::byte* data);
     void write_all(const std::vector<Range>& ranges);
-    void stage(std::vector<Range>& ranges);
+    static void stage(std::vector<Range>& ranges, Staging& staging);
     void remove_others() const;
 
     const std::string path_;
@@ -97,10 +104,10 @@ class Saving {
     std::vector<std::uint64_t> sums_;   // by tensor: of what this rank has written
     std::vector<File> files_;
     std::vector<std::string> made_;  // files that this rank has made
-    std::unique_ptr<std::byte[]> staged_;
-    Verdict result_;                 // of the writing
-    bool named_ = false;             // for all that this rank knows, the index names its files
-    Thread thread_;                  // the last: it ends first
+    Staging own_;         // where a rank on a GPU copies to while it waits
+    Verdict result_;      // of the writing
+    bool named_ = false;  // for all that this rank knows, the index names its files
+    Thread thread_;       // the last: it ends first
 };
 
 /// A load. Files are read twice, the second time as a rule from the system's cache, so that what is wrong with them is

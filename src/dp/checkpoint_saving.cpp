@@ -25,7 +25,7 @@ std::unique_ptr<std::byte[]> large_block(std::size_t bytes) {
 }  // namespace
 
 Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
-               bool beside)
+               Staging* beside)
     : path_(path), manifest_(std::move(m)) {
     const Catalogue catalogue(storage, kept, ranks.size());
     manifest_.ranks = ranks.size();
@@ -38,8 +38,8 @@ Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& stora
     try {
         make_files(ranks);
         std::vector<Range> ranges = catalogue.ranges(ranks, true);
-        if (beside || storage.backends().on_gpu) {
-            ranks.all_or_none([&] { stage(ranges); });
+        if (beside != nullptr || storage.backends().on_gpu) {
+            ranks.all_or_none([&] { stage(ranges, beside != nullptr ? *beside : own_); });
             thread_ = start_thread("tutti-dp-save", [this, ranges = std::move(ranges)] { write_all(ranges); });
         } else {
             write_all(ranges);
@@ -108,11 +108,14 @@ void Saving::make_files(const Ranks& ranks) {
 }
 
 /// A copy of what is to be written, which the next step does not touch.
-void Saving::stage(std::vector<Range>& ranges) {
+void Saving::stage(std::vector<Range>& ranges, Staging& staging) {
     std::size_t bytes = 0;
     for (const Range& r : ranges) bytes += r.bytes;
-    staged_ = large_block(bytes);
-    std::byte* at = staged_.get();
+    if (staging.bytes < bytes) {
+        staging = {};  // before there is more
+        staging = {large_block(bytes), bytes};
+    }
+    std::byte* at = staging.memory.get();
     for (Range& r : ranges) {
         r.backend->copy(at, r.memory, r.bytes);
         r.memory = at;
@@ -146,7 +149,7 @@ void Saving::write_all(const std::vector<Range>& ranges) {
 
 void Saving::finish(const Ranks& ranks) {
     if (thread_.joinable()) thread_.join();
-    staged_.reset();
+    own_ = {};
     ranks.all_or_none([&] {
         if (result_.code != tuttiSuccess) throw Error(result_.code, result_.words);
     });

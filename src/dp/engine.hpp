@@ -1,5 +1,4 @@
-// The data-parallel layer of one rank. An iteration is begin(), grad_ready() for every parameter, synchronize() and
-// step(). The parts have an owner each, and this class makes them one:
+// The data-parallel layer of one rank: begin(), grad_ready() for every parameter, synchronize(), step(). Its parts:
 //
 //     Ranks, Attendance     communicators, and what ranks agree on; config.join: who still has batches
 //     Backends, Storage     memory of the host or a GPU, and arithmetic there; buckets: gradients, values, states
@@ -141,6 +140,7 @@ class Engine {
     Versions versions_;
     Handover handover_;
     Notes notes_;
+    Staging staging_;
     std::unique_ptr<Saving> saving_;  // nullptr: none is under way
     std::string checkpoint_;          // the last one that was saved or loaded
     std::mutex looking_;              // for NaNs

@@ -36,7 +36,7 @@ void Engine::save(const char* given, bool beside) {
     if (!options().asynchronous())
         for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
     const Kept kept{reducer_.residuals(), reducer_.factors()};
-    saving_ = std::make_unique<Saving>(path, ranks_, storage_, kept, std::move(m), beside);
+    saving_ = std::make_unique<Saving>(path, ranks_, storage_, kept, std::move(m), beside ? &staging_ : nullptr);
     if (!beside) finish_save();
 }
 

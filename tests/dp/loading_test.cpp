@@ -58,10 +58,10 @@ class OneRank {
                 values.insert(values.end(), floats(at), floats(at) + b.own_count);
         return values;
     }
-    void save(const std::string& path) {
+    void save(const std::string& path, Staging* beside = nullptr) {
         Manifest m;
         for (const Parameter& p : registration_.parameters) m.model[p.name];
-        Saving(path, ranks_, storage_, nothing_, std::move(m), false).finish(ranks_);
+        Saving(path, ranks_, storage_, nothing_, std::move(m), beside).finish(ranks_);
     }
     Loading load(const std::string& path) { return Loading(path, ranks_, storage_, nothing_); }
     const Ranks& ranks() const { return ranks_; }
@@ -134,4 +134,21 @@ TEST_CASE("a load needs no memory beside the layer's") {
     const std::size_t before = kilobytes("VmHWM:");
     layer.load(folder.path).finish(layer.ranks());
     REQUIRE(kilobytes("VmHWM:") - before < 12 * count * 4 / 1024 / 4);
+}
+
+TEST_CASE("saves beside training copy to memory that is kept from one to the next") {
+    const harness::Folder folder;
+    OneRank layer(100'003);
+    layer.fill(1);
+    Staging staging;
+    layer.save(folder.path, &staging);
+    const std::byte* const first = staging.memory.get();
+    REQUIRE(first != nullptr);
+    layer.fill(2);
+    const std::vector<float> saved = layer.all();
+    layer.save(folder.path, &staging);
+    REQUIRE(staging.memory.get() == first);
+    layer.fill(3);
+    layer.load(folder.path).finish(layer.ranks());
+    REQUIRE(layer.all() == saved);
 }
