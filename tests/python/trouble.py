@@ -73,6 +73,14 @@ def wrong_arguments_1(comm):
         comm.all_gatherv(x, [3])
     with raises(ValueError, "out has 16 elements, and its rows reach to element 20"):
         comm.all_gatherv(x, [16], np.empty(16, "float32"), displs=[4])
+    for displs in ([-1], ["a"], 3):
+        with raises(TypeError, "displacements: this (list|int) is not a list of whole numbers, each 0 or more"):
+            comm.all_gatherv(x, [16], np.empty(16, "float32"), displs=displs)
+    for call in (comm.all_gatherv, comm.gatherv, comm.scatterv, comm.reduce_scatterv):
+        with raises(TypeError, "counts: this list is not a list of whole numbers"):
+            call(x, [-16])
+    with raises(ValueError, "counts: rank 0's row would end beyond all memory"):
+        comm.all_gatherv(x, [16], np.empty(16, "float32"), displs=[2**64 - 16])
     with raises(ValueError, "stream= is for ranks on a GPU"):
         comm.all_reduce(x, stream=3)
     with raises(TypeError, "unknown option 'time_out'"):
@@ -83,6 +91,27 @@ def wrong_arguments_1(comm):
         comm.all_gather_object(1, unsafe=False)
     with raises(tutti.InvalidArgument, "color"):
         comm.split(-7)
+    for options, kind, text in ((dict(timeout="3"), TypeError, "timeout: this str is not a number of seconds"),
+                                (dict(init_timeout=-1), ValueError, "init_timeout is -1 seconds; expected more than 0"),
+                                (dict(timeout=float("inf")), ValueError, "timeout is inf seconds; .* at most 2147483"),
+                                (dict(reproducible=1), TypeError, "reproducible: this int is not True or False"),
+                                (dict(channels=2.5), TypeError, "channels: this float is not a whole number"),
+                                (dict(threads=1 << 40), TypeError, "threads: this int is not a whole number of 32"),
+                                (dict(algorithm=3), TypeError, "algorithm= is a text")):
+        for call in (tutti.init, lambda **options: comm.split(0, **options)):
+            with raises(kind, text):
+                call(**options)
+    with raises(TypeError, "color: this str is not a whole number"):
+        comm.split("red")
+    with raises(TypeError, "devices: this int is not a list of devices' numbers"):
+        tutti.init_all(1, 0)
+    work = comm.all_reduce(x, async_=True)
+    with raises(TypeError, "timeout: this str is not a number of seconds"):
+        work.wait("3")
+    for seconds in (-1, float("nan")):
+        with raises(ValueError, "timeout is -?(1|nan); expected 0 or more"):
+            work.wait(seconds)
+    assert (work.wait(1e300) == x).all()
     with raises(ValueError, r"shape is \(2, -1\); expected"):
         tutti.zeros((2, -1))
     same = comm.all_reduce(x)  # none of it has done any harm

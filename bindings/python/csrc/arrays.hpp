@@ -77,4 +77,13 @@ nb::object new_row(nb::handle like, size_t count);
 /// Throws a Python exception with a text in the manner of printf.
 [[noreturn]] __attribute__((format(printf, 2, 3))) void refuse(PyObject* exception, const char* format, ...);
 
+/// An argument as a T. Throws a TypeError unless it is `what`: "a number of seconds".
+template <typename T>
+T given(nb::handle argument, const char* name, const char* what) {
+    T value{};
+    if (!nb::try_cast<T>(argument, value))
+        refuse(PyExc_TypeError, "%s: this %s is not %s", name, nb::str(argument.type().attr("__name__")).c_str(), what);
+    return value;
+}
+
 }  // namespace tutti::python

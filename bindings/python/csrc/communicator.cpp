@@ -4,7 +4,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
+#include <climits>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,8 +20,20 @@ namespace {
 int64_t last_number = 0;               // under the GIL, as all:
 std::map<int64_t, Communicator*> all;  // by their numbers
 
-int milliseconds(nb::handle value) {
-    return static_cast<int>(nb::cast<double>(value) * 1000);
+int milliseconds(nb::handle value, const char* name) {
+    const auto seconds = given<double>(value, name, "a number of seconds");
+    constexpr int most = INT_MAX / 1000;
+    if (!(seconds > 0 && seconds <= most))
+        refuse(PyExc_ValueError, "%s is %g seconds; expected more than 0 and at most %d", name, seconds, most);
+    return static_cast<int>(std::ceil(seconds * 1000));
+}
+
+int yes_or_no(nb::handle value, const char* name) {
+    return given<bool>(value, name, "True or False") ? 1 : 0;
+}
+
+int whole(nb::handle value, const char* name) {
+    return given<int>(value, name, "a whole number of 32 bits");
 }
 
 }  // namespace
@@ -56,13 +69,13 @@ Config::Config(const nb::kwargs& options) {
         const std::string name = nb::cast<std::string>(key);
         if (value.is_none()) continue;
         if (name == "timeout")
-            config_.timeoutMs = milliseconds(value);
+            config_.timeoutMs = milliseconds(value, name.c_str());
         else if (name == "init_timeout")
-            config_.initTimeoutMs = milliseconds(value);
+            config_.initTimeoutMs = milliseconds(value, name.c_str());
         else if (name == "check")
-            config_.check = nb::cast<bool>(value) ? 1 : 0;
+            config_.check = yes_or_no(value, name.c_str());
         else if (name == "reproducible")
-            config_.reproducible = nb::cast<bool>(value) ? 1 : 0;
+            config_.reproducible = yes_or_no(value, name.c_str());
         else if (name == "algorithm")
             config_.algorithm = text(value, "algorithm");
         else if (name == "transport")
@@ -72,11 +85,11 @@ Config::Config(const nb::kwargs& options) {
         else if (name == "programs")
             config_.programs = text(value, "programs");
         else if (name == "device")
-            config_.device = nb::cast<int>(value);
+            config_.device = whole(value, name.c_str());
         else if (name == "channels")
-            config_.channels = nb::cast<int>(value);
+            config_.channels = whole(value, name.c_str());
         else if (name == "threads")
-            config_.threads = nb::cast<int>(value);
+            config_.threads = whole(value, name.c_str());
         else
             refuse(PyExc_TypeError,
                    "unknown option '%s': there are timeout, init_timeout, check, reproducible, algorithm, transport, "
@@ -236,7 +249,7 @@ nb::object Communicator::from_this(const std::function<tuttiResult_t(tuttiComm_t
 
 nb::object Communicator::split(nb::object color, int key, const nb::kwargs& options) {
     const Config config(options);
-    const int number = color.is_none() ? TUTTI_SPLIT_NOCOLOR : nb::cast<int>(color);
+    const int number = color.is_none() ? TUTTI_SPLIT_NOCOLOR : whole(color, "color");
     return from_this(
         [&](tuttiComm_t parent, tuttiComm_t* made) { return tuttiCommSplit(parent, number, key, made, config.get()); });
 }

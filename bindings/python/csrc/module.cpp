@@ -56,7 +56,7 @@ nb::bytes unique_id() {
 
 nb::list init_all(int nranks, nb::handle devices) {
     std::vector<int> on;
-    if (!devices.is_none()) on = nb::cast<std::vector<int>>(devices);
+    if (!devices.is_none()) on = given<std::vector<int>>(devices, "devices", "a list of devices' numbers");
     if (nranks < 1) refuse(PyExc_ValueError, "nranks is %d; expected at least 1", nranks);
     if (!on.empty() && on.size() != static_cast<size_t>(nranks))
         refuse(PyExc_ValueError, "devices has %zu numbers; expected one for each of the %d ranks", on.size(), nranks);

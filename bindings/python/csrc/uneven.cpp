@@ -13,6 +13,7 @@ namespace {
 
 using Use = Array::Use;
 using Numbers = std::vector<size_t>;
+constexpr const char* kNumbers = "a list of whole numbers, each 0 or more";
 
 // Where each rank's row lies in a buffer, in units of the type that is moved.
 struct Rows {
@@ -21,18 +22,21 @@ struct Rows {
     size_t end = 0;  // elements from the beginning to the end of the last row
 
     Rows() = default;
-    Rows(const Communicator& comm, Numbers lengths, nb::handle places, const char* name) : counts(std::move(lengths)) {
+    Rows(const Communicator& comm, nb::handle lengths, nb::handle places, const char* name)
+        : counts(given<Numbers>(lengths, name, kNumbers)) {
         const auto ranks = static_cast<size_t>(comm.size());
         if (counts.size() != ranks)
             refuse(PyExc_ValueError, "%s has %zu numbers; expected one for each of the %zu ranks", name, counts.size(),
                    ranks);
         own = counts[static_cast<size_t>(comm.rank())];
-        if (!places.is_none()) displs = nb::cast<Numbers>(places);
+        if (!places.is_none()) displs = given<Numbers>(places, "displacements", kNumbers);
         if (!displs.empty() && displs.size() != ranks)
             refuse(PyExc_ValueError, "displacements of %s: %zu numbers; expected one for each of the %zu ranks", name,
                    displs.size(), ranks);
         for (size_t i = 0, next = 0; i < ranks; next += counts[i++]) {
             if (displs.size() < ranks) displs.push_back(next);
+            if (counts[i] > SIZE_MAX - displs[i])
+                refuse(PyExc_ValueError, "%s: rank %zu's row would end beyond all memory", name, i);
             if (counts[i] > 0) end = std::max(end, displs[i] + counts[i]);
         }
     }
@@ -50,11 +54,11 @@ struct Rows {
     }
 };
 
-nb::object all_gatherv(Self self, nb::handle x, Numbers counts, nb::object out, nb::handle displs, bool async,
+nb::object all_gatherv(Self self, nb::handle x, nb::handle counts, nb::object out, nb::handle displs, bool async,
                        nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async);
-    Rows rows(comm, std::move(counts), displs, "counts");
+    Rows rows(comm, counts, displs, "counts");
     Array in(x, "x", Use::read, comm.device());
     expect_count(in, "x", rows.own, "counts[rank]");
     if (out.is_none()) out = new_row(x, rows.end);
@@ -78,7 +82,7 @@ nb::object gatherv(Self self, nb::handle x, nb::handle counts, int root, nb::obj
     const Moved moved(in);
     Rows rows;
     if (comm.rank() == root) {
-        rows = Rows(comm, nb::cast<Numbers>(counts), displs, "counts");
+        rows = Rows(comm, counts, displs, "counts");
         if (out.is_none()) out = new_row(x, rows.end);
         to = Array(out, "out", Use::write, comm.device());
         expect_same_type(in, to);
@@ -102,7 +106,7 @@ nb::object scatterv(Self self, nb::handle x, nb::handle counts, int root, nb::ob
     Rows rows;
     if (comm.rank() == root) {
         in = Array(x, "x", Use::read, comm.device());
-        rows = Rows(comm, nb::cast<Numbers>(counts), displs, "counts");
+        rows = Rows(comm, counts, displs, "counts");
         rows.expect_within(in, "x");
         if (out.is_none()) out = new_row(x, rows.own);
     } else if (out.is_none()) {
@@ -123,12 +127,12 @@ nb::object scatterv(Self self, nb::handle x, nb::handle counts, int root, nb::ob
                  });
 }
 
-nb::object all_to_allv(Self self, nb::handle x, Numbers sendcounts, Numbers recvcounts, nb::object out,
+nb::object all_to_allv(Self self, nb::handle x, nb::handle sendcounts, nb::handle recvcounts, nb::object out,
                        nb::handle sdispls, nb::handle rdispls, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async);
-    Rows sent(comm, std::move(sendcounts), sdispls, "sendcounts");
-    Rows received(comm, std::move(recvcounts), rdispls, "recvcounts");
+    Rows sent(comm, sendcounts, sdispls, "sendcounts");
+    Rows received(comm, recvcounts, rdispls, "recvcounts");
     Array in(x, "x", Use::read, comm.device());
     sent.expect_within(in, "x");
     if (out.is_none()) out = new_row(x, received.end);
@@ -144,12 +148,12 @@ nb::object all_to_allv(Self self, nb::handle x, Numbers sendcounts, Numbers recv
     });
 }
 
-nb::object reduce_scatterv(Self self, nb::handle x, Numbers counts, nb::object out, nb::handle op, bool async,
+nb::object reduce_scatterv(Self self, nb::handle x, nb::handle counts, nb::object out, nb::handle op, bool async,
                            nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async);
     const tuttiRedOp_t operation = op_of(op);
-    const Rows rows(comm, std::move(counts), nb::none(), "counts");
+    const Rows rows(comm, counts, nb::none(), "counts");
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
     expect_count(in, "x", rows.end, "the sum of counts");

@@ -106,8 +106,9 @@ bool Work::done() {
 }
 
 nb::object Work::wait(nb::object timeout) {
-    if (!worker_->wait(*job_, timeout.is_none() ? -1 : nb::cast<double>(timeout)))
-        refuse(PyExc_TimeoutError, "the operation is still under way");
+    const double seconds = timeout.is_none() ? -1 : given<double>(timeout, "timeout", "a number of seconds");
+    if (!timeout.is_none() && !(seconds >= 0)) refuse(PyExc_ValueError, "timeout is %g; expected 0 or more", seconds);
+    if (!worker_->wait(*job_, std::min(seconds, 1e9))) refuse(PyExc_TimeoutError, "the operation is still under way");
     if (job_->code != tuttiSuccess) raise_result(job_->code, job_->text, job_->failed);
     return job_->result;
 }
