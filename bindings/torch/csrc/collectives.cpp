@@ -59,8 +59,8 @@ class Summing {
 }  // namespace
 
 Collectives::Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
-                         Milliseconds operation_timeout, Place place)
-    : comm_(id, rank, size, timeout, operation_timeout,
+                         Milliseconds operation_timeout, const Settings& settings, Place place)
+    : comm_(id, rank, size, timeout, operation_timeout, settings,
             place.device.is_cpu() ? TUTTI_DEVICE_CPU : place.device.index()),
       rank_(rank),
       size_(size),

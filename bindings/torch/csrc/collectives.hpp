@@ -26,7 +26,7 @@ class Collectives {
   public:
     /// Blocks until all ranks have come, at most for `timeout`. operation_timeout: how long an operation may wait.
     Collectives(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout,
-                Place place = {});
+                const Settings& settings, Place place = {});
     /// Over a communicator on CPUs that was made already, and is owned from now on.
     explicit Collectives(tuttiComm_t made);
 
@@ -56,8 +56,8 @@ class Collectives {
     void revoke() { comm_.revoke(); }
     /// See Communicator::shrunk.
     tuttiComm_t shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
-                       Milliseconds operation_timeout) {
-        return comm_.shrunk(excluded, abort, timeout, operation_timeout);
+                       Milliseconds operation_timeout, const Settings& settings) {
+        return comm_.shrunk(excluded, abort, timeout, operation_timeout, settings);
     }
     int rank() const { return rank_; }
     int size() const { return size_; }

@@ -12,8 +12,20 @@ int whole(Milliseconds time) {
     return static_cast<int>(std::clamp<std::int64_t>(time.count(), 1, INT_MAX));
 }
 
-tuttiConfig_t options(Milliseconds timeout, Milliseconds operation_timeout, int device) {
+const char* text(const std::optional<std::string>& setting) {
+    return setting ? setting->c_str() : nullptr;
+}
+
+/// Valid as long as the settings are.
+tuttiConfig_t options(Milliseconds timeout, Milliseconds operation_timeout, const Settings& settings, int device) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.algorithm = text(settings.algorithm);
+    config.transport = text(settings.transport);
+    config.programs = text(settings.programs);
+    config.channels = settings.channels.value_or(TUTTI_UNDEF_INT);
+    config.threads = settings.threads.value_or(TUTTI_UNDEF_INT);
+    if (settings.check) config.check = *settings.check;
+    if (settings.reproducible) config.reproducible = *settings.reproducible;
     config.timeoutMs = whole(operation_timeout);
     config.initTimeoutMs = whole(timeout);
     config.device = device;
@@ -36,8 +48,8 @@ void must(tuttiResult_t result, const char* operation) {
 }
 
 Communicator::Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout,
-                           Milliseconds operation_timeout, int device) {
-    const tuttiConfig_t config = options(timeout, operation_timeout, device);
+                           Milliseconds operation_timeout, const Settings& settings, int device) {
+    const tuttiConfig_t config = options(timeout, operation_timeout, settings, device);
     must(tuttiCommInitRankConfig(&comm_, size, id, rank, &config), "init_process_group");
 }
 
@@ -50,8 +62,8 @@ void Communicator::revoke() {
 }
 
 tuttiComm_t Communicator::shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
-                                 Milliseconds operation_timeout) {
-    const tuttiConfig_t config = options(timeout, operation_timeout, TUTTI_DEVICE_CPU);
+                                 Milliseconds operation_timeout, const Settings& settings) {
+    const tuttiConfig_t config = options(timeout, operation_timeout, settings, TUTTI_DEVICE_CPU);
     tuttiComm_t smaller = nullptr;
     must(tuttiCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &smaller, &config,
                          abort ? TUTTI_SHRINK_ABORT : TUTTI_SHRINK_DEFAULT),

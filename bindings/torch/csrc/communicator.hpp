@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,20 @@ using Milliseconds = std::chrono::milliseconds;
 void must(tuttiResult_t result, const char* operation);
 [[noreturn]] void fail(const std::string& text);
 
+/// What a group's communicators are told beside their ranks (tuttiConfig_t). What is not set is the library's default.
+struct Settings {
+    std::optional<std::string> algorithm, transport, programs;
+    std::optional<int> channels, threads;
+    std::optional<bool> check, reproducible;
+};
+
 /// A communicator of Tutti's. One thread at a time uses it, except that any may revoke it.
 class Communicator {
   public:
     /// Blocks until all ranks have come, at most for `timeout`. operation_timeout: how long an operation may wait.
     /// device: the GPU's number, or TUTTI_DEVICE_CPU.
     Communicator(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, Milliseconds operation_timeout,
-                 int device = TUTTI_DEVICE_CPU);
+                 const Settings& settings, int device = TUTTI_DEVICE_CPU);
     /// One that was made by a call of Tutti's; owned from now on.
     explicit Communicator(tuttiComm_t made) : comm_(made) {}
     ~Communicator();  // other ranks that still need this one are told
@@ -39,7 +47,7 @@ class Communicator {
     /// A communicator of the ranks that live and are not excluded, made by all of them; nothing is under way. `abort`:
     /// this one may have failed. The caller owns it.
     tuttiComm_t shrunk(const std::vector<int>& excluded, bool abort, Milliseconds timeout,
-                       Milliseconds operation_timeout);
+                       Milliseconds operation_timeout, const Settings& settings);
     /// Throws what has befallen operations that were enqueued. Any thread.
     void check(const char* operation) const;
     /// The same as a code. Any thread.

@@ -13,10 +13,12 @@ const char* plain(const char* name) {
 
 }  // namespace
 
-DeviceGroup::DeviceGroup(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, c10::Device device)
+DeviceGroup::DeviceGroup(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, const Settings& settings,
+                         c10::Device device)
     : rank_(rank),
       side_(device),
-      collectives_(std::make_unique<Collectives>(id, rank, size, timeout, timeout, Place{device, side_.handle()})) {}
+      collectives_(
+          std::make_unique<Collectives>(id, rank, size, timeout, timeout, settings, Place{device, side_.handle()})) {}
 
 DeviceGroup::~DeviceGroup() {
     close(false);

@@ -15,7 +15,8 @@ namespace tutti_torch {
 class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   public:
     /// Blocks until all ranks have come.
-    DeviceGroup(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, c10::Device device);
+    DeviceGroup(const tuttiUniqueId& id, int rank, int size, Milliseconds timeout, const Settings& settings,
+                c10::Device device);
     ~DeviceGroup();
     DeviceGroup(const DeviceGroup&) = delete;
 

@@ -36,7 +36,7 @@ void Sender::deliver(const at::Tensor& tensor, int tag) {
         // Both wait for each other in the store, which can be given up; the communicator is made when both are there.
         await_key(*meeting_.store, meeting_.key + "/receiver", meeting_.timeout, stop);
         const tuttiUniqueId id = meet(*meeting_.store, meeting_.key + "/id", true, meeting_.timeout, stop);
-        auto comm = std::make_unique<Communicator>(id, 0, 2, meeting_.timeout, meeting_.timeout);
+        auto comm = std::make_unique<Communicator>(id, 0, 2, meeting_.timeout, meeting_.timeout, meeting_.settings);
         const std::lock_guard<std::mutex> lock(making_);
         comm_ = std::move(comm);
     }
@@ -127,7 +127,7 @@ void Receiver::connect() {
     // The one who wants the message waits at most as long as the group allows; the look-out goes on.
     const Milliseconds for_ever(INT_MAX);
     const tuttiUniqueId id = meet(*meeting_.store, meeting_.key + "/id", false, for_ever, stop);
-    auto comm = std::make_unique<Communicator>(id, 1, 2, meeting_.timeout, for_ever);
+    auto comm = std::make_unique<Communicator>(id, 1, 2, meeting_.timeout, for_ever, meeting_.settings);
     const std::lock_guard<std::mutex> lock(mutex_);
     comm_ = std::move(comm);
     if (stopping_) comm_->revoke();
@@ -223,12 +223,13 @@ void Receiver::loop() {
 // --------------------------------------------------------------------------------------------------------------- pairs
 
 Pairs::Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout,
-             std::shared_ptr<const Hooks> hooks)
+             Settings settings, std::shared_ptr<const Hooks> hooks)
     : store_(std::move(store)),
       key_(std::move(key)),
       rank_(rank),
       size_(size),
       timeout_(timeout),
+      settings_(std::move(settings)),
       hooks_(std::move(hooks)) {}
 
 Operation Pairs::operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const {
@@ -240,7 +241,7 @@ Pairs::~Pairs() {
 }
 
 Rendezvous Pairs::meeting(int from, int to) const {
-    return {store_, c10::str(key_, "/", from, ">", to), timeout_};
+    return {store_, c10::str(key_, "/", from, ">", to), timeout_, settings_};
 }
 
 void Pairs::check_open() const {

@@ -28,6 +28,7 @@ struct Rendezvous {
     c10::intrusive_ptr<c10d::Store> store;
     std::string key;  // of this direction
     Milliseconds timeout;
+    Settings settings;
 };
 
 class Sender {
@@ -99,7 +100,7 @@ class Receiver {
 class Pairs {
   public:
     Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int size, Milliseconds timeout,
-          std::shared_ptr<const Hooks> hooks);
+          Settings settings, std::shared_ptr<const Hooks> hooks);
     ~Pairs();
 
     WorkPtr send(const at::Tensor& tensor, int peer, int tag);
@@ -119,6 +120,7 @@ class Pairs {
     std::string key_;
     int rank_, size_;
     Milliseconds timeout_;
+    const Settings settings_;
     const std::shared_ptr<const Hooks> hooks_;
     std::mutex mutex_;
     bool closed_ = false;

@@ -92,8 +92,12 @@ WithoutPython::~WithoutPython() {
 }
 
 ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout,
-                           bool deferred)
-    : Base(rank, size), store_(store), timeout_(timeout), queue_(std::make_shared<Queue>("tutti-torch")) {
+                           Settings settings, bool deferred)
+    : Base(rank, size),
+      store_(store),
+      timeout_(timeout),
+      settings_(std::move(settings)),
+      queue_(std::make_shared<Queue>("tutti-torch")) {
     if (deferred) {
         enlist();
         return;
@@ -102,8 +106,8 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
     const std::int64_t generation = store->add(c10::str("tutti/made/", rank), 1);
     key_ = c10::str("tutti/group/", generation);
     const tuttiUniqueId id = meet(*store, key_, rank == 0, timeout, [] { return false; });
-    collectives_ = std::make_unique<Collectives>(id, rank, size, timeout, timeout);
-    pairs_ = std::make_unique<Pairs>(store, key_, rank, size, timeout, hooks_);
+    collectives_ = std::make_unique<Collectives>(id, rank, size, timeout, timeout, settings_);
+    pairs_ = std::make_unique<Pairs>(store, key_, rank, size, timeout, settings_, hooks_);
     enlist();
 }
 
@@ -160,6 +164,11 @@ Milliseconds ProcessGroup::within(Milliseconds timeout) const {
     return timeout.count() > 0 ? timeout : timeout_.load();
 }
 
+const Settings& ProcessGroup::settings_of(const c10::intrusive_ptr<Options>& options) const {
+    const auto* const own = dynamic_cast<const GroupOptions*>(options.get());
+    return own == nullptr ? settings_ : *own;
+}
+
 void ProcessGroup::check_rank(int rank, const char* what) const {
     if (rank < 0 || rank >= size_) fail(c10::str("tutti: ", what, " ", rank, " of a group of ", size_, " ranks"));
 }
@@ -185,7 +194,7 @@ std::shared_ptr<DeviceGroup> ProcessGroup::group_on(c10::Device device) {
     // The first that every rank makes belong together, and the second, whatever their devices' numbers.
     const std::string key = c10::str(key_, "/devices/", devices_.size());
     const tuttiUniqueId id = meet(*store_, key, rank_ == 0, timeout_, [] { return false; });
-    return devices_.emplace_back(std::make_shared<DeviceGroup>(id, rank_, size_, timeout_, device));
+    return devices_.emplace_back(std::make_shared<DeviceGroup>(id, rank_, size_, timeout_, settings_, device));
 }
 
 void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
@@ -457,7 +466,9 @@ c10d::ErrorType ProcessGroup::getError() {
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
-    return c10::make_intrusive<Options>("tutti", timeout_.load());
+    auto options = c10::make_intrusive<GroupOptions>(settings_);
+    options->timeout = timeout_;
+    return options;
 }
 
 at::Tensor ProcessGroup::allocateTensor(long size, at::TensorOptions options) {
@@ -481,7 +492,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const c10::intrusive_ptr<Options>& options, const int& rank,
                                                       const int& size) {
-    return c10::make_intrusive<ProcessGroup>(store, rank, size, options ? options->timeout : timeout_.load());
+    return c10::make_intrusive<ProcessGroup>(store, rank, size, options ? options->timeout : timeout_.load(),
+                                             settings_of(options));
 }
 #endif
 

@@ -27,12 +27,22 @@ class WithoutPython {
     void* state_;  // Python's; null: this thread did not have the lock
 };
 
+/// pg_options. Groups that are made of a group have its own, unless they are given others.
+struct GroupOptions final : Base::Options, Settings {
+    explicit GroupOptions(Settings settings) : Options("tutti"), Settings(std::move(settings)) {}
+#if TUTTI_TORCH_AT_LEAST(2, 15)
+    c10::intrusive_ptr<Options> clone() const override {
+        return c10::make_intrusive<GroupOptions>(*this);
+    }
+#endif
+};
+
 class ProcessGroup final : public Base {
   public:
     /// Blocks until all ranks of the group have called it. The store brings them together. `deferred`: the group has no
     /// members before reconfigure() gives it some.
     ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout,
-                 bool deferred = false);
+                 Settings settings, bool deferred = false);
     ~ProcessGroup() override;
 
     /// Ends the group: waits for what is under way, or, if `abandon`, ends it. Any number of times.
@@ -61,7 +71,7 @@ class ProcessGroup final : public Base {
                                             const int& size) override;
     /// Over the ranks of a communicator that was made already.
     ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks,
-                 Milliseconds timeout);
+                 Milliseconds timeout, Settings settings);
     bool supportsShrinking() const override {
         return true;
     }
@@ -156,6 +166,7 @@ class ProcessGroup final : public Base {
     Result pass(const std::vector<Message>& messages);
     Result noted(Result work);  // between startCoalescing and endCoalescing, whose work waits for it
     Milliseconds within(Milliseconds timeout) const;  // what an option means
+    const Settings& settings_of(const c10::intrusive_ptr<Options>& options) const;  // this group's, if it has none
     void check_rank(int rank, const char* what) const;
     /// Refuses tensors whose elements are not n times those of `one`.
     void check_rows(const at::Tensor& all, const at::Tensor& one, const char* operation) const;
@@ -164,6 +175,7 @@ class ProcessGroup final : public Base {
     c10::intrusive_ptr<c10d::Store> store_;
     std::string key_;  // of this group, in the store
     std::atomic<Milliseconds> timeout_;
+    const Settings settings_;
     std::atomic<std::uint64_t> calls_{0};
     const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
     std::unique_ptr<Collectives> collectives_;  // none: the group is closed, or has no members yet

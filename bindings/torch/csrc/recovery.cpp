@@ -31,10 +31,11 @@ std::string new_key(Collectives& ranks) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks,
-                           Milliseconds timeout)
+                           Milliseconds timeout, Settings settings)
     : Base(ranks->rank(), ranks->size()),
       store_(store),
       timeout_(timeout),
+      settings_(std::move(settings)),
       queue_(std::make_shared<Queue>("tutti-torch")) {
     take(std::move(ranks));
     enlist();
@@ -44,7 +45,7 @@ void ProcessGroup::take(std::unique_ptr<Collectives> ranks) {
     key_ = new_key(*ranks);
     rank_ = ranks->rank();
     size_ = ranks->size();
-    pairs_ = std::make_unique<Pairs>(store_, key_, rank_, size_, timeout_, hooks_);
+    pairs_ = std::make_unique<Pairs>(store_, key_, rank_, size_, timeout_, settings_, hooks_);
     collectives_ = std::move(ranks);
 }
 
@@ -60,8 +61,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::shrink(const std::vector<std::in
                       " ms: wait for them before, or let SHRINK_ABORT end them"));
     const std::vector<int> excluded(ranks_to_exclude.begin(), ranks_to_exclude.end());
     const Milliseconds timeout = options ? options->timeout : timeout_.load();
-    auto ranks = std::make_unique<Collectives>(collectives_->shrunk(excluded, abort, timeout_, timeout));
-    return c10::make_intrusive<ProcessGroup>(store_, std::move(ranks), timeout);
+    const Settings& settings = settings_of(options);
+    auto ranks = std::make_unique<Collectives>(collectives_->shrunk(excluded, abort, timeout_, timeout, settings));
+    return c10::make_intrusive<ProcessGroup>(store_, std::move(ranks), timeout, settings);
 }
 
 #endif
@@ -141,7 +143,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
             for (const auto& group : devices_) group->close(true);
             devices_.clear();
         }
-        take(std::make_unique<Collectives>(id, rank, size, timeout, timeout_.load()));
+        take(std::make_unique<Collectives>(id, rank, size, timeout, timeout_.load(), settings_));
     });
     queue_->drive(*work);  // at once: other calls must not come between
     return work;

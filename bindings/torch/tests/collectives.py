@@ -409,6 +409,32 @@ def test_split_and_options():
     dist.destroy_process_group(part)
 
 
+def test_options_of_a_group():
+    """pg_options reach the library, and the groups that are made of the group."""
+    if VERSION < (2, 15):
+        return
+    options = tutti_torch.Options(transport="tcp", algorithm="ring", reproducible=False)
+    group = dist.new_group(backend="tutti", pg_options=options)
+    part = dist.split_group(group, [list(range(SIZE))])
+    other = dist.split_group(group, [list(range(SIZE))], pg_options=tutti_torch.Options(channels=2))
+    for made, wanted in ((TUTTI, (None, None)), (group, ("tcp", None)), (part, ("tcp", None)), (other, (None, 2))):
+        tensor = torch.full((3,), float(RANK))
+        dist.all_reduce(tensor, group=made)
+        assert tensor.eq(sum(range(SIZE))).all(), tensor
+        got = made._get_backend(torch.device("cpu")).options
+        assert (got.transport, got.channels) == wanted, (got.transport, got.channels, wanted)
+    if SIZE > 1:
+        dist.send(tensor, (RANK + 1) % SIZE, group=group)
+        dist.recv(tensor, (RANK - 1) % SIZE, group=group)
+    for made in (part, other, group):
+        dist.destroy_process_group(made)
+    wrong = tutti_torch.Options(algorithm="nowhere")
+    for call in (lambda: dist.new_group(backend="tutti", pg_options=wrong),
+                 lambda: dist.split_group(TUTTI, [list(range(SIZE))], pg_options=wrong)):
+        refused(call, "nowhere", "algorithm")
+    refused(lambda: dist.new_group(backend="tutti", pg_options={"algorithm": "ring"}), "dict", "tutti_torch.Options")
+
+
 def test_refusals():
     refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), dist.ReduceOp.MAX), "SUM")
     refused(lambda: TUTTI.allreduce([torch.ones(1), torch.ones(1)]), "one tensor")

@@ -5,7 +5,7 @@ def refused(call, *words):
     """That call raises an error with all of these words."""
     try:
         call()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         assert all(word in str(error) for word in words), (words, str(error))
     else:
         raise AssertionError(f"not refused: {words}")

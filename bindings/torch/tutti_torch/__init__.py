@@ -23,7 +23,9 @@ else:
     from tutti_torch import _build
     _C = _build.load()
 
-__all__ = ["backend", "devices", "version"]
+Options = _C.Options
+
+__all__ = ["Options", "backend", "devices", "version"]
 
 
 def version():
@@ -37,10 +39,10 @@ def devices():
     return ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
 
 
-def backend(store, rank, size, timeout):
+def backend(store, rank, size, timeout, options=None):
     """A torch.distributed.Backend for those who put process groups together themselves. Blocks until all ranks of the
-    group have called it with the same store, at most for `timeout` (datetime.timedelta)."""
-    return _C.create(store, rank, size, timeout)
+    group have called it with the same store, at most for `timeout` (datetime.timedelta). options: Options."""
+    return _C.create(store, rank, size, timeout, options)
 
 
 def _register():
@@ -56,9 +58,11 @@ def _register():
     dist.Backend.register_backend("tutti", create, **arguments)
 
 
-def _create(options, _):
-    return _C.create(options.store, options.group_rank, options.group_size, options.timeout,
-                     options.enable_reconfigure)
+def _create(group, options):
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"tutti: pg_options is a {type(options).__name__}; expected tutti_torch.Options, or None")
+    return _C.create(group.store, group.group_rank, group.group_size, group.timeout, options,
+                     deferred=group.enable_reconfigure)
 
 
 _register()
