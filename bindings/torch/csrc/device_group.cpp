@@ -59,6 +59,7 @@ DeviceWork::DeviceWork(int rank, const Operation& operation, std::shared_ptr<con
                        c10::Stream stream)
     : c10d::Work(rank, operation.type, operation.name, operation.inputs),
       name_(plain(operation.name)),
+      number_(operation.number),
       outputs_(operation.outputs),
       group_(std::move(group)),
       done_(stream.device_type()),
@@ -91,6 +92,7 @@ bool DeviceWork::wait(Milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
     group_->check_errors(name_);
     done_.block(c10::impl::VirtualGuardImpl(done_.device_type()).getStream(group_->device()));
+    unregister(*this);
     if (timeout == kNoTimeout) return true;
     for (const Clock::time_point end = Clock::now() + timeout; !done_.query();) {
         group_->check_errors(name_);
@@ -112,6 +114,7 @@ bool Together::isSuccess() const {
 
 bool Together::wait(Milliseconds timeout) {
     for (const auto& work : works_) work->wait(timeout);
+    unregister(*this);
     return true;
 }
 

@@ -49,11 +49,13 @@ class DeviceWork final : public c10d::Work {
     bool wait(Milliseconds timeout = kNoTimeout) override;
     void synchronize() override { wait(); }
     std::vector<at::Tensor> result() override { return outputs_; }
+    std::uint64_t getSequencenumber() const TUTTI_OVERRIDE_SINCE_2_8 { return number_; }
     /// Its callbacks run at once, on streams that come after the operation.
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
   private:
     const char* name_;
+    std::uint64_t number_;
     Tensors outputs_;
     std::shared_ptr<const DeviceGroup> group_;
     c10::Event done_;

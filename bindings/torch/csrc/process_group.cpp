@@ -206,7 +206,7 @@ void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
     const Tensors& typed = operation.inputs.empty() ? operation.outputs : operation.inputs;
     const std::string name = operation.type == OpType::ALLREDUCE ? "allreduce" : std::strchr(operation.name, ':') + 1;
     RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-        static_cast<std::int64_t>(calls_.load()), std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
+        static_cast<std::int64_t>(operation.number), std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
         operation.outputs, rank_, std::string(name), elements(operation.inputs), elements(operation.outputs),
         typed.empty() ? at::kByte : typed.front().scalar_type(), std::vector<std::int64_t>(),
         std::vector<std::int64_t>(), -1, -1, size_, !operation.waits);
@@ -214,18 +214,17 @@ void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
 }
 
 ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+    operation.number = ++calls_;
     if (at::hasCallbacks()) record(operation);
     for (const Tensors* tensors : {&operation.inputs, &operation.outputs}) {
         if (tensors->empty() || tensors->front().device().is_cpu()) continue;
         check(joined({operation.inputs, operation.outputs}), operation.name);
-        ++calls_;
         return noted(group_on(tensors->front().device())->run(std::move(operation), job));
     }
     operation.timeout = within(operation.timeout);
     if (hooks_->any()) operation.hooks = hooks_;
     const bool waits = operation.waits && !coalescing_;
     auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
-    ++calls_;
     if (waits && queue_->run_at_once(*work, [&] { job(members()); })) return work;
     queue_->push(work, [this, job = std::move(job)] { job(members()); });
     return noted(work);

@@ -5,14 +5,25 @@
 #include <ATen/record_function.h>
 
 #include <csignal>
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
 
 namespace tutti_torch {
+
+void unregister([[maybe_unused]] c10d::Work& work) {
+#if TUTTI_TORCH_AT_LEAST(2, 8)
+    if (c10d::allow_inflight_collective_as_graph_input())
+        c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(&work));
+#endif
+}
 
 Work::Work(int rank, Operation operation)
     // A name makes a record for the profiler, which is an allocation: not where nobody reads it.
     : c10d::Work(rank, operation.type, at::hasCallbacks() ? operation.name : nullptr, operation.inputs),
       outputs_(std::move(operation.outputs)),
       timeout_(operation.timeout),
+      number_(operation.number),
       hooks_(std::move(operation.hooks)) {
     if (hooks_) begun_ = std::chrono::steady_clock::now();
 }
@@ -38,6 +49,7 @@ bool Work::wait(Milliseconds timeout) {
         on_timeout();
         lock.lock();
     }
+    unregister(*this);
     if (exception_) std::rethrow_exception(exception_);
     return true;
 }

@@ -26,7 +26,11 @@ struct Operation {
     Milliseconds timeout;  // of wait() without one
     bool waits = false;    // the caller waits at once
     std::shared_ptr<const Hooks> hooks = nullptr;
+    std::uint64_t number = 0;  // of the group's collectives, from 1 on
 };
+
+/// torch keeps works that a compiled graph may wait for; this one was waited for.
+void unregister(c10d::Work& work);
 
 class Work : public c10d::Work {
   public:
@@ -37,6 +41,7 @@ class Work : public c10d::Work {
     std::vector<at::Tensor> result() override { return outputs_; }
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     int sourceRank() const override;
+    std::uint64_t getSequencenumber() const TUTTI_OVERRIDE_SINCE_2_8 { return number_; }
 
     /// Once: the future, if somebody has it, gets its value or its error, then those who wait are woken.
     void complete(std::exception_ptr error = nullptr);
@@ -49,6 +54,7 @@ class Work : public c10d::Work {
     friend class Queue;
     Tensors outputs_;
     Milliseconds timeout_;
+    std::uint64_t number_;
     void tell(c10::ivalue::Future& future) const;
 
     // Guarded by mutex_: the future, made when it is first asked for, and what it is told.

@@ -409,6 +409,38 @@ def test_split_and_options():
     dist.destroy_process_group(part)
 
 
+def test_works_as_torch_knows_them():
+    """The number of a collective of its group; and that a work which was waited for is kept by nobody."""
+    if VERSION < (2, 15):
+        return
+    from torch._C._distributed_c10d import _get_work_registry_size
+    from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
+    group = dist.new_group(backend="tutti")
+    for number in (1, 2, 3):
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        assert work._get_sequence_number() == number == group._get_sequence_number_for_group()
+        work.wait()
+    with allow_inflight_collective_as_graph_input_ctx():
+        before = _get_work_registry_size()
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        assert _get_work_registry_size() == before + 1
+        work.wait()
+        assert _get_work_registry_size() == before
+    dist.destroy_process_group(group)
+
+
+def test_a_merged_group():
+    """Ranks that meet in a store are a group of their own."""
+    if VERSION < (2, 15):
+        return
+    store = dist.PrefixStore("merged", dist.distributed_c10d._get_default_store())
+    merged = TUTTI.merge_remote_group(store, SIZE, datetime.timedelta(seconds=30), "merged", "of all")
+    tensor = torch.full((3,), 2.0)
+    merged.allreduce([tensor]).wait()
+    assert merged.size() == SIZE and tensor.eq(2.0 * SIZE).all()
+    assert {merged.rank()} <= set(range(SIZE))
+
+
 def test_options_of_a_group():
     """pg_options reach the library, and the groups that are made of the group."""
     if VERSION < (2, 15):
