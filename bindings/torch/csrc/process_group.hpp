@@ -70,8 +70,8 @@ class ProcessGroup final : public Base {
                                             const c10::intrusive_ptr<Options>& options, const int& rank,
                                             const int& size) override;
     /// Over the ranks of a communicator that was made already.
-    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks,
-                 Milliseconds timeout, Settings settings);
+    ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks, Milliseconds timeout,
+                 Settings settings);
     bool supportsShrinking() const override {
         return true;
     }
@@ -166,7 +166,8 @@ class ProcessGroup final : public Base {
     Result pass(const std::vector<Message>& messages);
     Result noted(Result work);  // between startCoalescing and endCoalescing, whose work waits for it
     Milliseconds within(Milliseconds timeout) const;  // what an option means
-    const Settings& settings_of(const c10::intrusive_ptr<Options>& options) const;  // this group's, if it has none
+    /// This group's, if there are none of Tutti's.
+    const Settings& settings_of(const c10::intrusive_ptr<Options>& options) const;
     void check_rank(int rank, const char* what) const;
     /// Refuses tensors whose elements are not n times those of `one`.
     void check_rows(const at::Tensor& all, const at::Tensor& one, const char* operation) const;
