@@ -121,10 +121,12 @@ class Wheel(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, rf"^tutti \d+\.\d+\.\d+, Python .*, in {PACKAGE}\n")
         rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
-        self.assertEqual(list(rows), ["local", "shm", "tcp", "verbs", "plugin", "GPUs", "numpy", "torch", "cupy"])
+        self.assertEqual(list(rows), ["local", "shm", "tcp", "verbs", "plugin", "GPUs", "numpy", "torch",
+                                      "backend", "jax", "cupy"])
         for name in ("local", "shm", "numpy"):
             self.assertRegex(rows[name], "^yes: ")
         self.assertRegex(rows["torch"], "^no: it is not installed")
+        self.assertEqual(rows["backend"], "no: there is no torch")
 
     def test_programs_link_with_it(self):
         (pathlib.Path(FOLDER.name) / "prog.c").write_text(

@@ -82,6 +82,8 @@ class Backend(unittest.TestCase):
                          ["rank 0 of 2: loss 0.0", "rank 1 of 2: loss 0.0"])
 
     def test_without_a_compiler(self):
+        for compiler, says in {"": "yes: c.. compiles it", "/nowhere/c++": r"no: .* compiler /nowhere/c\+\+"}.items():
+            self.assertRegex(run(PYTHON, "-m", "tutti", CXX=compiler).stdout, rf"(?m)^  backend  {says}")
         done = run_ranks(1, "-c", TWO, CXX="/nowhere/c++", XDG_CACHE_HOME=str(FOLDER / "no"))
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "ImportError: tutti: there is no C.. compiler .*Install g")

@@ -86,8 +86,8 @@ How::How(Communicator& comm, nb::handle of, bool in_background) : async(in_backg
     if (!of.is_none()) {
         if (comm.device() < 0) refuse(PyExc_ValueError, "stream= is for ranks on a GPU: use async_=True");
         const char* name = nb::hasattr(of, "cuda_stream") ? "cuda_stream" : "ptr";
-        const nb::object number = nb::isinstance<nb::int_>(of) ? nb::borrow(of) : nb::object(of.attr(name));
-        stream = reinterpret_cast<tuttiStream_t>(given<uintptr_t>(number, "stream", "a stream's address"));
+        const nb::object number = nb::isinstance<nb::int_>(of) ? nb::borrow(of) : nb::getattr(of, name, of);
+        stream = reinterpret_cast<tuttiStream_t>(given<uintptr_t>(number, "stream", "a stream or its address"));
     }
     if (!async) return;
     if (comm.device() >= 0)

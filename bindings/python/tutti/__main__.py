@@ -4,7 +4,10 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import shlex
+import shutil
 import sys
+import sysconfig
 
 import tutti
 
@@ -48,11 +51,24 @@ def package(name: str, meaning: str) -> "tuple[str, str]":
         return name, f"no: it is not installed ({meaning})"
 
 
+def backend() -> str:
+    """The backend of torch.distributed."""
+    if package("torch", "")[1].startswith("no"):
+        return "no: there is no torch"
+    compiler = shlex.split(os.environ.get("CXX") or "c++")[0]
+    if shutil.which(compiler) is None:
+        return f"no: there is no C++ compiler {compiler}: install g++, or name one in CXX"
+    if not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "no: there is no Python.h: install python3-dev"
+    return f"yes: {compiler} compiles it when it is first used, and it is kept"
+
+
 def main() -> None:
     print(f"tutti {tutti.__version__}, Python {platform.python_version()}, {platform.machine()}, in "
           f"{pathlib.Path(tutti.__file__).parent}")
     rows = [*transports(), ("GPUs", gpus()), package("numpy", "arrays are made by it"),
-            package("torch", "tensors are arrays"), package("cupy", "arrays on GPUs")]
+            package("torch", "tensors are arrays"), ("backend", backend()), package("jax", "arrays, and tutti.jax"),
+            package("cupy", "arrays on GPUs")]
     for name, what in rows:
         print(f"  {name:8} {what}")
 
