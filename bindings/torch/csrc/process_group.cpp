@@ -2,6 +2,8 @@
 
 #include "process_group.hpp"
 
+#include <pthread.h>
+
 #include <ATen/record_function.h>
 #if TUTTI_TORCH_AT_LEAST(2, 8)
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
@@ -22,6 +24,15 @@ std::mutex groups_mutex;
 std::set<ProcessGroup*>& groups() {
     static auto* const all = new std::set<ProcessGroup*>;  // lives until the process has ended
     return *all;
+}
+
+std::atomic<int> forked{0};
+
+/// How many forks lie between this process and the one that made the first group.
+int forks() {
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { forked.fetch_add(1); });
+    static_cast<void>(registered);
+    return forked.load(std::memory_order_relaxed);
 }
 
 Tensors joined(const std::vector<Tensors>& lists) {
@@ -112,6 +123,7 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
 }
 
 void ProcessGroup::enlist() {
+    forks_ = forks();
     const std::lock_guard<std::mutex> lock(groups_mutex);
     groups().insert(this);
 }
@@ -121,7 +133,15 @@ Pairs& ProcessGroup::pairs() {
     return *pairs_;
 }
 
+void ProcessGroup::check_process() const {
+    if (forks_ != forks())
+        fail(
+            "tutti: the process group was made before this process was forked: make a new one, or start processes by "
+            "spawn instead of fork");
+}
+
 Collectives& ProcessGroup::members() {
+    check_process();
     if (!collectives_) fail("tutti: the process group has no members: reconfigure() gives it some");
     return *collectives_;
 }
@@ -135,7 +155,17 @@ ProcessGroup::~ProcessGroup() {
     close(false);
 }
 
+void ProcessGroup::leave_to_parent() {
+    // Threads are the parent's, and what it shares with other ranks, too: nothing is destroyed.
+    static_cast<void>(collectives_.release());
+    static_cast<void>(pairs_.release());
+    new auto(hooks_);
+    new auto(queue_);
+    new auto(std::move(devices_));
+}
+
 void ProcessGroup::close(bool abandon) {
+    if (forks_ != forks()) return leave_to_parent();
     const WithoutPython unlocked;
     hooks_->settle();
     {
@@ -214,6 +244,7 @@ void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
 }
 
 ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+    check_process();
     operation.number = ++calls_;
     if (at::hasCallbacks()) record(operation);
     for (const Tensors* tensors : {&operation.inputs, &operation.outputs}) {
@@ -411,6 +442,7 @@ ProcessGroup::Result ProcessGroup::barrier(const c10d::BarrierOptions& options) 
 }
 
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
+    check_process();
     using Clock = std::chrono::steady_clock;
     const Milliseconds timeout = options.timeout.count() >= 0 ? options.timeout : timeout_.load();
     const Clock::time_point until = Clock::now() + timeout;
@@ -491,6 +523,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const c10::intrusive_ptr<Options>& options, const int& rank,
                                                       const int& size) {
+    check_process();
     return c10::make_intrusive<ProcessGroup>(store, rank, size, options ? options->timeout : timeout_.load(),
                                              settings_of(options));
 }

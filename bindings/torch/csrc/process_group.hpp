@@ -154,7 +154,9 @@ class ProcessGroup final : public Base {
 #endif
 
   private:
-    void enlist();  // among all groups of the process
+    void enlist();               // among all groups of the process
+    void check_process() const;  // refuses calls in a process that was forked from the group's
+    void leave_to_parent();      // in such a process
     void take(std::unique_ptr<Collectives> ranks);
     Collectives& members();  // or an exception
     Pairs& pairs();
@@ -186,6 +188,7 @@ class ProcessGroup final : public Base {
     std::vector<std::shared_ptr<DeviceGroup>> devices_;  // in the order in which they were first used
     mutable std::mutex closing_;
     bool closed_ = false;
+    int forks_ = 0;
     mutable std::string handle_;  // of the next reconfigure()
     // From startCoalescing to endCoalescing, which one thread calls:
     bool coalescing_ = false;

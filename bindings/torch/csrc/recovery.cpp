@@ -51,6 +51,7 @@ void ProcessGroup::take(std::unique_ptr<Collectives> ranks) {
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::shrink(const std::vector<std::int64_t>& ranks_to_exclude, int flags,
                                                        const c10::intrusive_ptr<Options>& options) {
+    check_process();
     const WithoutPython unlocked;
     const std::lock_guard<std::mutex> lock(closing_);
     if (!collectives_) fail("tutti: shrink_group: the process group is closed");
@@ -109,6 +110,7 @@ c10d::ReconfigureHandle ProcessGroup::get_reconfigure_handle() const {
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::ReconfigureOptions& options) {
+    check_process();
     const WithoutPython unlocked;
     const std::lock_guard<std::mutex> lock(closing_);
     if (closed_) fail("tutti: reconfigure: the process group is closed");

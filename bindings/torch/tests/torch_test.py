@@ -79,6 +79,13 @@ class Torch(unittest.TestCase):
             self.assertEqual(status, 0, output)
             self.assertRegex(output, "tutti: all_reduce: .*5")
 
+    def test_forked_children(self):
+        for status, output in spawn.run("trouble.py", 2, "fork"):
+            self.assertEqual(status, 0, output)
+            self.assertEqual(len(re.findall("before this process was forked: make a new one", output)), 5, output)
+            self.assertEqual(output.count("no error\n"), 2, output)
+            self.assertTrue(output.endswith("the parent goes on\n"), output)
+
     def test_destroyed_by_python(self):
         self.all_ok(spawn.run("destroyed.py", 2))
 

@@ -15,7 +15,14 @@ dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=6 if KIND ==
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 
 
-def says(call):
+def says(call, in_child=False):
+    if in_child:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        says(call)
+        sys.exit()
     started = time.monotonic()
     try:
         call()
@@ -51,6 +58,20 @@ elif KIND == "late":  # a rank that does not come
         says(lambda: dist.all_reduce(torch.ones(4)))
 elif KIND == "differ":
     says(lambda: dist.all_reduce(torch.ones(4 + RANK)))
+elif KIND == "fork":  # a child has no part in its parent's groups, and harms none
+    dist.all_reduce(torch.ones(4), async_op=True).wait()
+    if RANK == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.recv(torch.ones(1), 0)
+    peer = 1 - RANK
+    for call in (lambda: dist.all_reduce(torch.ones(4)), lambda: dist.all_reduce(torch.ones(4), async_op=True).wait(),
+                 dist.barrier, lambda: dist.send(torch.ones(1), peer), lambda: dist.recv(torch.ones(1), peer)):
+        says(call, in_child=True)
+    for call in (dist.destroy_process_group, lambda: None):  # and one that ends without it
+        says(call, in_child=True)
+    dist.all_reduce(torch.ones(4))
+    print("the parent goes on", flush=True)
 elif KIND == "quiet":  # no destroy_process_group, rank 0 ends first
     if RANK:
         time.sleep(0.3)
