@@ -1,4 +1,4 @@
-// Objects of this process that others find by a key. Any thread.
+// A process-wide table of objects by key. The table holds weak references and does not own the objects. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ class ByKey {
         const std::lock_guard lock(mutex_);
         all_[key] = object;
     }
-    /// Of one that goes. Needs no memory.
+    /// Takes an entry out. Does not allocate, so destructors may call it.
     void remove(std::uint64_t key) {
         const std::lock_guard lock(mutex_);
         all_.erase(key);
     }
-    /// nullptr: there is none any more.
+    /// The object; nullptr if there is no such key or the object is gone.
     std::shared_ptr<T> find(std::uint64_t key) {
         const std::lock_guard lock(mutex_);
         const auto found = all_.find(key);

@@ -1,15 +1,16 @@
-// Whatever the library catches becomes an Error.
+// Turns any exception that the library catches into an Error.
 #pragma once
 
 #include "base/result.hpp"
 
 namespace tutti {
 
-/// The exception that is being handled, as an Error: one by itself, std::bad_alloc and std::system_error as
-/// tuttiSystemError, any other as tuttiInternalError. Call it in a catch block. Needs no memory if there is none.
+/// The exception being handled, as an Error: an Error keeps its code, std::bad_alloc and std::system_error become
+/// tuttiSystemError, all others tuttiInternalError. Call it in a catch block. Works when memory is exhausted.
 Error caught() noexcept;
 
-/// The same, but an Error of another class (PeerError) as it is. Call it in a catch block.
+/// Calls act(error) with the exception being handled. Subclasses of Error (PeerError) keep their class; all other
+/// exceptions are converted as by caught(). Call it in a catch block.
 template <class Act>
 void with_caught(Act&& act) {
     try {
@@ -21,10 +22,11 @@ void with_caught(Act&& act) {
     }
 }
 
-/// The same as a line of the log. where: what was going on.
+/// Logs the exception being handled as a warning. where: what the library was doing. Call it in a catch block.
 void log_caught(const char* where) noexcept;
 
-/// Runs body() where nobody can catch what it throws: in a destructor, at the top of a thread. That is logged then.
+/// Runs body() and logs what it throws. For places where an exception has no catcher: destructors and the tops of
+/// threads.
 template <class Body>
 void shielded(const char* where, Body&& body) noexcept {
     try {

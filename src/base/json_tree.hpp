@@ -1,6 +1,5 @@
-// JSON as a tree in which every value knows its line, so that a reader can say where something is wrong. It is
-// destroyed without allocating, which nlohmann's tree is not: so it may go while an exception for want of memory is on
-// its way.
+// JSON as a tree in which every value knows its line, so that errors can name it. Unlike nlohmann's tree it is
+// destroyed without allocating, so that it can be unwound by a std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +13,42 @@ struct Json {
     enum class Kind { null, boolean, whole, fraction, text, array, object };
 
     Kind kind = Kind::null;
-    int line = 0;  // on which it begins
+    int line = 0;  // of the text, on which the value begins
     bool flag = false;
-    std::int64_t number = 0;  // of a whole one
-    double fraction = 0;      // of any number
+    std::int64_t number = 0;  // if kind is whole
+    double fraction = 0;      // if kind is whole or fraction
     std::string text;
-    std::vector<std::string> keys;  // of an object: the names of its items, each once
+    std::vector<std::string> keys;  // of an object: the names of its items, unique
     std::vector<Json> items;
 
-    /// Makes this an object, if it is none, with one more field; a name is added once.
+    /// Appends a field and makes this an object. The caller must not add a name twice.
     void add(std::string name, Json value);
 };
 
-/// What a text may have at most. Trees are read and destroyed recursively, so `levels` is what the stack must bear.
+/// Limits of a text that is parsed. Trees are read and destroyed recursively, so `levels` bounds the use of the stack.
 struct JsonLimits {
-    std::size_t levels = 16;  // brackets that are open at a time
+    std::size_t levels = 16;  // of nested brackets
     std::size_t fields = 32;  // of an object
 };
 
-/// Throws Error(tuttiInvalidUsage), "file:line: reason". `file` is for the error alone.
+/// Parses a text. Throws Error(tuttiInvalidUsage), "file:line: reason"; `file` is used for that alone.
 Json parse_json(std::string_view text, const std::string& file, JsonLimits limits = {});
 
 Json json_whole(std::int64_t value);
 Json json_fraction(double value);
 Json json_text(std::string value);
 
-/// A tree as text, with the fields of objects sorted by name. indented: a line for each value. Throws
-/// Error(tuttiInvalidArgument) with the parser's words: a text or a name is not UTF-8.
+/// Writes a tree as text, with the fields of objects sorted by name. indented: one line for each value. Throws
+/// Error(tuttiInvalidArgument) if a text or a name is not UTF-8.
 std::string text_of(const Json& json, bool indented = false);
 
-/// A text as JSON has it, in quotes.
+/// A JSON string: quoted and escaped.
 std::string escaped(std::string_view words);
 
+/// Throws Error(tuttiInvalidUsage), "file:line: reason".
 [[noreturn]] void fail_at(const std::string& file, int line, const std::string& reason);
 
-/// Words of a file for an error text: not too many, and none that a terminal would obey.
+/// Text from a file for an error message: cut after 200 characters, with control characters replaced by '?'.
 std::string excerpt(std::string_view words);
 
 }  // namespace tutti

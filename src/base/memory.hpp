@@ -1,4 +1,4 @@
-// How much memory there is left.
+// How much memory is available.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace tutti {
 
-/// Bytes that this process can still take before the kernel ends somebody: what the machine has available, or what the
-/// limits of this process' control groups (version 1 or 2) leave, if that is less. SIZE_MAX where nothing tells.
-/// root: before /proc and /sys, for tests.
+/// Bytes that this process can still allocate before the OOM killer acts: the machine's MemAvailable, or less if the
+/// limits of this process' control groups (version 1 or 2) leave less. SIZE_MAX if neither is known.
+/// root: a prefix of /proc and /sys, for tests.
 std::size_t available_memory(const std::string& root = "");
 
 }  // namespace tutti

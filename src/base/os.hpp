@@ -1,4 +1,4 @@
-// The operating system, as far as more than one room needs it: descriptors, anonymous shared memory, sleeping, time.
+// Operating system services that several rooms use: descriptors, shared memory, futexes, fences, host identity.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace tutti {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// A file descriptor that closes itself.
+/// Owns a file descriptor and closes it on destruction.
 class Fd {
   public:
     Fd() = default;
@@ -35,7 +35,7 @@ class Fd {
     int fd_ = -1;
 };
 
-/// A shared mapping of a memfd; unmapped on destruction.
+/// Owns a memory mapping, shared or anonymous, and unmaps it on destruction.
 class Mapping {
   public:
     Mapping() = default;
@@ -46,10 +46,11 @@ class Mapping {
     std::byte* base() const { return base_; }
     std::size_t size() const { return size_; }
 
-    /// Maps all of fd, a memfd that can't shrink, read and write. Throws tuttiSystemError.
+    /// Maps all of fd for reading and writing. fd must be a memfd that is sealed against shrinking. Throws
+    /// tuttiSystemError.
     static Mapping of(const Fd& fd);
 
-    /// Zeroed memory of this process alone. Throws tuttiSystemError.
+    /// Maps zeroed anonymous memory; pages are allocated when they are first touched. Throws tuttiSystemError.
     static Mapping anonymous(std::size_t size);
 
   private:
@@ -57,19 +58,19 @@ class Mapping {
     std::size_t size_ = 0;
 };
 
-/// Anonymous shared memory: no name in any file system, gone with the last process that holds it. Throws
-/// tuttiSystemError that says what was asked for when memfds are forbidden or descriptors exhausted. Sealed against
-/// shrinking, so that a peer can't make a reader fault.
+/// Creates shared memory of a fixed size in bytes. It has no name in a file system and is freed with its last
+/// descriptor and mapping. Its size is sealed, so that no peer can shrink it and make a reader fault. Throws
+/// tuttiSystemError, for instance if memfds are forbidden or descriptors are exhausted.
 Fd make_memfd(const char* label, std::size_t size);
 
-/// Sleeps while *word == expected, until woken or the time is over. Works across processes. Spurious returns are
-/// allowed.
+/// Sleeps while word == expected, until woken or until the time is over. May return spuriously. word may lie in memory
+/// shared between processes. futex_wake wakes one sleeper, futex_wake_all all of them.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds at_most);
 void futex_wake(std::atomic<std::uint32_t>& word);
 void futex_wake_all(std::atomic<std::uint32_t>& word);
 
-/// A store before it is seen before a load after it is made. (The thread sanitizer doesn't know fences: it gets an
-/// equivalent.)
+/// A full fence: a store before it is visible before a load after it is performed. (The thread sanitizer does not
+/// model fences, so it gets an equivalent.)
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
     static thread_local std::atomic<int> anywhere{0};
@@ -79,12 +80,12 @@ inline void full_fence() {
 #endif
 }
 
-/// Makes every core that runs a thread of a process which called allow_fences pass a full fence (membarrier). False
-/// where the kernel can't; then nobody may rely on it.
+/// fence_all_cores() issues a full fence on every core that runs a thread of a process which has called allow_fences()
+/// (membarrier). Both return false if the kernel does not support that; a fence is then only the caller's own.
 bool allow_fences();
 bool fence_all_cores();
 
-/// Tells the core that this is a spin loop.
+/// A spin-loop hint to the core.
 inline void cpu_relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -93,17 +94,18 @@ inline void cpu_relax() {
 #endif
 }
 
-/// Fills with bytes from the kernel's random generator.
+/// Fills `out` with bytes from the kernel's random generator. Throws tuttiSystemError.
 void random_bytes(void* out, std::size_t size);
 
-/// All of a file of at most so many bytes (which /dev/zero does not have). Throws tuttiSystemError that names it.
+/// Reads a whole file. most: the limit of its size in bytes, against endless files such as /dev/zero. Throws
+/// tuttiSystemError that names the file.
 std::string read_file(const std::string& path, std::uint64_t most = std::uint64_t{1} << 30);
 
-/// The number of cores that this process may run on.
+/// The number of cores that the calling thread may run on, at least 1.
 int usable_cores();
 
-/// The same on every process that can share memory with this one: the machine's boot and the pid and network
-/// namespaces, or what TUTTI_HOSTID says.
+/// A number that is equal in all processes that can share memory with this one: a hash of the machine's boot id and
+/// the pid and network namespaces, or of TUTTI_HOSTID if it is set.
 std::uint64_t host_id();
 
 }  // namespace tutti

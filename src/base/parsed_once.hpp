@@ -1,4 +1,4 @@
-// Parsed once for the whole library in builds with -Dprecompiled_library=true. No file may count on it.
+// The precompiled header of builds with -Dprecompiled_library=true. Files must still include what they use.
 #include <algorithm>
 #include <array>
 #include <atomic>

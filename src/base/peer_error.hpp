@@ -1,5 +1,5 @@
-// An error that another rank has caused, or that is about one: a wait for it that can't end, or a call that does not
-// fit its.
+// An error that another rank has caused or that concerns one: a wait for it that can't end, or a call that does not
+// match its call.
 #pragma once
 
 #include "base/result.hpp"
@@ -9,7 +9,7 @@ namespace tutti {
 
 class PeerError : public Error {
   public:
-    /// peer: -1 if it is not known which.
+    /// peer: the other rank; -1 if unknown.
     PeerError(tuttiResult_t code, const std::string& text, Rank peer) : Error(code, text), peer_(peer) {}
     Rank peer() const { return peer_; }
 

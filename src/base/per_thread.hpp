@@ -1,5 +1,5 @@
-// State of each thread. Where there is no memory to note the destructor of a thread_local object, the C library ends
-// the process; here that is a std::bad_alloc, as for all other memory.
+// Per-thread state. In contrast to a thread_local object with a destructor, for which the C library ends the process
+// if it can't allocate the registration, this throws std::bad_alloc.
 #pragma once
 
 #include <pthread.h>
@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// The calling thread's T: made when it is first asked for, destroyed when the thread ends. One for each type.
-/// Throws std::bad_alloc.
+/// The calling thread's instance of T, of which there is one for each type. It is created on the first call and
+/// destroyed when the thread ends. Throws std::bad_alloc.
 template <class T>
 T& of_this_thread() {
     static constinit thread_local T* mine = nullptr;

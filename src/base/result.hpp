@@ -1,5 +1,5 @@
-// How failures travel: thrown as Error inside the library, turned into a tuttiResult_t at the C API, and kept by a
-// communicator that they have ended. Nothing on the path of a small message throws.
+// Errors are thrown as Error inside the library and turned into a tuttiResult_t at the C API. A communicator that an
+// error has ended keeps it. The path of a small message does not throw.
 #pragma once
 
 #include <new>
@@ -19,7 +19,7 @@ class Error : public std::runtime_error {
     tuttiResult_t code_;
 };
 
-/// A printf-like text, so that error messages read like sentences where they are made.
+/// Formats a text like printf.
 std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Throws Error(code, formatted text).
@@ -28,13 +28,13 @@ std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 /// Throws tuttiSystemError: "<what>: <strerror(errno)>".
 [[noreturn]] void fail_errno(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-/// Keeps text as the calling thread's last error, which tuttiGetLastError returns.
+/// Stores the error's text as the calling thread's last error, which tuttiGetLastError returns. Returns its code.
 tuttiResult_t keep(const Error& error) noexcept;
 const char* last_error() noexcept;
-/// keep() what is being handled. Call it in a catch block.
+/// keep() for the exception being handled. Call it in a catch block.
 tuttiResult_t keep_caught() noexcept;
 
-/// Runs body and turns what it throws into a result.
+/// Runs body() and turns an exception into a result, as keep_caught() does.
 template <class Body>
 tuttiResult_t guarded(Body&& body) noexcept {
     try {
@@ -45,7 +45,7 @@ tuttiResult_t guarded(Body&& body) noexcept {
     }
 }
 
-/// Invariants of the library itself; on in release builds. Prints expression, file and line, and aborts.
+/// Checks an invariant of the library, also in release builds. Prints expression, file and line, and aborts.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 #define TUTTI_ASSERT(expression) \
     (__builtin_expect(!!(expression), 1) ? (void)0 : ::tutti::assertion_failed(#expression, __FILE__, __LINE__))

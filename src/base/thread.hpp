@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-/// A thread of the library, which only start_thread() makes. Joined on destruction.
+/// Owns a thread of the library. Only start_thread() makes one. Joined on destruction.
 class Thread {
   public:
     Thread() = default;
@@ -21,9 +21,9 @@ class Thread {
     std::jthread thread_;
 };
 
-/// Starts a thread that runs body(). It blocks all signals, because they are the application's. What
-/// body throws ends the thread with a line in the log; it never ends the process. name: at most 15 characters.
-/// Throws tuttiSystemError if no thread can be started.
+/// Starts a thread that runs body(), with all signals blocked because they belong to the application. If body throws,
+/// the thread logs that and ends; the process goes on. name: at most 15 characters, must outlive the thread. Throws
+/// tuttiSystemError if no thread can be started.
 Thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace tutti

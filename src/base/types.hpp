@@ -9,12 +9,12 @@ namespace tutti {
 
 using Rank = int;
 
-/// Time of a message of b bytes: alpha_us + b * us_per_byte, and what its sender's core and its receiver's are busy
-/// with it, beside the bytes.
+/// The cost of messages between two ranks. A message of b bytes arrives after alpha_us + b * us_per_byte;
+/// handling_us is the time that it takes both cores, beside the bytes.
 struct Line {
     double alpha_us;
     double us_per_byte;
-    double handling_us = 0;  // of each of both
+    double handling_us = 0;  // of the sender's core, and the same of the receiver's
 };
 
 // Values are those of tuttiDataType_t.
@@ -34,7 +34,7 @@ enum class DataType : std::uint8_t {
 };
 inline constexpr int data_types = 12;
 
-// What a step's reduction does to two elements. avg and pre-multiplied sum are `sum` plus a scale: see Scaling.
+// How a step combines two elements. avg and pre-multiplied sum are `sum` with a scale (Job::divide_by, Job::scalar).
 enum class ReduceOp : std::uint8_t { sum, prod, max, min };
 inline constexpr int reduce_ops = 4;
 
@@ -53,13 +53,13 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int collectives = 11;
 
-/// How an element lies in memory. Floats: sign, exponent, mantissa, the most significant bit first; with infinities the
-/// highest exponent is reserved for them and for NaN, as IEEE 754 has it; without, only the highest code of all is NaN.
+/// The format of an element. Floats are sign, exponent, mantissa from the most significant bit down. With infinities
+/// the highest exponent is reserved for them and for NaN, as in IEEE 754; without, only the highest code is NaN.
 struct Format {
     std::string_view name;
     std::size_t size;  // in bytes
     bool is_signed;
-    int exponent_bits = 0, mantissa_bits = 0;  // none: an integer
+    int exponent_bits = 0, mantissa_bits = 0;  // 0: an integer
     bool infinities = true;
 };
 
@@ -77,7 +77,7 @@ inline constexpr Format formats[] = {{"int8", 1, true},
                                      {"f8e5m2", 1, true, 5, 2}};
 static_assert(sizeof formats / sizeof *formats == data_types);
 
-/// At every message: so the table is no local of this function, which would be copied to the stack at each call.
+/// Called for every message. The table is global because a local one would be copied to the stack at each call.
 constexpr const Format& format_of(DataType type) {
     return formats[static_cast<int>(type)];
 }
@@ -94,8 +94,8 @@ constexpr std::string_view name_of(DataType type) {
     return format_of(type).name;
 }
 
-/// visit(T{}), where T is the type of C++ whose values elements are; for floats of 16 and 8 bits there is none, and T
-/// is the unsigned integer of their size.
+/// Calls visit(T{}), where T is the C++ type of the elements. 16- and 8-bit floats have none: for these T is the
+/// unsigned integer of their size.
 template <class Visit>
 constexpr decltype(auto) with_type_of(DataType type, Visit&& visit) {
     switch (type) {
@@ -139,12 +139,12 @@ constexpr std::string_view name_of(Collective collective) {
 constexpr bool has_root(Collective c) {
     return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
 }
-/// Where one of the buffers has `count` elements for each rank.
+/// True if one of the buffers has `count` elements for each rank.
 constexpr bool row_per_rank(Collective c) {
     return c == Collective::all_gather || c == Collective::reduce_scatter || c == Collective::all_to_all ||
            c == Collective::gather || c == Collective::scatter;
 }
-/// Where the counts of an uneven call are arguments on every rank; elsewhere a rank knows those of its own pairs.
+/// True if every rank passes all counts of an uneven call. Otherwise a rank knows only those that concern itself.
 constexpr bool counts_known_to_all(Collective c) {
     return c == Collective::all_gather || c == Collective::reduce_scatter;
 }

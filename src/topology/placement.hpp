@@ -1,4 +1,4 @@
-// Where ranks run, and in which order a ring should visit them.
+// Where ranks run, and the order in which a ring should visit them. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace tutti {
 
-/// Where a rank runs: on which host (host_id()), and where on it, as place_of() numbers the parts of a machine.
+/// Where a rank runs: its host (host_id()), and the part of that machine as place_of() numbers them.
 struct Seat {
     std::uint64_t host = 0;
-    std::int32_t place = -1;  // -1: anywhere on the host, or unknown
+    std::int32_t place = -1;  // -1 if anywhere on the host, or unknown
 };
 
-/// Of the calling thread's cores, or of the GPU at this PCI address ("0000:3b:00.0"; empty: there is none). A thread
-/// that may run on all cores of the machine is anywhere.
+/// The seat of the GPU at this PCI address ("0000:3b:00.0"), or of the calling thread if the address is empty. A thread
+/// that may run on all cores of the machine has place -1.
 Seat seat_of_caller(const std::string& gpu_address);
 
-/// Whether no core is nearer to one than to another: one memory, one thread on each, a last cache that all share. Then
-/// their numbers serve as places, and hwloc, which takes 5 ms to look (most of it for its plugins), is not asked.
-/// system: where the kernel says so, "/sys/devices/system".
+/// True if all cores are equally near to each other: one NUMA node, one hardware thread per core, a last-level cache
+/// that all share. Core numbers then serve as places, which saves the 5 ms that hwloc takes (most of it for its
+/// plugins). system: "/sys/devices/system", or a folder of tests.
 bool cores_are_alike(const std::string& system);
 
-/// The number of a part in the machine's depth-first order: near parts have near numbers. The first of the cores (by
-/// number) that is there; the GPU at a PCI address. -1: none is.
+/// The number of a part in the machine's depth-first order, in which near parts have near numbers. For cores: the first
+/// part in that order that is one of them. For a PCI address: the device at it. -1 if there is none.
 int place_of(const Part& machine, std::span<const int> cores);
 int place_of(const Part& machine, const std::string& gpu_address);
 
-/// Of each core, by number: the memories (NUMA nodes) that are nearest to it, by number, ascending.
+/// By core number: the numbers of the NUMA nodes nearest to that core, ascending.
 std::map<int, std::vector<int>> memories_of(const Part& machine);
-/// Of this machine; empty where there is one memory, or nobody can say.
+/// The same of this machine, computed once; empty if there is one NUMA node, or if it is unknown.
 const std::map<int, std::vector<int>>& memories_here();
 
-/// Ranks in an order in which neighbours are near: host after host, as their lowest ranks come, and on a host by place.
-/// What a ring should follow; the same wherever it is computed. Empty if that is the order of their numbers.
+/// The order in which a ring should visit ranks so that neighbours are near: host by host in the order of their lowest
+/// ranks, and by place on a host. All ranks compute the same order. Empty if it is the order of rank numbers.
 std::vector<Rank> ring_order(std::span<const Seat> seats);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// The shape of a machine: packages, NUMA nodes, caches, cores, GPUs, network adapters, as a tree. Where it comes from
-// is discover()'s business (hwloc; nothing else includes it), so big machines can be read from text.
+// The shape of a machine as a tree: packages, NUMA nodes, caches, cores, GPUs, network adapters. discover() reads it
+// from hwloc, which no other file includes, or from a text that describes another machine.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,27 @@ namespace tutti {
 struct Part {
     enum class Kind { machine, package, numa, cache, core, thread, pci, gpu, network, other } kind = Kind::other;
     std::string name;       // "NUMA 1", "L3", "mlx5_0", ...
-    int number = -1;        // the operating system's; -1: it has none
-    std::size_t bytes = 0;  // of memory or cache; 0: it has none
+    int number = -1;        // the operating system's; -1 if it has none
+    std::size_t bytes = 0;  // of memory or cache; 0 if it has none
     std::vector<Part> parts;
 };
 
-enum class Detail { cores, devices };  // what is looked for: cores, caches and memory alone, which is faster; all
+/// cores: cores, caches and memory only, which is faster. devices: also PCI devices, GPUs and network adapters.
+enum class Detail { cores, devices };
 
-/// Of this machine, or of what is described: the name of an hwloc XML file, or a synthetic description such as
-/// "package:2 numa:1 l3:1 core:8 pu:2", of at most 4096 characters and 4096 parts on a level. Throws
-/// tuttiInvalidArgument that says what can't be read, and always in a build without hwloc.
+/// Reads the shape of this machine, or that of `source`: the name of an hwloc XML file, or a synthetic description such
+/// as "package:2 numa:1 l3:1 core:8 pu:2" with at most 4096 characters and 4096 parts on a level. Throws
+/// tuttiInvalidArgument that says what can't be read; tuttiInvalidUsage in a build without hwloc.
 Part discover(const std::string& source = "", Detail detail = Detail::devices);
 
-/// As an indented list; equal neighbours without parts of interest are counted, not repeated.
+/// The machine as an indented list. Consecutive equal cores, threads and caches are one line with their number.
 std::string text_of(const Part& machine);
 
-/// As nested boxes.
+/// The machine as an SVG picture of nested boxes.
 std::string svg_of(const Part& machine);
 
-/// How many levels up from both cores (by number) their nearest common part lies: 0 for the same core. -1 if one is not
-/// there.
+/// How many levels the nearest common part of two cores (by number) lies above them; 0 for the same core. -1 if the
+/// machine lacks one of them.
 int distance(const Part& machine, int core_a, int core_b);
 
 }  // namespace tutti
