@@ -1,5 +1,5 @@
-// The first part of verification: does each program make sense by itself, and do they belong together? Whatever passes
-// has no index out of range, so that nothing after this has to look again.
+// The first part of verification: each program is well-formed, and the programs belong together. Programs that pass
+// have no index out of range, so later parts need not check that.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Empty if all is well, else the first thing that is wrong.
+/// The first defect; empty if there is none.
 std::string ill_formed(std::span<const Program> programs);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 // Happens-before by vector clocks: C. Fidge: Timestamps in message-passing systems that preserve the partial ordering,
-// 1988; F. Mattern: Virtual time and global states of distributed systems, 1989. A clock is kept as long as a rank or a
-// message in flight has it, so that long programs of many ranks do not need steps x ranks of memory.
+// 1988; F. Mattern: Virtual time and global states of distributed systems, 1989. Ranks and messages in flight share
+// reference-counted clocks, so that long programs of many ranks do not need steps x ranks of memory.
 #pragma once
 
 #include <span>
@@ -10,6 +10,7 @@
 
 namespace tutti {
 
+/// Replays a run step by step and tells which steps happened before the current ones. One thread.
 class Clocks {
   public:
     Clocks(std::span<const Program> programs, const Matching& matching);
@@ -17,7 +18,8 @@ class Clocks {
     /// Executes the next step of a run.
     void advance(StepRef turn);
 
-    /// Had `before` finished when the step that a rank executed last began? True for that step itself.
+    /// True if `before` had finished when `last` began. `last` must be the step that its rank has executed last. Also
+    /// true if both are the same step.
     bool ordered(StepRef before, StepRef last) const;
 
   private:
@@ -27,8 +29,8 @@ class Clocks {
     std::span<const Program> programs_;
     const Matching& matching_;
     std::vector<std::vector<std::uint32_t>> clocks_;  // [clock][program]: how many of its steps came before
-    std::vector<std::uint32_t> users_, free_;
-    std::vector<std::uint32_t> of_program_, of_message_;
+    std::vector<std::uint32_t> users_, free_;             // [clock]: references; clocks without references
+    std::vector<std::uint32_t> of_program_, of_message_;  // [program], [message]: their clock
 };
 
 }  // namespace tutti

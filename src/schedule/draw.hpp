@@ -1,4 +1,4 @@
-// A set of programs as a picture: ranks are rows, time goes to the right, a box is a step, an arrow a message.
+// Draws a set of programs: ranks are rows, time goes to the right, a box is a step, an arrow is a message.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// SVG of programs that finish (see verify.hpp). Every step takes one unit of time, and so does every message, so the
-/// width is what the programs themselves demand. Colours tell chunks apart.
+/// An SVG picture of programs. Every step and every message takes one unit of time. Colours tell chunks apart. Throws
+/// tuttiInvalidArgument if the programs do not match or do not finish.
 std::string svg_of(std::span<const Program> programs, std::string_view title);
 
 }  // namespace tutti

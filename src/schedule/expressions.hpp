@@ -1,6 +1,5 @@
-// The order of additions. Floating-point addition is not associative, so two results are the same bits if they were
-// added in the same order: the verifier keeps the expression that made each value. Equal expressions have equal
-// numbers.
+// The order of additions. Floating-point addition is not associative, so results have the same bits only if they are
+// added in the same order. The verifier keeps the expression of each value. Equal expressions have equal numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +12,16 @@
 
 namespace tutti {
 
+/// Numbers expressions (hash consing). Owned by a Report; one thread.
 class Expressions {
   public:
     static constexpr std::uint32_t none = UINT32_MAX;
 
-    /// What a rank put in.
+    /// A rank's contribution.
     std::uint32_t leaf(Rank rank);
 
-    /// One step's reduction of these, in their order. It is not the same as two steps': one step rounds once.
+    /// The reduction of these terms, in their order, by one step. Two steps give another expression, because each step
+    /// rounds.
     std::uint32_t sum(std::span<const std::uint32_t> terms);
 
     /// "((0+1)+2)" for two steps, "(0+1+2)" for one.

@@ -1,5 +1,5 @@
-// Where a rank's chunks lie, by number: its input, then its output, then its scratch. In place, the user passes one
-// buffer for both, and chunks of the output are chunks of the input (tutti.h says which for each collective).
+// Numbers the places of a rank's chunks: input, then output, then scratch. In place the user passes one buffer for
+// both, so chunks of input and output can be the same place (tutti.h says which for each collective).
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class Memory {
     int outputs() const { return outputs_; }
     int inputs() const { return inputs_; }
 
-    /// `o` is a slice.
+    /// The place of a slice.
     std::size_t operator[](Operand o) const {
         const std::size_t index = o.index;
         if (o.place == Place::scratch) return inputs_ + outputs_ + index;
@@ -33,7 +33,7 @@ class Memory {
   private:
     static bool can_be_in_place(Collective c) { return c != Collective::all_to_all && c != Collective::barrier; }
 
-    // One row of the larger buffer is the smaller one.
+    // In place the smaller buffer is row number `rank` of the larger one.
     static std::size_t starts_at(const Program& p) {
         return p.input_rows != p.output_rows ? static_cast<std::size_t>(p.rank) * p.columns : 0;
     }

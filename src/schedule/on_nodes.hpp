@@ -1,5 +1,5 @@
-// Where a rank is among nodes of ranks, and the rails between these: the k-th ranks of all nodes, as many as the
-// smallest node has. What a node has more are remainder ranks. Shared by the files that make two levels of one.
+// A rank's position among nodes and rails. Rail k joins the k-th ranks of all nodes. There are as many rails as the
+// smallest node has ranks; further ranks of a node are remainder ranks. A base class of the two-level compositions.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tutti {
 
 class OnNodes {
   protected:
-    /// No nodes: all ranks are inside of one.
+    /// `q` must outlive this. Without q.nodes all ranks are on one node.
     explicit OnNodes(const Request& q) : q_(q), sizes_(q.nodes.begin(), q.nodes.end()) {
         if (sizes_.empty()) sizes_.push_back(q.ranks);
         nodes_ = static_cast<int>(sizes_.size());
@@ -29,12 +29,12 @@ class OnNodes {
     }
 
     const Request& q_;
-    std::vector<int> sizes_;       // of the nodes
-    std::vector<Rank> begins_{0};  // the first rank of each, and the end
-    int nodes_, node_ = 0;         // how many; this rank's
-    int first_, size_, rails_;     // its node's first rank, and ranks; how many rails there are
-    int local_;                    // place in the node
-    bool remains_;                 // a remainder rank
+    std::vector<int> sizes_;       // ranks of each node
+    std::vector<Rank> begins_{0};  // first rank of each node, then the number of ranks
+    int nodes_, node_ = 0;         // number of nodes; this rank's node
+    int first_, size_, rails_;     // first rank of this node; its number of ranks; number of rails
+    int local_;                    // this rank's place in its node
+    bool remains_;                 // this rank is a remainder rank
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Ranks that share cores: what the cores lose to waiting and to switching from rank to rank.
+// The cost of ranks that share cores: the time that cores lose to waiting and to switching between ranks.
 #pragma once
 
 #include <limits>
@@ -7,16 +7,18 @@
 
 namespace tutti {
 
-/// Plays one tile after the other through, without data, on rates.cores cores, and gives a tile's part of it, in
-/// microseconds, beyond work / cores: the time in which a core has nothing to do, or switches. A rank that can't go on
-/// makes way for the next one, whether that can or not (sched_yield goes round), or looks on for a moment if only ranks
-/// on other cores keep it waiting; ranks learn which is better (comm/driver.cpp). Tiles stand for operations, too: a
-/// rank that has finished one begins the next, so ranks that wait only for what others do at once, as in `flat`, need
-/// fewer switches than those who wait for a server. core_of: of each rank, from 0; empty: what it is on the average,
-/// dealt to the cores in turn, neighbours together, and back and forth.
-/// Every rank of every process computes this before its first call, so of more than 16 ranks fewer tiles are played,
-/// one way to deal them, and nobody looks on. played: the steps and switches that were simulated are added to it.
-/// enough: stops as soon as no less than that is certain, and gives that, or somewhat more or less by rounding.
+/// Simulates consecutive tiles, without data, on rates.cores cores. Returns the microseconds per tile beyond
+/// work / cores, in which a core is idle or switches.
+///   core_of  the core of each rank, from 0. If empty, the average of three placements: ranks dealt to the cores in
+///            turn, neighbours together, and back and forth.
+///   played   if not nullptr, the number of simulated steps and switches is added to it.
+///   enough   the simulation stops once the result is certain to be no less, and returns about that.
+/// A blocked rank yields to the next rank of its core, runnable or not (as sched_yield does), or spins for a moment if
+/// it waits only for ranks on other cores; the lesser loss counts, because ranks learn which is better
+/// (comm/driver.cpp). A rank that has finished a tile begins the next one, so tiles also stand for operations: ranks
+/// that wait only for what others do at once, as in `flat`, need fewer switches than those that wait for a server.
+/// Every rank computes this before its first call. To save time, 17 ranks or more simulate fewer tiles, one placement,
+/// and no spinning.
 double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
                        std::span<const int> core_of = {}, std::size_t* played = nullptr,
                        double enough = std::numeric_limits<double>::infinity());

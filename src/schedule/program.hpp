@@ -1,5 +1,5 @@
 // A collective is a schedule, and a schedule is data. A Program is what one rank does for one tile of a collective: a
-// list of steps, each of the one kind
+// list of steps, all of the same kind
 //
 //     sinks  <-  reduce(sources)
 //
@@ -10,11 +10,11 @@
 // reduction order and part of the program's meaning. Messages between an ordered pair of ranks are FIFO; there are no
 // tags.
 //
-// A step takes at most one message from a peer, and makes at most one for a peer.
+// A step receives at most one message from a peer, and sends at most one to a peer.
 //
-// A message has one chunk or several, its parts. A send_part appends its chunk to the message under way to that peer,
-// the send after it completes and publishes the message; a recv_part takes the next chunk of a message and keeps the
-// message, the recv after it takes the last one and gives the message back. Both ends cut messages alike.
+// A message has one chunk or several, its parts. A send_part appends its chunk to the open message to that peer; the
+// send after it appends the last chunk and publishes the message. A recv_part takes the next chunk and keeps the
+// message; the recv after it takes the last chunk and releases the message. Both ends cut messages into the same parts.
 //
 // Programs never contain byte counts. A buffer is one or more rows of `count` elements (the user's count), and each row
 // is cut into `columns` chunks of nearly equal length; chunk c is column c % columns of row c / columns. All-reduce has
@@ -35,12 +35,12 @@ namespace tutti {
 
 enum class Place : std::uint8_t { input, output, scratch, peer };
 
-/// One source or sink: a chunk of a local buffer, or the next message from or to a peer.
+/// One source or sink: a chunk of a local buffer (a slice), or the next message or part from or to a peer.
 struct Operand {
     Place place;
-    bool more;           // Place::peer: this is a part of a message, and not the last one
-    bool all;            // Place::peer: of a message that all other ranks get at once; see to_all.hpp
-    std::int32_t index;  // chunk number; for Place::peer the peer's rank
+    bool more;           // Place::peer: a part of a message, and not the last one
+    bool all;            // Place::peer: of one message to all other ranks; see to_all.hpp
+    std::int32_t index;  // chunk number; for Place::peer the peer's rank, in a BoundProgram its connection
 
     friend bool operator==(const Operand&, const Operand&) = default;
 };
@@ -72,7 +72,7 @@ struct Step {
     std::uint32_t sources;        // >= 1
     std::uint32_t sinks;          // >= 1
     std::uint32_t column : 31;    // all operands have the length of this column
-    std::uint32_t completes : 1;  // the result has every rank's contribution: where avg divides
+    std::uint32_t completes : 1;  // the result has every rank's contribution; avg divides here
 
     friend bool operator==(const Step&, const Step&) = default;
 };
@@ -84,20 +84,19 @@ struct Program {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;    // of collectives that have one; send and recv: the peer
+    Rank root = 0;    // if the collective has one; the peer of send and recv
     int columns = 1;  // chunks per row
     int input_rows = 1;
     int output_rows = 1;
     int scratch_chunks = 0;
-    int message_chunks = 1;  // no message of any rank has more parts; the same on all ranks
+    int message_chunks = 1;  // most parts of a message of any rank; the same on all ranks
     std::vector<Step> steps;
     std::vector<Operand> operands;
 
     std::span<const Operand> sources(const Step& s) const { return {operands.data() + s.first, s.sources}; }
     std::span<const Operand> sinks(const Step& s) const { return {operands.data() + s.first + s.sources, s.sinks}; }
 
-    /// Appends a step. Its column is that of the first slice among the operands, 0 if there is none; pass it where that
-    /// is not what is meant.
+    /// Appends a step. column: -1 for the column of the first slice among the operands, or 0 if there is no slice.
     void step(std::span<const Operand> sources, std::span<const Operand> sinks, bool completes = false,
               int column = -1);
     void step(std::initializer_list<Operand> sources, std::initializer_list<Operand> sinks, bool completes = false,
@@ -108,16 +107,16 @@ struct Program {
     friend bool operator==(const Program&, const Program&) = default;
 };
 
-/// What an algorithm is asked for.
+/// The arguments of an algorithm: which rank's program of which collective it is to make.
 struct Request {
     Collective collective;
     Rank rank;
     int ranks;
-    Rank root = 0;                    // of collectives that have one; send and recv: the peer
-    std::span<const int> nodes = {};  // how many ranks (or parts) follow each other on each node; empty: nobody knows
+    Rank root = 0;                    // if the collective has one; the peer of send and recv
+    std::span<const int> nodes = {};  // consecutive ranks on each node; empty if unknown
 };
 
-/// An empty program with the rows that the collective has on this rank, cut into `columns` chunks each.
+/// A program without steps, with the rows that the collective has on this rank, cut into `columns` chunks each.
 Program program_for(const Request& request, int columns = 1);
 
 }  // namespace tutti

@@ -1,10 +1,10 @@
-// Messages to all. Where a step sends the same to every other rank, and all of them see the sender's memory, it is
-// written once: one cell and one slot that all of them read, instead of one for each. Algorithms and their proofs know
-// nothing of this; it is done to a program before it is bound.
+// Messages to all. If a step sends the same data to every other rank, and all of them can map the sender's memory, the
+// message is written once, into one cell and one slot that all of them read. Algorithms and proofs do not know of this:
+// proven programs are rewritten before they are bound.
 //
-// What ends with messages for each peer ends with messages to all: such a step waited for room towards every peer
-// before, and still does, but now only for that of messages to all; and messages for one peer wait for no others. No
-// step waits for more than before, and by the argument of simulate.hpp nothing else matters.
+// A program that finishes with one message for each peer also finishes with messages to all. Such a step had to wait
+// for room towards every peer; now it waits only for room for messages to all. Messages to single peers do not wait for
+// messages to all. No step waits for more than before, which suffices by the argument of simulate.hpp.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,15 @@
 
 namespace tutti {
 
-/// The peer of an operand that sends to all.
+/// The peer index of an operand that sends to all.
 inline constexpr Rank everybody = -1;
 
-/// Whether a step's messages are one to all.
+/// True if a step sends to all other ranks, so that its messages can be one. Only with 3 ranks or more, and if no
+/// message of the program has several parts.
 bool sends_to_all(const Program& program, const Step& step);
 
-/// A rank's program, with messages to all. program_of: of the ranks that it receives from, each of which is asked for
-/// once.
+/// Rewrites a rank's program to use messages to all. program_of: gives the original program of a rank; called once for
+/// each rank from which this one receives.
 Program to_all(const Program& program, const std::function<Program(Rank)>& program_of);
 
 }  // namespace tutti

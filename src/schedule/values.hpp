@@ -1,5 +1,5 @@
-// What the programs compute. Data is replaced by where it comes from: a value is the set of ranks whose input it has in
-// it, and which chunk of theirs.
+// Executes programs symbolically to see what they compute. A value is the set of ranks that have contributed to it, and
+// which chunk of their input they contributed.
 #pragma once
 
 #include <span>
@@ -12,11 +12,12 @@
 namespace tutti {
 
 struct Replay {
-    std::string error;                              // empty if the programs do what their collective is defined to do
-    std::vector<std::vector<std::uint32_t>> order;  // [program][output chunk]: how it was added up
+    std::string error;                              // empty if the programs compute their collective
+    std::vector<std::vector<std::uint32_t>> order;  // [program][output chunk]: an expression
 };
 
-/// Replays a run (simulate.hpp). In place, a step reads all its sources before it writes its sinks.
+/// Replays a run (simulate.hpp) and compares the outputs with the collective's definition. A step reads all its sources
+/// before it writes its sinks, which matters in place.
 Replay replay(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run, bool in_place,
               Expressions& expressions);
 
